@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.faults.stage import bad_entry, use
+from tests.faults.running_workbench import bad_entry, use
 from tests.support.client import RawClient
 from tests.support.workbench import workbench_command, write_config
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from soak.accounts import Accounts
 from tests.faults.http_wire import HttpConversation
-from tests.faults.stage import use
+from tests.faults.running_workbench import use
 from tests.support.client import Call, Conversation, Json
 
 # One call in so many is one that hangs, and is given up after a moment.

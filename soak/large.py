@@ -11,7 +11,7 @@ import sys
 import threading
 
 from tests.faults.http_wire import HttpConversation
-from tests.faults.stage import use
+from tests.faults.running_workbench import use
 from tests.support.client import RpcError
 
 MIB = 1024 * 1024

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from soak.accounts import Accounts
-from tests.faults.stage import BAD_SERVER
+from tests.faults.running_workbench import BAD_SERVER
 from tests.support.processes import command_line, descendants
 
 # A stopped server goes on after so long, unless somebody gives up on it before.

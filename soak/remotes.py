@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from tests.faults.stage import BAD_SERVER
+from tests.faults.running_workbench import BAD_SERVER
 from tests.support.client import Json
 from tests.support.processes import eventually
 

@@ -21,7 +21,7 @@ from soak.record import REMOTES_ONE_IN, Ended, Record, describe_machine
 from soak.remotes import Remotes
 from soak.samples import Reading, read
 from tests.faults.http_wire import HttpConversation
-from tests.faults.stage import Faults, bad_entry, port_of, use
+from tests.faults.running_workbench import Faults, bad_entry, port_of, use
 from tests.support.client import Conversation, Json, RawClient
 from tests.support.processes import descendants, describe, reap_zombies
 from tests.support.workbench import workbench_command

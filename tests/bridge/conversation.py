@@ -6,8 +6,8 @@ Owns what the same conversation looks like in each era; what a test says once th
 from __future__ import annotations
 
 from mcp_workbench.session.attribution import SERVER_META
-from tests.bridge.played_server import PlayedServer
-from tests.bridge.stage import Client, Json, Request, until
+from tests.bridge.fake_server import FakeServer
+from tests.bridge.in_process import Client, Json, Request, until
 
 FORM: Json = {
     "message": "Who are you?",
@@ -48,7 +48,7 @@ def input_required(questions: dict[str, tuple[str, Json]], state: str | None = "
 class Conversation:
     """A call under way between a client and a server of any era."""
 
-    def __init__(self, client: Client, server: PlayedServer, route: str = "tool", **call: object) -> None:
+    def __init__(self, client: Client, server: FakeServer, route: str = "tool", **call: object) -> None:
         self.client = client
         self.server = server
         self.route = route

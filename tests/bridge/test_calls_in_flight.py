@@ -6,8 +6,8 @@ import pytest
 
 from mcp_workbench.downstream.server_questions import MOST_QUESTIONS, QUESTION_TIMEOUT
 from tests.bridge.conversation import FORM, SAMPLE, Conversation, unattributed
-from tests.bridge.scene import DONE, YES, answered, scene
-from tests.bridge.stage import ERAS, Json, settled, staged, until
+from tests.bridge.in_process import ERAS, Json, in_process_workbench, settled, until
+from tests.bridge.modern_to_legacy import DONE, YES, answered, modern_to_legacy
 
 TIMEOUT = 60.0
 
@@ -18,9 +18,9 @@ TIMEOUT = 60.0
 @pytest.mark.bridge("calls-in-flight")
 @pytest.mark.parametrize("client_era", ERAS)
 async def test_of_one_clients_calls_a_question_is_put_to_the_youngest(client_era: str) -> None:
-    async with staged("legacy") as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         first = Conversation(client, server)
         second = Conversation(client, server)
         older, younger = server.open_calls()
@@ -30,13 +30,13 @@ async def test_of_one_clients_calls_a_question_is_put_to_the_youngest(client_era
         await first.ask("roots")
         server.reply(older, DONE)
         assert first.request.result["content"] == DONE["content"]
-        assert stage.is_clean()
+        assert workbench.is_clean()
 
 
 @pytest.mark.bridge("calls-in-flight")
 async def test_two_calls_that_ask_alternately_both_get_their_answers() -> None:
     """The question of the older one is put to the client with the younger one; the answer reaches it all the same."""
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         first = on.client.call()
         of_first = on.server.ask("elicitation/create", FORM)
         await until(lambda: first.answer is not None)
@@ -60,13 +60,13 @@ async def test_two_calls_that_ask_alternately_both_get_their_answers() -> None:
         on.server.reply(younger, {"content": [{"type": "text", "text": "second"}]})
         assert back.result["content"][0]["text"] == "first"
         assert last.result["content"][0]["text"] == "second"
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 @pytest.mark.bridge("calls-in-flight")
 async def test_a_question_goes_to_a_call_that_it_can_belong_to() -> None:
     """Completions may not be answered with a question, so it is the older call's."""
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request = on.client.call()
         ref = {"type": "ref/prompt", "name": "box:server:write"}
         on.client.send_request("completion/complete", {"ref": ref, "argument": {"name": "a", "value": ""}})
@@ -77,9 +77,9 @@ async def test_a_question_goes_to_a_call_that_it_can_belong_to() -> None:
 
 @pytest.mark.bridge("calls-in-flight")
 async def test_a_question_never_reaches_another_principal() -> None:
-    async with staged("legacy") as stage:
-        mine, theirs = stage.client("modern"), stage.client("modern", principal="somebody else")
-        my_server, their_server = await stage.connect(mine), await stage.connect(theirs)
+    async with in_process_workbench("legacy") as workbench:
+        mine, theirs = workbench.client("modern"), workbench.client("modern", principal="somebody else")
+        my_server, their_server = await workbench.connect(mine), await workbench.connect(theirs)
         assert my_server is not their_server
         my_call, their_call = mine.call(), theirs.call()
         my_server.ask("elicitation/create", FORM)
@@ -93,9 +93,9 @@ async def test_a_question_never_reaches_another_principal() -> None:
 
 @pytest.mark.bridge("question")
 async def test_outside_of_any_call_a_legacy_client_is_asked_at_once() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         id = server.ask("roots/list", {})
         client.answer(client.questions()[-1], {"roots": []})
         assert (server.answer_to(id) or {})["result"] == {"roots": []}
@@ -104,7 +104,7 @@ async def test_outside_of_any_call_a_legacy_client_is_asked_at_once() -> None:
 @pytest.mark.bridge("question", "parking")
 async def test_what_a_server_asks_before_its_first_call_is_asked_with_that_call() -> None:
     """Many ask for roots as soon as the handshake is done; a modern client can be asked in a call only."""
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         ids = [on.server.ask("roots/list", {}), on.server.ask("elicitation/create", FORM)]
         ref = {"type": "ref/prompt", "name": "box:server:write"}
         on.client.send_request("completion/complete", {"ref": ref, "argument": {"name": "a", "value": ""}})
@@ -120,36 +120,36 @@ async def test_what_a_server_asks_before_its_first_call_is_asked_with_that_call(
 
 @pytest.mark.bridge("question")
 async def test_where_no_call_follows_it_is_refused() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         on.server.traffic.questions.held_seconds = 0.0
         id = on.server.ask("roots/list", {})
         await until(lambda: on.server.answer_to(id) is not None)
         assert (on.server.answer_to(id) or {})["error"]["code"] == -32601
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 @pytest.mark.bridge("question")
 @pytest.mark.parametrize("how", ["withdrawn", "crashed"])
 async def test_what_is_cancelled_meanwhile_is_not_asked(how: str) -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         id = on.server.ask("roots/list", {})
         if how == "withdrawn":
             on.server.withdraw(id)
         else:
             on.server.crash()
-        assert on.stage.is_clean()
-        server = await on.stage.connect(on.client)
+        assert on.workbench.is_clean()
+        server = await on.workbench.connect(on.client)
         request = on.client.call()
         server.reply(server.call, DONE)
         assert request.result["content"] == DONE["content"]
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 @pytest.mark.bridge("question", "capabilities")
 async def test_what_the_client_cannot_answer_is_refused_at_once() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern", {"sampling": {}})
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern", {"sampling": {}})
+        server = await workbench.connect(client)
         for method in ("roots/list", "elicitation/create", "custom/question"):
             refusal = server.answer_to(server.ask(method, {}))
             assert refusal is not None and refusal["error"]["code"] == -32601
@@ -160,9 +160,9 @@ async def test_what_the_client_cannot_answer_is_refused_at_once() -> None:
 
 @pytest.mark.bridge("question")
 async def test_within_the_legacy_era_a_question_and_its_answer_pass_as_they_are() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         client.call()
         params: Json = {"message": "m", "a": [1, None], "_meta": {"progressToken": "theirs", "kept": 1}}
         for number, method in enumerate(("custom/question", "elicitation/create")):
@@ -182,9 +182,9 @@ async def test_within_the_legacy_era_a_question_and_its_answer_pass_as_they_are(
 
 @pytest.mark.bridge("question", "capabilities")
 async def test_a_legacy_client_is_not_asked_what_it_did_not_declare() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy", {"roots": {}})
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy", {"roots": {}})
+        server = await workbench.connect(client)
         client.call()
         for method, params in (("elicitation/create", FORM), ("sampling/createMessage", SAMPLE)):
             refusal = server.answer_to(server.ask(method, params))
@@ -194,9 +194,9 @@ async def test_a_legacy_client_is_not_asked_what_it_did_not_declare() -> None:
 
 @pytest.mark.bridge("question", "cancellation")
 async def test_a_question_that_the_server_cancels_is_cancelled_at_the_client() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         client.call()
         id = server.ask("elicitation/create", FORM)
         server.withdraw(id)
@@ -210,23 +210,23 @@ async def test_a_question_that_the_server_cancels_is_cancelled_at_the_client() -
 
 @pytest.mark.bridge("question")
 async def test_a_server_that_crashes_takes_its_questions_along() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         request = client.call()
         server.ask("elicitation/create", FORM)
         server.crash()
         assert [each["requestId"] for each in client.told("notifications/cancelled")] == [client.questions()[-1]["id"]]
         assert "exited with status 9" in request.result["content"][0]["text"]
-        assert stage.is_clean()
+        assert workbench.is_clean()
 
 
 @pytest.mark.bridge("question")
 async def test_a_legacy_client_that_never_answers_is_waited_for_only_so_long() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
         client.session.questions.seconds = 0.0
-        server = await stage.connect(client)
+        server = await workbench.connect(client)
         client.call()
         id = server.ask("elicitation/create", FORM)
         await until(lambda: server.answer_to(id) is not None)
@@ -234,14 +234,14 @@ async def test_a_legacy_client_that_never_answers_is_waited_for_only_so_long() -
         assert [each["requestId"] for each in client.told("notifications/cancelled")] == [client.questions()[-1]["id"]]
         server.reply(server.call, DONE)
         client.answer(client.questions()[-1], YES)
-        assert stage.is_clean()
+        assert workbench.is_clean()
 
 
 @pytest.mark.bridge("question")
 async def test_an_answer_that_is_none_is_an_error_to_the_server() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         client.call()
         id = server.ask("elicitation/create", FORM)
         client.send_raw({"id": client.questions()[-1]["id"]})
@@ -250,9 +250,9 @@ async def test_an_answer_that_is_none_is_an_error_to_the_server() -> None:
 
 @pytest.mark.bridge("question")
 async def test_a_server_has_a_bounded_number_of_open_questions() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         client.call()
         ids = [server.ask("roots/list", {}) for _ in range(MOST_QUESTIONS + 3)]
         assert [bool(server.answer_to(id)) for id in ids[-4:]] == [False, True, True, True]
@@ -265,9 +265,9 @@ async def test_a_server_has_a_bounded_number_of_open_questions() -> None:
 @pytest.mark.bridge("deadline")
 @pytest.mark.parametrize("client_era", ERAS)
 async def test_the_clock_of_a_call_stands_still_while_its_client_is_asked(client_era: str) -> None:
-    async with staged("legacy", timeout=TIMEOUT) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy", timeout=TIMEOUT) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         talk = Conversation(client, server)
         server.advance(TIMEOUT / 2)
         server.ask("elicitation/create", FORM)
@@ -288,9 +288,9 @@ async def test_the_clock_of_a_call_stands_still_while_its_client_is_asked(client
 
 @pytest.mark.bridge("deadline")
 async def test_answering_one_question_does_not_start_the_clock_while_another_is_open() -> None:
-    async with staged("legacy", timeout=TIMEOUT) as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy", timeout=TIMEOUT) as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         request = client.call()
         server.ask("elicitation/create", FORM)
         server.ask("roots/list", {})
@@ -305,9 +305,9 @@ async def test_answering_one_question_does_not_start_the_clock_while_another_is_
 
 @pytest.mark.bridge("deadline", "progress")
 async def test_progress_does_not_bring_the_end_nearer() -> None:
-    async with staged("legacy", timeout=TIMEOUT) as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy", timeout=TIMEOUT) as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         request = client.call(meta={"progressToken": 1})
         progress = {"progressToken": server.call["id"], "progress": 1}
         server.ask("elicitation/create", FORM)
@@ -322,9 +322,9 @@ async def test_progress_does_not_bring_the_end_nearer() -> None:
 
 @pytest.mark.bridge("deadline")
 async def test_a_question_that_the_server_cancels_starts_the_clock_again() -> None:
-    async with staged("legacy", timeout=TIMEOUT) as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy", timeout=TIMEOUT) as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         request = client.call()
         server.withdraw(server.ask("elicitation/create", FORM))
         server.advance(TIMEOUT + 1)
@@ -333,9 +333,9 @@ async def test_a_question_that_the_server_cancels_starts_the_clock_again() -> No
 
 @pytest.mark.bridge("deadline", "calls-in-flight")
 async def test_no_call_that_a_question_may_belong_to_runs_out_of_time_over_it() -> None:
-    async with staged("legacy", timeout=TIMEOUT) as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy", timeout=TIMEOUT) as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         older, younger = client.call(), client.call()
         server.ask("elicitation/create", FORM)
         server.advance(TIMEOUT * 2)
@@ -347,11 +347,11 @@ async def test_no_call_that_a_question_may_belong_to_runs_out_of_time_over_it() 
 
 @pytest.mark.bridge("deadline", "parking")
 async def test_a_client_that_returns_without_answers_cannot_hold_a_call_open_for_ever() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, _ = await on.ask()
         on.server.advance(QUESTION_TIMEOUT / 2)
         request = on.client.retry(request, {})
         on.server.advance(QUESTION_TIMEOUT / 2)
         request = on.client.retry(request, {})
         assert "did not answer" in request.result["content"][0]["text"]
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()

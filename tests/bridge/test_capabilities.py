@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bridge.played_server import PlayedServer
-from tests.bridge.stage import ERAS, META, Json, staged
+from tests.bridge.fake_server import FakeServer
+from tests.bridge.in_process import ERAS, META, Json, in_process_workbench
 
 pytestmark = pytest.mark.bridge("capabilities")
 
@@ -18,17 +18,17 @@ DECLARED: list[Json] = [
 ]
 
 
-def declared_to(server: PlayedServer) -> Json:
+def declared_to(server: FakeServer) -> Json:
     declared: Json = server.declared["capabilities" if server.era == "legacy" else META + "clientCapabilities"]
     return declared
 
 
 @pytest.mark.parametrize("client_era", ERAS)
 async def test_a_legacy_server_gets_a_connection_whose_handshake_declared_exactly_that(client_era: str) -> None:
-    async with staged("legacy") as stage:
+    async with in_process_workbench("legacy") as workbench:
         servers = []
         for declared in DECLARED:
-            server = await stage.connect(stage.client(client_era, declared))
+            server = await workbench.connect(workbench.client(client_era, declared))
             assert declared_to(server) == declared
             servers.append(server)
         assert len(set(map(id, servers))) == len(DECLARED), (
@@ -37,21 +37,21 @@ async def test_a_legacy_server_gets_a_connection_whose_handshake_declared_exactl
 
 
 async def test_clients_that_can_do_the_same_share_a_server_however_they_write_it() -> None:
-    async with staged("legacy") as stage:
-        one = stage.client("modern", {"sampling": {}, "elicitation": {"form": {}, "url": {}}})
-        other = stage.client("modern", {"elicitation": {"url": {}, "form": {}}, "sampling": {}})
-        legacy = stage.client("legacy", {"elicitation": {"form": {}, "url": {}}, "sampling": {}})
-        server = await stage.connect(one)
-        assert await stage.connect(other) is server
-        assert await stage.connect(legacy) is server
+    async with in_process_workbench("legacy") as workbench:
+        one = workbench.client("modern", {"sampling": {}, "elicitation": {"form": {}, "url": {}}})
+        other = workbench.client("modern", {"elicitation": {"url": {}, "form": {}}, "sampling": {}})
+        legacy = workbench.client("legacy", {"elicitation": {"form": {}, "url": {}}, "sampling": {}})
+        server = await workbench.connect(one)
+        assert await workbench.connect(other) is server
+        assert await workbench.connect(legacy) is server
 
 
 async def test_one_modern_client_may_declare_something_else_with_each_request() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern", {})
-        plain = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern", {})
+        plain = await workbench.connect(client)
         client.capabilities = {"roots": {}}
-        able = await stage.connect(client)
+        able = await workbench.connect(client)
         assert (declared_to(plain), declared_to(able)) == ({}, {"roots": {}})
         client.call()
         assert len(able.open_calls()) == 1
@@ -61,9 +61,9 @@ async def test_one_modern_client_may_declare_something_else_with_each_request() 
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("declared", DECLARED)
 async def test_a_modern_server_is_told_with_each_request(client_era: str, declared: Json) -> None:
-    async with staged("modern") as stage:
-        client = stage.client(client_era, declared)
-        server = await stage.connect(client)
+    async with in_process_workbench("modern") as workbench:
+        client = workbench.client(client_era, declared)
+        server = await workbench.connect(client)
         for route in ("tool", "prompt", "resource"):
             client.call(route)
             assert server.open_calls()[-1]["params"]["_meta"][META + "clientCapabilities"] == declared
@@ -72,10 +72,10 @@ async def test_a_modern_server_is_told_with_each_request(client_era: str, declar
 @pytest.mark.bridge("client-info", "version")
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_who_the_client_is_travels_where_the_era_carries_it(server_era: str) -> None:
-    async with staged(server_era) as stage:
-        legacy, modern = stage.client("legacy"), stage.client("modern")
-        server = await stage.connect(legacy)
-        assert await stage.connect(modern) is server
+    async with in_process_workbench(server_era) as workbench:
+        legacy, modern = workbench.client("legacy"), workbench.client("modern")
+        server = await workbench.connect(legacy)
+        assert await workbench.connect(modern) is server
         legacy.call()
         modern.call()
         of_legacy, of_modern = (call["params"].get("_meta", {}) for call in server.open_calls())
@@ -85,16 +85,16 @@ async def test_who_the_client_is_travels_where_the_era_carries_it(server_era: st
             assert (of_legacy, of_modern) == ({}, {}), "a legacy server knows nothing of stamps"
         else:
             assert of_legacy[META + "clientInfo"]["name"] == "mcp-workbench"
-            assert of_modern[META + "clientInfo"] == {"name": "played", "version": "1"}
+            assert of_modern[META + "clientInfo"] == {"name": "fake", "version": "1"}
             versions = {meta[META + "protocolVersion"] for meta in (of_legacy, of_modern)}
             assert versions == {"2026-07-28"}
 
 
 @pytest.mark.bridge("client-info")
 async def test_a_legacy_client_cannot_declare_otherwise_in_a_request() -> None:
-    async with staged("modern") as stage:
-        client = stage.client("legacy", {"roots": {}})
-        server = await stage.connect(client)
+    async with in_process_workbench("modern") as workbench:
+        client = workbench.client("legacy", {"roots": {}})
+        server = await workbench.connect(client)
         claims = {META + "clientCapabilities": {"sampling": {}}, META + "clientInfo": {"name": "x"}, "kept": 1}
         client.call(meta=claims)
         meta = server.call["params"]["_meta"]
@@ -107,19 +107,19 @@ async def test_a_legacy_client_cannot_declare_otherwise_in_a_request() -> None:
 @pytest.mark.parametrize("requested", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_legacy_client_of_any_revision_reaches_both_eras(server_era: str, requested: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client("legacy")
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client("legacy")
         request = client.send_request("initialize", {"protocolVersion": requested, "capabilities": {}})
         assert request.result["protocolVersion"] == requested
-        await stage.connect(client)
+        await workbench.connect(client)
 
 
 @pytest.mark.bridge("version", "reserved-errors")
 async def test_a_revision_that_nobody_knows_is_refused_with_those_that_are_known() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
         request = client.call(meta={META + "protocolVersion": "2031-01-01"})
         assert request.error["code"] == -32022
         assert request.error["data"] == {"supported": ["2026-07-28"], "requested": "2031-01-01"}
-        unknown = stage.client("legacy").send_request("initialize", {"protocolVersion": "1999-01-01"})
+        unknown = workbench.client("legacy").send_request("initialize", {"protocolVersion": "1999-01-01"})
         assert unknown.result["protocolVersion"] == "2025-11-25", "a legacy client is offered the newest it may know"

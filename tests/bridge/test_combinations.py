@@ -6,7 +6,7 @@ import pytest
 
 from mcp_workbench.config.model import FaceName
 from tests.bridge.conversation import KINDS, METHODS, Conversation
-from tests.bridge.stage import ERAS, staged
+from tests.bridge.in_process import ERAS, in_process_workbench
 
 # A call of a tool, in the face that shows it and through `use_tool`; a prompt; a resource.
 ROUTES: list[tuple[FaceName, str]] = [("flat", "tool"), ("proxy", "tool"), ("flat", "prompt"), ("flat", "resource")]
@@ -23,15 +23,15 @@ every_route = pytest.mark.parametrize(("face", "route"), ROUTES, ids=[f"{face}-{
 async def test_a_plain_call_arrives_as_it_was_sent_and_is_answered_as_the_server_said(
     client_era: str, server_era: str, face: FaceName, route: str
 ) -> None:
-    async with staged(server_era, face=face) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era, face=face) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         talk = Conversation(client, server, route, member={"kept": [1, None]})
         assert server.call["method"] == METHODS[route]
         assert server.call["params"]["member"] == {"kept": [1, None]}
         result = talk.finish()
         assert client_era == "legacy" or result["resultType"] == "complete"
-        assert stage.is_clean()
+        assert workbench.is_clean()
 
 
 @pytest.mark.bridge("question", "parking", "rounds", "page-to-visit")
@@ -40,16 +40,16 @@ async def test_a_plain_call_arrives_as_it_was_sent_and_is_answered_as_the_server
 async def test_a_question_of_any_kind_reaches_the_client_and_its_answer_the_server(
     client_era: str, server_era: str, face: FaceName, route: str
 ) -> None:
-    async with staged(server_era, face=face) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era, face=face) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         for kind, (method, params, _) in KINDS.items():
             talk = Conversation(client, server, route)
             (asked,) = await talk.ask(kind)
             assert asked["method"] == method
             assert asked["params"] == params, "as the server wrote it"
             talk.finish()
-            assert stage.is_clean()
+            assert workbench.is_clean()
 
 
 @pytest.mark.bridge("question", "parking", "rounds")
@@ -58,24 +58,24 @@ async def test_a_question_of_any_kind_reaches_the_client_and_its_answer_the_serv
 async def test_questions_may_follow_each_other_and_come_at_once(
     client_era: str, server_era: str, face: FaceName, route: str
 ) -> None:
-    async with staged(server_era, face=face) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era, face=face) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         talk = Conversation(client, server, route)
         assert len(await talk.ask("form")) == 1
         assert len(await talk.ask("sampling", "roots", "url")) == 3
         assert len(await talk.ask("roots")) == 1
         assert len(await talk.ask("declined form", "sampling")) == 2
         talk.finish()
-        assert stage.is_clean()
+        assert workbench.is_clean()
 
 
 @pytest.mark.bridge("progress")
 @every_combination
 async def test_progress_comes_under_the_token_that_the_client_chose(client_era: str, server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         request = client.call(meta={"progressToken": "mine", "example.test/kept": 1})
         meta = server.call["params"]["_meta"]
         assert meta["progressToken"] == server.call["id"], "two clients may use the same token, so it is ours"
@@ -92,9 +92,9 @@ async def test_progress_comes_under_the_token_that_the_client_chose(client_era: 
 @pytest.mark.bridge("progress")
 @every_combination
 async def test_a_client_that_wants_no_progress_gets_none(client_era: str, server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         request = client.call()
         assert "progressToken" not in server.call["params"].get("_meta", {})
         server.tell("notifications/progress", {"progressToken": server.call["id"], "progress": 1})
@@ -107,16 +107,16 @@ async def test_a_client_that_wants_no_progress_gets_none(client_era: str, server
 async def test_a_call_that_the_client_cancels_is_cancelled_at_the_server(
     client_era: str, server_era: str, face: FaceName, route: str
 ) -> None:
-    async with staged(server_era, face=face) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era, face=face) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         request = client.call(route)
         call = server.call
         client.cancel(request)
         assert server.told("notifications/cancelled") == [{"requestId": call["id"], "reason": "the test cancels"}]
         server.reply(call, {"content": []})
         assert request.answer is None, "a cancelled call is not answered"
-        assert stage.is_clean()
+        assert workbench.is_clean()
 
 
 @pytest.mark.bridge("cancellation")
@@ -124,26 +124,26 @@ async def test_a_call_that_the_client_cancels_is_cancelled_at_the_server(
 async def test_a_call_that_is_cancelled_before_its_server_is_there_is_never_sent(
     client_era: str, server_era: str
 ) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         server.crash()
         request = client.call()
         client.cancel(request)
-        await stage.connect(client)
-        again = stage.gateway.played[-1]
+        await workbench.connect(client)
+        again = workbench.gateway.fake_servers[-1]
         assert again is not server
         assert [call["params"]["name"] for call in again.requests("tools/call")] == []
         assert request.answer is None
-        assert stage.is_clean()
+        assert workbench.is_clean()
 
 
 @pytest.mark.bridge("cancellation")
 @every_combination
 async def test_what_cannot_be_cancelled_is_ignored(client_era: str, server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         request = client.call()
         for id in (request.id + 1, str(request.id), None, {"a": 1}):
             client.tell("notifications/cancelled", {"requestId": id})

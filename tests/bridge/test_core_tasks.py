@@ -8,8 +8,8 @@ import pytest
 
 from mcp_workbench.face import tasks as tasks_module
 from mcp_workbench.router import task_lists
-from tests.bridge.played_server import PlayedServer
-from tests.bridge.stage import Client, Json, Request, settled, staged, until
+from tests.bridge.fake_server import FakeServer
+from tests.bridge.in_process import Client, Json, Request, in_process_workbench, settled, until
 
 TWO = {"server": "legacy", "other": "legacy"}
 LISTS: Json = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
@@ -20,7 +20,7 @@ def task(name: str, **more: object) -> Json:
     return {"taskId": name, "status": "working", "ttl": 1000, **more}
 
 
-async def asked(request: Request, *servers: PlayedServer) -> None:
+async def asked(request: Request, *servers: FakeServer) -> None:
     """Every one of these has been asked for its list."""
     before = [len(server.requests("tasks/list")) for server in servers]
     await until(
@@ -31,7 +31,7 @@ async def asked(request: Request, *servers: PlayedServer) -> None:
     )
 
 
-def give(server: PlayedServer, tasks: Sequence[Json], cursor: str | None = None) -> Json:
+def give(server: FakeServer, tasks: Sequence[Json], cursor: str | None = None) -> Json:
     """Answer the last request for a list; returns its params."""
     request = server.requests("tasks/list")[-1]
     server.reply(request, {"tasks": list(tasks), **({} if cursor is None else {"nextCursor": cursor})})
@@ -40,8 +40,8 @@ def give(server: PlayedServer, tasks: Sequence[Json], cursor: str | None = None)
 
 
 async def listed(
-    client: Client, answers: dict[PlayedServer, tuple[Sequence[Json], str | None]], cursor: str | None = None
-) -> tuple[Json, dict[PlayedServer, Json]]:
+    client: Client, answers: dict[FakeServer, tuple[Sequence[Json], str | None]], cursor: str | None = None
+) -> tuple[Json, dict[FakeServer, Json]]:
     """One page: its result, and what each server was asked."""
     for server in answers:
         server.received.clear()
@@ -55,9 +55,9 @@ async def listed(
 
 @pytest.mark.bridge("tasks")
 async def test_the_tasks_of_all_servers_are_one_list_and_no_two_have_the_same_handle() -> None:
-    async with staged("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as stage:
-        client = stage.client("legacy")
-        server, other = await stage.connect(client), await stage.connect(client, "other")
+    async with in_process_workbench("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as workbench:
+        client = workbench.client("legacy")
+        server, other = await workbench.connect(client), await workbench.connect(client, "other")
         result, params = await listed(
             client, {server: ([task("1", x=[1]), task("mine")], None), other: ([task("1", x=[2])], None)}
         )
@@ -78,9 +78,9 @@ async def test_the_tasks_of_all_servers_are_one_list_and_no_two_have_the_same_ha
 
 @pytest.mark.bridge("tasks")
 async def test_pages_go_on_for_the_servers_that_have_more() -> None:
-    async with staged("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as stage:
-        client = stage.client("legacy")
-        server, other = await stage.connect(client), await stage.connect(client, "other")
+    async with in_process_workbench("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as workbench:
+        client = workbench.client("legacy")
+        server, other = await workbench.connect(client), await workbench.connect(client, "other")
         one, _ = await listed(client, {server: ([task("a")], "s-2"), other: ([task("b")], "o-2")})
         two, params = await listed(
             client, {server: ([task("c")], None), other: ([task("d")], "o-3")}, one["nextCursor"]
@@ -96,9 +96,9 @@ async def test_pages_go_on_for_the_servers_that_have_more() -> None:
 @pytest.mark.bridge("tasks")
 @pytest.mark.parametrize("cursor", ["nonsense", "", "W10=", "W1siYm94Iiwibm9ib2R5IiwiMSJdXQ==", 5, ["a"]])
 async def test_a_cursor_that_we_did_not_give_out_is_refused(cursor: object) -> None:
-    async with staged("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         request = client.send_request("tasks/list", {"cursor": cursor})
         await until(lambda: request.answer is not None)
         assert request.error["code"] == -32602
@@ -107,14 +107,16 @@ async def test_a_cursor_that_we_did_not_give_out_is_refused(cursor: object) -> N
 
 @pytest.mark.bridge("tasks")
 async def test_only_servers_that_declare_it_are_asked_and_where_none_does_it_is_unknown() -> None:
-    async with staged("legacy", servers=TWO, capabilities={"server": LISTS, "other": {"tasks": {}}}) as stage:
-        client = stage.client("legacy")
-        server, other = await stage.connect(client), await stage.connect(client, "other")
+    async with in_process_workbench(
+        "legacy", servers=TWO, capabilities={"server": LISTS, "other": {"tasks": {}}}
+    ) as workbench:
+        client = workbench.client("legacy")
+        server, other = await workbench.connect(client), await workbench.connect(client, "other")
         result, _ = await listed(client, {server: ([task("a")], None)})
         assert [each["taskId"] for each in result["tasks"]] == ["a"] and other.requests("tasks/list") == []
-    async with staged("legacy", servers=TWO) as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy", servers=TWO) as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         request = client.send_request("tasks/list")
         await until(lambda: request.answer is not None)
         assert request.error["code"] == -32601 and server.requests("tasks/list") == []
@@ -125,9 +127,9 @@ async def test_a_server_that_cannot_list_its_tasks_is_named_and_the_others_are_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(task_lists, "MOST_ON_PAGE", 2)
-    async with staged("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as stage:
-        client = stage.client("legacy")
-        server, other = await stage.connect(client), await stage.connect(client, "other")
+    async with in_process_workbench("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as workbench:
+        client = workbench.client("legacy")
+        server, other = await workbench.connect(client), await workbench.connect(client, "other")
         for broken in ("nothing", {"tasks": [task("1"), task("2"), task("3")]}):
             other.received.clear()
             request = client.send_request("tasks/list")
@@ -148,9 +150,9 @@ async def test_a_server_that_cannot_list_its_tasks_is_named_and_the_others_are_s
 @pytest.mark.bridge("tasks")
 async def test_a_server_that_hangs_does_not_keep_the_tasks_of_others_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_lists, "PAGE_PATIENCE", 0.01)
-    async with staged("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as stage:
-        client = stage.client("legacy")
-        server, other = await stage.connect(client), await stage.connect(client, "other")
+    async with in_process_workbench("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as workbench:
+        client = workbench.client("legacy")
+        server, other = await workbench.connect(client), await workbench.connect(client, "other")
         server.offers["tasks/list"] = {"tasks": [task("a")]}
         request = client.send_request("tasks/list")
         await until(lambda: request.answer is not None)
@@ -163,22 +165,22 @@ async def test_a_server_that_hangs_does_not_keep_the_tasks_of_others_back(monkey
 
 @pytest.mark.bridge("tasks")
 async def test_a_list_that_is_cancelled_is_cancelled_at_every_server() -> None:
-    async with staged("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as stage:
-        client = stage.client("legacy")
-        server, other = await stage.connect(client), await stage.connect(client, "other")
+    async with in_process_workbench("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as workbench:
+        client = workbench.client("legacy")
+        server, other = await workbench.connect(client), await workbench.connect(client, "other")
         request = client.send_request("tasks/list")
         await asked(request, server, other)
         client.cancel(request)
         await until(lambda: all(each.told("notifications/cancelled") for each in (server, other)))
         await settled()
-        assert request.answer is None and stage.is_clean()
+        assert request.answer is None and workbench.is_clean()
 
 
 @pytest.mark.bridge("tasks")
 async def test_the_list_of_a_sole_server_passes_as_it_is() -> None:
-    async with staged("legacy", capabilities={"server": LISTS}) as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy", capabilities={"server": LISTS}) as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         request = client.send_request("tasks/list", {"cursor": "its own"})
         (call,) = server.requests("tasks/list")
         assert call["params"] == {"cursor": "its own"}
@@ -188,9 +190,9 @@ async def test_the_list_of_a_sole_server_passes_as_it_is() -> None:
 
 @pytest.mark.bridge("tasks")
 async def test_a_task_that_moves_on_outside_of_calls_is_told_under_the_handle_of_the_client() -> None:
-    async with staged("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as stage:
-        client = stage.client("legacy")
-        server, other = await stage.connect(client), await stage.connect(client, "other")
+    async with in_process_workbench("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as workbench:
+        client = workbench.client("legacy")
+        server, other = await workbench.connect(client), await workbench.connect(client, "other")
         handles = []
         for owner, name in ((server, "server"), (other, "other")):
             params = {"name": f"box:{name}:work", "arguments": {}, "task": {"ttl": 1000}}
@@ -207,20 +209,20 @@ async def test_a_task_that_moves_on_outside_of_calls_is_told_under_the_handle_of
 async def test_what_any_server_declares_is_declared_to_clients_of_that_revision() -> None:
     some: Json = {"tasks": {"list": {}, "requests": {"tools": {"call": {}}}}}
     more: Json = {"tasks": {"cancel": {}, "requests": {"tools": {"call": {}}, "x/y": {"z": {"a": 1}}}}}
-    async with staged("legacy", servers=TWO, capabilities={"server": some, "other": more}) as stage:
-        client = stage.client("legacy")
+    async with in_process_workbench("legacy", servers=TWO, capabilities={"server": some, "other": more}) as workbench:
+        client = workbench.client("legacy")
         assert "tasks" not in _welcome(client, "2025-11-25"), "nothing is known yet"
-        await stage.connect(client)
-        await stage.connect(client, "other")
+        await workbench.connect(client)
+        await workbench.connect(client, "other")
         declared = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}, "x/y": {"z": {"a": 1}}}}
-        assert _welcome(stage.client("legacy"), "2025-11-25")["tasks"] == declared
-        assert "tasks" not in _welcome(stage.client("legacy"), "2025-06-18")
-        found = stage.client("modern").send_request("server/discover").result
+        assert _welcome(workbench.client("legacy"), "2025-11-25")["tasks"] == declared
+        assert "tasks" not in _welcome(workbench.client("legacy"), "2025-06-18")
+        found = workbench.client("modern").send_request("server/discover").result
         assert "tasks" not in found["capabilities"]
 
 
 def _welcome(client: Client, version: str) -> Json:
-    params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "played"}}
+    params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "fake"}}
     capabilities: Json = client.send_request("initialize", params).result["capabilities"]
     return capabilities
 
@@ -230,9 +232,9 @@ async def test_a_server_that_lists_without_end_does_not_push_out_the_tasks_of_ot
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tasks_module, "MOST_TASKS_OF_ONE", 3)
-    async with staged("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as stage:
-        client = stage.client("legacy")
-        server, other = await stage.connect(client), await stage.connect(client, "other")
+    async with in_process_workbench("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as workbench:
+        client = workbench.client("legacy")
+        server, other = await workbench.connect(client), await workbench.connect(client, "other")
         await listed(client, {server: ([task("mine")], None), other: ([task(f"t-{n}") for n in range(9)], None)})
         client.send_request("tasks/get", {"taskId": "mine"})
         assert len(server.requests("tasks/get")) == 1

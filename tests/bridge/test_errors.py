@@ -7,8 +7,8 @@ import pytest
 from mcp_workbench.config.model import FaceName
 from mcp_workbench.session import parking
 from tests.bridge.conversation import URL, Conversation, attributed
-from tests.bridge.scene import DONE, answered, scene
-from tests.bridge.stage import ERAS, EVERYTHING, META, Json, staged
+from tests.bridge.in_process import ERAS, EVERYTHING, META, Json, in_process_workbench
+from tests.bridge.modern_to_legacy import DONE, answered, modern_to_legacy
 
 PAGES: Json = {
     "elicitations": [URL, {**URL, "elicitationId": "e-2", "url": "https://example.test/pay"}],
@@ -24,9 +24,9 @@ NOT_FOUND = {"legacy": -32002, "modern": -32602}
 async def test_a_resource_that_does_not_exist_is_said_in_the_words_of_the_client(
     client_era: str, server_era: str
 ) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         request = client.call("resource")
         data = {"uri": "test:///one", "x-unknown": [1]}
         server.fail(server.call, NOT_FOUND[server_era], "Resource not found", data)
@@ -36,10 +36,12 @@ async def test_a_resource_that_does_not_exist_is_said_in_the_words_of_the_client
 @pytest.mark.bridge("resource-not-found")
 @pytest.mark.parametrize("client_era", ERAS)
 async def test_a_resource_that_no_server_has_is_said_in_the_words_of_the_client(client_era: str) -> None:
-    async with staged("legacy", servers={"server": "legacy", "other": "modern"}, use_cache=True) as stage:
-        client = stage.client(client_era)
-        await stage.connect(client)
-        await stage.connect(client, "other")
+    async with in_process_workbench(
+        "legacy", servers={"server": "legacy", "other": "modern"}, use_cache=True
+    ) as workbench:
+        client = workbench.client(client_era)
+        await workbench.connect(client)
+        await workbench.connect(client, "other")
         request = client.send_request("resources/read", {"uri": "nobody://has-this"})
         assert request.error["code"] == NOT_FOUND[client_era]
         assert request.error["data"] == {"uri": "nobody://has-this"}
@@ -48,9 +50,9 @@ async def test_a_resource_that_no_server_has_is_said_in_the_words_of_the_client(
 @pytest.mark.bridge("resource-not-found")
 @pytest.mark.parametrize("data", [None, {"field": "uri"}, {"errors": [{"uri": "nested"}]}, ["uri"], "uri"])
 async def test_parameters_that_are_wrong_are_not_a_resource_that_is_missing(data: object) -> None:
-    async with staged("modern") as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("modern") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         request = client.call("resource")
         server.fail(server.call, -32602, "bad", data)
         assert request.error["code"] == -32602
@@ -60,9 +62,9 @@ async def test_parameters_that_are_wrong_are_not_a_resource_that_is_missing(data
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("code", [-32002, -32602])
 async def test_elsewhere_the_same_codes_mean_what_the_server_means(client_era: str, code: int) -> None:
-    async with staged("legacy") as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         for route in ("tool", "prompt"):
             request = client.call(route)
             server.fail(server.call, code, "x", {"uri": "y"})
@@ -75,9 +77,9 @@ async def test_elsewhere_the_same_codes_mean_what_the_server_means(client_era: s
 @pytest.mark.parametrize("code", [-32020, -32021, -32022])
 async def test_errors_that_clients_act_upon_reach_them_as_errors(client_era: str, face: FaceName, code: int) -> None:
     """Also through `use_tool`, where other errors become results for the agent to read."""
-    async with staged("modern", face=face) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench("modern", face=face) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         request = client.call()
         data = {"requiredCapabilities": {"sampling": {}}, "supported": [], "requested": "x"}
         server.fail(server.call, code, "said by the server", data)
@@ -90,15 +92,15 @@ async def test_errors_that_clients_act_upon_reach_them_as_errors(client_era: str
 @pytest.mark.bridge("page-required")
 @pytest.mark.parametrize("face", ["flat", "proxy"])
 async def test_a_page_that_must_be_visited_first_becomes_a_question_to_a_modern_client(face: FaceName) -> None:
-    async with scene(face) as on:
+    async with modern_to_legacy(face) as on:
         request = on.client.call()
         on.server.fail(on.server.call, -32042, "Sign in first", PAGES)
         asked = request.result["inputRequests"]
         assert list(asked.values()) == [
             {"method": "elicitation/create", "params": attributed(page)} for page in PAGES["elicitations"]
         ]
-        assert request.result["_meta"][META + "serverInfo"]["name"] == "played-server"
-        assert on.stage.is_clean(), "nothing is kept for it: the call is over, and the next one is another"
+        assert request.result["_meta"][META + "serverInfo"]["name"] == "fake-server"
+        assert on.workbench.is_clean(), "nothing is kept for it: the call is over, and the next one is another"
         retry = on.client.retry(request, answered(request, {"action": "accept"}))
         sent = on.server.call["params"]
         assert "requestState" not in sent and "inputResponses" not in sent
@@ -109,7 +111,7 @@ async def test_a_page_that_must_be_visited_first_becomes_a_question_to_a_modern_
 @pytest.mark.bridge("page-required")
 @pytest.mark.parametrize("route", ["tool", "prompt", "resource"])
 async def test_it_may_be_required_again(route: str) -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request = on.client.call(route)
         for _ in range(3):
             on.server.fail(on.server.call, -32042, "Sign in first", PAGES)
@@ -120,23 +122,23 @@ async def test_it_may_be_required_again(route: str) -> None:
 @pytest.mark.bridge("page-required")
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_a_page_that_nobody_wants_to_visit_ends_the_call(action: str) -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request = on.client.call()
         on.server.fail(on.server.call, -32042, "Sign in first", PAGES)
         retry = on.client.retry(request, {"question-1": {"action": "accept"}, "question-2": {"action": action}})
         assert "declined" in retry.result["content"][0]["text"]
         assert len(on.server.requests("tools/call")) == 1, "the server is not called once more"
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 @pytest.mark.bridge("page-required", "request-state")
 async def test_its_state_belongs_to_the_same_request_and_principal() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request = on.client.call()
         on.server.fail(on.server.call, -32042, "Sign in first", PAGES)
         assert on.client.retry(request, {}, arguments={"a": "2"}).error["code"] == -32602
         assert on.client.retry(request, {}, "prompt").error["code"] == -32602
-        stranger = on.stage.client("modern", principal="somebody else")
+        stranger = on.workbench.client("modern", principal="somebody else")
         assert stranger.retry(request, {}).error["code"] == -32602
         assert on.client.retry(request, []).error["code"] == -32602
         assert len(on.server.received) == 1
@@ -144,7 +146,7 @@ async def test_its_state_belongs_to_the_same_request_and_principal() -> None:
 
 @pytest.mark.bridge("page-required", "request-state")
 async def test_its_state_opens_once() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request = on.client.call()
         on.server.fail(on.server.call, -32042, "Sign in first", PAGES)
         on.client.retry(request, answered(request, {"action": "accept"}))
@@ -157,7 +159,7 @@ async def test_its_state_opens_once() -> None:
 @pytest.mark.bridge("page-required", "request-state")
 async def test_of_many_such_states_the_oldest_do_not_open_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parking, "MOST_STATES", 2)
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         requests = []
         for _ in range(3):
             requests.append(on.client.call())
@@ -169,7 +171,7 @@ async def test_of_many_such_states_the_oldest_do_not_open_any_more(monkeypatch: 
 
 @pytest.mark.bridge("page-required")
 async def test_it_may_come_at_the_end_of_a_parked_call() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, _ = await on.ask()
         on.server.fail(on.server.call, -32042, "Sign in first", PAGES)
         retry = on.client.retry(request, answered(request))
@@ -185,20 +187,20 @@ async def test_a_modern_client_that_cannot_visit_pages_is_told_which_capability_
     face: FaceName, declared: Json
 ) -> None:
     """Its era forbids the code; the pages are in `data` all the same."""
-    async with staged("legacy", face=face) as stage:
-        client = stage.client("modern", declared)
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy", face=face) as workbench:
+        client = workbench.client("modern", declared)
+        server = await workbench.connect(client)
         request = client.call()
         server.fail(server.call, -32042, "Sign in first", PAGES)
         data = {**SHOWN_PAGES, "requiredCapabilities": {"elicitation": {"url": {}}}}
         assert request.error == {"code": -32021, "message": "Sign in first", "data": data}
-        assert stage.is_clean()
+        assert workbench.is_clean()
 
 
 @pytest.mark.bridge("page-required")
 @pytest.mark.parametrize("data", [None, {}, {"elicitations": []}, {"elicitations": "x"}, {"elicitations": [5]}, 5])
 async def test_where_it_does_not_say_which_page_it_is_an_error(data: object) -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request = on.client.call()
         on.server.fail(on.server.call, -32042, "Sign in first", data)
         assert request.error["code"] == -32021
@@ -208,9 +210,9 @@ async def test_where_it_does_not_say_which_page_it_is_an_error(data: object) -> 
 @pytest.mark.parametrize("declared", [{}, {"elicitation": {}}, EVERYTHING])
 @pytest.mark.parametrize("face", ["flat", "proxy"])
 async def test_within_the_legacy_era_it_passes_with_who_asks(declared: Json, face: FaceName) -> None:
-    async with staged("legacy", face=face) as stage:
-        client = stage.client("legacy", declared)
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy", face=face) as workbench:
+        client = workbench.client("legacy", declared)
+        server = await workbench.connect(client)
         request = client.call()
         server.fail(server.call, -32042, "Sign in first", PAGES)
         assert request.error == {"code": -32042, "message": "Sign in first", "data": SHOWN_PAGES}
@@ -218,9 +220,9 @@ async def test_within_the_legacy_era_it_passes_with_who_asks(declared: Json, fac
 
 @pytest.mark.bridge("page-required", "rounds")
 async def test_a_modern_server_asks_a_legacy_client_to_visit_a_page_directly() -> None:
-    async with staged("modern") as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("modern") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         talk = Conversation(client, server)
         (asked,) = await talk.ask("url")
         assert asked["params"]["mode"] == "url"
@@ -231,9 +233,9 @@ async def test_a_modern_server_asks_a_legacy_client_to_visit_a_page_directly() -
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_other_errors_pass_with_their_code_and_data(client_era: str, server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         for code in (-32000, -32001, -32600, -32601, -32603, 1, 12345):
             request = client.call()
             server.fail(server.call, code, "ü", {"kept": [None]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bridge.stage import ERAS, META, Json, staged, until
+from tests.bridge.in_process import ERAS, META, Json, in_process_workbench, until
 
 TASKS = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"
@@ -22,9 +22,9 @@ RELATED = "io.modelcontextprotocol/related-task"
     ],
 )
 async def test_what_the_modern_era_has_removed_is_unknown_there(server_era: str, method: str, params: Json) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         assert client.send_request(method, params).error["code"] == -32601
         assert server.requests(method) == [], "a legacy server behind us would know it; that is not the point"
 
@@ -32,9 +32,9 @@ async def test_what_the_modern_era_has_removed_is_unknown_there(server_era: str,
 @pytest.mark.bridge("one-era-only")
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_what_the_modern_era_has_added_is_unknown_to_the_legacy_one(server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         for method in ("server/discover", "subscriptions/listen"):
             assert client.send_request(method, {"notifications": {}}).error["code"] == -32601
             assert server.requests(method) == []
@@ -46,9 +46,9 @@ async def test_what_the_modern_era_has_added_is_unknown_to_the_legacy_one(server
 async def test_a_method_that_we_do_not_know_is_passed_on_where_only_one_server_can_be_meant(
     client_era: str, server_era: str
 ) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         request = client.send_request("example/custom", {"a": [1]})
         (call,) = server.requests("example/custom")
         assert call["params"]["a"] == [1]
@@ -61,18 +61,18 @@ async def test_a_method_that_we_do_not_know_is_passed_on_where_only_one_server_c
 @pytest.mark.bridge("unknown-methods")
 @pytest.mark.parametrize("client_era", ERAS)
 async def test_where_several_servers_could_be_meant_it_is_unknown(client_era: str) -> None:
-    async with staged("legacy", servers={"server": "legacy", "other": "modern"}) as stage:
-        client = stage.client(client_era)
+    async with in_process_workbench("legacy", servers={"server": "legacy", "other": "modern"}) as workbench:
+        client = workbench.client(client_era)
         request = client.send_request("example/custom")
         assert request.error["code"] == -32601
-        assert stage.gateway.played == []
+        assert workbench.gateway.fake_servers == []
 
 
 @pytest.mark.bridge("tasks")
 async def test_a_task_of_a_modern_server_is_found_again_by_its_handle() -> None:
-    async with staged("modern", servers={"server": "modern", "other": "modern"}) as stage:
-        client = stage.client("modern", {"extensions": {TASKS: {}}})
-        server, other = await stage.connect(client), await stage.connect(client, "other")
+    async with in_process_workbench("modern", servers={"server": "modern", "other": "modern"}) as workbench:
+        client = workbench.client("modern", {"extensions": {TASKS: {}}})
+        server, other = await workbench.connect(client), await workbench.connect(client, "other")
         request = client.call()
         server.reply(server.call, {"resultType": "task", "taskId": "t-1", "status": "working", "ttlMs": 1000})
         assert request.result["taskId"] == "t-1"
@@ -87,9 +87,9 @@ async def test_a_task_of_a_modern_server_is_found_again_by_its_handle() -> None:
 @pytest.mark.bridge("tasks")
 async def test_a_handle_that_another_server_gave_out_is_not_taken_over() -> None:
     task = {"resultType": "task", "taskId": "1", "status": "working", "ttlMs": 1000}
-    async with staged("modern", servers={"server": "modern", "other": "modern"}) as stage:
-        client = stage.client("modern", {"extensions": {TASKS: {}}})
-        server, other = await stage.connect(client), await stage.connect(client, "other")
+    async with in_process_workbench("modern", servers={"server": "modern", "other": "modern"}) as workbench:
+        client = workbench.client("modern", {"extensions": {TASKS: {}}})
+        server, other = await workbench.connect(client), await workbench.connect(client, "other")
         first = client.call()
         server.reply(server.call, task)
         second = client.send_request("tools/call", {"name": "box:other:work", "arguments": {}})
@@ -110,9 +110,9 @@ async def test_a_handle_that_another_server_gave_out_is_not_taken_over() -> None
 @pytest.mark.bridge("tasks")
 async def test_the_tasks_of_2025_are_passed_on_within_their_era_only() -> None:
     """They were an experiment, and are another protocol than the extension that followed."""
-    async with staged("legacy") as stage:
-        legacy, modern = stage.client("legacy"), stage.client("modern")
-        server = await stage.connect(legacy)
+    async with in_process_workbench("legacy") as workbench:
+        legacy, modern = workbench.client("legacy"), workbench.client("modern")
+        server = await workbench.connect(legacy)
         request = legacy.call(task={"ttl": 1000})
         assert server.call["params"]["task"] == {"ttl": 1000}
         server.reply(server.call, {"task": {"taskId": "t-1"}})
@@ -125,9 +125,9 @@ async def test_the_tasks_of_2025_are_passed_on_within_their_era_only() -> None:
 
 @pytest.mark.bridge("tasks")
 async def test_the_tasks_of_2025_are_found_again_where_there_are_several_servers() -> None:
-    async with staged("legacy", servers={"server": "legacy", "other": "legacy"}) as stage:
-        client = stage.client("legacy")
-        server, other = await stage.connect(client), await stage.connect(client, "other")
+    async with in_process_workbench("legacy", servers={"server": "legacy", "other": "legacy"}) as workbench:
+        client = workbench.client("legacy")
+        server, other = await workbench.connect(client), await workbench.connect(client, "other")
         handles = []
         for owner, name in ((server, "server"), (other, "other")):
             params = {"name": f"box:{name}:work", "arguments": {}, "task": {"ttl": 1000}}
@@ -155,9 +155,9 @@ async def test_the_tasks_of_2025_are_found_again_where_there_are_several_servers
 
 @pytest.mark.bridge("tasks")
 async def test_a_result_that_is_no_task_passes_though_one_was_asked_for() -> None:
-    async with staged("legacy", servers={"server": "legacy", "other": "legacy"}) as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy", servers={"server": "legacy", "other": "legacy"}) as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         request = client.call(task={"ttl": 1000})
         server.reply(server.call, {"content": [], "task": "none"})
         assert request.result == {"content": [], "task": "none"}
@@ -167,14 +167,14 @@ async def test_a_result_that_is_no_task_passes_though_one_was_asked_for() -> Non
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_each_handshake_is_that_of_its_own_era(client_era: str, server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client(client_era)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
         if client_era == "modern":
             found = client.send_request("server/discover").result
             assert found["supportedVersions"] == ["2026-07-28"]
         listed = client.send_request("tools/list")
         await until(lambda: listed.answer is not None)
-        (server,) = stage.gateway.played
+        (server,) = workbench.gateway.fake_servers
         methods = [message["method"] for message in server.received if "method" in message]
         # The era of the client is tried first: a server of both would settle for it.
         tried = ["initialize"] if client_era == "legacy" else ["server/discover"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.protocol.revisions import KNOWN, Revision
-from tests.bridge.scene import DONE
-from tests.bridge.stage import META, MODERN_VERSION, staged
+from tests.bridge.in_process import META, MODERN_VERSION, in_process_workbench
+from tests.bridge.modern_to_legacy import DONE
 
 NEXT = "2027-06-30"
 VERSION = META + "protocolVersion"
@@ -22,10 +22,10 @@ def _next_revision(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("server_versions", [(), (MODERN_VERSION,), (NEXT,), (MODERN_VERSION, NEXT)])
 async def test_a_plain_call_goes_through(client_version: str, server_versions: tuple[str, ...]) -> None:
     """Each server refuses requests that are stamped with a revision that it does not speak."""
-    async with staged("modern" if server_versions else "legacy", versions=server_versions) as stage:
-        client = stage.client("legacy" if client_version < MODERN_VERSION else "modern")
+    async with in_process_workbench("modern" if server_versions else "legacy", versions=server_versions) as workbench:
+        client = workbench.client("legacy" if client_version < MODERN_VERSION else "modern")
         client.version = client_version
-        server = await stage.connect(client)
+        server = await workbench.connect(client)
         request = client.call(meta={"kept": 1, "progressToken": "theirs"})
         stamped = server.call["params"].get("_meta", {})
         assert stamped.get(VERSION) == (max(server_versions) if server_versions else None)
@@ -37,8 +37,8 @@ async def test_a_plain_call_goes_through(client_version: str, server_versions: t
 
 @pytest.mark.bridge("version")
 async def test_it_is_offered_to_clients_and_unknown_ones_are_still_refused() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
         client.version = NEXT
         assert client.send_request("server/discover").result["supportedVersions"] == [MODERN_VERSION, NEXT]
         # Nobody else uses this one: what a stamp says is remembered.
@@ -53,8 +53,8 @@ async def test_what_it_does_not_have_is_asked_of_it(monkeypatch: pytest.MonkeyPa
     # Another name: what a stamp says is remembered.
     later = "2028-06-30"
     monkeypatch.setitem(KNOWN, later, Revision(later, removed_methods=frozenset()))
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
         assert client.send_request("ping").error["code"] == -32601
         client.version = later
         assert client.send_request("ping").result["resultType"] == "complete"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bridge.stage import ERAS, META, Client, Json, staged, until
+from tests.bridge.in_process import ERAS, META, Client, Json, in_process_workbench, until
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 LOG_LEVEL = META + "logLevel"
@@ -21,9 +21,9 @@ def log(client: Client) -> list[object]:
 @pytest.mark.bridge("logging")
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_modern_client_gets_the_log_of_a_request_that_asked_for_it(server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         client.call(meta={LOG_LEVEL: "warning"})
         for level in LEVELS:
             server.tell("notifications/message", {"level": level, "data": level})
@@ -38,9 +38,9 @@ async def test_a_modern_client_gets_the_log_of_a_request_that_asked_for_it(serve
 @pytest.mark.bridge("logging")
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_modern_client_that_did_not_ask_gets_none(server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         client.call()
         server.tell("notifications/message", {"level": "emergency", "data": 1})
         assert log(client) == []
@@ -52,20 +52,20 @@ async def test_a_modern_client_that_did_not_ask_gets_none(server_era: str) -> No
 @pytest.mark.bridge("logging")
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_level_that_is_none_is_refused(server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         assert client.call(meta={LOG_LEVEL: "loud"}).error["code"] == -32602
         assert server.received == []
-        legacy = stage.client("legacy")
+        legacy = workbench.client("legacy")
         assert legacy.send_request("logging/setLevel", {"level": "loud"}).error["code"] == -32602
 
 
 @pytest.mark.bridge("logging")
 async def test_a_legacy_server_is_asked_for_the_most_that_anybody_wants_and_each_gets_its_own() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         for level in ("error", "debug", "info"):
             client.call(meta={LOG_LEVEL: level})
         assert [each["params"]["level"] for each in server.requests("logging/setLevel")] == ["error", "debug"]
@@ -77,9 +77,9 @@ async def test_a_legacy_server_is_asked_for_the_most_that_anybody_wants_and_each
 @pytest.mark.bridge("logging")
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_legacy_client_sets_its_level_once(server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         assert client.send_request("logging/setLevel", {"level": "error"}).result == {}
         client.call()
         client.call(meta={"a": 1})
@@ -94,9 +94,9 @@ async def test_a_legacy_client_sets_its_level_once(server_era: str) -> None:
 
 @pytest.mark.bridge("logging")
 async def test_a_legacy_client_that_set_no_level_gets_what_the_server_sends() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         client.call()
         server.tell("notifications/message", {"level": "debug", "data": 1})
         server.reply(server.call, {"content": []})
@@ -111,9 +111,9 @@ async def test_a_legacy_client_that_set_no_level_gets_what_the_server_sends() ->
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_changed_list_is_told_in_the_way_of_the_client(client_era: str, server_era: str) -> None:
-    async with staged(server_era, use_cache=True) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era, use_cache=True) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         listed = client.send_request("tools/list")
         await until(lambda: listed.answer is not None)
         stream = None
@@ -135,9 +135,9 @@ async def test_a_changed_list_is_told_in_the_way_of_the_client(client_era: str, 
 @pytest.mark.bridge("resource-subscriptions")
 @pytest.mark.parametrize("client_era", ERAS)
 async def test_a_changed_resource_with_odd_meta_is_told_without_it(client_era: str) -> None:
-    async with staged("legacy") as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         if client_era == "legacy":
             asked = client.send_request("resources/subscribe", {"uri": "test:///one"})
             await until(lambda: asked.answer is not None)
@@ -154,9 +154,9 @@ async def test_a_changed_resource_with_odd_meta_is_told_without_it(client_era: s
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_changed_resource_is_told_in_the_way_of_the_client(client_era: str, server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         wanted = ["test:///one"]
         if client_era == "legacy":
             stream = client.send_request("resources/subscribe", {"uri": wanted[0]})
@@ -186,9 +186,9 @@ async def test_a_changed_resource_is_told_in_the_way_of_the_client(client_era: s
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_subscription_ends_when_nobody_wants_it_any_more(client_era: str, server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         if client_era == "legacy":
             subscribed = client.send_request("resources/subscribe", {"uri": "test:///one"})
             await until(lambda: subscribed.answer is not None)
@@ -213,9 +213,9 @@ async def test_a_subscription_ends_when_nobody_wants_it_any_more(client_era: str
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_signs_of_life_are_given_on_each_side_of_us(client_era: str, server_era: str) -> None:
     """A client wants to know whether we are there, a server the same: neither is asked for the other."""
-    async with staged(server_era) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         assert (server.answer_to(server.ask("ping")) or {})["result"] == {}
         assert client.received == []
         ping = client.send_request("ping")
@@ -229,14 +229,14 @@ async def test_signs_of_life_are_given_on_each_side_of_us(client_era: str, serve
 @pytest.mark.bridge("roots-changes")
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_changed_roots_are_told_to_servers_that_would_remember_them(server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         client.tell("notifications/roots/list_changed", {"kept": 1})
         expected: list[Json] = [{"kept": 1}] if server_era == "legacy" else []
         assert server.told("notifications/roots/list_changed") == expected
-        modern = stage.client("modern", {"roots": {}})
-        other = await stage.connect(modern)
+        modern = workbench.client("modern", {"roots": {}})
+        other = await workbench.connect(modern)
         client.tell("notifications/roots/list_changed")
         assert other.told("notifications/roots/list_changed") == [], "they are not its client's"
 
@@ -244,14 +244,14 @@ async def test_changed_roots_are_told_to_servers_that_would_remember_them(server
 @pytest.mark.bridge("resource-subscriptions", "list-changes")
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_first_request_that_listens_waits_for_the_servers_that_have_the_resources(server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client("modern")
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client("modern")
         wanted = {"resourceSubscriptions": ["test:///one"], "resourcesListChanged": True}
         client.send_request("subscriptions/listen", {"notifications": wanted})
         await until(lambda: bool(client.received))
         acknowledged = client.received[0]
         assert acknowledged["method"] == "notifications/subscriptions/acknowledged", "nothing comes before it"
         assert acknowledged["params"]["notifications"] == wanted
-        (server,) = stage.gateway.played
+        (server,) = workbench.gateway.fake_servers
         server.tell("notifications/resources/updated", {"uri": "test:///one"})
         assert [each["uri"] for each in client.told("notifications/resources/updated")] == ["test:///one"]

@@ -7,8 +7,8 @@ import pytest
 from mcp_workbench.session import parking
 from mcp_workbench.session.questions import MOST_QUESTIONS
 from tests.bridge.conversation import FORM, SAMPLE, URL, attributed
-from tests.bridge.scene import DONE, YES, answered, keys, scene
-from tests.bridge.stage import EVERYTHING, META, Json, staged, until
+from tests.bridge.in_process import EVERYTHING, META, Json, in_process_workbench, until
+from tests.bridge.modern_to_legacy import DONE, YES, answered, keys, modern_to_legacy
 
 pytestmark = pytest.mark.bridge("parking")
 
@@ -16,17 +16,17 @@ pytestmark = pytest.mark.bridge("parking")
 
 
 async def test_the_question_says_who_asks_and_nothing_of_it_may_be_kept() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, _ = await on.ask(("elicitation/create", FORM))
         assert set(request.result) == {"resultType", "inputRequests", "requestState", "_meta"}
-        assert request.result["_meta"][META + "serverInfo"]["name"] == "played-server"
+        assert request.result["_meta"][META + "serverInfo"]["name"] == "fake-server"
         assert list(request.result["inputRequests"].values()) == [
             {"method": "elicitation/create", "params": attributed(FORM)}
         ]
 
 
 async def test_questions_that_come_together_are_asked_together() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, ids = await on.ask(
             ("elicitation/create", FORM), ("sampling/createMessage", SAMPLE), ("roots/list", {})
         )
@@ -39,7 +39,7 @@ async def test_questions_that_come_together_are_asked_together() -> None:
 
 
 async def test_a_question_without_params_is_passed_on_without_params() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request = on.client.call()
         on.server.say({"id": 7, "method": "roots/list"})
         await until(lambda: request.answer is not None)
@@ -48,7 +48,7 @@ async def test_a_question_without_params_is_passed_on_without_params() -> None:
 
 async def test_a_server_may_name_its_questions() -> None:
     """Each has a key of its own all the same."""
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         chosen = [{"_meta": {"mcp-workbench/inputKey": name}} for name in ("mine", "question-3", "mine", 5, "")]
         request, ids = await on.ask(*(("roots/list", params) for params in chosen))
         assert keys(request)[:2] == ["mine", "question-3"]
@@ -58,7 +58,7 @@ async def test_a_server_may_name_its_questions() -> None:
 
 
 async def test_a_question_that_follows_while_the_client_is_away_is_asked_when_it_returns() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, (first,) = await on.ask()
         second = on.server.ask("roots/list", {})
         retry = on.client.retry(request, answered(request))
@@ -69,7 +69,7 @@ async def test_a_question_that_follows_while_the_client_is_away_is_asked_when_it
         assert (on.server.answer_to(second) or {})["result"] == {"roots": []}
         on.server.reply(on.server.call, DONE)
         assert last.result["content"] == DONE["content"]
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 @pytest.mark.bridge("progress", "logging")
@@ -78,7 +78,7 @@ async def test_progress_and_log_messages_go_to_whoever_waits_and_to_nobody_while
         on.server.tell("notifications/progress", {"progressToken": on.server.call["id"], "progress": step})
         on.server.tell("notifications/message", {"level": "info", "data": step})
 
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         level = {META + "logLevel": "info"}
         request = on.client.call(meta={"progressToken": "first", **level})
         report(1)
@@ -95,7 +95,7 @@ async def test_progress_and_log_messages_go_to_whoever_waits_and_to_nobody_while
 @pytest.mark.bridge("page-to-visit")
 async def test_that_a_page_was_visited_is_not_told_to_modern_clients() -> None:
     """They learn it from the result of their retry; their era does not know the notification."""
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         on.client.call()
         on.server.tell("notifications/elicitation/complete", {"elicitationId": "e-1"})
         assert on.client.received == []
@@ -105,7 +105,7 @@ async def test_that_a_page_was_visited_is_not_told_to_modern_clients() -> None:
 
 
 async def test_a_question_that_was_left_out_is_asked_again() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, (form, roots) = await on.ask(("elicitation/create", FORM), ("roots/list", {}))
         retry = on.client.retry(request, {keys(request)[1]: {"roots": []}})
         assert (on.server.answer_to(form), on.server.answer_to(roots) is None) == (None, False)
@@ -117,16 +117,16 @@ async def test_a_question_that_was_left_out_is_asked_again() -> None:
 
 @pytest.mark.parametrize("nothing", [None, {}])
 async def test_a_retry_without_answers_is_asked_again(nothing: Json | None) -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
         retry = on.client.retry(request, nothing)
         assert retry.result["inputRequests"] == request.result["inputRequests"]
         assert on.server.answer_to(id) is None
-        assert len(on.stage.parking) == 1
+        assert len(on.workbench.parking) == 1
 
 
 async def test_answers_to_nothing_that_was_asked_are_ignored() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
         retry = on.client.retry(request, {**answered(request), "more": {"action": "accept"}, "": {}, "question-99": {}})
         assert (on.server.answer_to(id) or {})["result"] == YES
@@ -137,7 +137,7 @@ async def test_answers_to_nothing_that_was_asked_are_ignored() -> None:
     "responses", [[], "text", 5, True, {"question-1": 5}, {"question-1": None}, {"question-1": []}]
 )
 async def test_answers_of_the_wrong_shape_are_refused_and_the_client_may_try_again(responses: object) -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
         refused = on.client.retry(request, responses)
         assert refused.error["code"] == -32602
@@ -148,14 +148,14 @@ async def test_answers_of_the_wrong_shape_are_refused_and_the_client_may_try_aga
 
 
 async def test_null_for_all_answers_is_refused() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, _ = await on.ask()
         fields = {"requestState": request.result["requestState"], "inputResponses": None}
         assert on.client.call(**fields).error["code"] == -32602
 
 
 async def test_the_parameters_may_be_written_in_another_order() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request = on.client.call(arguments={"a": "1", "b": [1, {"c": None, "d": 2}]})
         request, (id,) = await on.ask(request=request)
         on.client.retry(request, answered(request), arguments={"b": [1, {"d": 2, "c": None}], "a": "1"})
@@ -167,7 +167,7 @@ async def test_the_parameters_may_be_written_in_another_order() -> None:
 
 @pytest.mark.parametrize("outcome", ["result", "error", "crash"])
 async def test_what_becomes_of_the_call_while_the_client_is_away_is_kept_for_it(outcome: str) -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
         if outcome == "result":
             on.server.reply(on.server.call, DONE)
@@ -175,7 +175,7 @@ async def test_what_becomes_of_the_call_while_the_client_is_away_is_kept_for_it(
             on.server.fail(on.server.call, -32050, "out of order", {"part": 1})
         else:
             on.server.crash()
-        assert len(on.stage.parking) == 1
+        assert len(on.workbench.parking) == 1
         retry = on.client.retry(request, answered(request))
         if outcome == "result":
             assert retry.result["content"] == DONE["content"]
@@ -184,29 +184,29 @@ async def test_what_becomes_of_the_call_while_the_client_is_away_is_kept_for_it(
             assert retry.error == {"code": -32050, "message": "out of order", "data": {"part": 1}}
         else:
             assert "exited with status 9" in retry.result["content"][0]["text"]
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 async def test_a_result_that_comes_before_the_client_was_sent_away_is_simply_the_answer() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request = on.client.call()
         id = on.server.ask("elicitation/create", FORM)
         on.server.reply(on.server.call, DONE)
         assert request.result["content"] == DONE["content"]
         assert (on.server.answer_to(id) or {})["result"] == {"action": "cancel"}
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 async def test_after_a_crash_the_next_call_restarts_the_server() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, _ = await on.ask()
         on.server.crash()
         assert on.client.retry(request, answered(request)).result["isError"] is True
-        assert await on.stage.connect(on.client) is not on.server
+        assert await on.workbench.connect(on.client) is not on.server
 
 
 async def test_a_question_that_the_server_cancels_is_not_answered() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, (form, roots) = await on.ask(("elicitation/create", FORM), ("roots/list", {}))
         on.server.withdraw(form)
         retry = on.client.retry(request, answered(request))
@@ -215,11 +215,11 @@ async def test_a_question_that_the_server_cancels_is_not_answered() -> None:
         assert retry.answer is None, "nothing is left to ask, the call goes on"
         on.server.reply(on.server.call, DONE)
         assert retry.result["content"] == DONE["content"]
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 async def test_a_question_that_is_cancelled_at_once_does_not_reach_the_client() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request = on.client.call()
         on.server.withdraw(on.server.ask("elicitation/create", FORM))
         other = on.server.ask("roots/list", {})
@@ -230,7 +230,7 @@ async def test_a_question_that_is_cancelled_at_once_does_not_reach_the_client() 
 
 
 async def test_two_questions_under_one_id_get_one_answer() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request = on.client.call()
         for _ in range(2):
             on.server.say({"id": "same", "method": "roots/list", "params": {}})
@@ -238,26 +238,26 @@ async def test_two_questions_under_one_id_get_one_answer() -> None:
         on.client.retry(request, answered(request, {"roots": []}))
         assert on.server.answer_to("same") is not None
         on.server.reply(on.server.call, DONE)
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 # How it ends
 
 
 async def test_the_call_of_a_client_that_never_returns_is_cancelled() -> None:
-    async with scene() as on:
-        on.stage.parking.seconds = 0.0
+    async with modern_to_legacy() as on:
+        on.workbench.parking.seconds = 0.0
         request, (form, sample, roots) = await on.ask(
             ("elicitation/create", FORM), ("sampling/createMessage", SAMPLE), ("roots/list", {})
         )
         call = on.server.call
-        await until(lambda: len(on.stage.parking) == 0)
+        await until(lambda: len(on.workbench.parking) == 0)
         assert (on.server.answer_to(form) or {})["result"] == {"action": "cancel"}
         for id in (sample, roots):
             assert (on.server.answer_to(id) or {})["error"]["code"] == -32603
         reason = "the client did not come back"
         assert on.server.told("notifications/cancelled") == [{"requestId": call["id"], "reason": reason}]
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
         late = on.client.retry(request, answered(request))
         assert late.error["code"] == -32602
         assert "expired" in late.error["message"]
@@ -265,19 +265,19 @@ async def test_the_call_of_a_client_that_never_returns_is_cancelled() -> None:
 
 
 async def test_an_outcome_is_not_kept_for_ever() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, _ = await on.ask()
         on.server.reply(on.server.call, DONE)
-        (parked,) = on.stage.parking._parked.values()
-        on.stage.parking._expire(parked)
-        assert on.stage.is_clean()
+        (parked,) = on.workbench.parking._parked.values()
+        on.workbench.parking._expire(parked)
+        assert on.workbench.is_clean()
         assert on.server.told("notifications/cancelled") == [], "there is nothing left to be cancelled"
         assert on.client.retry(request, answered(request)).error["code"] == -32602
 
 
 @pytest.mark.bridge("cancellation")
 async def test_a_client_that_is_back_may_give_the_call_up() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, _ = await on.ask()
         retry = on.client.retry(request, answered(request))
         call = on.server.call
@@ -285,24 +285,24 @@ async def test_a_client_that_is_back_may_give_the_call_up() -> None:
         assert on.server.told("notifications/cancelled") == [{"requestId": call["id"], "reason": "the test cancels"}]
         on.server.reply(call, DONE)
         assert retry.answer is None
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 @pytest.mark.bridge("cancellation")
 async def test_a_client_may_give_the_call_up_before_it_is_sent_away() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request = on.client.call()
         id = on.server.ask("elicitation/create", FORM)
         on.client.cancel(request)
         assert (on.server.answer_to(id) or {})["result"] == {"action": "cancel"}
         assert len(on.server.told("notifications/cancelled")) == 1
         assert request.answer is None
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 @pytest.mark.bridge("cancellation")
 async def test_a_request_that_has_been_answered_with_a_question_cannot_be_cancelled() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
         on.client.cancel(request)
         assert on.server.told("notifications/cancelled") == []
@@ -311,23 +311,23 @@ async def test_a_request_that_has_been_answered_with_a_question_cannot_be_cancel
 
 
 async def test_shutting_down_declines_what_is_open() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         _, (away,) = await on.ask()
         call = on.server.call
     assert (on.server.answer_to(away) or {})["result"] == {"action": "cancel"}
     assert [each["requestId"] for each in on.server.told("notifications/cancelled")] == [call["id"]]
-    assert on.stage.is_clean()
+    assert on.workbench.is_clean()
 
 
 async def test_shutting_down_answers_a_client_that_is_back() -> None:
     from mcp_workbench.errors import DownstreamError
 
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, _ = await on.ask()
         retry = on.client.retry(request, answered(request))
         on.client.session.end(DownstreamError("shutting down"))
         assert "shutting down" in retry.result["content"][0]["text"]
-        assert len(on.stage.parking) == 0
+        assert len(on.workbench.parking) == 0
 
 
 # How much there may be of it
@@ -335,7 +335,7 @@ async def test_shutting_down_answers_a_client_that_is_back() -> None:
 
 async def test_a_principal_has_a_bounded_number_of_parked_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parking, "MOST_PARKED", 2)
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         parked = []
         for _ in range(2):
             parked.append(await on.ask())
@@ -347,8 +347,8 @@ async def test_a_principal_has_a_bounded_number_of_parked_calls(monkeypatch: pyt
         on.server.reply(on.server.open_calls()[-1], DONE)
         assert over.result["content"] == DONE["content"], "the server decides what it makes of that"
 
-        other = on.stage.client("modern", principal="somebody else")
-        server = await on.stage.connect(other)
+        other = on.workbench.client("modern", principal="somebody else")
+        server = await on.workbench.connect(other)
         request = other.call()
         server.ask("elicitation/create", FORM)
         await until(lambda: request.answer is not None)
@@ -358,24 +358,24 @@ async def test_a_principal_has_a_bounded_number_of_parked_calls(monkeypatch: pyt
         on.client.retry(first, answered(first))
         on.server.reply(on.server.open_calls()[0], DONE)
         await on.ask()
-        assert len(on.stage.parking) == 3
+        assert len(on.workbench.parking) == 3
 
 
 async def test_a_call_has_a_bounded_number_of_open_questions() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, ids = await on.ask(*[("roots/list", {})] * (MOST_QUESTIONS + 5))
         assert len(request.result["inputRequests"]) == MOST_QUESTIONS
         assert [bool(on.server.answer_to(id)) for id in ids] == [False] * MOST_QUESTIONS + [True] * 5
 
 
 async def test_the_counters_are_gone_when_nothing_is_parked() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         for _ in range(3):
             request, _ = await on.ask()
             on.client.retry(request, answered(request))
             on.server.reply(on.server.call, DONE)
-        assert on.stage.is_clean()
-        assert on.stage.parking._counts == {}
+        assert on.workbench.is_clean()
+        assert on.workbench.parking._counts == {}
 
 
 # What may be asked
@@ -404,9 +404,9 @@ async def test_the_counters_are_gone_when_nothing_is_parked() -> None:
 async def test_a_client_is_asked_only_what_it_said_it_can_answer(
     declared: Json, question: tuple[str, Json], is_asked: bool
 ) -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern", declared)
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern", declared)
+        server = await workbench.connect(client)
         request = client.call()
         id = server.ask(*question)
         await until(lambda: request.answer is not None or server.answer_to(id) is not None)
@@ -415,12 +415,12 @@ async def test_a_client_is_asked_only_what_it_said_it_can_answer(
             code = -32602 if question[0].partition("/")[0] in declared else -32601
             assert (server.answer_to(id) or {})["error"]["code"] == code
             server.reply(server.call, DONE)
-            assert stage.is_clean()
+            assert workbench.is_clean()
 
 
 @pytest.mark.bridge("capabilities")
 async def test_what_a_retry_no_longer_declares_is_no_longer_asked() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, _ = await on.ask()
         on.client.capabilities = {"roots": {}}
         on.client.retry(request, answered(request))
@@ -429,7 +429,7 @@ async def test_what_a_retry_no_longer_declares_is_no_longer_asked() -> None:
 
 async def test_a_question_in_the_middle_of_anything_else_is_refused() -> None:
     """Only three requests may be answered with a question."""
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         ref = {"type": "ref/prompt", "name": "box:server:write"}
         request = on.client.send_request("completion/complete", {"ref": ref, "argument": {"name": "a", "value": ""}})
         refusal = on.server.answer_to(on.server.ask("elicitation/create", FORM))
@@ -442,26 +442,26 @@ async def test_a_question_in_the_middle_of_anything_else_is_refused() -> None:
 
 
 async def test_a_parked_call_does_not_hold_what_the_client_sent() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request = on.client.call(arguments={"a": "x" * 1_000_000}, meta={"progressToken": "p", "own": "y" * 1_000_000})
         await on.ask(request=request)
-        (parked,) = on.stage.parking._parked.values()
+        (parked,) = on.workbench.parking._parked.values()
         call = parked.call
         assert call.params == {} and call.meta is None
         assert call.route.decision is not None and call.route.decision.body == b""
         assert bytes(call.progress_token or b"") == b'"p"'
         on.client.retry(request, answered(request), arguments={"a": "x" * 1_000_000})
         on.server.reply(on.server.call, DONE)
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 async def test_parked_calls_of_a_client_hold_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parking, "MOST_PARKED_BYTES", 10_000)
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, _ = await on.ask()
         large = on.server.ask("elicitation/create", {**FORM, "message": "x" * 10_000})
         assert "hold 10000 bytes already" in (on.server.answer_to(large) or {})["error"]["message"]
         on.server.reply(on.server.call, {"content": [{"type": "text", "text": "x" * 10_000}]})
         retry = on.client.retry(request, answered(request))
         assert "arrived while the client was away, and was too large to keep" in retry.error["message"]
-        assert on.stage.is_clean() and not on.stage.parking._bytes
+        assert on.workbench.is_clean() and not on.workbench.parking._bytes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge.stage import ERAS, EVERYTHING
+from tests.bridge.in_process import ERAS, EVERYTHING
 from tests.end_to_end.harness import Workbench, start_use
 from tests.support.client import Json, RawClient
 from tests.support.processes import alive, wait_until

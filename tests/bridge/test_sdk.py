@@ -16,7 +16,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.bridge.stage import ERAS
+from tests.bridge.in_process import ERAS
 from tests.support.workbench import workbench_command, write_config
 
 pytestmark = pytest.mark.processes

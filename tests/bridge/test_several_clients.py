@@ -7,8 +7,8 @@ import pytest
 from mcp_workbench.downstream import pool
 from mcp_workbench.downstream.cancelled_calls import CANCELLED_SECONDS
 from tests.bridge.conversation import FORM, SAMPLE
-from tests.bridge.scene import DONE, YES, answered, scene
-from tests.bridge.stage import ERAS, settled, staged, until
+from tests.bridge.in_process import ERAS, in_process_workbench, settled, until
+from tests.bridge.modern_to_legacy import DONE, YES, answered, modern_to_legacy
 
 
 @pytest.mark.bridge("calls-in-flight")
@@ -16,10 +16,10 @@ from tests.bridge.stage import ERAS, settled, staged, until
 @pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage", "roots/list", "custom/question"])
 async def test_a_question_in_calls_of_several_clients_is_nobodys(eras: tuple[str, str], method: str) -> None:
     """Two clients of one user: neither is asked what may be the other's, and the server is told why."""
-    async with staged("legacy") as stage:
-        one, other = stage.client(eras[0]), stage.client(eras[1])
-        server = await stage.connect(one)
-        assert await stage.connect(other) is server, "a server that never asks is shared"
+    async with in_process_workbench("legacy") as workbench:
+        one, other = workbench.client(eras[0]), workbench.client(eras[1])
+        server = await workbench.connect(one)
+        assert await workbench.connect(other) is server, "a server that never asks is shared"
         calls = one.call(), other.call()
         refusal = (server.answer_to(server.ask(method, {**FORM, **SAMPLE})) or {})["error"]
         assert refusal["code"] == -32603 and "calls of several clients" in refusal["message"]
@@ -29,16 +29,16 @@ async def test_a_question_in_calls_of_several_clients_is_nobodys(eras: tuple[str
         for call in server.open_calls():
             server.reply(call, DONE)
         assert all(call.result["content"] == DONE["content"] for call in calls)
-        assert stage.is_clean()
+        assert workbench.is_clean()
 
 
 @pytest.mark.bridge("calls-in-flight")
 async def test_where_the_stream_says_whose_question_it_is_that_client_is_asked() -> None:
     """As servers over HTTP do: each call has a stream of its own."""
-    async with staged("legacy") as stage:
-        one, other = stage.client("legacy"), stage.client("modern")
-        server = await stage.connect(one)
-        assert await stage.connect(other) is server
+    async with in_process_workbench("legacy") as workbench:
+        one, other = workbench.client("legacy"), workbench.client("modern")
+        server = await workbench.connect(one)
+        assert await workbench.connect(other) is server
         one.call()
         theirs = other.call()
         first, second = server.open_calls()
@@ -55,16 +55,18 @@ async def test_where_the_stream_says_whose_question_it_is_that_client_is_asked()
 @pytest.mark.bridge("calls-in-flight")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_server_that_has_asked_has_a_connection_for_each_client(era: str) -> None:
-    async with staged("legacy") as stage:
-        one, other = stage.client(era), stage.client(era)
-        server = await stage.connect(one)
-        assert await stage.connect(other) is server
+    async with in_process_workbench("legacy") as workbench:
+        one, other = workbench.client(era), workbench.client(era)
+        server = await workbench.connect(one)
+        assert await workbench.connect(other) is server
         first = one.call()
         server.ask("elicitation/create", FORM)
         await settled()
         second = other.call()
-        await until(lambda: len(stage.gateway.played) == 2 and bool(stage.gateway.played[1].open_calls()))
-        new = stage.gateway.played[1]
+        await until(
+            lambda: len(workbench.gateway.fake_servers) == 2 and bool(workbench.gateway.fake_servers[1].open_calls())
+        )
+        new = workbench.gateway.fake_servers[1]
         assert server.call["params"] == new.call["params"], "one call each"
         question = new.ask("elicitation/create", FORM)
         if era == "modern":
@@ -81,37 +83,37 @@ async def test_a_server_that_has_asked_has_a_connection_for_each_client(era: str
             one.answer(one.questions()[-1], YES)
             server.reply(server.call, DONE)
             assert first.result["content"] == DONE["content"]
-            assert await stage.connect(one) is server
-            assert await stage.connect(other) is new or new.open_calls()
+            assert await workbench.connect(one) is server
+            assert await workbench.connect(other) is new or new.open_calls()
 
 
 @pytest.mark.bridge("calls-in-flight")
 async def test_calls_of_one_client_share_a_server_that_asks_and_so_do_clients_that_cannot_be_asked() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         server.ask("elicitation/create", FORM)
         assert server.connection.entry.asks
         client.call()
         client.call()
         await settled()
         assert len(server.open_calls()) == 2
-        mute = [stage.client("legacy", {"roots": {}}) for _ in range(3)]
-        assert len({id(await stage.connect(each)) for each in mute}) == 1
+        mute = [workbench.client("legacy", {"roots": {}}) for _ in range(3)]
+        assert len({id(await workbench.connect(each)) for each in mute}) == 1
 
 
 @pytest.mark.bridge("calls-in-flight")
 async def test_what_was_a_clients_own_goes_with_it() -> None:
-    async with staged("legacy") as stage:
-        one, other = stage.client("legacy"), stage.client("legacy")
-        server = await stage.connect(one)
+    async with in_process_workbench("legacy") as workbench:
+        one, other = workbench.client("legacy"), workbench.client("legacy")
+        server = await workbench.connect(one)
         one.call()
         server.ask("elicitation/create", FORM)
-        own = await stage.connect(other)
+        own = await workbench.connect(other)
         assert own is not server
         other.session.leave()
         await until(lambda: own.is_stopped)
-        assert own.connection not in stage.gateway.pool.connections()
+        assert own.connection not in workbench.gateway.pool.connections()
         assert not server.is_stopped
         one.session.leave()
         await until(lambda: server.is_stopped)
@@ -121,16 +123,16 @@ async def test_what_was_a_clients_own_goes_with_it() -> None:
 async def test_how_many_connections_of_their_own_clients_have_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "MOST_OWN", 2)
     for era in ERAS:
-        async with staged("legacy") as stage:
-            clients = [stage.client(era) for _ in range(5)]
-            server = await stage.connect(clients[0])
+        async with in_process_workbench("legacy") as workbench:
+            clients = [workbench.client(era) for _ in range(5)]
+            server = await workbench.connect(clients[0])
             clients[0].call()
             server.ask("elicitation/create", FORM)
             for client in clients[1:]:
                 client.call()
             await settled()
-            await until(lambda: len(stage.unanswered()) == 5)
-            assert len(stage.gateway.played) == 3, "two of their own, and the shared one"
+            await until(lambda: len(workbench.unanswered()) == 5)
+            assert len(workbench.gateway.fake_servers) == 3, "two of their own, and the shared one"
 
 
 # Cancelled calls
@@ -140,10 +142,10 @@ async def test_how_many_connections_of_their_own_clients_have_is_bounded(monkeyp
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("is_cancelled", [True, False])
 async def test_a_question_that_may_belong_to_a_cancelled_call_is_put_to_nobody(era: str, is_cancelled: bool) -> None:
-    async with staged("legacy") as stage:
-        one, other = stage.client("legacy"), stage.client(era)
-        server = await stage.connect(one)
-        assert await stage.connect(other) is server
+    async with in_process_workbench("legacy") as workbench:
+        one, other = workbench.client("legacy"), workbench.client(era)
+        server = await workbench.connect(one)
+        assert await workbench.connect(other) is server
         given_up = one.call()
         if is_cancelled:
             one.cancel(given_up)
@@ -160,10 +162,10 @@ async def test_a_question_that_may_belong_to_a_cancelled_call_is_put_to_nobody(e
 @pytest.mark.bridge("calls-in-flight")
 @pytest.mark.parametrize("how", ["answered", "long ago", "their own"])
 async def test_cancelled_calls_do_not_count_for_ever(how: str) -> None:
-    async with staged("legacy") as stage:
-        one, other = stage.client("legacy"), stage.client("legacy")
-        server = await stage.connect(one)
-        assert await stage.connect(other) is server
+    async with in_process_workbench("legacy") as workbench:
+        one, other = workbench.client("legacy"), workbench.client("legacy")
+        server = await workbench.connect(one)
+        assert await workbench.connect(other) is server
         asked = one if how == "their own" else other
         given_up = one.call()
         [call] = server.open_calls()
@@ -179,10 +181,10 @@ async def test_cancelled_calls_do_not_count_for_ever(how: str) -> None:
 
 @pytest.mark.bridge("question")
 async def test_outside_of_any_call_nobody_is_asked_what_a_client_that_is_gone_has_left() -> None:
-    async with staged("legacy") as stage:
-        one, other = stage.client("legacy"), stage.client("legacy")
-        server = await stage.connect(one)
-        assert await stage.connect(other) is server
+    async with in_process_workbench("legacy") as workbench:
+        one, other = workbench.client("legacy"), workbench.client("legacy")
+        server = await workbench.connect(one)
+        assert await workbench.connect(other) is server
         one.cancel(one.call())
         one.session.leave()
         refusal = (server.answer_to(server.ask("elicitation/create", FORM)) or {})["error"]
@@ -195,10 +197,10 @@ async def test_outside_of_any_call_nobody_is_asked_what_a_client_that_is_gone_ha
 @pytest.mark.bridge("question")
 @pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage"])
 async def test_outside_of_any_call_nobody_is_asked_where_it_could_be_several(method: str) -> None:
-    async with staged("legacy") as stage:
-        one, other = stage.client("legacy"), stage.client("legacy")
-        server = await stage.connect(one)
-        assert await stage.connect(other) is server
+    async with in_process_workbench("legacy") as workbench:
+        one, other = workbench.client("legacy"), workbench.client("legacy")
+        server = await workbench.connect(one)
+        assert await workbench.connect(other) is server
         refusal = (server.answer_to(server.ask(method, {**FORM, **SAMPLE})) or {})["error"]
         assert refusal["code"] == -32603 and "several clients use this connection" in refusal["message"]
         server.ask("roots/list", {})
@@ -210,9 +212,9 @@ async def test_outside_of_any_call_nobody_is_asked_where_it_could_be_several(met
 
 @pytest.mark.bridge("question", "parking")
 async def test_a_question_that_waits_for_a_call_is_not_put_in_another_clients_call() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         ids = [on.server.ask("elicitation/create", FORM), on.server.ask("roots/list", {})]
-        stranger = on.stage.client("modern")
+        stranger = on.workbench.client("modern")
         request = stranger.call()
         await until(lambda: request.answer is not None)
         assert [each["method"] for each in request.result["inputRequests"].values()] == ["roots/list"]
@@ -223,10 +225,10 @@ async def test_a_question_that_waits_for_a_call_is_not_put_in_another_clients_ca
 @pytest.mark.parametrize("is_calling", [True, False])
 async def test_notifications_about_a_cancelled_call_reach_nobody_else(is_calling: bool) -> None:
     """A log message says nothing about its call, and may hold what only the client of that call may see."""
-    async with staged("legacy") as stage:
-        one, other = stage.client("legacy"), stage.client("legacy")
-        server = await stage.connect(one)
-        assert await stage.connect(other) is server
+    async with in_process_workbench("legacy") as workbench:
+        one, other = workbench.client("legacy"), workbench.client("legacy")
+        server = await workbench.connect(one)
+        assert await workbench.connect(other) is server
         request = one.call()
         if is_calling:
             other.call()

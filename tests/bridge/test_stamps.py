@@ -6,17 +6,17 @@ import pytest
 
 from mcp_workbench.protocol.results import modern_parts, type_and_spelling
 from tests.bridge.conversation import FINAL
-from tests.bridge.scene import DONE
-from tests.bridge.stage import ERAS, META, Json, staged
+from tests.bridge.in_process import ERAS, META, Json, in_process_workbench
+from tests.bridge.modern_to_legacy import DONE
 
 SERVER_INFO = META + "serverInfo"
 
 
 @pytest.mark.bridge("result-type")
 async def test_a_result_of_a_legacy_server_is_complete_to_a_modern_client() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         for result in (DONE, {}, {"content": [], "structuredContent": {"resultType": "nested"}}):
             request = client.call()
             server.reply(server.call, result)
@@ -28,9 +28,9 @@ async def test_a_result_of_a_legacy_server_is_complete_to_a_modern_client() -> N
 @pytest.mark.parametrize("kind", ["complete", "of the future"])
 async def test_a_type_that_a_server_gave_is_kept(client_era: str, kind: str) -> None:
     """A legacy client does not know the member, and ignores it as its era asks."""
-    async with staged("modern") as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench("modern") as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         request = client.call()
         server.reply(server.call, {"resultType": kind, **DONE})
         assert request.result == {"resultType": kind, **DONE}
@@ -39,13 +39,13 @@ async def test_a_type_that_a_server_gave_is_kept(client_era: str, kind: str) -> 
 @pytest.mark.bridge("server-info")
 @pytest.mark.parametrize("own", [{}, {"_meta": {"kept": [1]}}, {"content": [{"type": "text", "_meta": {"nested": 1}}]}])
 async def test_a_modern_client_is_told_who_made_a_result(own: Json) -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         request = client.call()
         server.reply(server.call, {**DONE, **own})
         meta = request.result["_meta"]
-        assert meta.pop(SERVER_INFO) == {"name": "played-server", "version": "3"}
+        assert meta.pop(SERVER_INFO) == {"name": "fake-server", "version": "3"}
         assert meta == own.get("_meta", {})
         rest = {key: value for key, value in request.result.items() if key not in ("_meta", "resultType")}
         assert rest == {key: value for key, value in {**DONE, **own}.items() if key != "_meta"}
@@ -54,9 +54,9 @@ async def test_a_modern_client_is_told_who_made_a_result(own: Json) -> None:
 @pytest.mark.bridge("server-info")
 @pytest.mark.parametrize("client_era", ERAS)
 async def test_what_a_modern_server_says_of_itself_is_kept(client_era: str) -> None:
-    async with staged("modern") as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench("modern") as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         request = client.call()
         result = {"resultType": "complete", **DONE, "_meta": {SERVER_INFO: {"name": "of this result"}, "kept": 1}}
         server.reply(server.call, result)
@@ -65,13 +65,13 @@ async def test_what_a_modern_server_says_of_itself_is_kept(client_era: str) -> N
 
 @pytest.mark.bridge("server-info", "handshake")
 async def test_what_we_answer_ourselves_is_ours() -> None:
-    async with staged("legacy", face="proxy") as stage:
-        client = stage.client("modern")
+    async with in_process_workbench("legacy", face="proxy") as workbench:
+        client = workbench.client("modern")
         wrong = client.send_request("tools/call", {"name": "use_tool", "arguments": {}})
         for request in (wrong, client.send_request("server/discover"), client.send_request("tools/list")):
             assert request.result["_meta"][SERVER_INFO]["name"] == "mcp-workbench"
             assert request.result["resultType"] == "complete"
-        shaken = stage.client("legacy").send_request("initialize", {"protocolVersion": "2025-11-25"})
+        shaken = workbench.client("legacy").send_request("initialize", {"protocolVersion": "2025-11-25"})
         assert shaken.result["serverInfo"]["name"] == "mcp-workbench"
         assert "resultType" not in shaken.result
 
@@ -80,9 +80,9 @@ async def test_what_we_answer_ourselves_is_ours() -> None:
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_how_long_a_resource_holds(client_era: str, server_era: str) -> None:
-    async with staged(server_era) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         request = client.call("resource")
         given = {"resultType": "complete", "ttlMs": 5000, "cacheScope": "public"} if server_era == "modern" else {}
         server.reply(server.call, {**FINAL["resource"], **given})
@@ -97,9 +97,9 @@ async def test_how_long_a_resource_holds(client_era: str, server_era: str) -> No
 
 @pytest.mark.bridge("caching")
 async def test_only_what_may_be_kept_says_how_long() -> None:
-    async with staged("legacy", use_cache=True) as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy", use_cache=True) as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         for route in ("tool", "prompt"):
             request = client.call(route)
             server.reply(server.call, FINAL[route])
@@ -107,7 +107,7 @@ async def test_only_what_may_be_kept_says_how_long() -> None:
         for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list", "server/discover"):
             result = client.send_request(method).result
             assert isinstance(result["ttlMs"], int) and result["cacheScope"] == "private"
-        legacy = stage.client("legacy")
+        legacy = workbench.client("legacy")
         assert "ttlMs" not in legacy.send_request("tools/list").result
 
 

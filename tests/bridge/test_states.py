@@ -7,14 +7,14 @@ import pytest
 from mcp_workbench.config.model import FaceName
 from mcp_workbench.protocol.sealing import PREFIX, Sealed, Sealer
 from tests.bridge.conversation import FORM, attributed, input_required
-from tests.bridge.scene import DONE, answered, scene
-from tests.bridge.stage import Json, staged, until
+from tests.bridge.in_process import Json, in_process_workbench, until
+from tests.bridge.modern_to_legacy import DONE, answered, modern_to_legacy
 
 pytestmark = pytest.mark.bridge("request-state")
 
 
 async def test_a_state_is_used_once() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
         first = on.client.retry(request, answered(request))
         again = on.client.retry(request, answered(request))
@@ -26,11 +26,11 @@ async def test_a_state_is_used_once() -> None:
         assert on.client.retry(request, answered(request)).error["code"] == -32602
         assert on.server.answer_to(id) is not None
         assert len(on.server.requests("tools/call")) == 1, "however often it is tried, the call is made once"
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 async def test_the_state_of_an_earlier_question_does_not_answer_a_later_one() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         first, _ = await on.ask()
         retry = on.client.retry(first, answered(first))
         second, (id,) = await on.ask(request=retry)
@@ -42,7 +42,7 @@ async def test_the_state_of_an_earlier_question_does_not_answer_a_later_one() ->
 
 @pytest.mark.parametrize("face", ["flat", "proxy"])
 async def test_a_state_belongs_to_its_parameters(face: FaceName) -> None:
-    async with scene(face) as on:
+    async with modern_to_legacy(face) as on:
         request, (id,) = await on.ask()
         changes: list[Json] = [{"arguments": {"a": "2"}}, {"arguments": {}}, {"extra": 1}]
         for changed in changes:
@@ -56,7 +56,7 @@ async def test_a_state_belongs_to_its_parameters(face: FaceName) -> None:
 
 @pytest.mark.parametrize("route", ["prompt", "resource"])
 async def test_a_state_belongs_to_its_method(route: str) -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
         assert on.client.retry(request, answered(request), route).error["code"] == -32602
         params = {"requestState": request.result["requestState"]}
@@ -66,29 +66,29 @@ async def test_a_state_belongs_to_its_method(route: str) -> None:
 
 
 async def test_a_state_belongs_to_its_principal() -> None:
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
-        stranger = on.stage.client("modern", principal="somebody else")
+        stranger = on.workbench.client("modern", principal="somebody else")
         refused = stranger.retry(request, answered(request))
         assert refused.error["code"] == -32602
         assert "another user" in refused.error["message"]
         assert on.server.answer_to(id) is None
-        assert len(on.stage.gateway.played) == 1, "no server is started for it either"
+        assert len(on.workbench.gateway.fake_servers) == 1, "no server is started for it either"
         on.client.retry(request, answered(request))
         assert on.server.answer_to(id) is not None
 
 
 async def test_the_same_principal_may_return_on_another_connection() -> None:
     """Modern clients have no connection that would have to be the same."""
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
-        elsewhere = on.stage.client("modern")
+        elsewhere = on.workbench.client("modern")
         retry = elsewhere.retry(request, answered(request))
         assert on.server.answer_to(id) is not None
         on.server.tell("notifications/progress", {"progressToken": on.server.call["id"], "progress": 1})
         on.server.reply(on.server.call, DONE)
         assert retry.result["content"] == DONE["content"]
-        assert on.stage.is_clean()
+        assert on.workbench.is_clean()
 
 
 def spoiled(state: str) -> dict[str, object]:
@@ -116,7 +116,7 @@ def spoiled(state: str) -> dict[str, object]:
 @pytest.mark.parametrize("how", spoiled("a.b.c"))
 async def test_anything_but_a_state_of_ours_is_refused_for_a_legacy_server_and_reaches_nobody(how: str) -> None:
     """To a legacy server it would be a new call: what has been done before would silently be done once more."""
-    async with scene() as on:
+    async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
         fields = {"requestState": spoiled(request.result["requestState"])[how], "inputResponses": answered(request)}
         assert on.client.call(**fields).error["code"] == -32602  # type: ignore[arg-type]
@@ -129,9 +129,9 @@ async def test_anything_but_a_state_of_ours_is_refused_for_a_legacy_server_and_r
 @pytest.mark.parametrize("state", ["state of a server", "", f"{PREFIX}AAAAAAAA.garbage", PREFIX])
 async def test_states_of_modern_servers_pass_through_unread(state: str) -> None:
     """Also those of another workbench, which look like ours."""
-    async with staged("modern") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("modern") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         request = client.call()
         questions = {"any key": ("elicitation/create", FORM)}
         server.reply(server.call, {**input_required(questions, state), "x-unknown": 1})
@@ -145,9 +145,9 @@ async def test_states_of_modern_servers_pass_through_unread(state: str) -> None:
 
 
 async def test_a_note_on_a_changed_toolbox_waits_for_the_result_and_leaves_a_question_alone() -> None:
-    async with staged("modern", face="proxy") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("modern", face="proxy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         request = client.call()
         client.session.view.changed["box"] = "changed"
         asked = input_required({"q": ("elicitation/create", FORM)})
@@ -160,7 +160,7 @@ async def test_a_note_on_a_changed_toolbox_waits_for_the_result_and_leaves_a_que
 
 async def test_a_workbench_behind_a_workbench_opens_its_own_states() -> None:
     """The state is that of the inner one; the outer one hands it through, though it looks like its own."""
-    async with scene() as inner, staged("modern") as outer:
+    async with modern_to_legacy() as inner, in_process_workbench("modern") as outer:
         asked, _ = await inner.ask()
         client = outer.client("modern")
         server = await outer.connect(client)
@@ -180,14 +180,14 @@ def test_a_process_knows_its_own_states_only() -> None:
 
 
 async def test_a_modern_server_that_has_become_a_legacy_one_does_not_get_the_call_twice() -> None:
-    async with staged("modern") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("modern") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         request = client.call()
         server.reply(server.call, input_required({"q": ("elicitation/create", FORM)}))
-        stage.gateway._eras = {"server": "legacy"}
+        workbench.gateway._eras = {"server": "legacy"}
         server.crash()
         refused = client.retry(request, {"q": {"action": "accept"}})
         await until(lambda: refused.answer is not None)
         assert refused.error["code"] == -32602
-        assert stage.gateway.played[-1].requests("tools/call") == []
+        assert workbench.gateway.fake_servers[-1].requests("tools/call") == []

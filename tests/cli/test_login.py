@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from mcp_workbench.signin.grant_end import DAY
-from tests.signin.authority import Authority, follow, scene
+from tests.signin.authority import Authority, follow, sign_in_setup
 from tests.signin.command_line import NO_BROWSER_HERE, SECONDS, CommandLine
 
 pytestmark = pytest.mark.processes
@@ -40,7 +40,7 @@ def callback_of(authority: Authority, page: str) -> str:
 
 
 async def test_login_opens_the_browser_and_says_who_signed_in(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority)
         status, out, said = await user.run("login", "files")
         assert status == 0, said
@@ -56,7 +56,7 @@ async def test_login_opens_the_browser_and_says_who_signed_in(tmp_path: Path) ->
 async def test_without_a_browser_the_pasted_callback_counts_and_so_does_the_one_that_comes(
     tmp_path: Path, comes: str
 ) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority)
         async with user.started("login", "files", "--no-browser") as process:
             page = await line(process.stdout)
@@ -76,7 +76,7 @@ async def test_without_a_browser_the_pasted_callback_counts_and_so_does_the_one_
 
 
 async def test_a_browser_that_does_not_open_leaves_the_address_to_open_by_hand(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority)
         async with user.started("login", "files", browser=NO_BROWSER_HERE) as process:
             page = await line(process.stdout)
@@ -89,7 +89,7 @@ async def test_a_browser_that_does_not_open_leaves_the_address_to_open_by_hand(t
 
 @pytest.mark.requirement("team.principals")
 async def test_a_sign_in_for_another_user_is_theirs_alone(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority)
         status, out, said = await user.run("login", "files", "--as", "alice")
         assert status == 0 and "signed in to files" in out, said
@@ -105,7 +105,7 @@ async def test_a_sign_in_for_another_user_is_theirs_alone(tmp_path: Path) -> Non
 
 async def test_a_device_code_is_shown_and_waited_for(tmp_path: Path) -> None:
     pending = b'{"error":"authorization_pending"}'
-    async with scene(tmp_path, token_faults=[(400, pending), (400, pending)]) as at:
+    async with sign_in_setup(tmp_path, token_faults=[(400, pending), (400, pending)]) as at:
         at.authority.metadata = {"device_authorization_endpoint": f"{at.authority.origin}/device"}
         user = CommandLine(tmp_path, at.authority)
         status, out, said = await user.run("login", "files", "--device")
@@ -116,7 +116,7 @@ async def test_a_device_code_is_shown_and_waited_for(tmp_path: Path) -> None:
 
 
 async def test_where_no_device_code_is_offered_login_says_what_else_there_is(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         status, _, said = await CommandLine(tmp_path, at.authority).run("login", "files", "--device")
         assert status == 1
         assert "does not support device codes" in said
@@ -124,7 +124,7 @@ async def test_where_no_device_code_is_offered_login_says_what_else_there_is(tmp
 
 
 async def test_logout_revokes_and_says_when_it_could_not(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority)
         await user.run("login", "files")
         status, out, _ = await user.run("logout", "files")
@@ -141,7 +141,7 @@ async def test_logout_revokes_and_says_when_it_could_not(tmp_path: Path) -> None
 
 async def test_auth_shows_everything_but_tokens(tmp_path: Path) -> None:
     answer = {"scope": "read write"}
-    async with scene(tmp_path, token_answer=answer) as at:
+    async with sign_in_setup(tmp_path, token_answer=answer) as at:
         user = CommandLine(tmp_path, at.authority, oauth={"grantDays": 30})
         _, _, said = await user.run("auth")
         assert "you are not signed in to any server" in said
@@ -164,7 +164,7 @@ async def test_auth_shows_everything_but_tokens(tmp_path: Path) -> None:
 
 
 async def test_a_sign_in_that_ends_soon_is_said_by_auth_and_check(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority, oauth={"grantDays": 30})
         await user.run("login", "files")
         record = user.record
@@ -178,7 +178,7 @@ async def test_a_sign_in_that_ends_soon_is_said_by_auth_and_check(tmp_path: Path
 
 
 async def test_check_says_needs_sign_in_and_for_which_server(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority)
         status, out, said = await user.run("check", "--connect")
         assert status == 1
@@ -188,14 +188,14 @@ async def test_check_says_needs_sign_in_and_for_which_server(tmp_path: Path) -> 
 
 
 async def test_who_asks_for_more_is_refused_with_a_reason(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority, headers={"Authorization": "Bearer mine"})
         status, _, said = await user.run("login", "files")
         assert (status, "already has a token in `headers`" in said) == (2, True)
 
 
 async def test_a_callback_port_that_is_taken_is_said(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             user = CommandLine(tmp_path, at.authority, oauth={"clientId": "mine", "callbackPort": port})
@@ -205,7 +205,7 @@ async def test_a_callback_port_that_is_taken_is_said(tmp_path: Path) -> None:
 
 
 async def test_what_is_pasted_may_be_the_query_alone(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         sign_in = await at.sign_ins.begin(at.target)
         back = dict(parse_qsl(urlsplit(await asyncio.to_thread(callback_of, at.authority, sign_in.url)).query))
         assert sign_in.paste(urlencode(back)) is None

@@ -126,7 +126,7 @@ def test_without_a_workbench_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert status == 0 and "No workbench is running" in shown
 
 
-class Played:
+class FakeWorkbenches:
     """Workbenches that are not there; with each look, somebody types the next key."""
 
     def __init__(self, descriptor: int, keys: list[bytes]) -> None:
@@ -151,8 +151,8 @@ class Played:
 
 def test_each_key_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     descriptor, terminal = os.openpty()
-    played = Played(descriptor, [b"\x1b[B", b"\r", b"q", b"s", b"k", b"r", b"x", b"\x1b[A"])
-    monkeypatch.setattr("mcp_workbench.cli.top.Workbenches", lambda: played)
+    fake = FakeWorkbenches(descriptor, [b"\x1b[B", b"\r", b"q", b"s", b"k", b"r", b"x", b"\x1b[A"])
+    monkeypatch.setattr("mcp_workbench.cli.top.Workbenches", lambda: fake)
     monkeypatch.setattr("mcp_workbench.cli.top.LOOK_SECONDS", 0.05)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "24")
@@ -164,8 +164,8 @@ def test_each_key_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
         assert run(["top"]) == 0
         assert termios.tcgetattr(terminal) == before, "the terminal is as it was"
     os.close(descriptor)
-    assert [(each["do"], each["server"]) for each in played.asked] == [("log", "b"), ("stop", "b"), ("restart", "a")]
+    assert [(each["do"], each["server"]) for each in fake.asked] == [("log", "b"), ("stop", "b"), ("restart", "a")]
     text = shown.text()
-    assert "> box/b" in text and "a line of the log" in text and "q back" in text and played.is_closed
+    assert "> box/b" in text and "a line of the log" in text and "q back" in text and fake.is_closed
     # Of the group of this process, which is named as the server's: with many tests side by side that may be gigabytes.
     assert "MiB" in text or "GiB" in text

@@ -14,18 +14,18 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.jsonrpc.pending import PendingRequests
 from mcp_workbench.transport import backlog
-from tests.bridge.played_server import PlayedServer
-from tests.bridge.scene import DONE
-from tests.bridge.stage import ERAS, Client, Request, Stage, staged
+from tests.bridge.fake_server import FakeServer
+from tests.bridge.in_process import ERAS, Client, InProcessWorkbench, Request, in_process_workbench
+from tests.bridge.modern_to_legacy import DONE
 
 FLOOD = 10_000
 
 
 @asynccontextmanager
-async def shared_stage(server_era: str = "legacy") -> AsyncIterator[Stage]:
-    async with staged(server_era) as stage:
-        stage.gateway.pool.serve_many()
-        yield stage
+async def shared_stage(server_era: str = "legacy") -> AsyncIterator[InProcessWorkbench]:
+    async with in_process_workbench(server_era) as workbench:
+        workbench.gateway.pool.serve_many()
+        yield workbench
 
 
 def named(request: str) -> dict[str, str]:
@@ -36,7 +36,7 @@ def flood(client: Client, name: str, count: int = FLOOD) -> list[Request]:
     return [client.call(arguments=named(f"{name} {number}")) for number in range(count)]
 
 
-def sent(server: PlayedServer) -> list[str]:
+def sent(server: FakeServer) -> list[str]:
     """What the server was sent, in order, as the clients named it."""
     return [call["params"]["arguments"]["a"] for call in server.requests("tools/call")]
 
@@ -44,7 +44,7 @@ def sent(server: PlayedServer) -> list[str]:
 class InOrder:
     """Has a server answer one call after the other, as they came."""
 
-    def __init__(self, server: PlayedServer) -> None:
+    def __init__(self, server: FakeServer) -> None:
         self._server = server
         self._at = 0
 
@@ -69,10 +69,10 @@ def failure(request: Request) -> str:
 @pytest.mark.requirement("sharing.fairness")
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_flood_of_one_client_stays_behind_the_next_call_of_another(server_era: str) -> None:
-    async with shared_stage(server_era) as stage:
-        one, other = stage.client("legacy"), stage.client("legacy")
-        server = await stage.connect(one)
-        assert await stage.connect(other) is server
+    async with shared_stage(server_era) as workbench:
+        one, other = workbench.client("legacy"), workbench.client("legacy")
+        server = await workbench.connect(one)
+        assert await workbench.connect(other) is server
         flooded = flood(one, "one")
         assert sent(server) == [f"one {number}" for number in range(MOST_UNDER_WAY)], "what another waits for at most"
         call = other.call(arguments=named("other"))
@@ -84,15 +84,15 @@ async def test_a_flood_of_one_client_stays_behind_the_next_call_of_another(serve
         order.answer()
         assert [message["id"] for message in one.received] == [request.id for request in flooded]
         assert [name for name in sent(server) if name != "other"] == [f"one {number}" for number in range(FLOOD)]
-        assert stage.is_clean()
+        assert workbench.is_clean()
 
 
 async def test_what_waits_for_its_turn_is_in_flight_and_told_apart() -> None:
-    async with shared_stage() as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with shared_stage() as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         flood(client, "one", 100)
-        (connection,) = stage.gateway.pool.connections()
+        (connection,) = workbench.gateway.pool.connections()
         (found,) = status_of([connection.entry], [connection], 0.0)
         assert (found["callsInFlight"], found["callsWaiting"]) == (100, 100 - MOST_UNDER_WAY)
         InOrder(server).answer()
@@ -101,11 +101,11 @@ async def test_what_waits_for_its_turn_is_in_flight_and_told_apart() -> None:
 
 
 async def test_clients_that_all_flood_are_served_in_turn() -> None:
-    async with shared_stage() as stage:
-        clients = [stage.client("legacy") for _ in range(4)]
-        server = await stage.connect(clients[0])
+    async with shared_stage() as workbench:
+        clients = [workbench.client("legacy") for _ in range(4)]
+        server = await workbench.connect(clients[0])
         for client in clients[1:]:
-            await stage.connect(client)
+            await workbench.connect(client)
             server.received.clear()
         for number, client in enumerate(clients):
             flood(client, str(number), 500)
@@ -116,25 +116,25 @@ async def test_clients_that_all_flood_are_served_in_turn() -> None:
 
 
 async def test_however_many_clients_there_are_each_has_some_under_way() -> None:
-    async with shared_stage() as stage:
-        clients = [stage.client("legacy") for _ in range(20)]
-        server = await stage.connect(clients[0])
+    async with shared_stage() as workbench:
+        clients = [workbench.client("legacy") for _ in range(20)]
+        server = await workbench.connect(clients[0])
         for client in clients[1:]:
-            await stage.connect(client)
+            await workbench.connect(client)
             server.received.clear()
         for number, client in enumerate(clients):
             flood(client, str(number), 20)
         owners = [name.partition(" ")[0] for name in sent(server)]
         assert [owners.count(str(number)) for number in range(8, 20)] == [LEAST_UNDER_WAY] * 12
         InOrder(server).answer()
-        assert len(sent(server)) == 20 * 20 and stage.is_clean()
+        assert len(sent(server)) == 20 * 20 and workbench.is_clean()
 
 
 async def test_a_client_that_ends_leaves_its_share_to_the_others() -> None:
-    async with shared_stage() as stage:
-        one, other = stage.client("legacy"), stage.client("legacy")
-        server = await stage.connect(one)
-        await stage.connect(other)
+    async with shared_stage() as workbench:
+        one, other = workbench.client("legacy"), workbench.client("legacy")
+        server = await workbench.connect(one)
+        await workbench.connect(other)
         server.received.clear()
         theirs = flood(other, "other", MOST_UNDER_WAY // 2)
         flood(one, "one", 100)
@@ -145,44 +145,44 @@ async def test_a_client_that_ends_leaves_its_share_to_the_others() -> None:
 
 
 async def test_a_request_that_waits_can_be_cancelled_and_the_server_never_hears_of_it() -> None:
-    async with shared_stage() as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with shared_stage() as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         requests = flood(client, "one", MOST_UNDER_WAY + 2)
         client.cancel(requests[-2])
         InOrder(server).answer()
         assert requests[-2].answer is None and requests[-1].result["content"] == DONE["content"]
         assert f"one {MOST_UNDER_WAY}" not in sent(server) and not server.told("notifications/cancelled")
-        assert stage.is_clean()
+        assert workbench.is_clean()
 
 
 async def test_a_request_that_waits_for_too_long_ends_and_was_not_sent() -> None:
-    async with shared_stage() as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with shared_stage() as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         requests = flood(client, "one", MOST_UNDER_WAY + 1)
         server.advance(61)
         assert "was not sent" in failure(requests[-1])
         assert "did not answer within 60 s" in failure(requests[0])
-        assert len(sent(server)) == MOST_UNDER_WAY and stage.is_clean()
+        assert len(sent(server)) == MOST_UNDER_WAY and workbench.is_clean()
 
 
 async def test_requests_that_wait_end_with_the_server() -> None:
-    async with shared_stage() as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with shared_stage() as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         requests = flood(client, "one", MOST_UNDER_WAY + 5)
         server.crash()
         assert all(failure(request) for request in requests)
-        assert len(sent(server)) == MOST_UNDER_WAY and stage.is_clean()
+        assert len(sent(server)) == MOST_UNDER_WAY and workbench.is_clean()
 
 
 async def test_what_waits_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "MOST_UNSENT_BYTES", 20_000)
     monkeypatch.setattr(backlog, "RESERVED_BYTES", 0)
-    async with shared_stage() as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with shared_stage() as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         requests = flood(client, "x" * 1000, MOST_UNDER_WAY + 30)
         refused = [request for request in requests if request.answer is not None]
         assert 5 < len(refused) < 20 and "does not fit" in failure(refused[0])
@@ -191,18 +191,18 @@ async def test_what_waits_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_workbench_for_one_client_sends_everything_at_once() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         flood(client, "one", 1000)
         assert len(sent(server)) == 1000
         assert type(server.traffic.pending) is PendingRequests, "and pays nothing for it"
 
 
 async def test_time_in_which_we_were_stopped_does_not_count_for_what_waits() -> None:
-    async with shared_stage() as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with shared_stage() as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         requests = flood(client, "one", MOST_UNDER_WAY + 1)
         server.traffic.pending.postpone(30)
         server.advance(61)
@@ -211,9 +211,9 @@ async def test_time_in_which_we_were_stopped_does_not_count_for_what_waits() -> 
 
 async def test_requests_that_fail_as_they_are_sent_all_end() -> None:
     """Each makes room for the next one, which fails in turn."""
-    async with shared_stage() as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with shared_stage() as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         requests = flood(client, "one", 5000)
         error = DownstreamError("it went away")
 
@@ -224,4 +224,4 @@ async def test_requests_that_fail_as_they_are_sent_all_end() -> None:
         server.send = send  # type: ignore[method-assign]
         InOrder(server).answer(1)
         assert sum("isError" in message["result"] for message in client.received) == len(requests) - MOST_UNDER_WAY
-        assert stage.gateway.played == [server]
+        assert workbench.gateway.fake_servers == [server]

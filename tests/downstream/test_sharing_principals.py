@@ -6,8 +6,17 @@ from functools import partial
 
 import pytest
 
-from tests.bridge.played_server import PlayedServer
-from tests.bridge.stage import ERAS, Client, Json, Request, Stage, settled, staged, until
+from tests.bridge.fake_server import FakeServer
+from tests.bridge.in_process import (
+    ERAS,
+    Client,
+    InProcessWorkbench,
+    Json,
+    Request,
+    in_process_workbench,
+    settled,
+    until,
+)
 
 LISTS: Json = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 EVERYONE = {"share": "everyone"}
@@ -17,10 +26,10 @@ DONE: Json = {"content": [{"type": "text", "text": "done"}]}
 both_eras = pytest.mark.parametrize("era", ERAS)
 
 
-async def two(stage: Stage, era: str) -> tuple[tuple[Client, PlayedServer], tuple[Client, PlayedServer]]:
+async def two(workbench: InProcessWorkbench, era: str) -> tuple[tuple[Client, FakeServer], tuple[Client, FakeServer]]:
     """Two users, each with the server that their calls go to."""
-    alice, bob = (stage.client(era, principal=name) for name in ("alice", "bob"))
-    return (alice, await stage.connect(alice)), (bob, await stage.connect(bob))
+    alice, bob = (workbench.client(era, principal=name) for name in ("alice", "bob"))
+    return (alice, await workbench.connect(alice)), (bob, await workbench.connect(bob))
 
 
 def is_answered(request: Request) -> bool:
@@ -35,8 +44,8 @@ def task(name: str) -> Json:
 @both_eras
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_users_have_processes_of_their_own(era: str, server_era: str) -> None:
-    async with staged(server_era) as stage:
-        (alice, hers), (bob, his) = await two(stage, era)
+    async with in_process_workbench(server_era) as workbench:
+        (alice, hers), (bob, his) = await two(workbench, era)
         assert hers is not his
         assert (hers.connection.principal, his.connection.principal) == ("alice", "bob")
         alice.call()
@@ -47,8 +56,8 @@ async def test_users_have_processes_of_their_own(era: str, server_era: str) -> N
 
 @pytest.mark.requirement("team.principals")
 async def test_a_parked_call_is_answered_by_its_own_user_alone() -> None:
-    async with staged("legacy") as stage:
-        (alice, hers), (bob, his) = await two(stage, "modern")
+    async with in_process_workbench("legacy") as workbench:
+        (alice, hers), (bob, his) = await two(workbench, "modern")
         asked = alice.call()
         hers.ask("elicitation/create", FORM)
         await until(lambda: asked.answer is not None)
@@ -57,16 +66,16 @@ async def test_a_parked_call_is_answered_by_its_own_user_alone() -> None:
         stolen = bob.retry(asked, answers)
         await until(lambda: stolen.answer is not None)
         assert stolen.error["code"] == -32602 and not his.open_calls()
-        assert len(stage.parking) == 1, "it waits for its own user"
+        assert len(workbench.parking) == 1, "it waits for its own user"
         alice.retry(asked, answers)
         hers.reply(hers.open_calls()[-1], DONE)
-        assert stage.is_clean()
+        assert workbench.is_clean()
 
 
 @pytest.mark.requirement("team.principals")
 async def test_a_task_is_asked_for_at_the_server_of_its_own_user() -> None:
-    async with staged("legacy", capabilities={"server": LISTS}) as stage:
-        (alice, hers), (bob, his) = await two(stage, "legacy")
+    async with in_process_workbench("legacy", capabilities={"server": LISTS}) as workbench:
+        (alice, hers), (bob, his) = await two(workbench, "legacy")
         started = alice.call(task={"ttl": 60_000})
         hers.reply(hers.call, {"task": task("t1")})
         assert started.result["task"]["taskId"] == "t1"
@@ -78,8 +87,8 @@ async def test_a_task_is_asked_for_at_the_server_of_its_own_user() -> None:
 
 @pytest.mark.requirement("team.principals")
 async def test_a_changed_resource_is_told_to_the_user_who_watches_it() -> None:
-    async with staged("legacy") as stage:
-        (alice, hers), (bob, his) = await two(stage, "legacy")
+    async with in_process_workbench("legacy") as workbench:
+        (alice, hers), (bob, his) = await two(workbench, "legacy")
         watching = alice.send_request("resources/subscribe", {"uri": "test:///one"})
         await until(lambda: watching.answer is not None)
         for server in (hers, his):
@@ -91,8 +100,8 @@ async def test_a_changed_resource_is_told_to_the_user_who_watches_it() -> None:
 
 @pytest.mark.requirement("team.principals")
 async def test_a_log_is_told_to_the_user_whose_server_wrote_it() -> None:
-    async with staged("legacy") as stage:
-        (alice, hers), (bob, _) = await two(stage, "legacy")
+    async with in_process_workbench("legacy") as workbench:
+        (alice, hers), (bob, _) = await two(workbench, "legacy")
         for client in (alice, bob):
             client.send_request("logging/setLevel", {"level": "debug"})
             client.call()
@@ -108,8 +117,8 @@ async def test_a_log_is_told_to_the_user_whose_server_wrote_it() -> None:
 @both_eras
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_server_that_says_so_is_one_for_all_users_with_our_own_credentials(era: str, server_era: str) -> None:
-    async with staged(server_era, settings=EVERYONE) as stage:
-        (alice, hers), (bob, his) = await two(stage, era)
+    async with in_process_workbench(server_era, settings=EVERYONE) as workbench:
+        (alice, hers), (bob, his) = await two(workbench, era)
         assert hers is his and hers.connection.principal == ""
         first, second = alice.call(), bob.call()
         for number, call in enumerate(hers.open_calls()):
@@ -120,8 +129,8 @@ async def test_a_server_that_says_so_is_one_for_all_users_with_our_own_credentia
 
 @pytest.mark.requirement("team.everyone")
 async def test_what_belongs_to_no_call_is_told_to_nobody() -> None:
-    async with staged("legacy", settings=EVERYONE) as stage:
-        (alice, server), (bob, _) = await two(stage, "legacy")
+    async with in_process_workbench("legacy", settings=EVERYONE) as workbench:
+        (alice, server), (bob, _) = await two(workbench, "legacy")
         for client in (alice, bob):
             client.send_request("logging/setLevel", {"level": "debug"})
         alice.call()
@@ -138,8 +147,8 @@ async def test_what_belongs_to_no_call_is_told_to_nobody() -> None:
 
 @pytest.mark.requirement("team.everyone")
 async def test_each_user_has_the_tasks_that_were_theirs() -> None:
-    async with staged("legacy", capabilities={"server": LISTS}, settings=EVERYONE) as stage:
-        (alice, server), (bob, _) = await two(stage, "legacy")
+    async with in_process_workbench("legacy", capabilities={"server": LISTS}, settings=EVERYONE) as workbench:
+        (alice, server), (bob, _) = await two(workbench, "legacy")
         for client, name in ((alice, "t1"), (bob, "t2")):
             client.call(task={"ttl": 60_000})
             server.reply(server.open_calls()[-1], {"task": task(name)})
@@ -171,8 +180,8 @@ async def test_each_user_has_the_tasks_that_were_theirs() -> None:
     ],
 )
 async def test_what_nobody_looks_through_for_the_tasks_of_others_is_not_passed_on(era: str, method: str) -> None:
-    async with staged("legacy", capabilities={"server": {"tasks": {}}}, settings=EVERYONE) as stage:
-        _, (bob, server) = await two(stage, era)
+    async with in_process_workbench("legacy", capabilities={"server": {"tasks": {}}}, settings=EVERYONE) as workbench:
+        _, (bob, server) = await two(workbench, era)
         asked = bob.send_request(method, {"taskId": "t1"})
         await until(lambda: asked.answer is not None or bool(server.requests(method)))
         assert not server.requests(method) and asked.error["code"] == -32601

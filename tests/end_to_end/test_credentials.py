@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.http_wire import HttpConversation
-from tests.faults.stage import port_of
-from tests.signin.authority import scene
+from tests.faults.running_workbench import port_of
+from tests.signin.authority import sign_in_setup
 from tests.signin.command_line import CommandLine
 from tests.support.client import RawClient
 from tests.support.workbench import workbench_command
@@ -31,7 +31,7 @@ BROUGHT = {
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("signs_in", [True, False], ids=["signed-in", "signed-out"])
 async def test_nothing_that_a_client_brings_along_reaches_a_server(tmp_path: Path, era: str, signs_in: bool) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority)
         if signs_in:
             await user.run("login", "files")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from tests.faults.stage import port_of
+from tests.faults.running_workbench import port_of
 from tests.support.client import RawClient
 from tests.support.workbench import scripted_entry, workbench_command, write_config
 

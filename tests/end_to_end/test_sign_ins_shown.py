@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from mcp_workbench.signin.grant_end import DAY
-from tests.signin.authority import scene
+from tests.signin.authority import sign_in_setup
 from tests.signin.command_line import CommandLine
 from tests.support.client import RawClient, RpcError
 from tests.support.workbench import workbench_command
@@ -31,7 +31,7 @@ async def status_of(client: RawClient) -> dict[str, Any]:
 
 
 async def test_the_tools_that_are_remembered_are_shown_while_a_sign_in_is_needed(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority)
         await user.run("login", "files")
         await user.run("logout", "files")
@@ -50,7 +50,7 @@ async def test_the_tools_that_are_remembered_are_shown_while_a_sign_in_is_needed
 
 
 async def test_a_sign_in_that_ends_soon_is_said_to_the_agent_and_in_the_status(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority, oauth={"grantDays": 30})
         await user.run("login", "files")
         async with RawClient.spawn(workbench_command(user.config), env=user.environment) as client:
@@ -77,7 +77,7 @@ async def test_a_sign_in_that_ends_soon_is_said_to_the_agent_and_in_the_status(t
 @pytest.mark.requirement("signin.lazy")
 async def test_a_server_that_needs_no_sign_in_loads_nothing_of_it(tmp_path: Path) -> None:
     """But for the place where sign-ins would lie."""
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         at.authority.valid[""] = "everybody"
         user = CommandLine(tmp_path, at.authority)
         code = (
@@ -97,7 +97,7 @@ async def test_a_server_that_needs_no_sign_in_loads_nothing_of_it(tmp_path: Path
 
 
 async def test_status_is_no_place_for_tokens(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority)
         await user.run("login", "files")
         async with RawClient.spawn([*workbench_command(user.config), "--debug"], env=user.environment) as client:

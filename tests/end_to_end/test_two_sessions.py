@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.http_wire import HttpConversation
-from tests.faults.stage import port_of
+from tests.faults.running_workbench import port_of
 from tests.support.client import Json, RawClient
 from tests.support.workbench import scripted_entry, workbench_command, write_config
 

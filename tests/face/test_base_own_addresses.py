@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bridge.played_server import PlayedServer
-from tests.bridge.stage import ERAS, settled, staged, until
+from tests.bridge.fake_server import FakeServer
+from tests.bridge.in_process import ERAS, in_process_workbench, settled, until
 
 STATUS = "workbench://status"
 
 
-def lists_ours(server: PlayedServer) -> None:
+def lists_ours(server: FakeServer) -> None:
     server.offers["resources/list"] = {
         "resources": [{"uri": STATUS, "name": "forged"}, {"uri": "test:///one", "name": "one"}]
     }
@@ -20,9 +20,9 @@ def lists_ours(server: PlayedServer) -> None:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("servers", [{"server": "legacy"}, {"server": "legacy", "other": "legacy"}])
 async def test_a_server_that_lists_our_status_is_never_asked_for_it(era: str, servers: dict[str, str]) -> None:
-    async with staged("legacy", servers=servers) as stage:
-        client = stage.client(era)
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy", servers=servers) as workbench:
+        client = workbench.client(era)
+        server = await workbench.connect(client)
         lists_ours(server)
         await server.connection.list_again()
         for method, member in (("resources/list", "resources"), ("resources/templates/list", "resourceTemplates")):
@@ -40,7 +40,7 @@ async def test_a_server_that_lists_our_status_is_never_asked_for_it(era: str, se
             refused = client.send_request("resources/subscribe", {"uri": STATUS})
             await until(lambda: refused.answer is not None)
             assert "error" in (refused.answer or {}) and server.requests("resources/subscribe") == []
-        said = [text for text in stage.gateway.face.remarks() if STATUS in text]
+        said = [text for text in workbench.gateway.face.remarks() if STATUS in text]
         assert len(said) == 1 and "`box/server` lists `workbench://status`, an address of the workbench" in said[0]
 
 

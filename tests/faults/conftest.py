@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.stage import Faults
+from tests.faults.running_workbench import Faults
 from tests.support import processes
 
 collect_ignore_glob: list[str] = []

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.faults.stage import BAD_SERVER, Faults, Stage
+from tests.faults.running_workbench import BAD_SERVER, Faults, RunningWorkbench
 from tests.support.client import Json
 from tests.support.processes import eventually
 from tests.support.workbench import logged
@@ -77,11 +77,13 @@ async def remote(faults: Faults) -> AsyncIterator[Remote]:
 
 
 @asynccontextmanager
-async def playing(faults: Faults, there: Remote, large: bool = False, **settings: Any) -> AsyncIterator[Stage]:
+async def playing(
+    faults: Faults, there: Remote, large: bool = False, **settings: Any
+) -> AsyncIterator[RunningWorkbench]:
     """A workbench that was connected to the server before: what it takes to speak HTTP is there."""
     top = {name: settings.pop(name) for name in ("maxMessageBytes",) if name in settings}
-    async with faults.serving({"remote": there.entry(**settings)}, large=large, **top) as stage:
-        assert await stage.value("remote", "count") == {"count": 1}
-        await stage.remember()
-        yield stage
+    async with faults.serving({"remote": there.entry(**settings)}, large=large, **top) as workbench:
+        assert await workbench.value("remote", "count") == {"count": 1}
+        await workbench.remember()
+        yield workbench
         there.does()

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from tests.faults.http_wire import HttpConversation
-from tests.faults.stage import Faults, Stage, bad_entry, use
+from tests.faults.running_workbench import Faults, RunningWorkbench, bad_entry, use
 from tests.support.client import Call, RawClient
 from tests.support.processes import alive, eventually
 from tests.support.workbench import workbench_command
 
 
-async def cancelled_at_server(stage: Stage, count: int) -> list[Any]:
+async def cancelled_at_server(workbench: RunningWorkbench, count: int) -> list[Any]:
     """What the server was told to give up, once it was told so often."""
     found: list[Any] = []
     for _ in range(400):
-        found = (await stage.value("bad", "cancelled"))["cancelled"]
+        found = (await workbench.value("bad", "cancelled"))["cancelled"]
         if len(found) >= count:
             break
         await asyncio.sleep(0.02)
@@ -32,100 +32,100 @@ async def cancelled_at_server(stage: Stage, count: int) -> list[Any]:
 
 
 async def test_before_and_after_change_nothing_and_during_is_relayed_once(faults: Faults) -> None:
-    async with faults.serving({"bad": bad_entry()}) as stage:
-        await stage.value("bad", "count")
+    async with faults.serving({"bad": bad_entry()}) as workbench:
+        await workbench.value("bad", "count")
         for odd in ({}, {"requestId": None}, {"requestId": "never"}, {"requestId": [1]}, {"requestId": 10**30}):
-            await stage.client.notify("notifications/cancelled", odd)
+            await workbench.client.notify("notifications/cancelled", odd)
         # Before: the id is used only later, and that call is served.
-        await stage.client.notify("notifications/cancelled", {"requestId": "later"})
+        await workbench.client.notify("notifications/cancelled", {"requestId": "later"})
         params = {"name": "use_tool", "arguments": use("bad", "echo", {"n": 1})}
-        later = await stage.client.start("tools/call", params, id="later")
+        later = await workbench.client.start("tools/call", params, id="later")
         assert (await later.result())["structuredContent"] == {"n": 1}
         # After.
-        await stage.client.cancel(later)
-        assert await cancelled_at_server(stage, 0) == []
+        await workbench.client.cancel(later)
+        assert await cancelled_at_server(workbench, 0) == []
         # During, several times.
-        hanging = await stage.start("bad", "hang")
+        hanging = await workbench.start("bad", "hang")
         for _ in range(3):
-            await stage.client.cancel(hanging, "no longer needed")
-        (told,) = await cancelled_at_server(stage, 1)
+            await workbench.client.cancel(hanging, "no longer needed")
+        (told,) = await cancelled_at_server(workbench, 1)
         assert told["reason"] == "no longer needed" and isinstance(told["requestId"], int)
-        assert not hanging.answered and stage.client.unmatched == []
-        assert (await stage.server_status())["callsInFlight"] == 0
+        assert not hanging.answered and workbench.client.unmatched == []
+        assert (await workbench.server_status())["callsInFlight"] == 0
 
 
 @pytest.mark.parametrize("http", [False, True], ids=["stdio", "legacy HTTP"])
 async def test_a_storm_of_cancels_leaves_every_call_answered_or_cancelled(faults: Faults, http: bool) -> None:
     serving = faults.serving_http if http else faults.serving
-    async with serving({"bad": bad_entry()}) as stage:
-        await _storm(stage, 100)
-        await stage.remember()
-        await _storm(stage, 300 if http else 1000)
+    async with serving({"bad": bad_entry()}) as workbench:
+        await _storm(workbench, 100)
+        await workbench.remember()
+        await _storm(workbench, 300 if http else 1000)
 
 
-async def _storm(stage: Stage, count: int) -> None:
+async def _storm(workbench: RunningWorkbench, count: int) -> None:
     rng = random.Random(7)
     calls: list[Call] = []
     cancelled: set[Any] = set()
     for number in range(count):
         tool = rng.choice(["echo", "hang", "late"])
-        calls.append(await stage.start("bad", tool, {"n": number, "seconds": rng.random() / 20}))
+        calls.append(await workbench.start("bad", tool, {"n": number, "seconds": rng.random() / 20}))
         for call in rng.sample(calls, min(len(calls), rng.randrange(4))):
             cancelled.add(call.id)
-            await stage.client.cancel(call)
+            await workbench.client.cancel(call)
     for call in calls:
         if not call.answered and call.id not in cancelled:
             cancelled.add(call.id)
-            await stage.client.cancel(call)
+            await workbench.client.cancel(call)
     # An answer may have been on its way already; whoever was not cancelled has one, or would have hung.
-    assert await stage.value("bad", "echo", {"n": -1}) == {"n": -1}
+    assert await workbench.value("bad", "echo", {"n": -1}) == {"n": -1}
     for call in calls:
         assert call.answered or call.id in cancelled
     for _ in range(20):
-        if (await stage.server_status())["callsInFlight"] == 0:
+        if (await workbench.server_status())["callsInFlight"] == 0:
             break
         # Over HTTP a cancel may overtake the call that it is about, which then knows nothing of it.
         for call in calls:
             if not call.answered:
-                await stage.client.cancel(call)
-    assert (await stage.server_status())["callsInFlight"] == 0
+                await workbench.client.cancel(call)
+    assert (await workbench.server_status())["callsInFlight"] == 0
 
 
 async def test_a_modern_client_that_disconnects_cancels_over_http(faults: Faults) -> None:
-    async with faults.serving_http({"bad": bad_entry()}, era="modern") as stage:
-        client = stage.client
+    async with faults.serving_http({"bad": bad_entry()}, era="modern") as workbench:
+        client = workbench.client
         assert isinstance(client, HttpConversation)
-        await stage.value("bad", "count")
-        calls = [await stage.start("bad", "hang") for _ in range(20)]
+        await workbench.value("bad", "count")
+        calls = [await workbench.start("bad", "hang") for _ in range(20)]
         for _ in range(200):
-            if (await stage.server_status())["callsInFlight"] == 20:
+            if (await workbench.server_status())["callsInFlight"] == 20:
                 break
             await asyncio.sleep(0.02)
         for call in calls:
             await client.give_up(call)
-        assert len(await cancelled_at_server(stage, 20)) == 20
-        assert (await stage.server_status())["callsInFlight"] == 0
+        assert len(await cancelled_at_server(workbench, 20)) == 20
+        assert (await workbench.server_status())["callsInFlight"] == 0
 
 
 async def test_a_legacy_client_that_disconnects_cancels_nothing_over_http_and_one_that_ends_its_session_does(
     faults: Faults,
 ) -> None:
-    async with faults.serving_http({"bad": bad_entry()}) as stage:
-        other = HttpConversation(stage.port)
+    async with faults.serving_http({"bad": bad_entry()}) as workbench:
+        other = HttpConversation(workbench.port)
         await other.initialize()
         assert (await other.use_tool("box", "bad", "count"))["structuredContent"] == {"count": 1}
         calls = [await other.start_tool("use_tool", use("bad", "hang")) for _ in range(5)]
         for _ in range(200):
-            if (await stage.server_status())["callsInFlight"] == 5:
+            if (await workbench.server_status())["callsInFlight"] == 5:
                 break
             await asyncio.sleep(0.02)
         for call in calls:
             await other.give_up(call)
-        assert (await stage.value("bad", "cancelled"))["cancelled"] == []
-        assert (await stage.server_status())["callsInFlight"] == 5
+        assert (await workbench.value("bad", "cancelled"))["cancelled"] == []
+        assert (await workbench.server_status())["callsInFlight"] == 5
         await other.end_session()
         await other.close()
-        assert len(await cancelled_at_server(stage, 5)) == 5
+        assert len(await cancelled_at_server(workbench, 5)) == 5
 
 
 async def test_a_client_that_vanishes_over_stdio_takes_everything_with_it(faults: Faults) -> None:
@@ -144,15 +144,15 @@ async def test_a_client_that_vanishes_over_stdio_takes_everything_with_it(faults
 
 
 async def test_clients_that_come_and_vanish_over_http_leave_nothing(faults: Faults) -> None:
-    async with faults.serving_http({"bad": bad_entry()}) as stage:
-        await _visits(stage, 20)
-        await stage.remember()
-        await _visits(stage, 60)
+    async with faults.serving_http({"bad": bad_entry()}) as workbench:
+        await _visits(workbench, 20)
+        await workbench.remember()
+        await _visits(workbench, 60)
 
 
-async def _visits(stage: Stage, count: int) -> None:
+async def _visits(workbench: RunningWorkbench, count: int) -> None:
     async def visit(number: int) -> None:
-        client = HttpConversation(stage.port)
+        client = HttpConversation(workbench.port)
         client.stamp()
         try:
             calls = [await client.start_tool("use_tool", use("bad", "hang")) for _ in range(3)]
@@ -164,19 +164,19 @@ async def _visits(stage: Stage, count: int) -> None:
     for start in range(0, count, 20):
         await asyncio.gather(*(visit(start + number) for number in range(20)))
     for _ in range(400):
-        if (await stage.server_status())["callsInFlight"] == 0:
+        if (await workbench.server_status())["callsInFlight"] == 0:
             break
         await asyncio.sleep(0.02)
-    assert (await stage.server_status())["callsInFlight"] == 0
+    assert (await workbench.server_status())["callsInFlight"] == 0
 
 
 async def test_cancelling_a_call_that_waits_for_its_server_to_start_ends_it(faults: Faults) -> None:
     path = faults.write_faults({"start": {"hang": True}})
-    async with faults.serving({"bad": bad_entry("--faults", path, startupTimeout=2)}) as stage:
-        calls = [await stage.start("bad", "count") for _ in range(20)]
+    async with faults.serving({"bad": bad_entry("--faults", path, startupTimeout=2)}) as workbench:
+        calls = [await workbench.start("bad", "count") for _ in range(20)]
         for call in calls:
-            await stage.client.cancel(call)
-        await stage.others_work()
+            await workbench.client.cancel(call)
+        await workbench.others_work()
         faults.write_faults({})
-        assert await stage.unavailable() in ({}, {"bad": (await stage.server_status())["lastError"]})
+        assert await workbench.unavailable() in ({}, {"bad": (await workbench.server_status())["lastError"]})
         assert not any(call.answered for call in calls)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.stage import Faults, Stage, bad_entry
+from tests.faults.running_workbench import Faults, RunningWorkbench, bad_entry
 from tests.support.client import Json
 
 # 10,000 changes a minute, for some seconds.
@@ -24,10 +24,10 @@ def with_toolbox(config: Path, name: str) -> str:
     return json.dumps({**found, "toolboxes": boxes})
 
 
-async def until_in_force(stage: Stage, toolbox: str) -> None:
+async def until_in_force(workbench: RunningWorkbench, toolbox: str) -> None:
     async with asyncio.timeout(30):
         while True:
-            result = await stage.client.call_tool("open_toolbox", {"toolbox_name": toolbox})
+            result = await workbench.client.call_tool("open_toolbox", {"toolbox_name": toolbox})
             if "does not exist" not in result["content"][0]["text"]:
                 return
             await asyncio.sleep(0.05)
@@ -36,7 +36,7 @@ async def until_in_force(stage: Stage, toolbox: str) -> None:
 @pytest.mark.parametrize("over", ["stdio", "HTTP"])
 async def test_ten_thousand_changes_a_minute_are_one_change_when_they_end(faults: Faults, over: str) -> None:
     serving = faults.serving if over == "stdio" else faults.serving_http
-    async with serving({}) as stage:
+    async with serving({}) as workbench:
         config = faults.folder / "workbench-config.json"
         texts = [with_toolbox(config, f"new{number % 7}") for number in range(7)]
         for number in range(CHANGES):
@@ -44,11 +44,11 @@ async def test_ten_thousand_changes_a_minute_are_one_change_when_they_end(faults
             text = texts[number % 7]
             config.write_text(text if number % 2 else text[: len(text) // 2])
             if number % 20 == 0:
-                await stage.others_work(1)
+                await workbench.others_work(1)
             await asyncio.sleep(PAUSE)
         config.write_text(texts[3] + "\n")
-        await until_in_force(stage, "new3")
-        status = await stage.status()
+        await until_in_force(workbench, "new3")
+        status = await workbench.status()
         # A machine that stalls for as long as a file must be still may let one or the other through.
         assert 1 <= status["configuration"]["reloads"] <= 10
         assert status["configuration"]["rejected"] is None

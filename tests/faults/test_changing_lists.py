@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.downstream.listing import MOST_ITEMS, MOST_PAGES
-from tests.faults.stage import Faults, bad_entry
+from tests.faults.running_workbench import Faults, bad_entry
 from tests.support.processes import eventually
 from tests.support.workbench import logged
 
@@ -14,40 +14,40 @@ CHANGED = {"method": "notifications/tools/list_changed", "count": 10_000}
 
 async def test_ten_thousand_changes_in_a_moment_are_one_and_nothing_is_announced(faults: Faults) -> None:
     log = faults.path("log")
-    async with faults.serving({"bad": bad_entry("--log", log)}) as stage:
-        await stage.open()
-        await stage.value("bad", "count")
+    async with faults.serving({"bad": bad_entry("--log", log)}) as workbench:
+        await workbench.open()
+        await workbench.value("bad", "count")
         asked = len(logged(log, "tools/list"))
-        assert await stage.value("bad", "flood", CHANGED) == {"sent": 10_000}
-        await stage.others_work()
+        assert await workbench.value("bad", "flood", CHANGED) == {"sent": 10_000}
+        await workbench.others_work()
         await eventually(lambda: len(logged(log, "tools/list")) > asked, what="another look at the list")
         assert len(logged(log, "tools/list")) - asked <= 3
-        assert await stage.value("bad", "count") == {"count": 2}
+        assert await workbench.value("bad", "count") == {"count": 2}
         # Nothing is different in the list, so nothing is announced.
-        assert stage.client.received("notifications/tools/list_changed") == []
+        assert workbench.client.received("notifications/tools/list_changed") == []
 
 
 async def test_a_list_that_grows_to_ten_thousand_tools_is_known_whole_and_costs_what_it_weighs(faults: Faults) -> None:
     log = faults.path("log")
-    async with faults.serving({"bad": bad_entry("--log", log)}) as stage:
+    async with faults.serving({"bad": bad_entry("--log", log)}) as workbench:
         # What is known of a server is no leak: its definitions, and what is needed to find and show them, stay.
-        stage.kept_bytes = 10_000 * 2048
-        await stage.open()
-        assert await stage.value("bad", "grow", {"to": 10_000, "step": 100}) == {"tools": 10_000}
-        await stage.others_work()
+        workbench.kept_bytes = 10_000 * 2048
+        await workbench.open()
+        assert await workbench.value("bad", "grow", {"to": 10_000, "step": 100}) == {"tools": 10_000}
+        await workbench.others_work()
 
         # The list may have been fetched while it was growing; then it is fetched again.
         async def tools() -> int:
-            found = (await stage.server_status())["tools"]
+            found = (await workbench.server_status())["tools"]
             assert isinstance(found, int)
             return found
 
         for _ in range(400):
             if await tools() > 10_000:
                 break
-            await stage.others_work(1)
-        assert await stage.value("bad", "extra_9999", {"n": 1}) == {"n": 1}
-        shown = [tool["name"] for tool in (await stage.open())["tools"] if tool["source_server"] == "bad"]
+            await workbench.others_work(1)
+        assert await workbench.value("bad", "extra_9999", {"n": 1}) == {"n": 1}
+        shown = [tool["name"] for tool in (await workbench.open())["tools"] if tool["source_server"] == "bad"]
         assert len(shown) == len(set(shown)) > 10_000
         assert len(logged(log, "tools/list")) < 200
 
@@ -64,23 +64,25 @@ async def test_pages_that_never_end_are_a_clear_error_and_the_rest_of_the_toolbo
     faults: Faults, pages: str, reason: str
 ) -> None:
     path = faults.write_faults({"pages": pages})
-    async with faults.serving({"bad": bad_entry("--faults", path)}) as stage:
-        opening = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
-        await stage.others_work()
+    async with faults.serving({"bad": bad_entry("--faults", path)}) as workbench:
+        opening = await workbench.client.start_tool("open_toolbox", {"toolbox_name": "box"})
+        await workbench.others_work()
         content = (await opening.result())["structuredContent"]
         (entry,) = content["unavailable"]
         assert entry["server"] == "bad" and reason in entry["reason"]
         assert {tool["source_server"] for tool in content["tools"]} == {"good"}
         faults.write_faults({})
-        assert await stage.unavailable() == {}, "it is asked again, and works"
-        assert await stage.value("bad", "echo", {"n": 1}) == {"n": 1}
+        assert await workbench.unavailable() == {}, "it is asked again, and works"
+        assert await workbench.value("bad", "echo", {"n": 1}) == {"n": 1}
 
 
 async def test_a_list_of_more_than_anybody_can_use_is_a_clear_error(faults: Faults) -> None:
-    async with faults.serving({"bad": bad_entry()}) as stage:
+    async with faults.serving({"bad": bad_entry()}) as workbench:
         # Its pages are being read and thrown away; that costs memory for a while, which is given back.
-        stage.kept_bytes = 8 * 1024 * 1024
-        await stage.value("bad", "echo", {"n": 1})
-        await stage.value("bad", "grow", {"to": MOST_ITEMS, "step": MOST_ITEMS})
-        await stage.process.wait_for(lambda: f"more than {MOST_ITEMS} items" in stage.process.stderr, "a word about it")
-        assert await stage.value("bad", "echo", {"n": 2}) == {"n": 2}, "what was known before is still there"
+        workbench.kept_bytes = 8 * 1024 * 1024
+        await workbench.value("bad", "echo", {"n": 1})
+        await workbench.value("bad", "grow", {"to": MOST_ITEMS, "step": MOST_ITEMS})
+        await workbench.process.wait_for(
+            lambda: f"more than {MOST_ITEMS} items" in workbench.process.stderr, "a word about it"
+        )
+        assert await workbench.value("bad", "echo", {"n": 2}) == {"n": 2}, "what was known before is still there"

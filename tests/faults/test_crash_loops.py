@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.downstream.lifecycle import MOST_CRASHES
-from tests.faults.stage import Faults, Stage, bad_entry, error_text
+from tests.faults.running_workbench import Faults, RunningWorkbench, bad_entry, error_text
 from tests.faults.vitals import processor_seconds
 from tests.support.client import Json
 
@@ -24,33 +24,33 @@ async def test_a_crash_loop_ends_costs_nothing_and_works_when_the_cause_is_mende
     for status in (0, 1):
         path = faults.write_faults({"start": {"exit": status, "stderr": "no licence\n"}}, f"faults-{status}")
         servers[f"exits {status}"] = bad_entry("--faults", path, name=f"exits-{status}")
-    async with faults.serving(servers) as stage:
-        await asyncio.gather(*(_given_up(stage, f"exits {status}", status) for status in (0, 1)))
+    async with faults.serving(servers) as workbench:
+        await asyncio.gather(*(_given_up(workbench, f"exits {status}", status) for status in (0, 1)))
         # A hundred calls to servers that failed for good start nothing and take next to nothing.
-        began = processor_seconds(stage.pid)
-        for call in [await stage.start(server, "count") for server in servers for _ in range(50)]:
+        began = processor_seconds(workbench.pid)
+        for call in [await workbench.start(server, "count") for server in servers for _ in range(50)]:
             assert "not restarted" in error_text(await call.result())
-        assert processor_seconds(stage.pid) - began < 1.0
+        assert processor_seconds(workbench.pid) - began < 1.0
         for server in servers:
-            assert (await stage.server_status(server))["starts"] == MOST_CRASHES
-        began = processor_seconds(stage.pid)
+            assert (await workbench.server_status(server))["starts"] == MOST_CRASHES
+        began = processor_seconds(workbench.pid)
         await asyncio.sleep(1)
-        assert processor_seconds(stage.pid) - began < 0.1, "nobody tries in the background"
-        await stage.others_work()
+        assert processor_seconds(workbench.pid) - began < 0.1, "nobody tries in the background"
+        await workbench.others_work()
         for status in (0, 1):
             faults.write_faults({}, f"faults-{status}")
-        assert await stage.unavailable() == {}
+        assert await workbench.unavailable() == {}
         for server in servers:
-            assert await stage.value(server, "count") == {"count": 1}
-            assert (await stage.server_status(server))["state"] == "ready"
+            assert await workbench.value(server, "count") == {"count": 1}
+            assert (await workbench.server_status(server))["state"] == "ready"
 
 
-async def _given_up(stage: Stage, server: str, status: int) -> None:
-    texts = [await stage.failure(server, "count") for _ in range(MOST_CRASHES + 3)]
+async def _given_up(workbench: RunningWorkbench, server: str, status: int) -> None:
+    texts = [await workbench.failure(server, "count") for _ in range(MOST_CRASHES + 3)]
     assert all(f"exited with status {status}" in text and "no licence" in text for text in texts)
     assert ["not restarted after 5 failures" in text for text in texts] == [False] * MOST_CRASHES + [True] * 3
     assert "or open the toolbox `box` to retry now" in texts[-1]
-    found = await stage.server_status(server)
+    found = await workbench.server_status(server)
     assert (found["state"], found["starts"], found["failures"]) == ("failed", MOST_CRASHES, MOST_CRASHES)
     assert f"status {status}" in found["lastError"]
 
@@ -98,15 +98,15 @@ async def test_a_command_that_cannot_be_run_is_named_with_the_reason_and_works_o
     make, words = COMMANDS[kind]
     command = make(faults.folder)
     entry: Json = {**bad_entry(), "command": command}
-    async with faults.serving({"bad": entry}) as stage:
-        reason = (await stage.unavailable())["bad"]
+    async with faults.serving({"bad": entry}) as workbench:
+        reason = (await workbench.unavailable())["bad"]
         assert f"command `{command}` {words}" in reason
-        text = await stage.failure("bad", "echo", {"n": 1})
+        text = await workbench.failure("bad", "echo", {"n": 1})
         assert text.startswith("[box/bad") and words in text
-        await stage.others_work()
+        await workbench.others_work()
         _mend(Path(command), bad_entry()["command"])
-        assert await stage.unavailable() == {}
-        assert await stage.value("bad", "echo", {"n": 1}) == {"n": 1}
+        assert await workbench.unavailable() == {}
+        assert await workbench.value("bad", "echo", {"n": 1}) == {"n": 1}
 
 
 def _mend(path: Path, program: str) -> None:
@@ -122,22 +122,22 @@ async def test_a_command_that_is_not_on_the_path_and_a_folder_that_is_missing_ar
         "nowhere": {"command": "no-such-program-anywhere"},
         "homeless": {**bad_entry(), "cwd": str(missing)},
     }
-    async with faults.serving(servers) as stage:
-        reasons = await stage.unavailable()
+    async with faults.serving(servers) as workbench:
+        reasons = await workbench.unavailable()
         assert "command `no-such-program-anywhere` was not found on PATH" in reasons["nowhere"]
         assert f"working directory `{missing}` does not exist" in reasons["homeless"]
         missing.mkdir()
-        assert list(await stage.unavailable()) == ["nowhere"]
-        await stage.others_work()
+        assert list(await workbench.unavailable()) == ["nowhere"]
+        await workbench.others_work()
 
 
 async def test_servers_that_die_together_do_not_come_back_together(faults: Faults) -> None:
     """Twenty callers of a server that crashes wait for one start after the other, not for one each."""
     path = faults.write_faults({"start": {"exit": 1}})
-    async with faults.serving({"bad": bad_entry("--faults", path)}) as stage:
-        calls = [await stage.start("bad", "count") for _ in range(20)]
+    async with faults.serving({"bad": bad_entry("--faults", path)}) as workbench:
+        calls = [await workbench.start("bad", "count") for _ in range(20)]
         for call in calls:
             assert "status 1" in error_text(await call.result())
-        assert (await stage.server_status())["starts"] <= 2
+        assert (await workbench.server_status())["starts"] <= 2
         faults.write_faults({})
-        assert await stage.unavailable() == {}
+        assert await workbench.unavailable() == {}

@@ -12,7 +12,7 @@ import signal
 
 import pytest
 
-from tests.faults.stage import Faults, bad_entry, error_text
+from tests.faults.running_workbench import Faults, bad_entry, error_text
 from tests.support.processes import eventually
 from tests.support.workbench import logged
 
@@ -23,37 +23,37 @@ AT_ONCE = 5.0
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_in_a_call_everything_in_flight_fails_at_once_and_says_why(faults: Faults, era: str) -> None:
     log = faults.path("log")
-    async with faults.serving({"bad": bad_entry("--log", log, timeout=60)}, era=era) as stage:
-        assert await stage.value("bad", "count") == {"count": 1}
-        hanging = [await stage.start("bad", "hang", {"n": number}) for number in range(20)]
+    async with faults.serving({"bad": bad_entry("--log", log, timeout=60)}, era=era) as workbench:
+        assert await workbench.value("bad", "count") == {"count": 1}
+        hanging = [await workbench.start("bad", "hang", {"n": number}) for number in range(20)]
         async with asyncio.timeout(AT_ONCE):
-            text = await stage.failure("bad", "crash", {"status": 7, "stderr": "Traceback\nValueError: boom\n"})
+            text = await workbench.failure("bad", "crash", {"status": 7, "stderr": "Traceback\nValueError: boom\n"})
             assert text.startswith("[box/bad/crash] the server exited with status 7")
             assert text.endswith("last lines of its stderr:\n  Traceback\n  ValueError: boom")
             for call in hanging:
                 text = error_text(await call.result())
                 assert text.startswith("[box/bad/hang] the server exited with status 7") and "boom" in text
-        await stage.others_work()
-        assert await stage.value("bad", "count") == {"count": 1}, "the next use starts it again"
+        await workbench.others_work()
+        assert await workbench.value("bad", "count") == {"count": 1}, "the next use starts it again"
     sent = [(call["params"]["name"], call["params"]["arguments"].get("n")) for call in logged(log, "tools/call")]
     assert len(sent) == len(set(sent)) + 1, "only `count` was called twice"
 
 
 async def test_between_calls_the_next_use_starts_it_again(faults: Faults) -> None:
-    async with faults.serving({"bad": bad_entry()}) as stage:
+    async with faults.serving({"bad": bad_entry()}) as workbench:
         for round in range(4):
             # Each open is a plea for another chance: the server is not failed for good.
-            await stage.open()
-            found = await stage.value("bad", "pid")
+            await workbench.open()
+            found = await workbench.value("bad", "pid")
             os.kill(found["pid"], signal.SIGKILL)
-            text = stage.process
+            text = workbench.process
             await text.wait_for(
                 lambda seen=round, text=text: text.stderr.count("killed by SIGKILL") > seen,  # type: ignore[misc]
                 "word of it in the log",
             )
             # Whether its end is noticed before or after it counts as started is the machine's to decide.
-        assert (await stage.server_status())["state"] in ("backoff", "failed")
-        assert (await stage.value("bad", "count")) == {"count": 1}
+        assert (await workbench.server_status())["state"] in ("backoff", "failed")
+        assert (await workbench.value("bad", "count")) == {"count": 1}
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ async def test_at_its_start_whoever_waits_is_told_and_it_works_once_mended(
     fault = {"exit": 4, "stderr": "cannot open the database\n"}
     broken = {"start": fault} if "start" in when else {"on": dict.fromkeys(when["on"], fault)}
     path = faults.write_faults(broken)
-    async with faults.serving({"bad": bad_entry("--faults", path)}) as stage:
-        opening = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
-        using = await stage.start("bad", "echo")
-        await stage.others_work()
+    async with faults.serving({"bad": bad_entry("--faults", path)}) as workbench:
+        opening = await workbench.client.start_tool("open_toolbox", {"toolbox_name": "box"})
+        using = await workbench.start("bad", "echo")
+        await workbench.others_work()
         content = (await opening.result())["structuredContent"]
         (entry,) = content["unavailable"]
         assert entry["server"] == "bad" and "status 4" in entry["reason"] and "database" in entry["reason"]
@@ -76,25 +76,25 @@ async def test_at_its_start_whoever_waits_is_told_and_it_works_once_mended(
         text = error_text(await using.result())
         assert text.startswith("[box/bad/echo] ") and "status 4" in text and "database" in text
         faults.write_faults({})
-        assert await stage.unavailable() == {}
-        assert await stage.value("bad", "echo", {"n": 1}) == {"n": 1}
+        assert await workbench.unavailable() == {}
+        assert await workbench.value("bad", "echo", {"n": 1}) == {"n": 1}
 
 
 async def test_while_it_is_listed_again_calls_in_flight_fail_and_what_was_known_stays(faults: Faults) -> None:
     path = faults.write_faults({})
-    async with faults.serving({"bad": bad_entry("--faults", path, timeout=60)}) as stage:
-        await stage.open()
-        hanging = [await stage.start("bad", "hang") for _ in range(10)]
+    async with faults.serving({"bad": bad_entry("--faults", path, timeout=60)}) as workbench:
+        await workbench.open()
+        hanging = [await workbench.start("bad", "hang") for _ in range(10)]
         faults.write_faults({"on": {"tools/list": {"exit": 9, "stderr": "out of memory\n"}}})
         changed = {"method": "notifications/tools/list_changed", "count": 100}
-        await stage.value("bad", "flood", changed)
+        await workbench.value("bad", "flood", changed)
         async with asyncio.timeout(AT_ONCE):
             for call in hanging:
                 text = error_text(await call.result())
                 assert text.startswith("[box/bad/hang] the server exited with status 9") and "out of memory" in text
-        await stage.others_work()
+        await workbench.others_work()
         faults.write_faults({})
-        assert await stage.value("bad", "count") == {"count": 1}, "the next use starts it again"
+        assert await workbench.value("bad", "count") == {"count": 1}, "the next use starts it again"
 
 
 async def test_after_its_handshake_it_dies_at_once_and_the_next_use_starts_it_again(faults: Faults) -> None:
@@ -106,21 +106,21 @@ async def test_after_its_handshake_it_dies_at_once_and_the_next_use_starts_it_ag
     }
     answer = f'{{"jsonrpc":"2.0","id":$ID,"result":{json.dumps(shaken)}}}\n'
     path = faults.write_faults({"on": {"initialize": {"raw": answer, "exit": 5}}})
-    async with faults.serving({"bad": bad_entry("--faults", path)}) as stage:
-        assert "status 5" in await stage.failure("bad", "count")
-        assert (await stage.server_status())["state"] == "backoff"
+    async with faults.serving({"bad": bad_entry("--faults", path)}) as workbench:
+        assert "status 5" in await workbench.failure("bad", "count")
+        assert (await workbench.server_status())["state"] == "backoff"
         faults.write_faults({})
-        assert await stage.value("bad", "count") == {"count": 1}
+        assert await workbench.value("bad", "count") == {"count": 1}
 
 
 async def test_a_call_that_races_with_the_crash_is_sent_at_most_once(faults: Faults) -> None:
     log = faults.path("log")
-    async with faults.serving({"bad": bad_entry("--log", log)}) as stage:
+    async with faults.serving({"bad": bad_entry("--log", log)}) as workbench:
         for number in range(6):
-            await stage.open()
-            found = await stage.value("bad", "pid")
+            await workbench.open()
+            found = await workbench.value("bad", "pid")
             os.kill(found["pid"], signal.SIGKILL)
-            result = await stage.call("bad", "echo", {"n": number})
+            result = await workbench.call("bad", "echo", {"n": number})
             if not result.get("isError"):
                 assert result["structuredContent"] == {"n": number}
             await eventually(lambda: True)

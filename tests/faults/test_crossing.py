@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from tests.faults.http_wire import HttpConversation
-from tests.faults.stage import Faults, Stage, bad_entry, use
+from tests.faults.running_workbench import Faults, RunningWorkbench, bad_entry, use
 from tests.support.client import Conversation, Json
 
 CALLS = 10_000
@@ -42,18 +42,18 @@ async def _talk(client: Conversation, name: str, count: int, seed: int) -> int:
 
 
 async def test_ten_thousand_mixed_calls_with_the_same_ids_and_tokens_cross_nothing(faults: Faults) -> None:
-    async with faults.serving_http({"bad": bad_entry()}) as stage:
+    async with faults.serving_http({"bad": bad_entry()}) as workbench:
         # The first crowd buys what a crowd needs; the second must find it there.
-        await _crowd(stage, CALLS // 5)
-        await stage.remember()
-        await _crowd(stage, CALLS)
-        assert (await stage.server_status())["unmatchedAnswers"] == 0
+        await _crowd(workbench, CALLS // 5)
+        await workbench.remember()
+        await _crowd(workbench, CALLS)
+        assert (await workbench.server_status())["unmatchedAnswers"] == 0
 
 
-async def _crowd(stage: Stage, calls: int) -> None:
+async def _crowd(workbench: RunningWorkbench, calls: int) -> None:
     """Clients of both eras, all at once."""
     async with AsyncExitStack() as stack:
-        clients = [HttpConversation(stage.port) for _ in range(CLIENTS)]
+        clients = [HttpConversation(workbench.port) for _ in range(CLIENTS)]
         for number, client in enumerate(clients):
             stack.push_async_callback(client.close)
             if number % 2:
@@ -74,10 +74,10 @@ async def _crowd(stage: Stage, calls: int) -> None:
 
 async def test_one_client_over_stdio_mixes_ids_of_every_kind(faults: Faults) -> None:
     """`1` and `"1"` are two ids; both come back as they were."""
-    async with faults.serving({"bad": bad_entry()}) as stage:
+    async with faults.serving({"bad": bad_entry()}) as workbench:
         ids: list[str | int] = [1000, "1000", "", "a b", "é", 2**53, -5, "null", "x" * 1000]
         calls = [
-            await stage.client.start(
+            await workbench.client.start(
                 "tools/call", {"name": "use_tool", "arguments": use("bad", "echo", {"n": n})}, id=id
             )
             for n, id in enumerate(ids)

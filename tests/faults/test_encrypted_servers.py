@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.remote import Remote, remote
-from tests.faults.stage import Faults, error_text
+from tests.faults.running_workbench import Faults, error_text
 from tests.transport.http.tunnels import Proxy, Serve, listening, make_certificate, pump
 
 
@@ -28,18 +28,18 @@ async def test_an_encrypted_server_works_breaks_and_works_again(
             if tunnelled:
                 monkeypatch.setenv("HTTPS_PROXY", f"http://user:hunter2@127.0.0.1:{proxy.port}")
             url = "https://far.invalid/mcp" if tunnelled else f"https://localhost:{listener.port}/mcp"
-            async with faults.serving({"remote": there.entry(url=url, timeout=5)}) as stage:
-                assert await stage.value("remote", "count") == {"count": 1}
-                await stage.remember()
-                large = await stage.call("remote", "large", {"bytes": 300_000})
+            async with faults.serving({"remote": there.entry(url=url, timeout=5)}) as workbench:
+                assert await workbench.value("remote", "count") == {"count": 1}
+                await workbench.remember()
+                large = await workbench.call("remote", "large", {"bytes": 300_000})
                 assert len(large["content"][0]["text"]) > 290_000
                 there.does(on=["tools/call"], reset="middle")
-                text = error_text(await stage.call("remote", "count"))
+                text = error_text(await workbench.call("remote", "count"))
                 assert "ended early" in text or "closed the connection" in text
-                await stage.others_work()
+                await workbench.others_work()
                 there.does()
-                assert await stage.value("remote", "count") == {"count": 2}
-                assert "hunter2" not in stage.process.stderr
+                assert await workbench.value("remote", "count") == {"count": 2}
+                assert "hunter2" not in workbench.process.stderr
 
 
 async def test_a_certificate_for_somebody_else_is_told_and_nothing_is_sent(
@@ -49,12 +49,12 @@ async def test_a_certificate_for_somebody_else_is_told_and_nothing_is_sent(
         # Nobody vouches for it here: SSL_CERT_FILE is not set.
         monkeypatch.delenv("SSL_CERT_FILE", raising=False)
         entry = there.entry(url=f"https://localhost:{listener.port}/mcp", headers={"Authorization": "Bearer hunter2"})
-        async with faults.serving({"remote": entry}) as stage:
+        async with faults.serving({"remote": entry}) as workbench:
             for is_warm in (False, True):
-                reason = (await stage.unavailable())["remote"]
+                reason = (await workbench.unavailable())["remote"]
                 assert "the certificate of `localhost` is not valid" in reason
                 if not is_warm:
-                    await stage.remember()
+                    await workbench.remember()
         assert not there.log.exists() or there.log.read_text() == ""
 
 

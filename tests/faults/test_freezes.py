@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.faults.remote import Remote
-from tests.faults.stage import BAD_SERVER, Faults, Stage, bad_entry, error_text
+from tests.faults.running_workbench import BAD_SERVER, Faults, RunningWorkbench, bad_entry, error_text
 from tests.support.processes import command_line, descendants, eventually
 
 # Long enough for a busy machine to get from a call to the moment when we are stopped.
@@ -22,15 +22,15 @@ TIMEOUT = 3.0
 
 
 @asynccontextmanager
-async def frozen(stage: Stage) -> AsyncIterator[None]:
+async def frozen(workbench: RunningWorkbench) -> AsyncIterator[None]:
     """Until every deadline has passed, and while the body of this runs."""
     began = time.monotonic()
-    os.kill(stage.pid, signal.SIGSTOP)
+    os.kill(workbench.pid, signal.SIGSTOP)
     try:
         yield
         await eventually(lambda: time.monotonic() > began + TIMEOUT, 2 * TIMEOUT)
     finally:
-        os.kill(stage.pid, signal.SIGCONT)
+        os.kill(workbench.pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("over", ["stdio", "HTTP"])
@@ -44,33 +44,33 @@ async def test_an_answer_that_came_while_we_were_stopped_is_delivered(faults: Fa
             entry = remote.entry(timeout=TIMEOUT, idleTimeout=60)
         else:
             entry = bad_entry("--log", remote.log, timeout=TIMEOUT)
-        async with faults.serving({"bad": entry}) as stage:
-            await stage.value("bad", "count")
-            hanging = await stage.start("bad", "hang")
-            late = await stage.start("bad", "when", {"exists": str(go), "sent": str(sent)})
+        async with faults.serving({"bad": entry}) as workbench:
+            await workbench.value("bad", "count")
+            hanging = await workbench.start("bad", "hang")
+            late = await workbench.start("bad", "when", {"exists": str(go), "sent": str(sent)})
             await eventually(lambda: remote.calls("hang") + remote.calls("when") == 2, what="both calls")
-            async with frozen(stage):
+            async with frozen(workbench):
                 go.touch()
                 await eventually(sent.exists, what="the answer")
             assert (await late.result())["structuredContent"] == {"exists": True}
             assert f"did not answer within {TIMEOUT:g} s" in error_text(await hanging.result()), "what has not come"
-            stage.is_over = over == "HTTP"
-            if stage.is_over:
-                stage.process.close_stdin()
+            workbench.is_over = over == "HTTP"
+            if workbench.is_over:
+                workbench.process.close_stdin()
     finally:
         remote.stop()
 
 
 async def test_so_are_all_that_a_pipe_could_not_hold_at_once(faults: Faults) -> None:
     """The server waits in the middle of its answers for us to read."""
-    async with faults.serving({"bad": bad_entry(timeout=TIMEOUT)}, large=True) as stage:
-        await stage.value("bad", "count")
+    async with faults.serving({"bad": bad_entry(timeout=TIMEOUT)}, large=True) as workbench:
+        await workbench.value("bad", "count")
         go = faults.path("go")
-        busy = await stage.start("bad", "busy", {"until": str(go)})
-        calls = [await stage.start("bad", "large", {"bytes": 512 * 1024}) for _ in range(3)]
-        while (await stage.server_status())["callsInFlight"] <= len(calls):
+        busy = await workbench.start("bad", "busy", {"until": str(go)})
+        calls = [await workbench.start("bad", "large", {"bytes": 512 * 1024}) for _ in range(3)]
+        while (await workbench.server_status())["callsInFlight"] <= len(calls):
             pass
-        async with frozen(stage):
+        async with frozen(workbench):
             go.touch()
         assert (await busy.result())["structuredContent"] == {"busy": False}
         for call in calls:
@@ -78,13 +78,13 @@ async def test_so_are_all_that_a_pipe_could_not_hold_at_once(faults: Faults) -> 
 
 
 async def test_a_server_that_started_while_we_were_stopped_has_started(faults: Faults) -> None:
-    async with faults.serving({"bad": bad_entry(startupTimeout=TIMEOUT)}) as stage:
-        call = await stage.start("bad", "count")
+    async with faults.serving({"bad": bad_entry(startupTimeout=TIMEOUT)}) as workbench:
+        call = await workbench.start("bad", "count")
         await eventually(
-            lambda: any(f"{BAD_SERVER} --name bad" in command_line(pid) for pid in descendants(stage.pid)),
+            lambda: any(f"{BAD_SERVER} --name bad" in command_line(pid) for pid in descendants(workbench.pid)),
             what="the start of the server",
         )
-        async with frozen(stage):
+        async with frozen(workbench):
             pass
         assert (await call.result())["structuredContent"] == {"count": 1}
-        assert (await stage.server_status())["starts"] == 1
+        assert (await workbench.server_status())["starts"] == 1

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.stage import Faults, bad_entry, error_text
+from tests.faults.running_workbench import Faults, bad_entry, error_text
 from tests.support.workbench import logged
 
 # What a client waits for us to end before it kills us, several times over: a machine may be busy.
@@ -22,24 +22,24 @@ SOON = 15.0
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_in_a_call_the_deadline_ends_it_and_the_late_answer_is_dropped(faults: Faults, era: str) -> None:
-    async with faults.serving({"bad": bad_entry(timeout=0.5)}, era=era) as stage:
-        assert await stage.value("bad", "count") == {"count": 1}
-        hanging = [await stage.start("bad", "hang") for _ in range(10)]
-        late = await stage.start("bad", "late", {"seconds": 1.5})
-        await stage.others_work()
+    async with faults.serving({"bad": bad_entry(timeout=0.5)}, era=era) as workbench:
+        assert await workbench.value("bad", "count") == {"count": 1}
+        hanging = [await workbench.start("bad", "hang") for _ in range(10)]
+        late = await workbench.start("bad", "late", {"seconds": 1.5})
+        await workbench.others_work()
         for call in hanging:
             text = error_text(await call.result())
             assert text.startswith("[box/bad/hang] the server did not answer within 0.5 s")
             assert "hint: raise `timeout`" in text
         assert "did not answer" in error_text(await late.result())
-        given_up = (await stage.value("bad", "cancelled"))["cancelled"]
+        given_up = (await workbench.value("bad", "cancelled"))["cancelled"]
         assert len(given_up) == 11 and all(each["reason"] == "timeout" for each in given_up)
         unmatched = "unmatchedAnswers"
-        while (await stage.server_status())[unmatched] == 0:
+        while (await workbench.server_status())[unmatched] == 0:
             await asyncio.sleep(0.05)
-        assert (await stage.server_status())[unmatched] == 1
-        assert stage.client.unmatched == []
-        assert await stage.value("bad", "count") == {"count": 2}, "it is the same process"
+        assert (await workbench.server_status())[unmatched] == 1
+        assert workbench.client.unmatched == []
+        assert await workbench.value("bad", "count") == {"count": 2}, "it is the same process"
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ async def test_at_its_start_it_is_unavailable_in_time_and_works_once_mended(
     faults: Faults, when: dict[str, Any], reason: str
 ) -> None:
     path = faults.write_faults(when)
-    async with faults.serving({"bad": bad_entry("--faults", path, startupTimeout=1)}) as stage:
-        opening = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
-        await stage.others_work()
+    async with faults.serving({"bad": bad_entry("--faults", path, startupTimeout=1)}) as workbench:
+        opening = await workbench.client.start_tool("open_toolbox", {"toolbox_name": "box"})
+        await workbench.others_work()
         content = (await opening.result())["structuredContent"]
         (entry,) = content["unavailable"]
         assert entry["server"] == "bad" and reason in entry["reason"]
@@ -65,20 +65,20 @@ async def test_at_its_start_it_is_unavailable_in_time_and_works_once_mended(
         faults.write_faults({})
         if "on" in when and "tools/list" in when["on"]:
             # It runs, so it is not started anew; it is asked again when it says that something has changed.
-            await stage.call("bad", "flood", {"method": "notifications/tools/list_changed", "count": 100})
-        assert await stage.unavailable() == {}
-        assert await stage.value("bad", "echo", {"n": 1}) == {"n": 1}
+            await workbench.call("bad", "flood", {"method": "notifications/tools/list_changed", "count": 100})
+        assert await workbench.unavailable() == {}
+        assert await workbench.value("bad", "echo", {"n": 1}) == {"n": 1}
 
 
 async def test_other_toolboxes_are_listed_and_used_while_one_hangs(faults: Faults) -> None:
     path = faults.write_faults({"start": {"hang": True}})
     bad = bad_entry("--faults", path, startupTimeout=2)
-    async with faults.serving({"bad": bad}, beside={"calm": {"other": bad_entry(name="other")}}) as stage:
-        hanging = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
-        waiting = await stage.start("bad", "count")
-        calm = await stage.client.call_tool("open_toolbox", {"toolbox_name": "calm"})
+    async with faults.serving({"bad": bad}, beside={"calm": {"other": bad_entry(name="other")}}) as workbench:
+        hanging = await workbench.client.start_tool("open_toolbox", {"toolbox_name": "box"})
+        waiting = await workbench.start("bad", "count")
+        calm = await workbench.client.call_tool("open_toolbox", {"toolbox_name": "calm"})
         assert {tool["source_server"] for tool in calm["structuredContent"]["tools"]} == {"other"}
-        used = await stage.client.use_tool("calm", "other", "echo", {"n": 1})
+        used = await workbench.client.use_tool("calm", "other", "echo", {"n": 1})
         assert used["structuredContent"] == {"n": 1}
         assert not hanging.answered and not waiting.answered, "they were not waited for"
         for call in (hanging, waiting):
@@ -86,14 +86,14 @@ async def test_other_toolboxes_are_listed_and_used_while_one_hangs(faults: Fault
 
 
 async def test_a_server_that_is_stopped_as_a_whole_hits_its_deadlines_and_goes_on_when_it_may(faults: Faults) -> None:
-    async with faults.serving({"bad": bad_entry(timeout=0.5)}) as stage:
-        pid = (await stage.value("bad", "stop"))["pid"]
-        calls = [await stage.start("bad", "echo", {"n": number}) for number in range(10)]
-        await stage.others_work()
+    async with faults.serving({"bad": bad_entry(timeout=0.5)}) as workbench:
+        pid = (await workbench.value("bad", "stop"))["pid"]
+        calls = [await workbench.start("bad", "echo", {"n": number}) for number in range(10)]
+        await workbench.others_work()
         for call in calls:
             assert "did not answer within 0.5 s" in error_text(await call.result())
         os.kill(pid, signal.SIGCONT)
-        assert await stage.value("bad", "echo", {"n": 11}) == {"n": 11}
+        assert await workbench.value("bad", "echo", {"n": 11}) == {"n": 11}
 
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list", "resources/list"])
@@ -102,16 +102,16 @@ async def test_shutdown_does_not_wait_for_a_server_that_hangs_in_its_handshake_o
 ) -> None:
     path = faults.write_faults({"on": {method: {"hang": True}}})
     log = faults.path("log")
-    async with faults.serving({"bad": bad_entry("--faults", path, "--log", log, startupTimeout=60)}) as stage:
-        opening = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
+    async with faults.serving({"bad": bad_entry("--faults", path, "--log", log, startupTimeout=60)}) as workbench:
+        opening = await workbench.client.start_tool("open_toolbox", {"toolbox_name": "box"})
         while not logged(log, method):
             await asyncio.sleep(0.02)
         assert not opening.answered
         # Else we would give it some seconds to come to its end.
-        await stage.client.cancel(opening)
-        stage.is_over = True
-        stage.process.close_stdin()
-        assert await stage.process.wait_exit(SOON) == 0
+        await workbench.client.cancel(opening)
+        workbench.is_over = True
+        workbench.process.close_stdin()
+        assert await workbench.process.wait_exit(SOON) == 0
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -120,17 +120,19 @@ async def test_a_subscription_that_the_server_never_answers_ends(faults: Faults,
     hangs = {"on": {"resources/subscribe": {"hang": True}}}
     path = faults.write_faults({} if again else hangs)
     log = faults.path("log")
-    async with faults.serving({"bad": bad_entry("--faults", path, "--log", log, timeout=1, startupTimeout=1)}) as stage:
-        await stage.open()
-        await stage.value("bad", "count")
-        subscribing = await stage.client.start("resources/subscribe", {"uri": "bad://bad/watched"})
+    async with faults.serving(
+        {"bad": bad_entry("--faults", path, "--log", log, timeout=1, startupTimeout=1)}
+    ) as workbench:
+        await workbench.open()
+        await workbench.value("bad", "count")
+        subscribing = await workbench.client.start("resources/subscribe", {"uri": "bad://bad/watched"})
         answer = await subscribing.response()
         if again:
             assert answer["result"] == {}
             faults.write_faults(hangs)
-            await stage.failure("bad", "crash")
-            assert await stage.unavailable() == {}
+            await workbench.failure("bad", "crash")
+            assert await workbench.unavailable() == {}
         else:
             assert "did not answer within 1 s" in answer["error"]["message"]
-        assert await stage.value("bad", "count") == {"count": 1 if again else 2}
-        await stage.others_work()
+        assert await workbench.value("bad", "count") == {"count": 1 if again else 2}
+        await workbench.others_work()

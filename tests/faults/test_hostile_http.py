@@ -17,7 +17,7 @@ import pytest
 
 from tests.faults.http_wire import HttpConversation, Wire, written
 from tests.faults.impatient_workbench import LIMITS
-from tests.faults.stage import Faults, Stage, bad_entry, use
+from tests.faults.running_workbench import Faults, RunningWorkbench, bad_entry, use
 from tests.faults.vitals import resident_bytes
 from tests.support.client import MODERN_VERSION, Json, RpcError
 
@@ -27,8 +27,8 @@ BUSY = 15.0
 
 
 async def test_half_open_sockets_and_slow_lorises_are_dropped_and_hold_up_nobody(faults: Faults) -> None:
-    async with faults.serving_http({"bad": bad_entry()}, impatient=True) as stage:
-        wires = [await Wire.open(stage.port) for _ in range(120)]
+    async with faults.serving_http({"bad": bad_entry()}, impatient=True) as workbench:
+        wires = [await Wire.open(workbench.port) for _ in range(120)]
         request = written(PING)
         head, _, body = request.partition(b"\r\n\r\n")
         for number, wire in enumerate(wires):
@@ -46,7 +46,7 @@ async def test_half_open_sockets_and_slow_lorises_are_dropped_and_hold_up_nobody
                         head.replace(b"Content-Length: 40", b"Transfer-Encoding: chunked") + b"\r\n\r\n5\r\n{"
                     )
         trickling = asyncio.create_task(_trickle(wires[1::6] + wires[4::6]))
-        await stage.others_work()
+        await workbench.others_work()
         async with asyncio.timeout(LIMITS.head_seconds + LIMITS.keep_alive_seconds + BUSY):
             answers = await asyncio.gather(*(wire.closed() for wire in wires))
         trickling.cancel()
@@ -88,11 +88,11 @@ LENGTHS = {
 
 
 async def test_wrong_lengths_and_what_is_no_http_end_in_a_refusal_or_silence(faults: Faults) -> None:
-    async with faults.serving_http({"bad": bad_entry()}, impatient=True) as stage:
-        await stage.value("bad", "count")
+    async with faults.serving_http({"bad": bad_entry()}, impatient=True) as workbench:
+        await workbench.value("bad", "count")
 
         async def one(data: bytes) -> bytes:
-            wire = await Wire.open(stage.port)
+            wire = await Wire.open(workbench.port)
             try:
                 with suppress(ConnectionError):
                     await wire.send(data)
@@ -103,8 +103,8 @@ async def test_wrong_lengths_and_what_is_no_http_end_in_a_refusal_or_silence(fau
         answers = await asyncio.gather(*(one(data) for data in LENGTHS.values()))
         for kind, answer in zip(LENGTHS, answers, strict=True):
             assert answer == b"" or answer.startswith(b"HTTP/1.1 4"), (kind, answer[:100])
-        await stage.others_work()
-        assert await stage.value("bad", "count") == {"count": 2}
+        await workbench.others_work()
+        assert await workbench.value("bad", "count") == {"count": 2}
 
 
 @pytest.fixture
@@ -118,14 +118,14 @@ def many_files() -> Iterator[int]:
 
 async def test_ten_thousand_connections_that_all_drop_leave_nothing(faults: Faults, many_files: int) -> None:
     count = min(10_000, int(many_files * 0.6))
-    async with faults.serving_http({"bad": bad_entry()}) as stage:
+    async with faults.serving_http({"bad": bad_entry()}) as workbench:
         # What ten thousand connections need once the allocator keeps; the second time nothing may be added.
-        await _connect_and_drop(stage, count)
-        await stage.remember()
-        await _connect_and_drop(stage, count)
+        await _connect_and_drop(workbench, count)
+        await workbench.remember()
+        await _connect_and_drop(workbench, count)
 
 
-async def _connect_and_drop(stage: Stage, count: int) -> None:
+async def _connect_and_drop(workbench: RunningWorkbench, count: int) -> None:
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
 
@@ -133,25 +133,25 @@ async def _connect_and_drop(stage: Stage, count: int) -> None:
         each = socket.socket()
         each.setblocking(False)
         sockets.append(each)
-        await loop.sock_connect(each, ("127.0.0.1", stage.port))
+        await loop.sock_connect(each, ("127.0.0.1", workbench.port))
 
     try:
         for _ in range(0, count, 500):
             await asyncio.gather(*(connect() for _ in range(500)))
             # Those who are here already are served meanwhile.
-            await stage.others_work(1)
+            await workbench.others_work(1)
         for each in sockets[::3]:
             # Some are closed already: they have not authenticated, and there are too many of them.
             with suppress(ConnectionError):
                 each.send(b"POST /mcp HTTP/1.1\r\nHost: loc")
-        await stage.others_work()
+        await workbench.others_work()
     finally:
         for number, each in enumerate(sockets):
             if number % 2:
                 # Reset instead of a goodbye.
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
             each.close()
-    await stage.others_work()
+    await workbench.others_work()
 
 
 HOSTS = [
@@ -170,18 +170,18 @@ ORIGINS = [
 async def test_foreign_hosts_and_origins_are_refused_in_every_spelling_before_anything_starts(faults: Faults) -> None:
     assert len(HOSTS) >= 20 and len(ORIGINS) >= 20
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}).encode()
-    async with faults.serving_http({"bad": bad_entry()}) as stage:
+    async with faults.serving_http({"bad": bad_entry()}) as workbench:
         for host in HOSTS:
-            wire = await Wire.open(stage.port)
+            wire = await Wire.open(workbench.port)
             status, answer = await wire.ask(written(body, host=host))
             assert status in (400, 403), (host, status, answer)
             wire.close()
         for origin in ORIGINS:
-            wire = await Wire.open(stage.port)
+            wire = await Wire.open(workbench.port)
             status, answer = await wire.ask(written(body, {"Origin": origin}))
             assert status == 403, (origin, status, answer)
             wire.close()
-        servers = (await stage.status())["servers"]
+        servers = (await workbench.status())["servers"]
         assert [server["server"] for server in servers if server["starts"]] == ["good"]
 
 
@@ -198,12 +198,12 @@ TYPES: list[tuple[dict[str, str], int]] = [
 
 
 async def test_wrong_types_forged_sessions_and_forged_states_are_refused(faults: Faults) -> None:
-    async with faults.serving_http({"bad": bad_entry()}) as stage:
+    async with faults.serving_http({"bad": bad_entry()}) as workbench:
         for headers, status in TYPES:
-            wire = await Wire.open(stage.port)
+            wire = await Wire.open(workbench.port)
             assert (await wire.ask(written(PING, headers)))[0] == status, headers
             wire.close()
-        client = stage.client
+        client = workbench.client
         assert isinstance(client, HttpConversation) and client.session_id is not None
         real = client.session_id
         for forged in (
@@ -217,13 +217,13 @@ async def test_wrong_types_forged_sessions_and_forged_states_are_refused(faults:
             "0",
             "%00",
         ):
-            wire = await Wire.open(stage.port)
+            wire = await Wire.open(workbench.port)
             for verb in ("POST", "GET", "DELETE"):
                 status, _ = await wire.ask(written(PING, {"Mcp-Session-Id": forged}, verb=verb))
                 assert status in (400, 404), (forged[:50], verb, status)
             wire.close()
-        await stage.others_work()
-        modern = HttpConversation(stage.port)
+        await workbench.others_work()
+        modern = HttpConversation(workbench.port)
         modern.stamp(capabilities={"elicitation": {}})
         states: list[object] = ["x", "", "mcpwb1.x", "mcpwb1.AAAAAAAA." + "A" * 200, "A" * 100_000, 5, None, {}, []]
         for state in states:
@@ -234,8 +234,8 @@ async def test_wrong_types_forged_sessions_and_forged_states_are_refused(faults:
 
 
 async def test_a_state_that_was_given_out_works_once_and_only_as_it_is(faults: Faults) -> None:
-    async with faults.serving_http({"bad": bad_entry(timeout=1)}) as stage:
-        modern = HttpConversation(stage.port)
+    async with faults.serving_http({"bad": bad_entry(timeout=1)}) as workbench:
+        modern = HttpConversation(workbench.port)
         modern.stamp(capabilities={"elicitation": {}})
         asked = await modern.call_tool("use_tool", use("bad", "ask"))
         assert asked["resultType"] == "input_required"
@@ -256,8 +256,8 @@ async def test_a_state_that_was_given_out_works_once_and_only_as_it_is(faults: F
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_client_that_does_not_read_is_dropped_and_no_other_is_held_up(faults: Faults, era: str) -> None:
-    async with faults.serving_http({"bad": bad_entry()}, impatient=True, large=True) as stage:
-        await stage.value("bad", "count")
+    async with faults.serving_http({"bad": bad_entry()}, impatient=True, large=True) as workbench:
+        await workbench.value("bad", "count")
         wires = []
         headers = {"Mcp-Protocol-Version": MODERN_VERSION, "Mcp-Method": "tools/call", "Mcp-Name": "use_tool"}
         meta = {
@@ -266,13 +266,13 @@ async def test_a_client_that_does_not_read_is_dropped_and_no_other_is_held_up(fa
             "progressToken": 1,
         }
         if era == "legacy":
-            assert isinstance(stage.client, HttpConversation) and stage.client.session_id is not None
-            headers, meta = {"Mcp-Session-Id": stage.client.session_id}, {"progressToken": 1}
+            assert isinstance(workbench.client, HttpConversation) and workbench.client.session_id is not None
+            headers, meta = {"Mcp-Session-Id": workbench.client.session_id}, {"progressToken": 1}
         flood = use(
             "bad", "flood", {"method": "notifications/progress", "progress": True, "count": 10_000, "pad": 1000}
         )
         for number in range(3):
-            wire = await Wire.open(stage.port)
+            wire = await Wire.open(workbench.port)
             raw = wire.writer.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             wire.reader._transport.pause_reading()  # type: ignore[attr-defined]
@@ -280,8 +280,8 @@ async def test_a_client_that_does_not_read_is_dropped_and_no_other_is_held_up(fa
             message = {"jsonrpc": "2.0", "id": f"mute-{number}", "method": "tools/call", "params": params}
             await wire.send(written(json.dumps(message).encode(), headers))
             wires.append(wire)
-        await stage.others_work(20)
-        assert await stage.value("bad", "echo", {"n": 1}) == {"n": 1}
+        await workbench.others_work(20)
+        assert await workbench.value("bad", "echo", {"n": 1}) == {"n": 1}
         for wire in wires:
             wire.reader._transport.resume_reading()  # type: ignore[attr-defined]
             assert len(await wire.closed()) < 10_000_000, "it got everything, late, instead of being dropped"
@@ -304,12 +304,12 @@ FLOODS = {
 
 @pytest.mark.parametrize("flood", FLOODS)
 async def test_what_nobody_asked_for_is_not_held(faults: Faults, flood: str) -> None:
-    async with faults.serving_http({"bad": bad_entry()}) as stage:
-        before = resident_bytes(stage.pid)
-        wires = [await Wire.open(stage.port) for _ in range(6)]
-        peaks = [await _flood(stage, wire, FLOODS[flood], 64) for wire in wires]
+    async with faults.serving_http({"bad": bad_entry()}) as workbench:
+        before = resident_bytes(workbench.pid)
+        wires = [await Wire.open(workbench.port) for _ in range(6)]
+        peaks = [await _flood(workbench, wire, FLOODS[flood], 64) for wire in wires]
         assert max(peaks) - before < READING
-        await stage.others_work()
+        await workbench.others_work()
         for wire in wires:
             wire.abort()
 
@@ -317,26 +317,26 @@ async def test_what_nobody_asked_for_is_not_held(faults: Faults, flood: str) -> 
 async def test_uploads_that_never_end_stay_within_their_budget_and_hold_up_no_small_call(faults: Faults) -> None:
     budget = 32 * MIB
     settings: Json = {"maxMessageBytes": 16 * MIB, "maxPendingBodyBytes": budget}
-    async with faults.serving_http({"bad": bad_entry()}, large=True, **settings) as stage:
-        before = resident_bytes(stage.pid)
+    async with faults.serving_http({"bad": bad_entry()}, large=True, **settings) as workbench:
+        before = resident_bytes(workbench.pid)
         head = b"POST /mcp HTTP/1.1\r\n" + HEAD + b"Content-Length: %d\r\n\r\n" % (16 * MIB)
-        wires = [await Wire.open(stage.port) for _ in range(10)]
-        peaks = [await _flood(stage, wire, head, 15) for wire in wires[:2]]
+        wires = [await Wire.open(workbench.port) for _ in range(10)]
+        peaks = [await _flood(workbench, wire, head, 15) for wire in wires[:2]]
         # Refused ones are read on for a little, so that they get to see why.
-        peaks += [await _flood(stage, wire, head, 4) for wire in wires[2:]]
+        peaks += [await _flood(workbench, wire, head, 4) for wire in wires[2:]]
         assert max(peaks) - before < budget + READING
         assert [await wire.head() for wire in wires[2:]] == [503] * 8
-        await stage.others_work()
+        await workbench.others_work()
         for wire in wires:
             wire.abort()
 
 
-async def _flood(stage: Stage, wire: Wire, head: bytes, mebibytes: int) -> int:
+async def _flood(workbench: RunningWorkbench, wire: Wire, head: bytes, mebibytes: int) -> int:
     """Send until it is refused; the most that the workbench took meanwhile."""
     peak = 0
     with suppress(ConnectionError):
         await wire.send(head)
         for _ in range(mebibytes):
             await wire.send(b"x" * MIB)
-            peak = max(peak, resident_bytes(stage.pid))
+            peak = max(peak, resident_bytes(workbench.pid))
     return peak

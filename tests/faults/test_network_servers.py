@@ -13,7 +13,7 @@ import pytest
 
 from mcp_workbench.downstream.lifecycle import MOST_CRASHES
 from tests.faults.remote import Remote, playing, remote
-from tests.faults.stage import Faults, Stage, error_text
+from tests.faults.running_workbench import Faults, RunningWorkbench, error_text
 from tests.support.client import Json, RawClient
 from tests.support.processes import eventually
 from tests.support.workbench import workbench_command
@@ -21,13 +21,13 @@ from tests.support.workbench import workbench_command
 CALL = ["tools/call"]
 
 
-async def works(stage: Stage, remote: Remote) -> None:
+async def works(workbench: RunningWorkbench, remote: Remote) -> None:
     """The server is well again, and so is everything that goes through us."""
     remote.does()
     for _ in range(3):
         # Each open is a plea for another chance.
-        await stage.open()
-        result = await stage.call("remote", "echo", {"n": 1})
+        await workbench.open()
+        result = await workbench.call("remote", "echo", {"n": 1})
         if not result.get("isError"):
             assert result["structuredContent"] == {"n": 1}
             return
@@ -69,71 +69,71 @@ async def test_whatever_a_server_answers_a_call_with_is_one_clear_error_and_it_r
     faults: Faults, era: str
 ) -> None:
     async with remote(faults) as there:
-        async with playing(faults, there, timeout=5, protocol=era) as stage:
+        async with playing(faults, there, timeout=5, protocol=era) as workbench:
             for fault, words, hint in STATUSES:
                 there.does(on=CALL, **fault)
                 # No time to answer, no error: the deadline would be another fault's words.
                 async with asyncio.timeout(4.5):
-                    text = error_text(await stage.call("remote", "count"))
+                    text = error_text(await workbench.call("remote", "count"))
                 assert text.startswith("[box/remote/count] "), text
                 assert words in text and hint in text, (fault, text)
                 assert "\x1b" not in text and len(text) < 1000
-                await stage.others_work(1)
-                await works(stage, there)
-            assert await stage.value("remote", "count") == {"count": 2}, "no call was ever repeated"
+                await workbench.others_work(1)
+                await works(workbench, there)
+            assert await workbench.value("remote", "count") == {"count": 2}, "no call was ever repeated"
 
 
 async def test_a_stream_that_never_ends_and_a_server_that_never_answers_hit_the_deadline(faults: Faults) -> None:
     async with remote(faults) as there:
-        async with playing(faults, there, timeout=1) as stage:
+        async with playing(faults, there, timeout=1) as workbench:
             for fault in ({"stream": "endless"}, {"hang": True}):
                 there.does(on=CALL, **fault)
-                calls = [await stage.start("remote", "count") for _ in range(5)]
-                await stage.others_work()
+                calls = [await workbench.start("remote", "count") for _ in range(5)]
+                await workbench.others_work()
                 for call in calls:
                     assert "did not answer within 1 s" in error_text(await call.result())
-                await works(stage, there)
+                await works(workbench, there)
 
 
 async def test_a_stream_that_lies_about_its_framing_is_read_as_far_as_it_makes_sense(faults: Faults) -> None:
     async with remote(faults) as there:
-        async with playing(faults, there, timeout=5) as stage:
+        async with playing(faults, there, timeout=5) as workbench:
             there.does(on=CALL, stream="lies")
-            assert await stage.value("remote", "echo", {"n": 1}) == {"n": 1}
-            await works(stage, there)
+            assert await workbench.value("remote", "echo", {"n": 1}) == {"n": 1}
+            await works(workbench, there)
 
 
 async def test_a_forgotten_session_is_reconnected_and_no_call_is_made_twice(faults: Faults) -> None:
     async with remote(faults) as there:
-        async with playing(faults, there, timeout=5) as stage:
+        async with playing(faults, there, timeout=5) as workbench:
             there.does(on=CALL, forget=True)
-            result = await stage.call("remote", "count")
+            result = await workbench.call("remote", "count")
             there.does()
-            await works(stage, there)
-            counted = (await stage.value("remote", "count"))["count"]
+            await works(workbench, there)
+            counted = (await workbench.value("remote", "count"))["count"]
             assert counted == (2 if result.get("isError") else 3)
 
 
 async def test_nobody_listens_and_then_somebody_does(faults: Faults) -> None:
     async with remote(faults) as there:
-        async with playing(faults, there, timeout=5, startupTimeout=5) as stage:
+        async with playing(faults, there, timeout=5, startupTimeout=5) as workbench:
             there.stop()
-            text = await stage.failure("remote", "count")
+            text = await workbench.failure("remote", "count")
             assert text.startswith(f"[box/remote/count] nothing is listening at http://127.0.0.1:{there.port}")
-            assert "nothing is listening" in (await stage.unavailable())["remote"]
-            await stage.others_work()
+            assert "nothing is listening" in (await workbench.unavailable())["remote"]
+            await workbench.others_work()
             await there.start()
-            assert await stage.unavailable() == {}
-            assert await stage.value("remote", "count") == {"count": 1}
+            assert await workbench.unavailable() == {}
+            assert await workbench.value("remote", "count") == {"count": 1}
             # And away again, in the middle of everything.
-            calls = [await stage.start("remote", "hang") for _ in range(5)]
+            calls = [await workbench.start("remote", "hang") for _ in range(5)]
             await eventually(lambda: there.calls("hang") == 5, what="the calls at the server")
             there.stop()
             for call in calls:
                 text = error_text(await call.result())
                 assert text.startswith("[box/remote/hang] ") and "it may or may not have acted" in text
             await there.start()
-            await works(stage, there)
+            await works(workbench, there)
 
 
 @pytest.mark.parametrize("face", ["proxy", "flat"])
@@ -164,13 +164,13 @@ async def test_a_server_that_failed_for_good_is_used_as_soon_as_it_listens_again
 async def test_encryption_that_does_not_come_about_is_told(faults: Faults) -> None:
     async with remote(faults) as there:
         url = there.url.replace("http://", "https://")
-        async with faults.serving({"remote": {"url": url, "startupTimeout": 5}}) as stage:
+        async with faults.serving({"remote": {"url": url, "startupTimeout": 5}}) as workbench:
             for is_warm in (False, True):
-                reason = (await stage.unavailable())["remote"]
+                reason = (await workbench.unavailable())["remote"]
                 assert "cannot establish an encrypted connection to https://127.0.0.1" in reason
-                await stage.others_work()
+                await workbench.others_work()
                 if not is_warm:
-                    await stage.remember()
+                    await workbench.remember()
 
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])
@@ -178,27 +178,27 @@ async def test_failures_in_handshake_and_lists_reach_whoever_waits(faults: Fault
     async with remote(faults) as there:
         settings = {"timeout": 5, "startupTimeout": 2}
         servers = {"remote": there.entry(**settings), "new": there.entry(url=f"{there.url}?new", **settings)}
-        async with faults.serving(servers) as stage:
-            await stage.value("remote", "count")
-            await stage.remember()
+        async with faults.serving(servers) as workbench:
+            await workbench.value("remote", "count")
+            await workbench.remember()
             for fault, words in (({"status": 500, "body": "boom"}, "boom"), ({"hang": True}, "within 2 s")):
                 there.does(on=[method], **fault)
-                opening = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
-                await stage.others_work()
+                opening = await workbench.client.start_tool("open_toolbox", {"toolbox_name": "box"})
+                await workbench.others_work()
                 reasons = (await opening.result())["structuredContent"]["unavailable"]
                 (reason,) = (entry["reason"] for entry in reasons if entry["server"] == "new")
                 assert words in reason or "no answer in time" in reason
-            await works(stage, there)
-            assert await stage.unavailable() == {}
-            assert await stage.value("new", "echo", {"n": 1}) == {"n": 1}
+            await works(workbench, there)
+            assert await workbench.unavailable() == {}
+            assert await workbench.value("new", "echo", {"n": 1}) == {"n": 1}
 
 
 async def test_an_answer_beyond_the_limit_is_not_read_to_its_end(faults: Faults) -> None:
     async with remote(faults) as there:
-        async with playing(faults, there, large=True, maxMessageBytes=1024 * 1024) as stage:
-            text = await stage.failure("remote", "large", {"bytes": 30 * 1024 * 1024})
+        async with playing(faults, there, large=True, maxMessageBytes=1024 * 1024) as workbench:
+            text = await workbench.failure("remote", "large", {"bytes": 30 * 1024 * 1024})
             assert "is larger than 1048576 bytes" in text and "maxMessageBytes" in text
-            assert await stage.value("remote", "count") == {"count": 2}
+            assert await workbench.value("remote", "count") == {"count": 2}
 
 
 async def test_secrets_of_the_address_and_the_headers_are_in_no_error(faults: Faults) -> None:
@@ -207,10 +207,10 @@ async def test_secrets_of_the_address_and_the_headers_are_in_no_error(faults: Fa
             "headers": {"Authorization": "Bearer hunter2hunter2"},
             "url": f"{there.url}?key=hunter2hunter2",
         }
-        async with playing(faults, there, **secret) as stage:
+        async with playing(faults, there, **secret) as workbench:
             for fault in ({"status": 500, "body": "hunter2hunter2"}, {"status": 401}, {"reset": "before"}):
                 there.does(**fault)
-                assert "hunter2" not in json.dumps(await stage.open())
-                assert "hunter2" not in json.dumps(await stage.call("remote", "count"))
-            assert "hunter2" not in stage.process.stderr
-            assert "hunter2" not in json.dumps(await stage.status())
+                assert "hunter2" not in json.dumps(await workbench.open())
+                assert "hunter2" not in json.dumps(await workbench.call("remote", "count"))
+            assert "hunter2" not in workbench.process.stderr
+            assert "hunter2" not in json.dumps(await workbench.status())

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.stage import Faults, Stage, bad_entry, error_text
+from tests.faults.running_workbench import Faults, RunningWorkbench, bad_entry, error_text
 
 OK = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[],"structuredContent":{"ok":1}}}'
 LATE = OK.replace('"ok":1', '"ok":2')
@@ -39,32 +39,32 @@ NOISE = {
 @pytest.mark.requirement("servers.noise")
 @pytest.mark.parametrize("era", ERAS)
 async def test_noise_is_skipped_counted_and_logged_at_a_limited_rate(faults: Faults, era: str) -> None:
-    async with faults.serving({"bad": bad_entry()}, era=era) as stage:
+    async with faults.serving({"bad": bad_entry()}, era=era) as workbench:
         expected = 0
         for kind, (text, lines) in NOISE.items():
             expected += 3 * lines
             for latin1 in (f"{text}{OK}\n", f"{OK}\n{text}", f"{text}{OK}\r\n"):
-                result = await stage.call("bad", "raw", {"latin1": latin1})
+                result = await workbench.call("bad", "raw", {"latin1": latin1})
                 assert result.get("structuredContent") == {"ok": 1}, (kind, result)
-        assert await stage.value("bad", "count") == {"count": 1}
-        status = await stage.server_status()
+        assert await workbench.value("bad", "count") == {"count": 1}
+        status = await workbench.server_status()
         assert (status["noiseLines"], status["starts"], status["failures"]) == (expected, 1, 0)
-        assert 1 <= stage.process.stderr.count("noise on stdout") <= 5
-        assert stage.client.garbage == []
+        assert 1 <= workbench.process.stderr.count("noise on stdout") <= 5
+        assert workbench.client.garbage == []
 
 
 async def test_a_flood_of_noise_holds_up_nothing_and_fills_no_log(faults: Faults) -> None:
     # The requests that ask for the flood are large themselves, and the C library keeps some of what they took.
-    async with faults.serving({"bad": bad_entry()}, large=True) as stage:
+    async with faults.serving({"bad": bad_entry()}, large=True) as workbench:
         flood = "this is not JSON\n" * 100_000
-        calls = [await stage.start("bad", "raw", {"latin1": flood}) for _ in range(5)]
-        await stage.others_work()
-        done = await stage.value("bad", "echo", {"n": 1})
+        calls = [await workbench.start("bad", "raw", {"latin1": flood}) for _ in range(5)]
+        await workbench.others_work()
+        done = await workbench.value("bad", "echo", {"n": 1})
         assert done == {"n": 1}
         for call in calls:
-            await stage.client.cancel(call)
-        assert (await stage.server_status())["noiseLines"] == 500_000
-        assert len(stage.process.stderr) < 10_000
+            await workbench.client.cancel(call)
+        assert (await workbench.server_status())["noiseLines"] == 500_000
+        assert len(workbench.process.stderr) < 10_000
 
 
 # The same answer, cut up in ways that a reader must not mind.
@@ -81,33 +81,33 @@ PIECES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_messages_are_found_however_they_are_cut(faults: Faults, era: str) -> None:
-    async with faults.serving({"bad": bad_entry()}, era=era) as stage:
+    async with faults.serving({"bad": bad_entry()}, era=era) as workbench:
         for kind, arguments in PIECES.items():
-            result = await stage.call("bad", "raw", arguments)
+            result = await workbench.call("bad", "raw", arguments)
             assert result.get("structuredContent") == {"ok": 1}, (kind, result)
-        assert await stage.value("bad", "count") == {"count": 1}
+        assert await workbench.value("bad", "count") == {"count": 1}
 
 
 async def test_half_a_line_and_then_silence_hits_the_deadline_and_then_the_end_fails_the_rest(faults: Faults) -> None:
-    async with faults.serving({"bad": bad_entry(timeout=1)}) as stage:
+    async with faults.serving({"bad": bad_entry(timeout=1)}) as workbench:
         half = '{"jsonrpc":"2.0","id":$ID,"result":{"content":['
-        silent = await stage.start("bad", "raw", {"latin1": half})
-        await stage.others_work()
+        silent = await workbench.start("bad", "raw", {"latin1": half})
+        await workbench.others_work()
         text = error_text(await silent.result())
         assert text.startswith("[box/bad/raw] the server did not answer within 1 s")
         # The line is still open, so this is part of it, and the end of the process is the end of it.
-        waiting = await stage.start("bad", "hang")
-        ended = await stage.start("bad", "crash", {"status": 6})
+        waiting = await workbench.start("bad", "hang")
+        ended = await workbench.start("bad", "crash", {"status": 6})
         for call in (waiting, ended):
             assert "exited with status 6" in error_text(await call.result())
-        assert await stage.value("bad", "count") == {"count": 1}
+        assert await workbench.value("bad", "count") == {"count": 1}
 
 
 async def test_an_answer_without_a_newline_counts_when_the_server_ends(faults: Faults) -> None:
-    async with faults.serving({"bad": bad_entry()}) as stage:
-        result = await stage.call("bad", "raw", {"latin1": OK, "end": 0})
+    async with faults.serving({"bad": bad_entry()}) as workbench:
+        result = await workbench.call("bad", "raw", {"latin1": OK, "end": 0})
         assert result["structuredContent"] == {"ok": 1}
-        text = await stage.failure("bad", "raw", {"latin1": OK[:40], "end": 5})
+        text = await workbench.failure("bad", "raw", {"latin1": OK[:40], "end": 5})
         assert text.startswith("[box/bad/raw] ")
 
 
@@ -145,46 +145,46 @@ REFUSED = {
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_bytes_that_others_die_of_are_passed_as_they_are_or_refused_alone(faults: Faults, era: str) -> None:
-    async with faults.serving({"bad": bad_entry(timeout=60)}, era=era) as stage:
+    async with faults.serving({"bad": bad_entry(timeout=60)}, era=era) as workbench:
         # What the raw client would not let through is looked for in the line itself.
         lines: list[bytes] = []
-        take = stage.client.take_line
+        take = workbench.client.take_line
 
         async def watch(line: bytes) -> None:
             lines.append(line)
             await take(line)
 
-        stage.client.take_line = watch  # type: ignore[method-assign]
+        workbench.client.take_line = watch  # type: ignore[method-assign]
         for kind, value in PASSED.items():
-            call = await stage.start("bad", "raw", {"latin1": f"{HEAD}{value}}}}}\n"})
+            call = await workbench.start("bad", "raw", {"latin1": f"{HEAD}{value}}}}}\n"})
             expected = b'"x":' + value.encode("latin-1")
-            await stage.client.wait_for(lambda wanted=expected: any(wanted in each for each in lines), kind)  # type: ignore[misc]
+            await workbench.client.wait_for(lambda wanted=expected: any(wanted in each for each in lines), kind)  # type: ignore[misc]
             del call
         for kind, value in REFUSED.items():
-            call = await stage.start("bad", "raw", {"latin1": f"{HEAD}{value}}}}}\n"})
+            call = await workbench.start("bad", "raw", {"latin1": f"{HEAD}{value}}}}}\n"})
             text = error_text(await call.result())
             assert text.startswith("[box/bad/raw] the server's answer cannot be read: "), (kind, text)
-        text = await stage.failure("bad", "raw", {"latin1": f"Loading... {OK}\n"})
+        text = await workbench.failure("bad", "raw", {"latin1": f"Loading... {OK}\n"})
         assert "cannot be read: not a JSON object" in text
-        assert await stage.value("bad", "count") == {"count": 1}
-        await _client_may_do_the_same(stage)
+        assert await workbench.value("bad", "count") == {"count": 1}
+        await _client_may_do_the_same(workbench)
 
 
-async def _client_may_do_the_same(stage: Stage) -> None:
+async def _client_may_do_the_same(workbench: RunningWorkbench) -> None:
     """In the other direction: a client's arguments pass as they are, or its request is refused."""
     shown = {"toolbox": "box", "server": "bad", "tool": "echo"}
-    meta = json.dumps(stage.client._meta) if stage.client._meta else "{}"
+    meta = json.dumps(workbench.client._meta) if workbench.client._meta else "{}"
     for number, value in enumerate([*PASSED.values(), *REFUSED.values()]):
         arguments = f'{{"tool":{json.dumps(shown)},"arguments":{{"x":{value}}}}}'
         request = f'{{"name":"use_tool","arguments":{arguments},"_meta":{meta}}}'
         line = f'{{"jsonrpc":"2.0","id":"odd-{number}","method":"tools/call","params":{request}}}\n'
-        before = len(stage.client.unmatched) + len(stage.client.garbage)
-        await stage.client.send_bytes(line.encode("latin-1"))
-        await stage.client.wait_for(
-            lambda seen=before: len(stage.client.unmatched) + len(stage.client.garbage) > seen,  # type: ignore[misc]
+        before = len(workbench.client.unmatched) + len(workbench.client.garbage)
+        await workbench.client.send_bytes(line.encode("latin-1"))
+        await workbench.client.wait_for(
+            lambda seen=before: len(workbench.client.unmatched) + len(workbench.client.garbage) > seen,  # type: ignore[misc]
             f"answer to {value[:40]}",
         )
-    assert await stage.value("bad", "count") == {"count": 2}
+    assert await workbench.value("bad", "count") == {"count": 2}
 
 
 async def test_only_the_first_answer_counts_and_the_rest_is_dropped_and_counted(faults: Faults) -> None:
@@ -205,22 +205,22 @@ async def test_only_the_first_answer_counts_and_the_rest_is_dropped_and_counted(
         "progress after the end": (f"{OK}\n{progress}\n", 0),
         "progress for a stranger": (progress.replace("$ID", "4711") + f"\n{OK}\n", 0),
     }
-    async with faults.serving({"bad": bad_entry()}) as stage:
+    async with faults.serving({"bad": bad_entry()}) as workbench:
         for kind, (latin1, _) in rest.items():
-            result = await stage.call("bad", "raw", {"latin1": latin1}, _meta={"progressToken": "mine"})
+            result = await workbench.call("bad", "raw", {"latin1": latin1}, _meta={"progressToken": "mine"})
             assert result.get("structuredContent") == {"ok": 1}, (kind, result)
-        assert await stage.value("bad", "count") == {"count": 1}
-        assert (await stage.server_status())["unmatchedAnswers"] == sum(count for _, count in rest.values())
-        assert (stage.client.unmatched, stage.client.notifications) == ([], [])
+        assert await workbench.value("bad", "count") == {"count": 1}
+        assert (await workbench.server_status())["unmatchedAnswers"] == sum(count for _, count in rest.values())
+        assert (workbench.client.unmatched, workbench.client.notifications) == ([], [])
 
 
 async def test_the_answer_to_a_cancelled_call_is_dropped(faults: Faults) -> None:
-    async with faults.serving({"bad": bad_entry()}) as stage:
-        await stage.value("bad", "count")
-        calls = [await stage.start("bad", "late", {"seconds": 0.3}) for _ in range(10)]
+    async with faults.serving({"bad": bad_entry()}) as workbench:
+        await workbench.value("bad", "count")
+        calls = [await workbench.start("bad", "late", {"seconds": 0.3}) for _ in range(10)]
         for call in calls:
-            await stage.client.cancel(call)
-        while (await stage.server_status())["unmatchedAnswers"] < 10:
-            assert (await stage.value("good", "echo", {})) == {}
-        assert len((await stage.value("bad", "cancelled"))["cancelled"]) == 10
-        assert not any(call.answered for call in calls) and stage.client.unmatched == []
+            await workbench.client.cancel(call)
+        while (await workbench.server_status())["unmatchedAnswers"] < 10:
+            assert (await workbench.value("good", "echo", {})) == {}
+        assert len((await workbench.value("bad", "cancelled"))["cancelled"]) == 10
+        assert not any(call.answered for call in calls) and workbench.client.unmatched == []

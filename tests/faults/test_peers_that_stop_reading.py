@@ -8,8 +8,8 @@ from typing import Any
 from mcp_workbench.transport.allocator import KEPT_BYTES
 from mcp_workbench.transport.stdio import PAUSE_ABOVE
 from tests.faults.bad_client import MuteClient, initialize, line
+from tests.faults.running_workbench import Faults, bad_entry, error_text, small_workbench_command, use
 from tests.faults.small_workbench import DROP_ABOVE, MOST_UNSENT_BYTES
-from tests.faults.stage import Faults, bad_entry, error_text, small_workbench_command, use
 from tests.faults.vitals import MEMORY_RATIO, descriptors_by_kind, resident_bytes
 from tests.support.processes import eventually
 from tests.support.workbench import logged, workbench_command
@@ -87,37 +87,37 @@ async def test_a_client_that_never_reads_is_disconnected_at_the_second_bound(fau
 
 
 async def test_a_server_that_stops_reading_times_out_and_holds_up_nobody(faults: Faults) -> None:
-    async with faults.serving({"bad": bad_entry(timeout=1)}, large=True) as stage:
-        await stage.value("bad", "count")
-        deaf = await stage.start("bad", "deaf")
-        piled = [await stage.start("bad", "echo", {"x": "y" * MIB}) for _ in range(20)]
-        await stage.others_work()
+    async with faults.serving({"bad": bad_entry(timeout=1)}, large=True) as workbench:
+        await workbench.value("bad", "count")
+        deaf = await workbench.start("bad", "deaf")
+        piled = [await workbench.start("bad", "echo", {"x": "y" * MIB}) for _ in range(20)]
+        await workbench.others_work()
         for call in (deaf, *piled):
             assert "did not answer within 1 s" in error_text(await call.result())
-        await stage.others_work()
+        await workbench.others_work()
 
 
 async def test_a_server_that_is_busy_refuses_what_does_not_fit_and_serves_everybody_afterwards(faults: Faults) -> None:
     """One client's large requests are that client's problem: the server reads on when it can, and others are served."""
-    async with faults.serving({"bad": bad_entry(timeout=300)}, large=True, small=True) as stage:
-        pid = (await stage.value("bad", "pid"))["pid"]
-        busy = await stage.start("bad", "busy", {"until": str(faults.path("go"))})
+    async with faults.serving({"bad": bad_entry(timeout=300)}, large=True, small=True) as workbench:
+        pid = (await workbench.value("bad", "pid"))["pid"]
+        busy = await workbench.start("bad", "busy", {"until": str(faults.path("go"))})
         size = MOST_UNSENT_BYTES // 4 - MIB // 2
         padded = line("padded", "tools/call", {"name": "use_tool", "arguments": use("bad", "size", {"x": "$"})})
         padded = padded.replace(b"$", b"y" * size)
         for number in range(6):
-            await stage.client.send_bytes(padded.replace(b'"padded"', b'"padded-%d"' % number, 1))
+            await workbench.client.send_bytes(padded.replace(b'"padded"', b'"padded-%d"' % number, 1))
         # Four fit below the bound.
-        await stage.client.wait_for(lambda: len(stage.client.unmatched) == 2, "the two that are refused")
-        for answer in stage.client.unmatched:
+        await workbench.client.wait_for(lambda: len(workbench.client.unmatched) == 2, "the two that are refused")
+        for answer in workbench.client.unmatched:
             assert "bytes of requests left to read" in error_text(answer["result"])
-        beside = await stage.start("bad", "echo", {"n": 1})
-        await stage.others_work()
+        beside = await workbench.start("bad", "echo", {"n": 1})
+        await workbench.others_work()
         faults.path("go").touch()
         assert (await busy.result())["structuredContent"] == {"busy": False}
         assert (await beside.result())["structuredContent"] == {"n": 1}, "small ones wait, and are served"
-        await stage.client.wait_for(lambda: len(stage.client.unmatched) == 6, "the four that fit")
-        sizes = [answer["result"]["structuredContent"]["bytes"] for answer in stage.client.unmatched[2:]]
+        await workbench.client.wait_for(lambda: len(workbench.client.unmatched) == 6, "the four that fit")
+        sizes = [answer["result"]["structuredContent"]["bytes"] for answer in workbench.client.unmatched[2:]]
         assert all(each > size for each in sizes)
-        assert (await stage.value("bad", "pid"))["pid"] == pid, "it is the same process"
-        assert (await stage.server_status())["failures"] == 0
+        assert (await workbench.value("bad", "pid"))["pid"] == pid, "it is the same process"
+        assert (await workbench.server_status())["failures"] == 0

@@ -23,7 +23,7 @@ import pytest
 
 from mcp_workbench.cli.main import FEWEST_FREE_FILES
 from tests.faults.bad_client import PATIENCE
-from tests.faults.stage import Faults, bad_entry
+from tests.faults.running_workbench import Faults, bad_entry
 from tests.faults.vitals import descriptors_by_kind, processor_seconds
 from tests.support.client import RawClient
 from tests.support.processes import descendants, eventually
@@ -54,54 +54,54 @@ def test_a_port_in_use_is_one_clear_line_and_exit_2(faults: Faults, form: str) -
 
 async def test_without_descriptors_left_new_servers_are_refused_clearly_and_running_ones_go_on(faults: Faults) -> None:
     servers = {f"bad{number}": bad_entry(name=f"bad{number}") for number in range(10)}
-    async with faults.serving(servers) as stage:
+    async with faults.serving(servers) as workbench:
         # Room for one or two servers more.
-        soft = sum(descriptors_by_kind(stage.pid).values()) + 12
-        _, hard = resource.prlimit(stage.pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (soft, hard))
-        reasons = await stage.unavailable()
+        soft = sum(descriptors_by_kind(workbench.pid).values()) + 12
+        _, hard = resource.prlimit(workbench.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(workbench.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        reasons = await workbench.unavailable()
         assert 8 <= len(reasons) < 10
         assert all("Too many open files" in reason or "too many open files" in reason for reason in reasons.values())
-        await stage.others_work()
+        await workbench.others_work()
         working = next(name for name in servers if name not in reasons)
-        assert await stage.value(working, "count") == {"count": 1}
-        text = await stage.failure(next(iter(reasons)), "count")
+        assert await workbench.value(working, "count") == {"count": 1}
+        text = await workbench.failure(next(iter(reasons)), "count")
         assert "oo many open files" in text
         # When there is room again, they work.
-        resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (hard, hard))
-        assert await stage.unavailable() == {}
+        resource.prlimit(workbench.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        assert await workbench.unavailable() == {}
         for name in servers:
-            assert not (await stage.call(name, "echo", {})).get("isError")
-        assert "defect" not in stage.process.stderr and "Traceback" not in stage.process.stderr
+            assert not (await workbench.call(name, "echo", {})).get("isError")
+        assert "defect" not in workbench.process.stderr and "Traceback" not in workbench.process.stderr
 
 
 async def test_whichever_descriptor_is_the_one_too_many_nothing_is_left_of_the_start(faults: Faults) -> None:
     """A start takes its descriptors one after the other; it may fail at any of them."""
-    async with faults.serving({"bad": bad_entry()}) as stage:
-        used = sum(descriptors_by_kind(stage.pid).values())
-        below = descendants(stage.pid)
-        _, hard = resource.prlimit(stage.pid, resource.RLIMIT_NOFILE)
+    async with faults.serving({"bad": bad_entry()}) as workbench:
+        used = sum(descriptors_by_kind(workbench.pid).values())
+        below = descendants(workbench.pid)
+        _, hard = resource.prlimit(workbench.pid, resource.RLIMIT_NOFILE)
         outcomes = []
         for room in range(14):
-            resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (used + room, hard))
-            reason = (await stage.unavailable()).get("bad")
+            resource.prlimit(workbench.pid, resource.RLIMIT_NOFILE, (used + room, hard))
+            reason = (await workbench.unavailable()).get("bad")
             outcomes.append(reason is None)
             if reason is not None:
                 assert "too many open files" in reason.lower(), (room, reason)
                 await eventually(
-                    lambda: descendants(stage.pid) == below, what=f"as many processes, with {room} to spare"
+                    lambda: descendants(workbench.pid) == below, what=f"as many processes, with {room} to spare"
                 )
             else:
-                resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (hard, hard))
-                await stage.failure("bad", "crash")
-                await eventually(lambda: descendants(stage.pid) == below, what="the end of the server")
+                resource.prlimit(workbench.pid, resource.RLIMIT_NOFILE, (hard, hard))
+                await workbench.failure("bad", "crash")
+                await eventually(lambda: descendants(workbench.pid) == below, what="the end of the server")
                 await eventually(
-                    lambda: sum(descriptors_by_kind(stage.pid).values()) == used, what="as many descriptors"
+                    lambda: sum(descriptors_by_kind(workbench.pid).values()) == used, what="as many descriptors"
                 )
         assert not outcomes[0] and outcomes[-1]
-        resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (hard, hard))
-        await stage.others_work()
-        assert "defect" not in stage.process.stderr and "Traceback" not in stage.process.stderr
+        resource.prlimit(workbench.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        await workbench.others_work()
+        assert "defect" not in workbench.process.stderr and "Traceback" not in workbench.process.stderr
 
 
 @pytest.mark.parametrize("limit", range(6, 32, 2))
@@ -167,20 +167,20 @@ async def test_an_answer_that_there_is_no_memory_for_ends_that_server_alone_and_
     faults: Faults,
 ) -> None:
     """The pipe stays readable: whoever tries again in each iteration of the loop takes a whole processor."""
-    async with faults.serving({"bad": bad_entry()}, large=True) as stage:
-        await stage.value("bad", "count")
-        _, hard = resource.prlimit(stage.pid, resource.RLIMIT_DATA)
-        data = int(re.findall(r"VmData:\s+(\d+) kB", Path(f"/proc/{stage.pid}/status").read_text())[0]) * 1024
-        resource.prlimit(stage.pid, resource.RLIMIT_DATA, (data + 16 * 2**20, hard))
-        text = await stage.failure("bad", "large", {"bytes": 100 * 2**20})
+    async with faults.serving({"bad": bad_entry()}, large=True) as workbench:
+        await workbench.value("bad", "count")
+        _, hard = resource.prlimit(workbench.pid, resource.RLIMIT_DATA)
+        data = int(re.findall(r"VmData:\s+(\d+) kB", Path(f"/proc/{workbench.pid}/status").read_text())[0]) * 1024
+        resource.prlimit(workbench.pid, resource.RLIMIT_DATA, (data + 16 * 2**20, hard))
+        text = await workbench.failure("bad", "large", {"bytes": 100 * 2**20})
         assert "there is not enough memory" in text
-        await stage.others_work()
-        resource.prlimit(stage.pid, resource.RLIMIT_DATA, (hard, hard))
-        began = processor_seconds(stage.pid)
-        assert await stage.value("bad", "count") == {"count": 1}
-        await stage.others_work()
-        assert processor_seconds(stage.pid) - began < 1.0
-        assert stage.process.stderr.count("Traceback") == 0, stage.process.stderr
+        await workbench.others_work()
+        resource.prlimit(workbench.pid, resource.RLIMIT_DATA, (hard, hard))
+        began = processor_seconds(workbench.pid)
+        assert await workbench.value("bad", "count") == {"count": 1}
+        await workbench.others_work()
+        assert processor_seconds(workbench.pid) - began < 1.0
+        assert workbench.process.stderr.count("Traceback") == 0, workbench.process.stderr
 
 
 # Disks
@@ -202,15 +202,15 @@ async def test_a_full_disk_means_that_nothing_is_remembered_and_nothing_else(
     faults: Faults, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(small_disk))
-    async with faults.serving({"bad": bad_entry()}) as stage:
-        assert await stage.value("bad", "count") == {"count": 1}
+    async with faults.serving({"bad": bad_entry()}) as workbench:
+        assert await workbench.value("bad", "count") == {"count": 1}
         fill(small_disk)
-        assert await stage.value("bad", "grow", {"to": 2000, "step": 2000}) == {"tools": 2000}
+        assert await workbench.value("bad", "grow", {"to": 2000, "step": 2000}) == {"tools": 2000}
         async with asyncio.timeout(PATIENCE):
-            while (await stage.server_status())["tools"] <= 2000:
-                await stage.others_work(1)
-        assert await stage.value("bad", "extra_1999", {"n": 1}) == {"n": 1}
-        stage.kept_bytes = 2000 * 2048
+            while (await workbench.server_status())["tools"] <= 2000:
+                await workbench.others_work(1)
+        assert await workbench.value("bad", "extra_1999", {"n": 1}) == {"n": 1}
+        workbench.kept_bytes = 2000 * 2048
     assert not list(small_disk.rglob("*.new")), "no half of a manifest stays"
 
 
@@ -226,11 +226,11 @@ async def test_a_cache_and_a_log_that_cannot_be_written_are_done_without(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(small_disk))
     log = small_disk / "log"
-    async with faults.serving({"bad": bad_entry()}, "--log-file", log) as stage:
+    async with faults.serving({"bad": bad_entry()}, "--log-file", log) as workbench:
         fill(small_disk)
         for number in range(300):
-            await stage.value("bad", "raw", {"latin1": _noisy(number)})
-        await stage.others_work()
+            await workbench.value("bad", "raw", {"latin1": _noisy(number)})
+        await workbench.others_work()
 
 
 def _noisy(number: int) -> str:
@@ -242,9 +242,9 @@ async def test_a_cache_folder_that_is_read_only_is_done_without(
 ) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(small_disk))
-    async with faults.serving({"bad": bad_entry()}) as stage:
-        assert await stage.value("bad", "count") == {"count": 1}
-        assert await stage.unavailable() == {}
+    async with faults.serving({"bad": bad_entry()}) as workbench:
+        assert await workbench.value("bad", "count") == {"count": 1}
+        assert await workbench.unavailable() == {}
 
 
 async def test_a_file_where_the_cache_should_be_is_done_without(
@@ -252,8 +252,8 @@ async def test_a_file_where_the_cache_should_be_is_done_without(
 ) -> None:
     faults.path("file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(faults.path("file")))
-    async with faults.serving({"bad": bad_entry()}) as stage:
-        assert await stage.value("bad", "count") == {"count": 1}
+    async with faults.serving({"bad": bad_entry()}) as workbench:
+        assert await workbench.value("bad", "count") == {"count": 1}
 
 
 def test_a_log_file_that_cannot_be_opened_is_one_clear_line(faults: Faults) -> None:

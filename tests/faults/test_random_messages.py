@@ -1,6 +1,6 @@
 """Random JSON-RPC in both directions, on both sides: nothing breaks, nothing leaks, nothing crosses.
 
-The real packages between clients and servers that Hypothesis plays (`tests.bridge.stage`): no processes, no pipes, so that
+The real packages between clients and servers that Hypothesis plays (`tests.bridge.in_process`): no processes, no pipes, so that
 thousands of conversations fit into seconds, and each that fails is shrunk to its few guilty words.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.bridge.played_server import PlayedServer
-from tests.bridge.stage import EVERYTHING, Client, Stage, settled, staged, until
+from tests.bridge.fake_server import FakeServer
+from tests.bridge.in_process import EVERYTHING, Client, InProcessWorkbench, in_process_workbench, settled, until
 
 Json = dict[str, Any]
 
@@ -113,21 +113,21 @@ steps = st.lists(
 class Play:
     """One conversation."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
+    def __init__(self, workbench: InProcessWorkbench) -> None:
+        self.workbench = workbench
         # Two share a principal, and so may share servers; the third must never share any with them.
         self.clients = [
-            stage.client("legacy", EVERYTHING, "us"),
-            stage.client("modern", EVERYTHING, "us"),
-            stage.client("legacy", EVERYTHING, "them"),
+            workbench.client("legacy", EVERYTHING, "us"),
+            workbench.client("modern", EVERYTHING, "us"),
+            workbench.client("legacy", EVERYTHING, "them"),
         ]
         self.asked: list[set[int]] = [set(), set(), set()]
         self.cancelled: list[set[object]] = [set(), set(), set()]
 
-    def _servers(self) -> list[PlayedServer]:
-        found = [played for played in self.stage.gateway.played if not played.is_stopped]
-        for played in found:
-            played.traffic.questions.held_seconds = HELD
+    def _servers(self) -> list[FakeServer]:
+        found = [fake for fake in self.workbench.gateway.fake_servers if not fake.is_stopped]
+        for fake in found:
+            fake.traffic.questions.held_seconds = HELD
         return found
 
     async def step(self, what: str, which: int, detail: Any) -> None:
@@ -198,7 +198,7 @@ class Play:
                 self.asked[which].add(request.id)
                 return
 
-    def _server_does(self, what: str, server: PlayedServer, detail: Any) -> None:
+    def _server_does(self, what: str, server: FakeServer, detail: Any) -> None:
         calls = server.open_calls()
         match what:
             case "server replies" if calls:
@@ -270,10 +270,10 @@ class Play:
     def leave(self) -> None:
         for client in self.clients:
             client.session.leave()
-        self.stage.parking.close()
+        self.workbench.parking.close()
 
 
-def reply_truly(server: PlayedServer, call: Json) -> None:
+def reply_truly(server: FakeServer, call: Json) -> None:
     """The answer of a healthy server: whose call it was is in it."""
     result = {"content": [], "structuredContent": call["params"].get("arguments", {})}
     server.reply(call, {"messages": [], **result} if call["method"] == "prompts/get" else {"contents": [], **result})
@@ -299,10 +299,10 @@ async def _play(server_era: str, script: list[tuple[str, int, Any]], *, vanishes
     logger = logging.getLogger("mcp_workbench")
     logger.addHandler(complaints)
     try:
-        async with asyncio.timeout(60), staged(server_era, face="proxy") as stage:
-            play = Play(stage)
+        async with asyncio.timeout(60), in_process_workbench(server_era, face="proxy") as workbench:
+            play = Play(workbench)
             for client in (play.clients[0], play.clients[2]):
-                await stage.connect(client)
+                await workbench.connect(client)
             for what, which, detail in script:
                 await play.step(what, which, detail)
             if not vanishes:
@@ -310,8 +310,8 @@ async def _play(server_era: str, script: list[tuple[str, int, Any]], *, vanishes
                 play.judge()
             play.leave()
             with contextlib.suppress(TimeoutError):
-                await until(stage.is_clean)
-            assert stage.is_clean(), "something is kept for calls that are over"
+                await until(workbench.is_clean)
+            assert workbench.is_clean(), "something is kept for calls that are over"
     finally:
         logger.removeHandler(complaints)
     assert complaints.texts == []

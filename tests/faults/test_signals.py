@@ -13,7 +13,7 @@ import pytest
 from mcp_workbench.downstream.fair_requests import MOST_UNDER_WAY
 from mcp_workbench.serving import DRAIN_SECONDS
 from tests.faults.http_wire import HttpConversation, Wire
-from tests.faults.stage import Faults, bad_entry, error_text, port_of, use
+from tests.faults.running_workbench import Faults, bad_entry, error_text, port_of, use
 from tests.support.client import RawClient
 from tests.support.processes import alive, descendants, eventually
 from tests.support.workbench import workbench_command
@@ -31,41 +31,41 @@ async def test_every_one_of_a_hundred_running_calls_is_answered_and_we_end_with_
     faults: Faults, number: int, over: str
 ) -> None:
     serving = faults.serving if over == "stdio" else faults.serving_http
-    async with serving({"bad": bad_entry()}) as stage:
-        await stage.value("bad", "count")
+    async with serving({"bad": bad_entry()}) as workbench:
+        await workbench.value("bad", "count")
         told = faults.path("told")
-        soon = [await stage.start("bad", "when", {"exists": str(told)}) for _ in range(50)]
-        never = [await stage.start("bad", "hang") for _ in range(50)]
-        while (found := await stage.server_status())["callsInFlight"] < 100:
+        soon = [await workbench.start("bad", "when", {"exists": str(told)}) for _ in range(50)]
+        never = [await workbench.start("bad", "hang") for _ in range(50)]
+        while (found := await workbench.server_status())["callsInFlight"] < 100:
             await asyncio.sleep(0.01)
         # Where a server may be shared, what exceeds a client's share waits with us.
         assert found["callsWaiting"] == (0 if over == "stdio" else 100 - MOST_UNDER_WAY)
         began = time.monotonic()
-        os.kill(stage.pid, number)
+        os.kill(workbench.pid, number)
         told.touch()
         for call in soon:
             assert (await call.result())["structuredContent"] == {"exists": True}, "what can finish does"
         for call in never:
             text = error_text(await call.result())
             assert text == "[box/bad/hang] the workbench is shutting down; the call was not finished"
-        stage.is_over = True
-        assert await stage.process.wait_exit() == 0
+        workbench.is_over = True
+        assert await workbench.process.wait_exit() == 0
         assert time.monotonic() - began < DRAIN_SECONDS + 5 + BUSY
 
 
 async def test_a_second_signal_ends_us_at_once_and_nothing_stays(faults: Faults) -> None:
-    async with faults.serving({"bad": bad_entry()}) as stage:
-        await stage.value("bad", "count")
+    async with faults.serving({"bad": bad_entry()}) as workbench:
+        await workbench.value("bad", "count")
         for _ in range(100):
-            await stage.start("bad", "hang")
-        below = descendants(stage.pid)
-        os.kill(stage.pid, signal.SIGTERM)
-        await stage.process.wait_for(lambda: "shutting down" in stage.process.stderr, "the begin of the end")
-        os.kill(stage.pid, signal.SIGTERM)
-        stage.is_over = True
+            await workbench.start("bad", "hang")
+        below = descendants(workbench.pid)
+        os.kill(workbench.pid, signal.SIGTERM)
+        await workbench.process.wait_for(lambda: "shutting down" in workbench.process.stderr, "the begin of the end")
+        os.kill(workbench.pid, signal.SIGTERM)
+        workbench.is_over = True
         # Whoever has waited for the calls ends with 0.
-        stage.status_at_end = 128 + signal.SIGTERM
-        await stage.process.wait_exit()
+        workbench.status_at_end = 128 + signal.SIGTERM
+        await workbench.process.wait_exit()
         await eventually(lambda: not any(map(alive, below)), what="the end of every process")
 
 
@@ -103,19 +103,19 @@ async def test_a_hangup_that_is_ignored_stays_so(faults: Faults) -> None:
 
 
 async def test_a_balancer_hears_that_we_leave_before_anybody_is_refused(faults: Faults) -> None:
-    async with faults.serving_http({"bad": bad_entry()}) as stage:
-        assert (await _asked(stage.port, CHECK)).startswith(b"HTTP/1.1 200 ")
-        os.kill(stage.pid, signal.SIGTERM)
-        await stage.process.wait_for(
-            lambda: "for load balancers that watch /readyz" in stage.process.stderr, "the wait"
+    async with faults.serving_http({"bad": bad_entry()}) as workbench:
+        assert (await _asked(workbench.port, CHECK)).startswith(b"HTTP/1.1 200 ")
+        os.kill(workbench.pid, signal.SIGTERM)
+        await workbench.process.wait_for(
+            lambda: "for load balancers that watch /readyz" in workbench.process.stderr, "the wait"
         )
         # Nobody knows of it yet, so calls come in as before, also on new connections.
-        assert isinstance(stage.client, HttpConversation)
-        stage.client.rest()
-        await stage.others_work()
-        assert (await _asked(stage.port, CHECK)).startswith(b"HTTP/1.1 503 ")
-        stage.is_over = True
-        assert await stage.process.wait_exit() == 0
+        assert isinstance(workbench.client, HttpConversation)
+        workbench.client.rest()
+        await workbench.others_work()
+        assert (await _asked(workbench.port, CHECK)).startswith(b"HTTP/1.1 503 ")
+        workbench.is_over = True
+        assert await workbench.process.wait_exit() == 0
 
 
 async def test_ctrl_c_does_not_wait_for_a_balancer(faults: Faults) -> None:

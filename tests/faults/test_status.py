@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.faults.http_wire import Wire, written
-from tests.faults.stage import Faults, Stage, bad_entry
+from tests.faults.running_workbench import Faults, RunningWorkbench, bad_entry
 from tests.support.client import Json
 
 # Of these each place may give another number: time passes, and asking is traffic too.
@@ -37,8 +37,8 @@ async def by_command(faults: Faults) -> Json:
     return dict(found)
 
 
-async def by_address(stage: Stage) -> Json:
-    wire = await Wire.open(stage.port)
+async def by_address(workbench: RunningWorkbench) -> Json:
+    wire = await Wire.open(workbench.port)
     status, answer = await wire.ask(written(b"", verb="GET", path="/readyz"))
     wire.close()
     assert status == 200
@@ -56,47 +56,47 @@ def lasting(found: Any) -> Any:
 @pytest.mark.requirement("status.truth")
 async def test_the_three_places_agree_and_are_right_while_things_go_wrong(faults: Faults) -> None:
     servers = {"bad": bad_entry(), "unused": bad_entry(name="unused")}
-    async with faults.serving_http(servers, era="modern") as stage:
-        assert await stage.value("bad", "echo", {"n": 1}) == {"n": 1}
-        hanging = await stage.start("bad", "hang")
-        while (await stage.server_status())["callsInFlight"] != 1:
+    async with faults.serving_http(servers, era="modern") as workbench:
+        assert await workbench.value("bad", "echo", {"n": 1}) == {"n": 1}
+        hanging = await workbench.start("bad", "hang")
+        while (await workbench.server_status())["callsInFlight"] != 1:
             await asyncio.sleep(0.01)
-        told = await stage.status()
-        assert lasting(await by_command(faults)) == lasting(await by_address(stage)) == lasting(told)
-        up = await stage.server_status()
+        told = await workbench.status()
+        assert lasting(await by_command(faults)) == lasting(await by_address(workbench)) == lasting(told)
+        up = await workbench.server_status()
         assert (up["state"], up["starts"], up["failures"], up["lastError"]) == ("ready", 1, 0, None)
         assert up["uptimeSeconds"] > 0 and up["bytesSent"] > 100 and up["bytesReceived"] > 100
-        unused = await stage.server_status("unused")
+        unused = await workbench.server_status("unused")
         assert (unused["state"], unused["starts"], unused["bytesSent"]) == ("configured", 0, 0)
 
-        assert "status 3" in await stage.failure("bad", "crash")
+        assert "status 3" in await workbench.failure("bad", "crash")
         assert "status 3" in (await hanging.result())["content"][0]["text"]
-        down = await stage.server_status()
+        down = await workbench.server_status()
         assert (down["state"], down["failures"], down["callsInFlight"]) == ("backoff", 1, 0)
         assert down["lastError"].startswith("the server exited with status 3")
         assert down["uptimeSeconds"] is None
 
-        assert await stage.value("bad", "echo", {"n": 2}) == {"n": 2}
-        again = await stage.server_status()
+        assert await workbench.value("bad", "echo", {"n": 2}) == {"n": 2}
+        again = await workbench.server_status()
         assert (again["state"], again["starts"], again["failures"]) == ("ready", 2, 1)
         assert again["lastError"] == down["lastError"], "what happened is not forgotten"
         assert again["bytesSent"] > down["bytesSent"] and again["bytesReceived"] > down["bytesReceived"]
 
 
 async def test_who_waits_for_a_server_to_start_is_counted(faults: Faults) -> None:
-    async with faults.serving({"slow": {"command": "sleep", "args": ["600"], "startupTimeout": 2}}) as stage:
-        calls = [await stage.start("slow", "echo") for _ in range(3)]
-        while (found := await stage.server_status("slow"))["waitingForStart"] != 3:
+    async with faults.serving({"slow": {"command": "sleep", "args": ["600"], "startupTimeout": 2}}) as workbench:
+        calls = [await workbench.start("slow", "echo") for _ in range(3)]
+        while (found := await workbench.server_status("slow"))["waitingForStart"] != 3:
             await asyncio.sleep(0.01)
         assert (found["state"], found["callsInFlight"]) == ("starting", 0)
         for call in calls:
             assert "did not answer the handshake" in (await call.result())["content"][0]["text"]
-        assert (await stage.server_status("slow"))["waitingForStart"] == 0
+        assert (await workbench.server_status("slow"))["waitingForStart"] == 0
 
 
 async def test_a_server_that_cannot_be_started_is_told_as_it_is(faults: Faults) -> None:
-    async with faults.serving({"lost": {"command": "/does/not/exist"}}) as stage:
-        assert "does not exist" in await stage.failure("lost", "echo")
-        lost = await stage.server_status("lost")
+    async with faults.serving({"lost": {"command": "/does/not/exist"}}) as workbench:
+        assert "does not exist" in await workbench.failure("lost", "echo")
+        lost = await workbench.server_status("lost")
         assert (lost["state"], lost["starts"], lost["failures"], lost["tools"]) == ("backoff", 1, 1, None)
         assert lost["lastError"].startswith("command `/does/not/exist` does not exist")

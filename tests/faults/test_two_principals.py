@@ -27,7 +27,7 @@ from joserfc.jwk import ECKey
 
 from mcp_workbench.guard.named_keys import KeyFolder
 from tests.faults.http_wire import HttpConversation, Wire, written
-from tests.faults.stage import Faults, port_of
+from tests.faults.running_workbench import Faults, port_of
 from tests.support.client import Json, RawClient, RpcError
 from tests.support.processes import command_line, descendants
 from tests.support.workbench import workbench_command, write_config

@@ -1,6 +1,6 @@
 """Every kind of request that reaches a server passes the steps: in both eras on either side, and there is no other way.
 
-A played server writes down everything that it gets. What we ask it by ourselves is left out; the rest is a client's.
+A fake server writes down everything that it gets. What we ask it by ourselves is left out; the rest is a client's.
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ from mcp_workbench.config.model import FaceName
 from mcp_workbench.router.guard import MOST_HELD_NOTIFICATIONS
 from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Step, Substitute, Verdict
 from tests.bridge.conversation import FORM, Conversation
-from tests.bridge.played_server import PlayedServer
-from tests.bridge.stage import ERAS, Client, Json, PlayedGateway, Stage, settled, staged, until
+from tests.bridge.fake_server import FakeServer
+from tests.bridge.in_process import (
+    ERAS,
+    Client,
+    GatewayToFakeServers,
+    InProcessWorkbench,
+    Json,
+    in_process_workbench,
+    settled,
+    until,
+)
 
 REFUSED = Denial(-32000, "not today", {"rule": 7})
 # What we ask a server by ourselves.
@@ -76,11 +85,11 @@ class Recorder:
         return outcome
 
 
-class Scene:
+class GuardedPair:
     """One client, one server, one step."""
 
-    def __init__(self, stage: Stage, client: Client, server: PlayedServer, step: Recorder) -> None:
-        self.stage = stage
+    def __init__(self, workbench: InProcessWorkbench, client: Client, server: FakeServer, step: Recorder) -> None:
+        self.workbench = workbench
         self.client = client
         self.server = server
         self.step = step
@@ -108,18 +117,18 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(
+async def guarded_pair(
     monkeypatch: pytest.MonkeyPatch, client_era: str, server_era: str, face: FaceName = "flat"
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[GuardedPair]:
     step = Recorder()
     steps: tuple[Step, ...] = (step,)
-    monkeypatch.setattr(PlayedGateway, "steps", lambda gateway: steps)
-    async with staged(server_era, face=face) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    monkeypatch.setattr(GatewayToFakeServers, "steps", lambda gateway: steps)
+    async with in_process_workbench(server_era, face=face) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         await settled()
         server.received.clear()
-        found = Scene(stage, client, server, step)
+        found = GuardedPair(workbench, client, server, step)
         if (client_era, server_era) == ("modern", "modern"):
             found.begin_task()
         yield found
@@ -130,7 +139,7 @@ async def test_a_listening_step_sees_every_request_and_how_it_ended(
     monkeypatch: pytest.MonkeyPatch, kind: str, client_era: str, server_era: str
 ) -> None:
     _, method, params, seen_as, item = KINDS[kind]
-    async with scene(monkeypatch, client_era, server_era) as on:
+    async with guarded_pair(monkeypatch, client_era, server_era) as on:
         request = on.client.send_request(method, params)
         if kind == "stream":
             await until(lambda: bool(on.client.told("notifications/subscriptions/acknowledged")))
@@ -142,7 +151,7 @@ async def test_a_listening_step_sees_every_request_and_how_it_ended(
         (seen,) = on.step.requests
         where = ("", "") if kind in FOR_ALL_SERVERS else ("box", "server")
         assert (seen.method, seen.item, (seen.toolbox, seen.server)) == (seen_as, item, where)
-        assert seen.principal == "" and b'"played"' in seen.client
+        assert seen.principal == "" and b'"fake"' in seen.client
         assert (seen.session > 0) == (client_era == "legacy")
         assert outcome.kind == "result" and outcome.size > 0 and outcome.sent is not None
         assert outcome.arrived <= outcome.sent <= outcome.ended
@@ -153,7 +162,7 @@ async def test_a_refusing_step_keeps_every_request_from_the_server(
     monkeypatch: pytest.MonkeyPatch, kind: str, client_era: str, server_era: str
 ) -> None:
     _, method, params, *_ = KINDS[kind]
-    async with scene(monkeypatch, client_era, server_era) as on:
+    async with guarded_pair(monkeypatch, client_era, server_era) as on:
         on.step.decide = lambda: REFUSED
         request = on.client.send_request(method, params)
         if kind == "stream":
@@ -172,7 +181,7 @@ async def test_an_answering_step_answers_in_place_of_the_server(
     monkeypatch: pytest.MonkeyPatch, kind: str, client_era: str, server_era: str
 ) -> None:
     _, method, params, *_ = KINDS[kind]
-    async with scene(monkeypatch, client_era, server_era) as on:
+    async with guarded_pair(monkeypatch, client_era, server_era) as on:
         on.step.decide = lambda: Substitute(b'{"of":"the step"}')
         request = on.client.send_request(method, params)
         if kind == "stream":
@@ -189,7 +198,7 @@ async def test_a_holding_step_holds_every_request_until_it_decides(
     monkeypatch: pytest.MonkeyPatch, kind: str, client_era: str, server_era: str
 ) -> None:
     _, method, params, *_ = KINDS[kind]
-    async with scene(monkeypatch, client_era, server_era) as on:
+    async with guarded_pair(monkeypatch, client_era, server_era) as on:
         decision: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         on.step.decide = lambda: decision
         request = on.client.send_request(method, params)
@@ -211,7 +220,7 @@ async def test_a_request_that_is_cancelled_while_it_is_held_never_reaches_the_se
     monkeypatch: pytest.MonkeyPatch, kind: str, client_era: str, server_era: str
 ) -> None:
     _, method, params, *_ = KINDS[kind]
-    async with scene(monkeypatch, client_era, server_era) as on:
+    async with guarded_pair(monkeypatch, client_era, server_era) as on:
 
         async def decide() -> Verdict:
             await asyncio.Event().wait()
@@ -227,7 +236,7 @@ async def test_a_request_that_is_cancelled_while_it_is_held_never_reaches_the_se
 
 @pytest.mark.parametrize("method", ["notifications/roots/list_changed", "notifications/x/unknown"])
 async def test_notifications_to_servers_pass_the_steps(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    async with scene(monkeypatch, "legacy", "legacy") as on:
+    async with guarded_pair(monkeypatch, "legacy", "legacy") as on:
         on.client.tell(method)
         assert on.of_clients() == [method]
         assert on.step.outcome.kind == "result"
@@ -241,7 +250,7 @@ async def test_notifications_to_servers_pass_the_steps(monkeypatch: pytest.Monke
 
 
 async def test_notifications_are_held_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with scene(monkeypatch, "legacy", "legacy") as on:
+    async with guarded_pair(monkeypatch, "legacy", "legacy") as on:
         decision: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         on.step.decide = lambda: decision
         for _ in range(MOST_HELD_NOTIFICATIONS + 5):
@@ -253,7 +262,7 @@ async def test_notifications_are_held_up_to_a_bound(monkeypatch: pytest.MonkeyPa
 
 
 async def test_unsubscribing_passes_the_steps_unless_the_client_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with scene(monkeypatch, "legacy", "legacy") as on:
+    async with guarded_pair(monkeypatch, "legacy", "legacy") as on:
         subscribed = on.client.send_request("resources/subscribe", {"uri": "test:///one"})
         await until(lambda: subscribed.answer is not None)
         on.step.decide = lambda: REFUSED
@@ -266,7 +275,7 @@ async def test_unsubscribing_passes_the_steps_unless_the_client_is_gone(monkeypa
 
 @pytest.mark.parametrize("client_era", ERAS)
 async def test_an_agent_can_read_why_its_call_was_refused(monkeypatch: pytest.MonkeyPatch, client_era: str) -> None:
-    async with scene(monkeypatch, client_era, "legacy", face="proxy") as on:
+    async with guarded_pair(monkeypatch, client_era, "legacy", face="proxy") as on:
         on.step.decide = lambda: REFUSED
         result = on.client.call("tool").result
         assert result["isError"] and result["content"][0]["text"].startswith("[box/server/work] not today")
@@ -278,7 +287,7 @@ async def test_a_call_is_checked_once_however_often_it_is_sent(
     monkeypatch: pytest.MonkeyPatch, client_era: str, server_era: str
 ) -> None:
     """A server that asks in the middle of a call does not make it another one."""
-    async with scene(monkeypatch, client_era, server_era) as on:
+    async with guarded_pair(monkeypatch, client_era, server_era) as on:
         conversation = Conversation(on.client, on.server)
         await conversation.ask("form")
         conversation.finish()
@@ -288,17 +297,17 @@ async def test_a_call_is_checked_once_however_often_it_is_sent(
 
 
 async def test_a_parked_call_that_its_client_never_comes_back_for_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with scene(monkeypatch, "modern", "legacy") as on:
+    async with guarded_pair(monkeypatch, "modern", "legacy") as on:
         request = on.client.call("tool")
         on.server.ask("elicitation/create", FORM)
         await until(lambda: request.answer is not None)
         assert on.step.ended == []
-        on.stage.parking.close()
+        on.workbench.parking.close()
         assert on.step.outcome.kind == "cancelled"
 
 
 async def test_an_error_of_the_server_and_its_end_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with scene(monkeypatch, "legacy", "legacy") as on:
+    async with guarded_pair(monkeypatch, "legacy", "legacy") as on:
         on.client.call("prompt")
         on.server.fail(on.server.call, -32050, "no")
         on.client.call("prompt")

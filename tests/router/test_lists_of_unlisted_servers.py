@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.bridge.conversation import FINAL
-from tests.bridge.stage import ERAS, Json, staged, until
+from tests.bridge.in_process import ERAS, Json, in_process_workbench, until
 
 COMPLETION: Json = {"ref": {"type": "ref/prompt", "name": "box:server:write"}, "argument": {"name": "a", "value": "x"}}
 
@@ -13,36 +13,36 @@ COMPLETION: Json = {"ref": {"type": "ref/prompt", "name": "box:server:write"}, "
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("route", ["prompt", "resource", "completion"])
 async def test_the_first_request_of_a_client_reaches_a_server_that_is_not_listed_yet(era: str, route: str) -> None:
-    async with staged(era) as stage:
-        client = stage.client(era)
+    async with in_process_workbench(era) as workbench:
+        client = workbench.client(era)
         if route == "completion":
             request = client.send_request("completion/complete", COMPLETION)
             final: Json = {"completion": {"values": ["xy"]}}
         else:
             request = client.call(route)
             final = FINAL[route]
-        await until(lambda: bool(stage.unanswered()))
-        (server,) = stage.gateway.played
+        await until(lambda: bool(workbench.unanswered()))
+        (server,) = workbench.gateway.fake_servers
         server.reply(server.call, {**final, "resultType": "complete"} if era == "modern" else final)
         assert {key: request.result[key] for key in final} == final
 
 
 async def test_a_subscription_reaches_a_server_that_is_not_listed_yet() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
         request = client.send_request("resources/subscribe", {"uri": "test:///one"})
         await until(lambda: request.answer is not None)
         assert request.result == {}
-        (server,) = stage.gateway.played
+        (server,) = workbench.gateway.fake_servers
         assert [each["params"]["uri"] for each in server.requests("resources/subscribe")] == ["test:///one"]
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_what_no_server_has_is_refused_once_all_are_listed(era: str) -> None:
-    async with staged(era) as stage:
-        client = stage.client(era)
+    async with in_process_workbench(era) as workbench:
+        client = workbench.client(era)
         request = client.send_request("prompts/get", {"name": "box:server:nothing"})
         await until(lambda: request.answer is not None)
         assert request.error["code"] == -32602
-        (server,) = stage.gateway.played
+        (server,) = workbench.gateway.fake_servers
         assert len(server.requests("prompts/list")) == 1, "nobody is asked twice for it"

@@ -6,21 +6,21 @@ import pytest
 
 from mcp_workbench.config.model import FaceName
 from mcp_workbench.router import lists
-from tests.bridge.played_server import PlayedServer
-from tests.bridge.stage import ERAS, Client, Json, Stage, settled, staged, until
+from tests.bridge.fake_server import FakeServer
+from tests.bridge.in_process import ERAS, Client, InProcessWorkbench, Json, in_process_workbench, settled, until
 
 HOUR = 3_600_000
 FACES: tuple[FaceName, ...] = ("proxy", "flat", "dynamic")
 
 
-async def started(stage: Stage, client: Client, **answers: Json) -> PlayedServer:
+async def started(workbench: InProcessWorkbench, client: Client, **answers: Json) -> FakeServer:
     """The server, listed once; `answers` are added to what it says to a list request."""
     warming = client.send_request(
-        "tools/list" if stage.gateway.face.name == "flat" else "tools/call",
-        {} if stage.gateway.face.name == "flat" else {"name": "open_toolbox", "arguments": {"toolbox_name": "box"}},
+        "tools/list" if workbench.gateway.face.name == "flat" else "tools/call",
+        {} if workbench.gateway.face.name == "flat" else {"name": "open_toolbox", "arguments": {"toolbox_name": "box"}},
     )
-    await until(lambda: bool(stage.gateway.played))
-    (server,) = stage.gateway.played
+    await until(lambda: bool(workbench.gateway.fake_servers))
+    (server,) = workbench.gateway.fake_servers
     for kind, more in answers.items():
         server.offers[f"{kind}/list"].update(more)
     await until(lambda: warming.answer is not None)
@@ -40,9 +40,9 @@ async def listed(client: Client, kind: str) -> list[str]:
     ("answer", "asked"), [({"ttlMs": 0}, 3), ({"ttlMs": HOUR}, 0), ({}, 0), ({"ttlMs": "soon"}, 0), ({"ttlMs": -5}, 3)]
 )
 async def test_a_list_is_asked_for_again_when_its_time_has_passed(face: FaceName, answer: Json, asked: int) -> None:
-    async with staged("modern", face=face, use_cache=True) as stage:
-        client = stage.client("modern")
-        server = await started(stage, client, prompts=answer)
+    async with in_process_workbench("modern", face=face, use_cache=True) as workbench:
+        client = workbench.client("modern")
+        server = await started(workbench, client, prompts=answer)
         server.offers["prompts/list"]["prompts"] = [{"name": "other"}]
         names = [await listed(client, "prompts") for _ in range(3)]
         assert len(server.requests("prompts/list")) == asked
@@ -52,27 +52,27 @@ async def test_a_list_is_asked_for_again_when_its_time_has_passed(face: FaceName
 @pytest.mark.requirement("lists.ttl")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_list_whose_changes_are_announced_is_not_asked_for_again(era: str) -> None:
-    async with staged(era, use_cache=True) as stage:
-        client = stage.client(era)
-        server = await started(stage, client, tools={"ttlMs": 0})
+    async with in_process_workbench(era, use_cache=True) as workbench:
+        client = workbench.client(era)
+        server = await started(workbench, client, tools={"ttlMs": 0})
         await listed(client, "tools")
         assert server.requests("tools/list") == []
 
 
 @pytest.mark.requirement("lists.ttl")
 async def test_a_server_that_refuses_to_be_listened_to_announces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer_by_itself = PlayedServer._answer_by_itself
+    answer_by_itself = FakeServer._answer_by_itself
 
-    def refuse_to_be_listened_to(server: PlayedServer, message: Json) -> None:
+    def refuse_to_be_listened_to(server: FakeServer, message: Json) -> None:
         if message["method"] == "subscriptions/listen":
             server.fail(message, -32601, "no streams here")
         else:
             answer_by_itself(server, message)
 
-    monkeypatch.setattr(PlayedServer, "_answer_by_itself", refuse_to_be_listened_to)
-    async with staged("modern", use_cache=True) as stage:
-        client = stage.client("modern")
-        server = await started(stage, client, tools={"ttlMs": 0})
+    monkeypatch.setattr(FakeServer, "_answer_by_itself", refuse_to_be_listened_to)
+    async with in_process_workbench("modern", use_cache=True) as workbench:
+        client = workbench.client("modern")
+        server = await started(workbench, client, tools={"ttlMs": 0})
         await listed(client, "tools")
         assert len(server.requests("tools/list")) == 1
 
@@ -80,9 +80,9 @@ async def test_a_server_that_refuses_to_be_listened_to_announces_nothing(monkeyp
 @pytest.mark.requirement("lists.ttl")
 @pytest.mark.parametrize("face", ["proxy", "dynamic"])
 async def test_opening_a_toolbox_asks_servers_whose_lists_are_out_of_date(face: FaceName) -> None:
-    async with staged("modern", face=face, use_cache=True) as stage:
-        client = stage.client("modern")
-        server = await started(stage, client, prompts={"ttlMs": 0})
+    async with in_process_workbench("modern", face=face, use_cache=True) as workbench:
+        client = workbench.client("modern")
+        server = await started(workbench, client, prompts={"ttlMs": 0})
         opening = client.send_request("tools/call", {"name": "open_toolbox", "arguments": {"toolbox_name": "box"}})
         await until(lambda: opening.answer is not None)
         assert len(server.requests("prompts/list")) == 1
@@ -92,9 +92,9 @@ async def test_opening_a_toolbox_asks_servers_whose_lists_are_out_of_date(face: 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("face", FACES)
 async def test_with_no_cache_such_a_list_is_asked_for_each_time(face: FaceName, era: str) -> None:
-    async with staged(era, face=face, use_cache=False) as stage:
-        client = stage.client(era)
-        server = await started(stage, client, prompts={"ttlMs": HOUR})
+    async with in_process_workbench(era, face=face, use_cache=False) as workbench:
+        client = workbench.client(era)
+        server = await started(workbench, client, prompts={"ttlMs": HOUR})
         for _ in range(3):
             await listed(client, "prompts")
         assert len(server.requests("prompts/list")) == 3
@@ -102,9 +102,9 @@ async def test_with_no_cache_such_a_list_is_asked_for_each_time(face: FaceName, 
 
 @pytest.mark.requirement("lists.no-cache")
 async def test_the_two_tools_of_the_proxy_face_cost_no_server_anything() -> None:
-    async with staged("modern", face="proxy", use_cache=False) as stage:
-        client = stage.client("modern")
-        server = await started(stage, client)
+    async with in_process_workbench("modern", face="proxy", use_cache=False) as workbench:
+        client = workbench.client("modern")
+        server = await started(workbench, client)
         await listed(client, "tools")
         assert server.received == []
 
@@ -112,9 +112,9 @@ async def test_the_two_tools_of_the_proxy_face_cost_no_server_anything() -> None
 @pytest.mark.requirement("lists.ttl")
 async def test_a_server_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "REFRESH_PATIENCE", 0.01)
-    async with staged("modern", use_cache=True) as stage:
-        client = stage.client("modern")
-        server = await started(stage, client, prompts={"ttlMs": 0})
+    async with in_process_workbench("modern", use_cache=True) as workbench:
+        client = workbench.client("modern")
+        server = await started(workbench, client, prompts={"ttlMs": 0})
         del server.offers["prompts/list"]
         assert await listed(client, "prompts") == ["box:server:write"], "what it offered before"
         await until(lambda: server.connection.lists.has_been_asking_for(0.01))
@@ -135,9 +135,9 @@ def call(face: str, tool: str) -> tuple[str, Json]:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("face", FACES)
 async def test_a_tool_that_is_new_on_a_running_server_is_found(face: FaceName, era: str) -> None:
-    async with staged(era, face=face, use_cache=True) as stage:
-        client = stage.client(era)
-        server = await started(stage, client)
+    async with in_process_workbench(era, face=face, use_cache=True) as workbench:
+        client = workbench.client(era)
+        server = await started(workbench, client)
         # Without a word: nothing has announced it.
         server.offers["tools/list"]["tools"].append({"name": "late", "inputSchema": {"type": "object"}})
         request = client.send_request(*call(face, "late"))
@@ -152,9 +152,9 @@ async def test_a_tool_that_is_new_on_a_running_server_is_found(face: FaceName, e
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("face", FACES)
 async def test_a_tool_that_does_not_exist_is_asked_for_once_and_denied(face: FaceName, era: str) -> None:
-    async with staged(era, face=face, use_cache=True) as stage:
-        client = stage.client(era)
-        server = await started(stage, client)
+    async with in_process_workbench(era, face=face, use_cache=True) as workbench:
+        client = workbench.client(era)
+        server = await started(workbench, client)
         request = client.send_request(*call(face, "nothing"))
         await until(lambda: request.answer is not None)
         assert request.answer is not None and "nothing" in str(request.answer)
@@ -166,9 +166,9 @@ async def test_a_tool_that_does_not_exist_is_asked_for_once_and_denied(face: Fac
 @pytest.mark.requirement("lists.unknown-tool")
 @pytest.mark.parametrize("path", ["box/nothing", "server/nothing"])
 async def test_a_short_path_that_leads_nowhere_is_asked_for_too(path: str) -> None:
-    async with staged("legacy", face="proxy", use_cache=True) as stage:
-        client = stage.client("legacy")
-        server = await started(stage, client)
+    async with in_process_workbench("legacy", face="proxy", use_cache=True) as workbench:
+        client = workbench.client("legacy")
+        server = await started(workbench, client)
         arguments = {"tool": path, "arguments": {}}
         request = client.send_request("tools/call", {"name": "use_tool", "arguments": arguments})
         await until(lambda: request.answer is not None)
@@ -181,9 +181,9 @@ async def test_a_server_that_cannot_list_any_more_is_believed_what_it_said_befor
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lists, "REFRESH_PATIENCE", 0.01)
-    async with staged("legacy", use_cache=True) as stage:
-        client = stage.client("legacy")
-        server = await started(stage, client)
+    async with in_process_workbench("legacy", use_cache=True) as workbench:
+        client = workbench.client("legacy")
+        server = await started(workbench, client)
         del server.offers["tools/list"]
         request = client.send_request(*call("flat", "nothing"))
         await until(lambda: request.answer is not None)

@@ -11,15 +11,15 @@ from mcp_workbench.cli.check import Finding, _learnt
 from mcp_workbench.config.model import DEFAULT_MAX_DEFINITION_BYTES, FaceName
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.router.lists import LARGE_OFFER
-from tests.bridge.stage import Client, Json, Stage, staged, until
+from tests.bridge.in_process import Client, InProcessWorkbench, Json, in_process_workbench, until
 
 HUGE = {"name": "huge", "description": "x" * DEFAULT_MAX_DEFINITION_BYTES}
 
 
-async def opened(stage: Stage, client: Client) -> Json:
+async def opened(workbench: InProcessWorkbench, client: Client) -> Json:
     opening = client.send_request("tools/call", {"name": "open_toolbox", "arguments": {"toolbox_name": "box"}})
-    await until(lambda: bool(stage.gateway.played))
-    stage.gateway.played[0].offers["tools/list"]["tools"].append(HUGE)
+    await until(lambda: bool(workbench.gateway.fake_servers))
+    workbench.gateway.fake_servers[0].offers["tools/list"]["tools"].append(HUGE)
     await until(lambda: opening.answer is not None)
     content: Json = opening.result["structuredContent"]
     return content
@@ -30,8 +30,8 @@ async def opened(stage: Stage, client: Client) -> Json:
 async def test_it_is_named_where_a_toolbox_is_opened(face: FaceName) -> None:
     # The second time from what is remembered.
     for _ in range(2):
-        async with staged("legacy", face=face, use_cache=True) as stage:
-            content = await opened(stage, stage.client("legacy"))
+        async with in_process_workbench("legacy", face=face, use_cache=True) as workbench:
+            content = await opened(workbench, workbench.client("legacy"))
             assert len(content["tools"]) == 2
             (told,) = content["unavailable"]
             assert told["server"] == "server"
@@ -40,9 +40,9 @@ async def test_it_is_named_where_a_toolbox_is_opened(face: FaceName) -> None:
 
 @pytest.mark.requirement("lists.bounded")
 async def test_a_call_of_it_is_told_why_it_is_not_there() -> None:
-    async with staged("legacy", face="proxy", use_cache=True) as stage:
-        client = stage.client("legacy")
-        await opened(stage, client)
+    async with in_process_workbench("legacy", face="proxy", use_cache=True) as workbench:
+        client = workbench.client("legacy")
+        await opened(workbench, client)
         call = client.send_request(
             "tools/call", {"name": "use_tool", "arguments": {"tool": "box/server/huge", "arguments": {}}}
         )
@@ -53,10 +53,10 @@ async def test_a_call_of_it_is_told_why_it_is_not_there() -> None:
 
 @pytest.mark.requirement("lists.bounded")
 async def test_check_names_it() -> None:
-    async with staged("legacy", face="proxy", use_cache=True) as stage:
-        await opened(stage, stage.client("legacy"))
+    async with in_process_workbench("legacy", face="proxy", use_cache=True) as workbench:
+        await opened(workbench, workbench.client("legacy"))
         finding = Finding("box", "server")
-        _learnt(finding, stage.gateway.catalog.toolboxes["box"]["server"])
+        _learnt(finding, workbench.gateway.catalog.toolboxes["box"]["server"])
         assert [remark for remark in finding.remarks if "`huge` (262," in remark]
 
 
@@ -74,11 +74,11 @@ async def test_many_definitions_are_shown_where_nobody_waits_for_it(
         return opened_by(self, *given)
 
     monkeypatch.setattr(ProxyFace, "opened", watched)
-    async with staged("legacy", face="proxy") as stage:
-        client = stage.client("legacy")
+    async with in_process_workbench("legacy", face="proxy") as workbench:
+        client = workbench.client("legacy")
         opening = client.send_request("tools/call", {"name": "open_toolbox", "arguments": asked})
-        await until(lambda: bool(stage.gateway.played))
-        stage.gateway.played[0].offers["tools/list"]["tools"] += [
+        await until(lambda: bool(workbench.gateway.fake_servers))
+        workbench.gateway.fake_servers[0].offers["tools/list"]["tools"] += [
             {"name": f"many{number}", "description": "many words " * (size // 11)} for number in range(5)
         ]
         await until(lambda: opening.answer is not None)

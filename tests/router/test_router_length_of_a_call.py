@@ -11,7 +11,7 @@ import pytest
 import mcp_workbench
 from mcp_workbench.config.model import FaceName
 from tests.bridge.conversation import Conversation
-from tests.bridge.stage import staged
+from tests.bridge.in_process import in_process_workbench
 
 PACKAGE = str(Path(mcp_workbench.__file__).parent)
 # Functions of ours that one call runs, from the client's message to the server and from the server's answer back; pipes
@@ -49,9 +49,9 @@ class Steps:
 
 @pytest.mark.parametrize(("client_era", "server_era", "face"), MOST_STEPS)
 async def test_a_plain_call_takes_no_more_steps_than_it_needs(client_era: str, server_era: str, face: FaceName) -> None:
-    async with staged(server_era, face=face) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era, face=face) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         # What is loaded, looked up or set up with the first calls.
         for _ in range(2):
             Conversation(client, server, "tool").finish()
@@ -68,11 +68,11 @@ FAIRNESS_STEPS = 2
 async def test_a_fair_order_among_clients_takes_few_steps_and_none_where_there_is_one_client() -> None:
     counts = []
     for serves_many in (False, True):
-        async with staged("legacy") as stage:
+        async with in_process_workbench("legacy") as workbench:
             if serves_many:
-                stage.gateway.pool.serve_many()
-            client = stage.client("legacy")
-            server = await stage.connect(client)
+                workbench.gateway.pool.serve_many()
+            client = workbench.client("legacy")
+            server = await workbench.connect(client)
             Conversation(client, server, "tool").finish()
             with Steps() as steps:
                 Conversation(client, server, "tool").finish()

@@ -15,7 +15,7 @@ from mcp_workbench.protocol.results import ASKING, result_type
 from mcp_workbench.session.attribution import SERVER_META, Attribution, check_page
 from mcp_workbench.session.questions import BadQuestion, why_not
 from tests.bridge.conversation import FORM, KINDS, SAMPLE, URL, input_required
-from tests.bridge.stage import ERAS, Json, staged, until
+from tests.bridge.in_process import ERAS, Json, in_process_workbench, until
 
 ALONE, AMONG_OTHERS = (Attribution("box/server", is_alone=is_alone) for is_alone in (True, False))
 
@@ -119,9 +119,9 @@ def test_a_result_that_says_nothing_of_itself_passes() -> None:
 
 
 async def test_an_error_that_cannot_be_read_sends_nobody_to_a_page() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
         request = client.call()
         server.fail(server.call, -32042, "\ud800", {"elicitations": [{"url": "http://example.test/"}]})
         await until(lambda: request.answer is not None)
@@ -187,9 +187,9 @@ def test_any_address_is_judged(url: str) -> None:
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("face", ["flat", "proxy"])
 async def test_questions_of_either_era_say_who_asks(client_era: str, server_era: str, face: FaceName) -> None:
-    async with staged(server_era, face=face) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era, face=face) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         request = client.call()
         wanted = {kind: KINDS[kind][:2] for kind in ("form", "url", "sampling")}
         if server_era == "legacy":
@@ -211,9 +211,9 @@ async def test_questions_of_either_era_say_who_asks(client_era: str, server_era:
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_nobody_is_sent_to_a_page_that_is_not_encrypted(client_era: str, server_era: str) -> None:
     page: Json = {**URL, "url": "http://example.test/sign-in"}
-    async with staged(server_era) as stage:
-        client = stage.client(client_era)
-        server = await stage.connect(client)
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
         request = client.call()
         if server_era == "legacy":
             refusal = (server.answer_to(server.ask("elicitation/create", page)) or {})["error"]
@@ -225,4 +225,4 @@ async def test_nobody_is_sent_to_a_page_that_is_not_encrypted(client_era: str, s
         text = request.result["content"][0]["text"]
         assert request.result["isError"] is True and "`http://example.test/sign-in` is neither https nor" in text
         assert client.questions() == []
-        assert stage.is_clean()
+        assert workbench.is_clean()

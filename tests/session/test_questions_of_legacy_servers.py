@@ -6,8 +6,8 @@ import pytest
 
 from mcp_workbench.session import parking
 from tests.bridge.conversation import KINDS
-from tests.bridge.played_server import PlayedServer
-from tests.bridge.stage import Json, staged, until
+from tests.bridge.fake_server import FakeServer
+from tests.bridge.in_process import Json, in_process_workbench, until
 
 FORM = KINDS["form"]
 
@@ -17,16 +17,16 @@ def named(key: str, kind: str = "form") -> tuple[str, Json]:
     return method, {**params, "_meta": {parking.INPUT_KEY: key}}
 
 
-def result_of(server: PlayedServer, question: str) -> object:
+def result_of(server: FakeServer, question: str) -> object:
     answer = server.answer_to(question)
     assert answer is not None
     return answer["result"]
 
 
 async def test_questions_that_are_asked_side_by_side_are_put_to_the_client_together() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         request = client.call()
         for kind in ("form", "sampling", "roots"):
             server.ask(*KINDS[kind][:2])
@@ -41,9 +41,9 @@ async def test_a_server_that_never_stops_asking_does_not_keep_its_client_waiting
 ) -> None:
     monkeypatch.setattr(parking, "GATHER_PAUSE", 3600.0)
     monkeypatch.setattr(parking, "GATHER_AT_LATEST", 0.01)
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         request = client.call()
         server.ask(*FORM[:2])
         await until(lambda: request.answer is not None)
@@ -51,21 +51,21 @@ async def test_a_server_that_never_stops_asking_does_not_keep_its_client_waiting
 
 
 async def test_a_call_that_ends_while_questions_are_gathered_is_answered_with_its_result() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         request = client.call()
         question = server.ask(*FORM[:2])
         server.reply(server.call, {"content": []})
         assert request.result["resultType"] == "complete"
         assert result_of(server, question) == {"action": "cancel"}, "nobody will answer it any more"
-        assert stage.is_clean()
+        assert workbench.is_clean()
 
 
 async def test_a_question_that_is_cancelled_while_questions_are_gathered_is_not_asked() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         request = client.call()
         server.withdraw(server.ask(*FORM[:2]))
         server.ask(*named("kept"))
@@ -74,9 +74,9 @@ async def test_a_question_that_is_cancelled_while_questions_are_gathered_is_not_
 
 
 async def test_a_question_has_the_key_that_its_server_chose() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         request = client.call()
         first, again = server.ask(*named("user")), server.ask(*named("user"))
         unnamed = server.ask(*FORM[:2])
@@ -91,9 +91,9 @@ async def test_a_question_has_the_key_that_its_server_chose() -> None:
 
 @pytest.mark.parametrize("key", [7, None, "", {"a": 1}])
 async def test_a_key_that_is_no_name_is_not_used(key: object) -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         request = client.call()
         method, params, _ = FORM
         server.ask(method, {**params, "_meta": {parking.INPUT_KEY: key}})
@@ -102,9 +102,9 @@ async def test_a_key_that_is_no_name_is_not_used(key: object) -> None:
 
 
 async def test_an_answer_that_comes_with_the_first_call_is_used_once() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         answer = {"action": "accept", "content": {"name": "ü"}}
         request = client.call(inputResponses={"user": answer, "nobody asked": {"action": "accept"}})
         question = server.ask(*named("user"))
@@ -117,9 +117,9 @@ async def test_an_answer_that_comes_with_the_first_call_is_used_once() -> None:
 
 @pytest.mark.parametrize("responses", [{"user": 12345}, {"other": {"action": "accept"}}, None, [], "user"])
 async def test_what_is_no_answer_to_the_question_is_asked(responses: object) -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("modern")
-        server = await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
         request = client.call(inputResponses=responses)
         server.ask(*named("user"))
         await until(lambda: request.answer is not None)

@@ -19,7 +19,7 @@ from mcp_workbench.shared.link import FrontEndLink
 from mcp_workbench.transport import lines
 from mcp_workbench.transport.stdio import DescriptorLink
 from mcp_workbench.transport.write_batch import WriteBatch
-from tests.bridge.stage import staged
+from tests.bridge.in_process import in_process_workbench
 
 TEXT = b"x" * 300
 
@@ -31,9 +31,9 @@ def read_aside(line: bytes) -> LargeEnvelope:
 
 
 async def test_a_request_is_served_from_what_was_found() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
-        await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        await workbench.connect(client)
         line = (
             b'{"jsonrpc":"2.0","id":70,"method":"resources/read","params":{"uri":["workbench://status","%b"]}}' % TEXT
         )
@@ -56,9 +56,9 @@ async def test_a_request_is_served_from_what_was_found() -> None:
     ],
 )
 async def test_what_is_wrong_is_told_as_of_a_small_one(line: bytes, id: int, code: int) -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
-        await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        await workbench.connect(client)
         line = line % TEXT
         found: Any
         try:
@@ -73,9 +73,9 @@ async def test_what_is_wrong_is_told_as_of_a_small_one(line: bytes, id: int, cod
 
 
 async def test_a_notification_cancels_what_it_names() -> None:
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
-        await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        await workbench.connect(client)
         call = client.call("tool")
         line = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d,"reason":"%b"}}'
         line %= call.id, TEXT
@@ -137,9 +137,9 @@ async def test_the_loop_goes_on_while_it_is_read_and_nothing_overtakes_it(
         return read(line, 64, 100)
 
     monkeypatch.setattr(large_messages, "read_large", held)
-    async with staged("legacy") as stage:
-        client = stage.client("legacy")
-        await stage.connect(client)
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        await workbench.connect(client)
         client.received.clear()
         ours, theirs = socket.socketpair()
         descriptor = ours.detach()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.signin.authority import Authority, follow, scene
+from tests.signin.authority import Authority, follow, sign_in_setup
 
 pytestmark = pytest.mark.processes
 
@@ -86,7 +86,7 @@ def stamp(capabilities: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.requirement("signin.asked")
 async def test_a_legacy_client_is_asked_to_open_the_page_and_its_call_goes_on(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at, workbench(tmp_path, at.authority) as client:
+    async with sign_in_setup(tmp_path) as at, workbench(tmp_path, at.authority) as client:
         await client.shake_hands({"elicitation": {"url": {}}})
         call = client.ask("tools/call", USE_TOOL)
         asked = await client.read()
@@ -102,7 +102,7 @@ async def test_a_legacy_client_is_asked_to_open_the_page_and_its_call_goes_on(tm
 
 
 async def test_who_signs_in_before_the_client_has_answered_is_signed_in(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at, workbench(tmp_path, at.authority) as client:
+    async with sign_in_setup(tmp_path) as at, workbench(tmp_path, at.authority) as client:
         await client.shake_hands({"elicitation": {"url": {}}})
         call = client.ask("tools/call", USE_TOOL)
         asked = await client.read()
@@ -113,7 +113,7 @@ async def test_who_signs_in_before_the_client_has_answered_is_signed_in(tmp_path
 
 @pytest.mark.requirement("signin.asked")
 async def test_a_modern_client_is_answered_with_the_page_and_its_retry_goes_on(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at, workbench(tmp_path, at.authority) as client:
+    async with sign_in_setup(tmp_path) as at, workbench(tmp_path, at.authority) as client:
         params = {**USE_TOOL, "_meta": stamp({"elicitation": {"url": {}}})}
         result = (await client.answer(client.ask("tools/call", params)))["result"]
         assert result["resultType"] == "input_required"
@@ -130,7 +130,7 @@ async def test_a_modern_client_is_answered_with_the_page_and_its_retry_goes_on(t
 
 
 async def test_a_user_who_declines_gets_the_error_with_the_command(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at, workbench(tmp_path, at.authority) as client:
+    async with sign_in_setup(tmp_path) as at, workbench(tmp_path, at.authority) as client:
         await client.shake_hands({"elicitation": {"url": {}}})
         call = client.ask("tools/call", USE_TOOL)
         asked = await client.read()
@@ -145,7 +145,7 @@ async def test_a_user_who_declines_gets_the_error_with_the_command(tmp_path: Pat
 async def test_a_client_that_opens_no_pages_gets_the_error_with_the_command(
     tmp_path: Path, capabilities: dict[str, Any]
 ) -> None:
-    async with scene(tmp_path) as at, workbench(tmp_path, at.authority) as client:
+    async with sign_in_setup(tmp_path) as at, workbench(tmp_path, at.authority) as client:
         await client.shake_hands(capabilities)
         result = (await client.answer(client.ask("tools/call", USE_TOOL)))["result"]
         assert result["isError"]
@@ -156,7 +156,7 @@ async def test_a_client_that_opens_no_pages_gets_the_error_with_the_command(
 
 @pytest.mark.parametrize("name", ["gemini-cli-mcp-client", "opencode"])
 async def test_a_client_that_shows_results_alone_gets_the_address_of_the_page_in_one(tmp_path: Path, name: str) -> None:
-    async with scene(tmp_path) as at, workbench(tmp_path, at.authority) as client:
+    async with sign_in_setup(tmp_path) as at, workbench(tmp_path, at.authority) as client:
         await client.shake_hands({"roots": {}}, name)
         refused = (await client.answer(client.ask("tools/call", USE_TOOL)))["result"]
         text = refused["content"][0]["text"]
@@ -170,7 +170,7 @@ async def test_a_client_that_shows_results_alone_gets_the_address_of_the_page_in
 
 
 async def test_an_unknown_client_that_cannot_be_asked_is_told_the_command(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at, workbench(tmp_path, at.authority) as client:
+    async with sign_in_setup(tmp_path) as at, workbench(tmp_path, at.authority) as client:
         await client.shake_hands({})
         text = (await client.answer(client.ask("tools/call", USE_TOOL)))["result"]["content"][0]["text"]
         assert "mcp-workbench login" in text and "ask the user to open" not in text

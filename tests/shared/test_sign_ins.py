@@ -11,7 +11,7 @@ import pytest
 
 from mcp_workbench.runtime_folder import runtime_folder
 from tests.shared.harness import Shared
-from tests.signin.authority import Scene, scene
+from tests.signin.authority import SignInSetup, sign_in_setup
 from tests.signin.command_line import CommandLine
 from tests.signin.test_signed_in_headers import over
 from tests.support import fake_keyring
@@ -20,7 +20,7 @@ from tests.support.processes import eventually
 ENCRYPTED = "are not encrypted, and the configuration says `keychain: true`"
 
 
-async def said_to(shared: Shared, at: Scene, folder: Path, **settings: Any) -> str:
+async def said_to(shared: Shared, at: SignInSetup, folder: Path, **settings: Any) -> str:
     """What a client hears who calls the server that somebody has signed in to."""
     box = {"box": {"files": {"url": at.authority.url, "protocol": "legacy"}}}
     folder.mkdir(exist_ok=True)
@@ -37,7 +37,7 @@ async def test_a_file_that_wants_encrypted_sign_ins_does_not_get_those_of_anothe
 ) -> None:
     for name, value in {**fake_keyring.environment(tmp_path / "keys"), "XDG_DATA_HOME": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority)
         await user.run("login", "files")
         shared.up()
@@ -56,7 +56,7 @@ async def test_down_waits_for_a_refresh_that_was_sent(
 ) -> None:
     """The server has taken the old refresh token: whoever does not wait for the new one has to sign in again."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority)
         await user.run("login", "files")
         await user.store.change(lambda contents: contents.put(over(user.record)))

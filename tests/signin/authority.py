@@ -202,7 +202,7 @@ class Authority:
 
 
 @dataclass
-class Scene:
+class SignInSetup:
     """A workbench's sign-ins in front of an authority. Another one on the same folder is another process."""
 
     authority: Authority
@@ -239,18 +239,20 @@ class Scene:
         self.source.forget()
 
 
-def another(scene: Scene, principal: str = "", settings: OAuthConfig | None = None) -> Scene:
+def another(setup: SignInSetup, principal: str = "", settings: OAuthConfig | None = None) -> SignInSetup:
     """Another process of the same user, or another principal."""
-    folder = Path(scene.sign_ins.store.path).parent
-    sign_ins = SignIns(lambda: scene.client, TokenStore(str(folder)))
+    folder = Path(setup.sign_ins.store.path).parent
+    sign_ins = SignIns(lambda: setup.client, TokenStore(str(folder)))
     target = SignInTarget(
-        principal, scene.authority.url, settings or scene.target.settings, "mcp-workbench login files"
+        principal, setup.authority.url, settings or setup.target.settings, "mcp-workbench login files"
     )
-    return Scene(scene.authority, scene.server, scene.client, sign_ins, target, sign_ins.source(target, {}))
+    return SignInSetup(setup.authority, setup.server, setup.client, sign_ins, target, sign_ins.source(target, {}))
 
 
 @contextlib.asynccontextmanager
-async def scene(folder: Path, settings: OAuthConfig | None = None, **switches: Any) -> AsyncIterator[Scene]:
+async def sign_in_setup(
+    folder: Path, settings: OAuthConfig | None = None, **switches: Any
+) -> AsyncIterator[SignInSetup]:
     """Everything, nobody signed in yet."""
     authority = Authority(**switches)
     async with scripted_http(authority.handle) as server:
@@ -259,7 +261,7 @@ async def scene(folder: Path, settings: OAuthConfig | None = None, **switches: A
         sign_ins = SignIns(lambda: client, TokenStore(str(folder / "sign-ins")))
         target = SignInTarget("", authority.url, settings, "mcp-workbench login files")
         try:
-            yield Scene(authority, server, client, sign_ins, target, sign_ins.source(target, {}))
+            yield SignInSetup(authority, server, client, sign_ins, target, sign_ins.source(target, {}))
         finally:
             await sign_ins.close()
             await client.close()

@@ -15,7 +15,7 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.signin.assertion import ASSERTION_TYPE, Credentials, sign
 from mcp_workbench.signin.flow_io import SignInFailed
-from tests.signin.authority import scene
+from tests.signin.authority import sign_in_setup
 
 pytestmark = pytest.mark.processes
 
@@ -35,7 +35,7 @@ def pem(key: Any) -> str:
 @pytest.mark.requirement("signin.machines")
 async def test_a_machine_proves_who_it_is_with_its_key(tmp_path: Path) -> None:
     settings = OAuthConfig(client_id="robot", private_key=pem(KEYS["ES256"]), grant="client_credentials", key_id="k1")
-    async with scene(tmp_path, settings) as at:
+    async with sign_in_setup(tmp_path, settings) as at:
         assert await at.call() == 200
         at.authority.expire()
         assert await at.call() == 200

@@ -17,7 +17,7 @@ from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import sign_ins
 from mcp_workbench.signin.flow_io import NotNow, SignInFailed
-from tests.signin.authority import Authority, Scene, follow, scene
+from tests.signin.authority import Authority, SignInSetup, follow, sign_in_setup
 from tests.transport.http.listening import Reply, Request, scripted_http
 
 pytestmark = pytest.mark.processes
@@ -27,7 +27,7 @@ RESOURCE = "/.well-known/oauth-protected-resource/mcp"
 LARGE = 10 * 1024 * 1024
 
 
-async def refused(at: Scene) -> str:
+async def refused(at: SignInSetup) -> str:
     """Why nobody was signed in; nothing was asked of the user, and nothing is kept."""
     with pytest.raises(SignInFailed) as failed:
         await at.log_in()
@@ -58,7 +58,7 @@ async def refused(at: Scene) -> str:
     ],
 )
 async def test_metadata_that_lies_signs_nobody_in(tmp_path: Path, metadata: dict[str, Any], said: str) -> None:
-    async with scene(tmp_path, metadata=metadata) as at:
+    async with sign_in_setup(tmp_path, metadata=metadata) as at:
         assert said in await refused(at)
 
 
@@ -73,19 +73,19 @@ async def test_metadata_that_lies_signs_nobody_in(tmp_path: Path, metadata: dict
 async def test_a_resource_that_is_another_ones_signs_nobody_in(
     tmp_path: Path, metadata: dict[str, Any], said: str
 ) -> None:
-    async with scene(tmp_path, resource_metadata=metadata) as at:
+    async with sign_in_setup(tmp_path, resource_metadata=metadata) as at:
         assert said in await refused(at)
 
 
 async def test_a_challenge_that_leads_to_plain_http_is_not_followed(tmp_path: Path) -> None:
     challenge = 'Bearer resource_metadata="http://evil.example.com/metadata"'
-    async with scene(tmp_path, challenge=challenge) as at:
+    async with sign_in_setup(tmp_path, challenge=challenge) as at:
         with pytest.raises(SignInNeeded):
             await at.call()
         assert "which is not encrypted" in await refused(at)
 
 
-def instead(at: Scene, path: str, answer: Any) -> None:
+def instead(at: SignInSetup, path: str, answer: Any) -> None:
     """Have something else answered at one place."""
     real = at.authority.handle
 
@@ -97,7 +97,7 @@ def instead(at: Scene, path: str, answer: Any) -> None:
 
 @pytest.mark.parametrize("path", [METADATA, RESOURCE])
 async def test_metadata_without_end_is_not_read_to_its_end(tmp_path: Path, path: str) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         instead(at, path, lambda request, reply: reply.send(200, b'{"a":"' + b"x" * LARGE + b'"}'))
         with pytest.raises(NotNow) as failed:
             await at.log_in()
@@ -106,13 +106,13 @@ async def test_metadata_without_end_is_not_read_to_its_end(tmp_path: Path, path:
 
 
 async def test_a_page_in_place_of_metadata_is_no_metadata(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         instead(at, METADATA, lambda request, reply: reply.send(200, b"<html>Welcome</html>", "text/html"))
         assert "publishes no metadata that can be used" in await refused(at)
 
 
 async def test_metadata_nested_without_end_is_no_metadata(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         instead(at, METADATA, lambda request, reply: reply.send(200, b'{"token_endpoint":' * 50_000))
         assert "publishes no metadata that can be used" in await refused(at)
 
@@ -125,7 +125,7 @@ async def test_a_redirect_to_another_origin_takes_nothing_along(tmp_path: Path, 
         seen.append(request)
         await reply.send(200, json.dumps({"issuer": "x", "token_endpoint": "https://evil.example.com"}).encode())
 
-    async with scripted_http(collect) as evil, scene(tmp_path) as at:
+    async with scripted_http(collect) as evil, sign_in_setup(tmp_path) as at:
         target = f"http://127.0.0.1:{evil.port}/elsewhere"
         instead(at, path, lambda request, reply: reply.send(307, location=target))
         with pytest.raises(SignInFailed):
@@ -135,7 +135,7 @@ async def test_a_redirect_to_another_origin_takes_nothing_along(tmp_path: Path, 
 
 
 async def test_a_callback_counts_once_and_only_at_its_place(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         sign_in = await at.sign_ins.begin(at.target)
         asked = dict(parse_qsl(urlsplit(sign_in.url).query))
         state, callback = asked["state"], urlsplit(asked["redirect_uri"])
@@ -171,7 +171,7 @@ async def test_a_callback_counts_once_and_only_at_its_place(tmp_path: Path) -> N
 
 async def test_a_user_who_says_no_is_told_what_the_server_said(tmp_path: Path) -> None:
     said = {"code": None, "error": "access_denied", "error_description": "the user said no"}
-    async with scene(tmp_path, callback=said) as at:
+    async with sign_in_setup(tmp_path, callback=said) as at:
         sign_in = await at.sign_ins.begin(at.target)
         await follow(sign_in.url)
         with pytest.raises(SignInFailed) as failed:
@@ -184,7 +184,7 @@ async def test_a_callback_that_never_comes_ends_with_what_to_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sign_ins, "BROWSER_SIGN_IN_SECONDS", 0.05)
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         sign_in = await at.sign_ins.begin(at.target)
         with pytest.raises(SignInFailed) as failed:
             await sign_in.wait()
@@ -199,7 +199,7 @@ async def test_a_callback_that_never_comes_ends_with_what_to_try(
 async def test_a_clock_that_jumps_costs_at_most_a_refresh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skew: float
 ) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         assert await at.call() == 200
         now = time.time
@@ -213,7 +213,7 @@ async def test_a_clock_that_jumps_costs_at_most_a_refresh(
 
 async def test_a_token_that_the_server_holds_for_over_before_we_do_is_refreshed(tmp_path: Path) -> None:
     """Its clock is ahead of ours."""
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(lambda record: replace(record, expires_at=time.time() + 99_999))
         at.authority.expire()
@@ -225,14 +225,14 @@ async def test_a_token_that_the_server_holds_for_over_before_we_do_is_refreshed(
 
 
 async def test_a_server_of_2025_03_26_has_its_metadata_at_its_own_origin(tmp_path: Path) -> None:
-    async with scene(tmp_path, resource_metadata=None, challenge="Bearer") as at:
+    async with sign_in_setup(tmp_path, resource_metadata=None, challenge="Bearer") as at:
         await at.log_in()
         assert await at.call() == 200
         assert at.authority.authorizations[0]["resource"] == at.authority.url
 
 
 async def test_a_server_without_any_metadata_has_its_endpoints_at_the_usual_places(tmp_path: Path) -> None:
-    async with scene(tmp_path, resource_metadata=None, metadata=None, challenge="") as at:
+    async with sign_in_setup(tmp_path, resource_metadata=None, metadata=None, challenge="") as at:
         await at.log_in()
         assert await at.call() == 200
         paths = [request.path.partition("?")[0] for request in at.server.requests]
@@ -244,7 +244,7 @@ async def test_a_server_without_any_metadata_has_its_endpoints_at_the_usual_plac
 
 
 async def test_a_passing_fault_is_not_taken_for_an_old_server(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         instead(at, RESOURCE, lambda request, reply: reply.send(503))
         with pytest.raises(NotNow):
             await at.log_in()
@@ -253,7 +253,7 @@ async def test_a_passing_fault_is_not_taken_for_an_old_server(tmp_path: Path) ->
 
 async def test_metadata_of_openid_connect_without_pkce_is_enough(tmp_path: Path) -> None:
     """Entra ID and Cognito: nothing in RFC 8414's place, and S256 without saying so."""
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         instead(at, METADATA, lambda request, reply: reply.send(404))
         real = at.server._handler
         document = {
@@ -276,7 +276,7 @@ async def test_metadata_of_openid_connect_without_pkce_is_enough(tmp_path: Path)
 
 async def test_what_one_issuer_gave_is_shown_to_no_other(tmp_path: Path) -> None:
     other = Authority()
-    async with scripted_http(other.handle) as server, scene(tmp_path) as at:
+    async with scripted_http(other.handle) as server, sign_in_setup(tmp_path) as at:
         other.origin = f"http://127.0.0.1:{server.port}"
         await at.log_in()
         # The server moves to another authorization server, and its tokens with it.
@@ -293,7 +293,7 @@ async def test_what_one_issuer_gave_is_shown_to_no_other(tmp_path: Path) -> None
 
 async def test_a_waived_issuer_is_only_waived_for_its_server(tmp_path: Path) -> None:
     metadata = {"issuer": "https://cf.example.com"}
-    async with scene(tmp_path, OAuthConfig(issuer_check="waive"), metadata=metadata) as at:
+    async with sign_in_setup(tmp_path, OAuthConfig(issuer_check="waive"), metadata=metadata) as at:
         await at.log_in()
         assert await at.call() == 200
         assert at.record.issuer == at.authority.origin, "credentials stay bound to what was asked"

@@ -18,7 +18,7 @@ from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.transport.http.client.address import Address
 from mcp_workbench.transport.http.client.dialing import proxy_for
 from mcp_workbench.transport.http.client.pool import HttpTarget
-from tests.signin.authority import Authority, Scene, another, scene
+from tests.signin.authority import Authority, SignInSetup, another, sign_in_setup
 from tests.signin.test_signed_in_headers import due, over
 from tests.transport.http.listening import Reply, Request, ScriptedHttp, scripted_http
 
@@ -44,7 +44,7 @@ async def test_a_server_that_names_another_authorization_server_does_not_get_the
     tmp_path: Path,
 ) -> None:
     evil = Authority()
-    async with scripted_http(evil.handle) as server, scene(tmp_path, configured()) as at:
+    async with scripted_http(evil.handle) as server, sign_in_setup(tmp_path, configured()) as at:
         evil.origin = f"http://127.0.0.1:{server.port}"
         await at.log_in()
         at.authority.resource_metadata = {"authorization_servers": [evil.origin]}
@@ -62,7 +62,7 @@ async def test_a_server_that_names_another_authorization_server_does_not_get_the
 async def test_a_machine_does_not_take_its_secret_to_another_authorization_server(tmp_path: Path) -> None:
     evil = Authority()
     settings = configured(grant="client_credentials")
-    async with scripted_http(evil.handle) as server, scene(tmp_path, settings) as at:
+    async with scripted_http(evil.handle) as server, sign_in_setup(tmp_path, settings) as at:
         evil.origin = f"http://127.0.0.1:{server.port}"
         assert await at.call() == 200
         at.authority.resource_metadata = {"authorization_servers": [evil.origin]}
@@ -75,7 +75,7 @@ async def test_a_machine_does_not_take_its_secret_to_another_authorization_serve
 async def test_a_token_for_registering_is_not_taken_to_another_authorization_server(tmp_path: Path) -> None:
     evil = Authority()
     settings = OAuthConfig(initial_access_token="may-register")
-    async with scripted_http(evil.handle) as server, scene(tmp_path, settings) as at:
+    async with scripted_http(evil.handle) as server, sign_in_setup(tmp_path, settings) as at:
         evil.origin = f"http://127.0.0.1:{server.port}"
         await at.log_in()
         at.authority.resource_metadata = {"authorization_servers": [evil.origin]}
@@ -99,7 +99,7 @@ async def test_a_token_for_registering_is_not_taken_to_another_authorization_ser
 async def test_after_a_change_of_oauth_the_earlier_sign_in_is_neither_used_nor_refreshed(
     tmp_path: Path, after: OAuthConfig | None
 ) -> None:
-    async with scene(tmp_path, configured()) as at:
+    async with sign_in_setup(tmp_path, configured()) as at:
         await at.log_in()
         await at.change(due)
         changed = another(at)
@@ -115,9 +115,9 @@ async def test_after_a_change_of_oauth_the_earlier_sign_in_is_neither_used_nor_r
 
 
 async def test_two_configurations_with_different_clients_share_a_process_and_no_sign_in(tmp_path: Path) -> None:
-    async with scene(tmp_path, configured()) as at:
+    async with sign_in_setup(tmp_path, configured()) as at:
         target = SignInTarget("", at.authority.url, OAuthConfig(client_id="b", client_secret="b-secret"), "login b")
-        other = Scene(at.authority, at.server, at.client, at.sign_ins, target, at.sign_ins.source(target, {}))
+        other = SignInSetup(at.authority, at.server, at.client, at.sign_ins, target, at.sign_ins.source(target, {}))
         for each in (at, other):
             await each.log_in()
         assert at.source is not other.source
@@ -141,11 +141,11 @@ async def test_a_token_goes_to_the_address_that_it_is_for_and_to_no_other(tmp_pa
     async def listen(request: Request, reply: Reply) -> None:
         await reply.send(401)
 
-    async with scene(tmp_path) as at, scripted_http(listen) as elsewhere:
+    async with sign_in_setup(tmp_path) as at, scripted_http(listen) as elsewhere:
         await at.log_in()
         for url in (f"http://127.0.0.1:{elsewhere.port}/mcp", f"{at.authority.origin}/mcp/other"):
             target = SignInTarget("", url, None, "mcp-workbench login files")
-            moved = Scene(at.authority, at.server, at.client, at.sign_ins, target, at.sign_ins.source(target, {}))
+            moved = SignInSetup(at.authority, at.server, at.client, at.sign_ins, target, at.sign_ins.source(target, {}))
             before = len(at.server.requests)
             with pytest.raises((SignInNeeded, AssertionError)):
                 assert await moved.call() == 200
@@ -170,7 +170,7 @@ async def test_a_server_that_redirects_elsewhere_does_not_take_the_token_along(
     async def collect(request: Request, reply: Reply) -> None:
         await reply.send(200, b"{}")
 
-    async with scripted_http(collect) as evil, scene(tmp_path) as at:
+    async with scripted_http(collect) as evil, sign_in_setup(tmp_path) as at:
         await at.log_in()
         real = at.authority.handle
 
@@ -194,7 +194,7 @@ async def test_a_token_endpoint_that_redirects_elsewhere_does_not_take_the_refre
     async def collect(request: Request, reply: Reply) -> None:
         await reply.send(200, b'{"access_token": "evil"}')
 
-    async with scripted_http(collect) as evil, scene(tmp_path) as at:
+    async with scripted_http(collect) as evil, sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(due)
         real = at.authority.handle
@@ -218,7 +218,7 @@ async def test_an_event_stream_that_names_another_origin_does_not_get_the_token(
     async def collect(request: Request, reply: Reply) -> None:
         await reply.send(200, b"{}")
 
-    async with scripted_http(collect) as evil, scene(tmp_path) as at:
+    async with scripted_http(collect) as evil, sign_in_setup(tmp_path) as at:
         await at.log_in()
 
         async def stream(request: Request, reply: Reply) -> None:

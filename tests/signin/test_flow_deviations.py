@@ -15,7 +15,7 @@ from mcp_workbench.signin.discovery import discover
 from mcp_workbench.signin.flow_io import OAuthResponse, SignInFailed
 from mcp_workbench.signin.profiles import known, profile_for
 from mcp_workbench.signin.store_location import StoreUnusable
-from tests.signin.authority import another, scene
+from tests.signin.authority import another, sign_in_setup
 
 pytestmark = pytest.mark.processes
 
@@ -36,14 +36,14 @@ def test_a_challenge_is_read_however_it_is_written(header: str) -> None:
 
 @pytest.mark.parametrize("said", ["", "Bearer", 'Bearer error="invalid_request"'])
 async def test_a_challenge_that_names_nothing_is_enough(tmp_path: Path, said: str) -> None:
-    async with scene(tmp_path, challenge=said) as at:
+    async with sign_in_setup(tmp_path, challenge=said) as at:
         with pytest.raises(SignInNeeded):
             await at.call()
         await at.log_in()
 
 
 async def test_where_registration_is_closed_the_error_says_which_app_to_create(tmp_path: Path) -> None:
-    async with scene(tmp_path, metadata={"registration_endpoint": None}) as at:
+    async with sign_in_setup(tmp_path, metadata={"registration_endpoint": None}) as at:
         with pytest.raises(SignInFailed) as refused:
             await at.log_in()
         assert "does not let programs register" in refused.value.message
@@ -53,13 +53,13 @@ async def test_where_registration_is_closed_the_error_says_which_app_to_create(t
 
 async def test_a_secret_that_comes_with_none_is_used_where_it_is_demanded(tmp_path: Path) -> None:
     given = {"client_secret": "shh", "token_endpoint_auth_method": "none"}
-    async with scene(tmp_path, registration=given) as at:
+    async with sign_in_setup(tmp_path, registration=given) as at:
         await at.log_in()
         assert at.authority.token_requests[-1]["client_secret"] == "shh"
 
 
 async def test_registration_asks_for_refresh_tokens_as_a_native_client(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         asked = at.authority.registrations[0]
         assert (asked["application_type"], "refresh_token" in asked["grant_types"]) == ("native", True)
@@ -67,14 +67,14 @@ async def test_registration_asks_for_refresh_tokens_as_a_native_client(tmp_path:
 
 async def test_a_configured_secret_reaches_the_token_request(tmp_path: Path) -> None:
     settings = OAuthConfig(client_id="mine", client_secret="shh", token_auth_method="client_secret_post")
-    async with scene(tmp_path, settings) as at:
+    async with sign_in_setup(tmp_path, settings) as at:
         await at.log_in()
         assert at.authority.token_requests[-1]["client_secret"] == "shh"
         assert "shh" not in Path(at.sign_ins.store.path).read_text()
 
 
 async def test_a_sign_in_that_was_cancelled_after_registering_works_at_the_next_try(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.sign_ins.begin(at.target)
         await at.sign_ins.close()
         await another(at).log_in()
@@ -83,7 +83,7 @@ async def test_a_sign_in_that_was_cancelled_after_registering_works_at_the_next_
 
 @pytest.mark.parametrize("wrong", [{"state": "other"}, {"iss": "https://evil.example.com"}, {"code": None}])
 async def test_a_callback_that_is_not_ours_signs_nobody_in(tmp_path: Path, wrong: dict[str, str | None]) -> None:
-    async with scene(tmp_path, callback=wrong) as at:
+    async with sign_in_setup(tmp_path, callback=wrong) as at:
         sign_in = await at.sign_ins.begin(at.target)
         assert sign_in.task is not None
         from tests.signin.authority import follow
@@ -99,13 +99,13 @@ async def test_a_callback_that_is_not_ours_signs_nobody_in(tmp_path: Path, wrong
 
 async def test_empty_scopes_of_the_resource_mean_none(tmp_path: Path) -> None:
     metadata = {"scopes_supported": ["everything"]}
-    async with scene(tmp_path, resource_metadata={"scopes_supported": []}, metadata=metadata) as at:
+    async with sign_in_setup(tmp_path, resource_metadata={"scopes_supported": []}, metadata=metadata) as at:
         await at.log_in()
         assert "scope" not in at.authority.authorizations[-1]
 
 
 async def test_a_damaged_store_is_set_aside(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         store = Path(at.sign_ins.store.path)
         store.write_text("{half")
@@ -114,7 +114,7 @@ async def test_a_damaged_store_is_set_aside(tmp_path: Path) -> None:
 
 
 async def test_a_store_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         store = Path(at.sign_ins.store.path)
         newer = store.read_text().replace('"format": 1', '"format": 2')
@@ -126,7 +126,7 @@ async def test_a_store_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> No
 
 
 async def test_a_store_that_others_can_read_is_not_used(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         assert os.stat(at.sign_ins.store.path).st_mode & 0o777 == 0o600
         os.chmod(at.sign_ins.store.path, 0o644)
@@ -152,7 +152,7 @@ async def test_slack_is_asked_for_what_the_users_token_may_do(tmp_path: Path) ->
         scope_separator=slack.scope_separator,
     )
     user = {"access_token": "access-1", "scope": "search:read,chat:write"}
-    async with scene(tmp_path, settings, token_answer={"ok": True, "scope": "", "authed_user": user}) as at:
+    async with sign_in_setup(tmp_path, settings, token_answer={"ok": True, "scope": "", "authed_user": user}) as at:
         await at.log_in()
         asked = at.authority.authorizations[-1]
         assert (asked["user_scope"], "scope" in asked) == ("search:read,chat:write", False)
@@ -161,13 +161,13 @@ async def test_slack_is_asked_for_what_the_users_token_may_do(tmp_path: Path) ->
 
 async def test_a_token_that_stands_beside_a_bots_is_found(tmp_path: Path) -> None:
     nested = {"access_token": None, "ok": True, "authed_user": {"access_token": "access-1", "scope": "a,b"}}
-    async with scene(tmp_path, token_answer=nested) as at:
+    async with sign_in_setup(tmp_path, token_answer=nested) as at:
         await at.log_in()
         assert (at.record.scopes, await at.call()) == (("a", "b"), 200)
 
 
 async def test_slack_says_with_200_that_a_grant_is_over(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         at.authority.expire()
         at.authority.token_faults = [(200, b'{"ok":false,"error":"invalid_refresh_token"}')]
@@ -177,7 +177,7 @@ async def test_slack_says_with_200_that_a_grant_is_over(tmp_path: Path) -> None:
 
 
 async def test_where_registering_takes_a_token_it_is_brought_and_goes_nowhere_else(tmp_path: Path) -> None:
-    async with scene(tmp_path, OAuthConfig(initial_access_token="let-me-in")) as at:
+    async with sign_in_setup(tmp_path, OAuthConfig(initial_access_token="let-me-in")) as at:
         await at.log_in()
         assert await at.call() == 200
         with_it = [each.path for each in at.server.requests if "let-me-in" in each.headers.get("authorization", "")]

@@ -13,14 +13,14 @@ from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.signin.grant_end import DAY, ends_at, is_near, note
 from mcp_workbench.signin.profiles import profile_for
 from mcp_workbench.signin.store import SignInRecord
-from tests.signin.authority import Scene, another, scene
+from tests.signin.authority import SignInSetup, another, sign_in_setup
 
 pytestmark = pytest.mark.processes
 
 MONTH = OAuthConfig(grant_days=30)
 
 
-async def age(at: Scene, days: float) -> None:
+async def age(at: SignInSetup, days: float) -> None:
     """The user signed in this long ago."""
 
     def earlier(record: SignInRecord) -> SignInRecord:
@@ -37,7 +37,7 @@ def test_servers_that_end_grants_after_a_month_are_known(host: str) -> None:
 
 
 async def test_a_refresh_does_not_move_the_end_of_such_a_grant(tmp_path: Path) -> None:
-    async with scene(tmp_path, MONTH) as at:
+    async with sign_in_setup(tmp_path, MONTH) as at:
         await at.log_in()
         end = ends_at(at.record)
         assert end is not None and abs(end - time.time() - 30 * DAY) < 60
@@ -48,7 +48,7 @@ async def test_a_refresh_does_not_move_the_end_of_such_a_grant(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["refresh_token_expires_in", "refresh_expires_in"])
 async def test_an_end_that_the_server_says_is_believed_and_moves_with_each_refresh(tmp_path: Path, name: str) -> None:
-    async with scene(tmp_path, token_answer={name: 1000}) as at:
+    async with sign_in_setup(tmp_path, token_answer={name: 1000}) as at:
         await at.log_in()
         first = ends_at(at.record)
         assert first is not None and abs(first - time.time() - 1000) < 60
@@ -61,7 +61,7 @@ async def test_an_end_that_the_server_says_is_believed_and_moves_with_each_refre
 
 @pytest.mark.parametrize("said", [0, -1, "soon", None, 1e300])
 async def test_an_end_that_is_nonsense_is_no_end(tmp_path: Path, said: object) -> None:
-    async with scene(tmp_path, token_answer={"refresh_expires_in": said}) as at:
+    async with sign_in_setup(tmp_path, token_answer={"refresh_expires_in": said}) as at:
         await at.log_in()
         assert ends_at(at.record) is None
         assert note(at.record, "mcp-workbench login files", time.time()) == ""
@@ -69,7 +69,7 @@ async def test_an_end_that_is_nonsense_is_no_end(tmp_path: Path, said: object) -
 
 @pytest.mark.requirement("signin.told-ahead")
 async def test_the_user_is_told_three_days_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with scene(tmp_path, MONTH) as at:
+    async with sign_in_setup(tmp_path, MONTH) as at:
         await at.log_in()
         assert await at.call() == 200
         assert at.source.note() == ""
@@ -89,7 +89,7 @@ async def test_the_user_is_told_three_days_before(tmp_path: Path, caplog: pytest
 
 
 async def test_a_token_that_cannot_be_refreshed_is_told_of_in_its_last_tenth(tmp_path: Path) -> None:
-    async with scene(tmp_path, gives_refresh_tokens=False, ttl=1000) as at:
+    async with sign_in_setup(tmp_path, gives_refresh_tokens=False, ttl=1000) as at:
         await at.log_in()
         now = time.time()
         assert not is_near(at.record, now + 800)
@@ -97,7 +97,7 @@ async def test_a_token_that_cannot_be_refreshed_is_told_of_in_its_last_tenth(tmp
 
 
 async def test_what_another_principal_has_signed_in_to_is_not_said_to_everybody(tmp_path: Path) -> None:
-    async with scene(tmp_path, MONTH) as at:
+    async with sign_in_setup(tmp_path, MONTH) as at:
         bob = another(at, "bob")
         await bob.log_in()
         await age(bob, 29)

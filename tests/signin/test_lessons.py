@@ -22,7 +22,7 @@ from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import sign_ins
 from mcp_workbench.signin.store import SignInRecord, TokenStore
-from tests.signin.authority import another, follow, scene
+from tests.signin.authority import another, follow, sign_in_setup
 
 pytestmark = pytest.mark.processes
 
@@ -117,11 +117,11 @@ def taken(uri: str) -> Iterator[None]:
 
 
 async def test_offline_access_is_asked_for_where_it_is_offered(tmp_path: Path) -> None:
-    async with scene(tmp_path, metadata={"scopes_supported": ["read", "offline_access"]}) as at:
+    async with sign_in_setup(tmp_path, metadata={"scopes_supported": ["read", "offline_access"]}) as at:
         await at.log_in()
         asked = at.authority.authorizations[-1]
         assert (asked["scope"], asked["prompt"]) == ("offline_access", "consent")
-    async with scene(tmp_path, metadata={"scopes_supported": ["read"]}) as at:
+    async with sign_in_setup(tmp_path, metadata={"scopes_supported": ["read"]}) as at:
         await at.log_in()
         assert "scope" not in at.authority.authorizations[-1]
 
@@ -151,7 +151,7 @@ async def test_two_processes_that_write_side_by_side_lose_nothing(tmp_path: Path
 
 
 async def test_two_processes_sign_in_at_once_each_with_a_verifier_and_state_of_its_own(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         other = another(at)
         first, second = await at.sign_ins.begin(at.target), await other.sign_ins.begin(other.target)
         asked = [dict(parse_qsl(urlsplit(each.url).query)) for each in (first, second)]
@@ -169,7 +169,7 @@ async def test_two_processes_sign_in_at_once_each_with_a_verifier_and_state_of_i
 
 
 async def test_another_callback_port_throws_away_neither_client_nor_refresh_token(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         with taken(at.record.client.redirect_uris[0]):
             await at.sign_ins.begin(at.target)
@@ -182,7 +182,7 @@ async def test_another_callback_port_throws_away_neither_client_nor_refresh_toke
 
 
 async def test_a_redirect_that_is_not_registered_registers_anew_and_keeps_the_tokens(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         earlier = at.record.client.redirect_uris[0]
         with taken(earlier):
@@ -201,7 +201,7 @@ async def test_a_client_of_the_users_own_has_the_same_port_at_every_sign_in(
     # Another test of this machine may sign in there at the same time.
     with socket.create_server(("127.0.0.1", 0)) as free:
         monkeypatch.setattr(sign_ins, "USUAL_PORT", free.getsockname()[1])
-    async with scene(tmp_path, OAuthConfig(client_id="mine")) as at:
+    async with sign_in_setup(tmp_path, OAuthConfig(client_id="mine")) as at:
         sign_in = await at.sign_ins.begin(at.target)
         first = dict(parse_qsl(urlsplit(sign_in.url).query))["redirect_uri"]
         await at.sign_ins.close()
@@ -211,7 +211,7 @@ async def test_a_client_of_the_users_own_has_the_same_port_at_every_sign_in(
 
 
 async def test_a_client_without_a_token_is_not_signed_in(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(lambda record: replace(record, access_token="", refresh_token=None, expires_at=None))
         assert state_of(at.record) == "needs sign-in"
@@ -221,7 +221,7 @@ async def test_a_client_without_a_token_is_not_signed_in(tmp_path: Path) -> None
 
 async def test_a_secret_that_comes_without_a_method_is_used_and_any_2xx_counts(tmp_path: Path) -> None:
     given = {"client_secret": "shh", "token_endpoint_auth_method": None}
-    async with scene(tmp_path, registration=given, registration_status=200, token_status=201) as at:
+    async with sign_in_setup(tmp_path, registration=given, registration_status=200, token_status=201) as at:
         await at.log_in()
         assert at.authority.token_requests[-1]["client_secret"] == "shh"
         assert await at.call() == 200
@@ -229,7 +229,7 @@ async def test_a_secret_that_comes_without_a_method_is_used_and_any_2xx_counts(t
 
 async def test_a_refresh_sends_the_stored_secret_to_the_server_found_at_the_sign_in(tmp_path: Path) -> None:
     given = {"client_secret": "shh", "token_endpoint_auth_method": "client_secret_post"}
-    async with scene(tmp_path, registration=given) as at:
+    async with sign_in_setup(tmp_path, registration=given) as at:
         await at.log_in()
         at.authority.metadata = {"token_endpoint": f"{at.authority.origin}/elsewhere"}
         await at.change(over)
@@ -239,7 +239,7 @@ async def test_a_refresh_sends_the_stored_secret_to_the_server_found_at_the_sign
 
 
 async def test_a_registered_client_survives_a_restart_and_is_named_on_refresh(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(over)
         restarted = another(at)
@@ -261,7 +261,7 @@ def test_the_keychain_is_not_looked_at_where_tokens_are_in_a_file(tmp_path: Path
 
 
 async def test_who_signs_out_during_a_refresh_is_signed_out(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(over)
         other = another(at)
@@ -273,7 +273,7 @@ async def test_who_signs_out_during_a_refresh_is_signed_out(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("faults", [[], [(400, b'{"error":"invalid_grant"}')]])
 async def test_a_sign_in_during_a_refresh_is_what_counts(tmp_path: Path, faults: list[tuple[int, bytes]]) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(over)
 

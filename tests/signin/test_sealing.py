@@ -15,7 +15,7 @@ from mcp_workbench.signin.sign_ins import SignIns
 from mcp_workbench.signin.store import TokenStore
 from mcp_workbench.signin.store_location import SEALED_HEAD, StoreUnusable, may_hold
 from tests.cli.shell import run
-from tests.signin.authority import Scene, scene
+from tests.signin.authority import SignInSetup, sign_in_setup
 from tests.support import fake_keyring
 
 pytestmark = pytest.mark.processes
@@ -30,14 +30,14 @@ def store(tmp_path: Path, keychain: bool | None = None, fault: str = "") -> Toke
 
 
 @asynccontextmanager
-async def signed_in(tmp_path: Path, keychain: bool | None) -> AsyncIterator[Scene]:
-    async with scene(tmp_path) as at:
+async def signed_in(tmp_path: Path, keychain: bool | None) -> AsyncIterator[SignInSetup]:
+    async with sign_in_setup(tmp_path) as at:
         yield with_store(at, store(tmp_path, keychain))
 
 
-def with_store(at: Scene, kept: TokenStore) -> Scene:
+def with_store(at: SignInSetup, kept: TokenStore) -> SignInSetup:
     sign_ins = SignIns(lambda: at.client, kept)
-    return Scene(at.authority, at.server, at.client, sign_ins, at.target, sign_ins.source(at.target, {}))
+    return SignInSetup(at.authority, at.server, at.client, sign_ins, at.target, sign_ins.source(at.target, {}))
 
 
 def content(tmp_path: Path) -> bytes:

@@ -13,7 +13,7 @@ from mcp_workbench.signin.flow_io import NotNow
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.sign_ins import SignIns
 from mcp_workbench.signin.store import TokenStore, lock_name
-from tests.signin.authority import Scene, another, scene
+from tests.signin.authority import SignInSetup, another, sign_in_setup
 from tests.signin.test_signed_in_headers import due, over
 from tests.transport.http.listening import Reply, Request, scripted_http
 
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.processes
 
 async def test_what_belongs_to_clients_that_are_gone_is_let_go(tmp_path: Path) -> None:
     redactor = Redactor(())
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         sign_ins = SignIns(lambda: at.client, TokenStore(str(tmp_path / "other")), redactor)
 
         async def come_and_go(principal: str) -> None:
             target = SignInTarget(principal, at.authority.url, None, "login files")
-            one = Scene(at.authority, at.server, at.client, sign_ins, target, sign_ins.source(target, {}))
+            one = SignInSetup(at.authority, at.server, at.client, sign_ins, target, sign_ins.source(target, {}))
             await one.log_in()
             assert await one.call() == 200
             assert redactor.text(f"said {one.record.access_token}") == "said ***"
@@ -40,7 +40,7 @@ async def test_what_belongs_to_clients_that_are_gone_is_let_go(tmp_path: Path) -
 
 
 async def test_a_refresh_outlives_the_client_that_it_was_for(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(due)
         gone = another(at)
@@ -62,7 +62,7 @@ async def test_a_refresh_outlives_the_client_that_it_was_for(tmp_path: Path) -> 
 
 
 async def test_at_the_end_a_refresh_that_was_not_sent_is_not_waited_for(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(over)
         late = another(at)
@@ -85,7 +85,7 @@ async def test_the_way_to_an_authorization_server_is_through_the_proxy_of_the_cl
         seen.append(f"{request.method} {request.path}")
         await reply.send(503)
 
-    async with scripted_http(proxy) as server, scene(tmp_path) as at:
+    async with scripted_http(proxy) as server, sign_in_setup(tmp_path) as at:
         environ = {"https_proxy": f"http://127.0.0.1:{server.port}"}
         target = SignInTarget("", "https://mcp.example.com/mcp", None, "login files", environ)
         with pytest.raises(NotNow, match="the proxy"):

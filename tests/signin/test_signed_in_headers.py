@@ -16,7 +16,7 @@ from mcp_workbench.signin.flow_io import NotNow, SignInFailed
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.store import SignInRecord, lock_name
 from mcp_workbench.transport.http.client.headers import CredentialRefusal
-from tests.signin.authority import Scene, another, scene
+from tests.signin.authority import SignInSetup, another, sign_in_setup
 from tests.support.processes import eventually
 
 pytestmark = pytest.mark.processes
@@ -32,7 +32,7 @@ def over(record: SignInRecord) -> SignInRecord:
 
 
 async def test_sign_in_once_and_call(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         with pytest.raises(SignInNeeded) as needed:
             await at.call()
         assert "mcp-workbench login files" in (needed.value.hint or "")
@@ -42,7 +42,7 @@ async def test_sign_in_once_and_call(tmp_path: Path) -> None:
 
 
 async def test_after_a_restart_a_stale_token_is_refreshed_without_a_browser(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         at.authority.expire()
         await at.change(over)
@@ -53,7 +53,7 @@ async def test_after_a_restart_a_stale_token_is_refreshed_without_a_browser(tmp_
 
 
 async def test_a_long_lived_token_without_a_refresh_token_is_simply_used(tmp_path: Path) -> None:
-    async with scene(tmp_path, gives_refresh_tokens=False, ttl=365 * 86400) as at:
+    async with sign_in_setup(tmp_path, gives_refresh_tokens=False, ttl=365 * 86400) as at:
         await at.log_in()
         await at.change(lambda record: replace(record, obtained_at=0.0))
         assert await at.call() == 200
@@ -61,7 +61,7 @@ async def test_a_long_lived_token_without_a_refresh_token_is_simply_used(tmp_pat
 
 
 async def test_a_refreshed_token_that_is_refused_too_ends_in_a_sign_in_and_no_loop(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         at.authority.refuses_all = True
         for _ in range(3):
@@ -71,7 +71,7 @@ async def test_a_refreshed_token_that_is_refused_too_ends_in_a_sign_in_and_no_lo
 
 
 async def test_every_refresh_answer_is_saved_before_it_is_used(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         for number in (2, 3, 4):
             await at.change(due)
@@ -80,7 +80,7 @@ async def test_every_refresh_answer_is_saved_before_it_is_used(tmp_path: Path) -
 
 
 async def test_parallel_sign_ins_share_one_page_and_one_registration(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         begun = await asyncio.gather(*(at.sign_ins.begin(at.target) for _ in range(3)))
         assert len({sign_in.page.result() for sign_in in begun}) == 1
         assert len(at.authority.registrations) == 1
@@ -88,7 +88,7 @@ async def test_parallel_sign_ins_share_one_page_and_one_registration(tmp_path: P
 
 @pytest.mark.requirement("signin.one-refresh")
 async def test_twenty_calls_at_the_moment_of_expiry_make_one_refresh(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         at.authority.expire()
         await at.change(over)
@@ -97,7 +97,7 @@ async def test_twenty_calls_at_the_moment_of_expiry_make_one_refresh(tmp_path: P
 
 
 async def test_calls_that_are_refused_side_by_side_make_one_refresh(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         assert await at.call() == 200
         at.authority.expire()
@@ -110,7 +110,7 @@ async def _until(event: asyncio.Event) -> None:
 
 
 async def test_a_refusal_beside_a_look_at_the_store_is_followed_by_a_refresh(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         assert await at.call() == 200
         sent = at.source.headers()
@@ -130,7 +130,7 @@ async def test_a_refusal_beside_a_look_at_the_store_is_followed_by_a_refresh(tmp
 
 
 async def test_two_processes_at_the_moment_of_expiry_make_one_refresh(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         at.authority.expire()
         await at.change(over)
@@ -140,7 +140,7 @@ async def test_two_processes_at_the_moment_of_expiry_make_one_refresh(tmp_path: 
 
 
 async def test_a_cancelled_call_does_not_lose_a_rotated_token(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(due)
         call = asyncio.create_task(at.call())
@@ -154,7 +154,7 @@ async def test_a_cancelled_call_does_not_lose_a_rotated_token(tmp_path: Path) ->
 
 @pytest.mark.requirement("signin.never-lost")
 async def test_a_passing_fault_clears_nothing_and_the_old_token_serves_on(tmp_path: Path) -> None:
-    async with scene(tmp_path, token_faults=[]) as at:
+    async with sign_in_setup(tmp_path, token_faults=[]) as at:
         await at.log_in()
         await at.change(due)
         at.authority.token_faults = [(503, b"later")]
@@ -164,7 +164,7 @@ async def test_a_passing_fault_clears_nothing_and_the_old_token_serves_on(tmp_pa
 
 
 async def test_a_page_in_place_of_a_token_clears_nothing_either(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         for status, body in [(200, b"<html>Sign in to the Wi-Fi</html>"), (403, b"<html>blocked</html>"), (404, b"")]:
             await at.change(due)
@@ -174,7 +174,7 @@ async def test_a_page_in_place_of_a_token_clears_nothing_either(tmp_path: Path) 
 
 
 async def test_after_a_failed_refresh_it_is_tried_again_before_the_token_ends(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(lambda record: replace(record, obtained_at=time.time() - 9, expires_at=time.time() + 0.5))
         at.authority.token_faults = [(503, b"later")]
@@ -189,7 +189,7 @@ async def test_after_a_failed_refresh_it_is_tried_again_before_the_token_ends(tm
 async def test_a_token_that_was_taken_for_a_while_is_refreshed_when_it_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         at.authority.expire()
         assert await at.call() == 200
@@ -202,7 +202,7 @@ async def test_a_token_that_was_taken_for_a_while_is_refreshed_when_it_is_refuse
 
 
 async def test_a_passing_fault_with_a_token_that_is_over_fails_the_call_alone(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         at.authority.expire()
         await at.change(over)
@@ -225,7 +225,7 @@ async def test_a_passing_fault_with_a_token_that_is_over_fails_the_call_alone(tm
 async def test_a_dead_refresh_token_asks_for_a_sign_in_whatever_the_error_is_called(
     tmp_path: Path, answer: bytes
 ) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(due)
         at.authority.token_faults = [(400, answer)]
@@ -241,7 +241,7 @@ async def test_a_dead_refresh_token_asks_for_a_sign_in_whatever_the_error_is_cal
 
 
 async def test_a_forgotten_client_is_registered_again_at_the_next_sign_in(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(due)
         at.authority.token_faults = [(401, b'{"error":"invalid_client"}')]
@@ -253,7 +253,7 @@ async def test_a_forgotten_client_is_registered_again_at_the_next_sign_in(tmp_pa
 
 
 async def test_a_refresh_token_that_is_not_returned_is_kept(tmp_path: Path) -> None:
-    async with scene(tmp_path, rotates=False) as at:
+    async with sign_in_setup(tmp_path, rotates=False) as at:
         await at.log_in()
         for _ in range(2):
             await at.change(due)
@@ -263,7 +263,7 @@ async def test_a_refresh_token_that_is_not_returned_is_kept(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("life", [None, -5, "soon", True, 1e300])
 async def test_a_life_that_is_missing_or_nonsense_means_until_refused(tmp_path: Path, life: object) -> None:
-    async with scene(tmp_path, token_answer={"expires_in": life}) as at:
+    async with sign_in_setup(tmp_path, token_answer={"expires_in": life}) as at:
         await at.log_in()
         assert at.record.expires_at is None
         assert await at.call() == 200
@@ -274,21 +274,21 @@ async def test_a_life_that_is_missing_or_nonsense_means_until_refused(tmp_path: 
 
 @pytest.mark.parametrize("answer", [{"access_token": ""}, {"access_token": None}, {"ok": False}])
 async def test_an_answer_without_a_usable_token_is_never_saved(tmp_path: Path, answer: dict[str, object]) -> None:
-    async with scene(tmp_path, token_answer=answer) as at:
+    async with sign_in_setup(tmp_path, token_answer=answer) as at:
         with pytest.raises(SignInFailed):
             await at.log_in()
         assert at.sign_ins.store.read().records == []
 
 
 async def test_the_header_says_bearer_whatever_the_token_type_is(tmp_path: Path) -> None:
-    async with scene(tmp_path, token_answer={"token_type": "bearer"}) as at:
+    async with sign_in_setup(tmp_path, token_answer={"token_type": "bearer"}) as at:
         await at.log_in()
         await at.call()
         assert at.server.requests[-1].headers["authorization"] == "Bearer access-1"
 
 
 async def test_a_refresh_uses_the_stored_client_and_endpoint_and_looks_nothing_up(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         at.authority.metadata = at.authority.resource_metadata = None
         await at.change(due)
@@ -299,7 +299,7 @@ async def test_a_refresh_uses_the_stored_client_and_endpoint_and_looks_nothing_u
 
 @pytest.mark.requirement("signin.principals")
 async def test_one_principal_never_gets_the_token_of_another(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         assert await at.call() == 200
         bob = another(at, "bob")
@@ -314,12 +314,12 @@ async def test_one_principal_never_gets_the_token_of_another(tmp_path: Path) -> 
 @pytest.mark.requirement("signin.principals")
 async def test_two_principals_at_the_moment_of_expiry_refresh_each_for_themselves(tmp_path: Path) -> None:
     """In one process, at one server, side by side: what waits for one refresh is not served by the other's."""
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         people = {}
         for name in ("alice", "bob"):
             target = SignInTarget(name, at.authority.url, None, "mcp-workbench login files")
             source = at.sign_ins.source(target, {"x-who": name})
-            people[name] = Scene(at.authority, at.server, at.client, at.sign_ins, target, source)
+            people[name] = SignInSetup(at.authority, at.server, at.client, at.sign_ins, target, source)
             await people[name].log_in()
             await people[name].change(over)
         at.authority.expire()
@@ -334,7 +334,7 @@ async def test_two_principals_at_the_moment_of_expiry_refresh_each_for_themselve
 
 
 async def test_a_principal_who_signs_out_signs_nobody_else_out(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         bob = another(at, "bob")
         await bob.log_in()
@@ -346,7 +346,7 @@ async def test_a_principal_who_signs_out_signs_nobody_else_out(tmp_path: Path) -
 
 
 async def test_two_accounts_at_one_address_are_two_sign_ins(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         work = another(at, settings=OAuthConfig(account="work"))
         with pytest.raises(SignInNeeded):
@@ -356,7 +356,7 @@ async def test_two_accounts_at_one_address_are_two_sign_ins(tmp_path: Path) -> N
 
 
 async def test_signing_out_revokes_and_forgets(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         _, is_revoked = await at.sign_ins.sign_out(at.target)
         assert (is_revoked, at.authority.revoked) == (True, ["refresh-1"])
@@ -367,13 +367,13 @@ async def test_signing_out_revokes_and_forgets(tmp_path: Path) -> None:
 
 
 async def test_what_a_person_signed_in_to_a_program_without_a_browser_uses(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         assert await another(at).call() == 200
 
 
 async def test_more_scopes_are_asked_for_once_together_with_the_old_ones(tmp_path: Path) -> None:
-    async with scene(tmp_path, challenge='Bearer scope="read"', needed_scope="write") as at:
+    async with sign_in_setup(tmp_path, challenge='Bearer scope="read"', needed_scope="write") as at:
         with pytest.raises(SignInNeeded):
             await at.call()
         await at.log_in()
@@ -386,7 +386,7 @@ async def test_more_scopes_are_asked_for_once_together_with_the_old_ones(tmp_pat
 
 
 async def test_scopes_that_were_asked_for_and_not_given_are_not_asked_for_again(tmp_path: Path) -> None:
-    async with scene(tmp_path, needed_scope="admin", resource_metadata={"scopes_supported": ["admin"]}) as at:
+    async with sign_in_setup(tmp_path, needed_scope="admin", resource_metadata={"scopes_supported": ["admin"]}) as at:
         await at.log_in()
         at.authority.valid = dict.fromkeys(at.authority.valid, "")
         assert await at.call() == 403
@@ -394,7 +394,7 @@ async def test_scopes_that_were_asked_for_and_not_given_are_not_asked_for_again(
 
 async def test_a_machine_signs_in_by_itself_and_again_when_its_token_ends(tmp_path: Path) -> None:
     settings = OAuthConfig(client_id="robot", client_secret="s3cret!", grant="client_credentials")
-    async with scene(tmp_path, settings) as at:
+    async with sign_in_setup(tmp_path, settings) as at:
         assert await at.call() == 200
         at.authority.expire()
         assert await at.call() == 200
@@ -404,18 +404,18 @@ async def test_a_machine_signs_in_by_itself_and_again_when_its_token_ends(tmp_pa
 
 
 async def test_a_large_token_is_stored(tmp_path: Path) -> None:
-    async with scene(tmp_path, token_answer={"access_token": "x" * 6000}) as at:
+    async with sign_in_setup(tmp_path, token_answer={"access_token": "x" * 6000}) as at:
         await at.log_in()
         at.authority.valid["x" * 6000] = ""
         assert await at.call() == 200
 
 
-def ports(at: Scene) -> list[str]:
+def ports(at: SignInSetup) -> list[str]:
     return [asked["redirect_uri"] for asked in at.authority.authorizations]
 
 
 async def test_the_port_of_the_callback_stays_and_so_does_the_registration(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.log_in()
         assert len(set(ports(at))) == 1
@@ -423,7 +423,7 @@ async def test_the_port_of_the_callback_stays_and_so_does_the_registration(tmp_p
 
 
 async def test_two_servers_at_one_address_share_a_sign_in_and_keep_their_own_headers(tmp_path: Path) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         other = replace_source(at, {"x-project": "two"})
         assert [await at.call(), await other.call()] == [200, 200]
@@ -431,8 +431,8 @@ async def test_two_servers_at_one_address_share_a_sign_in_and_keep_their_own_hea
         assert sorted(map(str, seen)) == ["None", "two"]
 
 
-def replace_source(at: Scene, base: dict[str, str]) -> Scene:
-    return Scene(at.authority, at.server, at.client, at.sign_ins, at.target, at.sign_ins.source(at.target, base))
+def replace_source(at: SignInSetup, base: dict[str, str]) -> SignInSetup:
+    return SignInSetup(at.authority, at.server, at.client, at.sign_ins, at.target, at.sign_ins.source(at.target, base))
 
 
 def let_time_pass(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -443,7 +443,7 @@ def let_time_pass(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 async def test_who_signs_out_elsewhere_is_signed_out_in_workbenches_that_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with scene(tmp_path, metadata={"revocation_endpoint": None}) as at:
+    async with sign_in_setup(tmp_path, metadata={"revocation_endpoint": None}) as at:
         await at.log_in()
         assert await at.call() == 200
         other = another(at)
@@ -457,7 +457,7 @@ async def test_who_signs_out_elsewhere_is_signed_out_in_workbenches_that_run(
 async def test_who_signs_in_elsewhere_as_somebody_else_is_somebody_else_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         assert await at.call() == 200
         await another(at).log_in()
@@ -468,7 +468,7 @@ async def test_who_signs_in_elsewhere_as_somebody_else_is_somebody_else_here(
 
 
 async def test_a_store_that_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with scene(tmp_path) as at:
+    async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         assert await at.call() == 200
         headers = at.source.headers()

@@ -13,7 +13,7 @@ import pytest
 
 from soak.mischief import Killer
 from soak.remotes import Remotes
-from tests.faults.stage import Faults, bad_entry
+from tests.faults.running_workbench import Faults, bad_entry
 from tests.support.processes import available, command_line, descendants, eventually
 
 pytestmark = pytest.mark.skipif(not available(), reason="reads /proc")
@@ -56,17 +56,17 @@ async def test_a_killed_one_works_again_at_the_same_address(tmp_path: Path) -> N
     async with listening(tmp_path, 2) as remotes:
         entries = {name: remotes.entry(name, 5) | SOON_IDLE for name in ("r0", "r1")}
         faults = Faults(_folder(tmp_path))
-        async with faults.serving(entries) as stage:
+        async with faults.serving(entries) as workbench:
             for name in entries:
-                assert await stage.value(name, "note", {"n": 7}) == {"n": 7}
-            await stage.remember()
+                assert await workbench.value(name, "note", {"n": 7}) == {"n": 7}
+            await workbench.remember()
             for name in entries:
                 before = servers()[name]
                 os.kill(before, signal.SIGKILL)
                 await _is_another(name, before)
                 await remotes.all_listen()
-                assert await stage.unavailable() == {}
-                assert await stage.value(name, "note", {"n": 8}) == {"n": 8}
+                assert await workbench.unavailable() == {}
+                assert await workbench.value(name, "note", {"n": 8}) == {"n": 8}
         assert remotes.restarts == 2
         assert (tmp_path / "notes").read_text().split() == ["7", "7", "8", "8"]
     assert remotes.problems == []
@@ -76,10 +76,10 @@ async def test_one_that_ends_by_itself_is_a_problem_and_is_there_again(tmp_path:
     async with listening(tmp_path, 1) as remotes:
         faults = Faults(_folder(tmp_path))
         before = servers()["r0"]
-        async with faults.serving({"r0": remotes.entry("r0", 5) | SOON_IDLE}) as stage:
-            assert await stage.value("r0", "echo", {"n": 1}) == {"n": 1}
-            await stage.remember()
-            assert "it may or may not have acted" in await stage.failure("r0", "crash", {"status": 3})
+        async with faults.serving({"r0": remotes.entry("r0", 5) | SOON_IDLE}) as workbench:
+            assert await workbench.value("r0", "echo", {"n": 1}) == {"n": 1}
+            await workbench.remember()
+            assert "it may or may not have acted" in await workbench.failure("r0", "crash", {"status": 3})
             await _is_another("r0", before)
             await remotes.all_listen()
     assert remotes.problems == ["r0 ended by itself, with status 3"]
@@ -89,11 +89,11 @@ async def test_a_killer_of_servers_at_an_address_leaves_the_others_alone_and_the
     tmp_path: Path,
 ) -> None:
     faults = Faults(_folder(tmp_path))
-    async with listening(tmp_path, 1), faults.serving({"bad": bad_entry()}) as stage:
-        here, there = (await stage.value("bad", "pid"))["pid"], servers()["r0"]
+    async with listening(tmp_path, 1), faults.serving({"bad": bad_entry()}) as workbench:
+        here, there = (await workbench.value("bad", "pid"))["pid"], servers()["r0"]
         far_killer = Killer([os.getpid()], 0.01, at_address=True, stops_one_in=1000)
         await _until(lambda: far_killer.kills >= 1, far_killer.run())
-        assert (await stage.value("bad", "pid"))["pid"] == here
+        assert (await workbench.value("bad", "pid"))["pid"] == here
         await _is_another("r0", there)
         there = servers()["r0"]
         killer = Killer([os.getpid()], 0.01, stops_one_in=1000)

@@ -1,4 +1,4 @@
-"""A stage for the bridge: the real packages between a client and a server, both played by hand, message by message.
+"""A workbench in this process: the real packages between a fake client and fake servers, message by message.
 
 Owns the two ends. Between them lies everything that serves real clients, from session to traffic; there are no
 processes and no pipes, so a message has arrived when `send` returns, and nothing is left to time.
@@ -19,7 +19,7 @@ from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.link import Receiver
-from tests.bridge.played_server import PlayedServer
+from tests.bridge.fake_server import FakeServer
 from tests.support.parts import joined
 
 Json = dict[str, Any]
@@ -71,7 +71,7 @@ class Request:
 
 
 class Client:
-    """A client of one era (`Link`), played by the test."""
+    """A client of one era (`Link`), controlled by the test."""
 
     unsent_bytes = 0
 
@@ -86,7 +86,7 @@ class Client:
         self.version = MODERN_VERSION
         self._ids = itertools.count(1)
         if era == "legacy":
-            params = {"protocolVersion": LEGACY_VERSION, "capabilities": capabilities, "clientInfo": {"name": "played"}}
+            params = {"protocolVersion": LEGACY_VERSION, "capabilities": capabilities, "clientInfo": {"name": "fake"}}
             self.send_request("initialize", params)
             self.tell("notifications/initialized")
 
@@ -115,7 +115,7 @@ class Client:
     def stamp(self) -> Json:
         return {
             META + "protocolVersion": self.version,
-            META + "clientInfo": {"name": "played", "version": "1"},
+            META + "clientInfo": {"name": "fake", "version": "1"},
             META + "clientCapabilities": self.capabilities,
         }
 
@@ -164,10 +164,10 @@ class Client:
         return self.call(route, **{"requestState": asked.result["requestState"], **more, **fields})
 
 
-class Stage:
+class InProcessWorkbench:
     """The gateway, its clients and its servers."""
 
-    def __init__(self, gateway: PlayedGateway, face: str) -> None:
+    def __init__(self, gateway: GatewayToFakeServers, face: str) -> None:
         self.gateway = gateway
         self.parking = gateway.parking
         self.clients: list[Client] = []
@@ -178,34 +178,34 @@ class Stage:
         self.clients.append(Client(self.gateway, era, declared, principal, self._face))
         return self.clients[-1]
 
-    async def connect(self, client: Client, server: str = "server") -> PlayedServer:
+    async def connect(self, client: Client, server: str = "server") -> FakeServer:
         """The server that this client's calls go to, started and listed."""
         probe = client.send_request("tools/call", _warm_up(client.face, server))
         await until(lambda: any(call["params"].get("name") == "warm_up" for call in self.unanswered()))
-        played, call = next(
+        fake, call = next(
             (each, call)
-            for each in self.gateway.played
+            for each in self.gateway.fake_servers
             for call in each.open_calls()
             if call["params"].get("name") == "warm_up"
         )
-        played.reply(call, {"content": []})
+        fake.reply(call, {"content": []})
         assert probe.result["content"] == []
         client.received.clear()
-        played.received.clear()
-        connection = played.connection
+        fake.received.clear()
+        connection = fake.connection
         await until(lambda: connection.entry.is_live)
-        return played
+        return fake
 
     def unanswered(self) -> list[Json]:
-        return [call for played in self.gateway.played for call in played.open_calls()]
+        return [call for fake in self.gateway.fake_servers for call in fake.open_calls()]
 
     def is_clean(self) -> bool:
         """Whether nothing is kept for any call: neither here nor on the way to a server."""
         return (
             len(self.parking) == 0
             and not self.parking._counts
-            and not any(played.traffic.call_count for played in self.gateway.played)
-            and not any(len(played.traffic.questions) for played in self.gateway.played)
+            and not any(fake.traffic.call_count for fake in self.gateway.fake_servers)
+            and not any(len(fake.traffic.questions) for fake in self.gateway.fake_servers)
             and not any(client.session.calls or len(client.session.questions) for client in self.clients)
         )
 
@@ -217,8 +217,8 @@ def _warm_up(face: str, server: str) -> Json:
     return {"name": "use_tool", "arguments": {"tool": path, "arguments": {}}}
 
 
-class PlayedGateway(Gateway):
-    """Starts played servers instead of processes."""
+class GatewayToFakeServers(Gateway):
+    """Starts fake servers instead of processes."""
 
     def __init__(
         self,
@@ -231,19 +231,19 @@ class PlayedGateway(Gateway):
         super().__init__(config, options)
         self._capabilities = capabilities
         self._versions = versions
-        self.played: list[PlayedServer] = []
+        self.fake_servers: list[FakeServer] = []
         self._eras = eras
 
     async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
         name = connection.config.name
         more = self._capabilities.get(name)
-        played = PlayedServer(self._eras[name], connection, receiver, self._versions, more)
-        self.played.append(played)
-        return played
+        fake = FakeServer(self._eras[name], connection, receiver, self._versions, more)
+        self.fake_servers.append(fake)
+        return fake
 
 
 @asynccontextmanager
-async def staged(
+async def in_process_workbench(
     server_era: str,
     *,
     face: FaceName = "flat",
@@ -255,18 +255,18 @@ async def staged(
     settings: Mapping[str, Any] | None = None,
     policy: tuple[PolicyRule, ...] = (),
     limits: tuple[LimitRule, ...] = (),
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[InProcessWorkbench]:
     """One server of this era, or those of `servers`, in one toolbox; `timeout` is that of their calls.
 
     `versions` are the modern revisions that they speak, `capabilities` what each declares beside the usual,
     `settings` further ones of each."""
     eras = servers or {"server": server_era}
-    configs = {name: ServerConfig(name=name, command="played", timeout=timeout, **(settings or {})) for name in eras}
+    configs = {name: ServerConfig(name=name, command="fake", timeout=timeout, **(settings or {})) for name in eras}
     box = ToolboxConfig(name="box", description="The box.", servers=configs)
-    config = WorkbenchConfig(path="played.json", toolboxes={"box": box}, policy=policy, limits=limits)
-    gateway = PlayedGateway(config, Options(face=face, use_cache=use_cache), eras, versions, capabilities or {})
+    config = WorkbenchConfig(path="fake.json", toolboxes={"box": box}, policy=policy, limits=limits)
+    gateway = GatewayToFakeServers(config, Options(face=face, use_cache=use_cache), eras, versions, capabilities or {})
     async with gateway.running():
-        yield Stage(gateway, face)
+        yield InProcessWorkbench(gateway, face)
 
 
 async def until(condition: Callable[[], bool]) -> None:

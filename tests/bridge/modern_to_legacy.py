@@ -1,4 +1,4 @@
-"""A modern client in front of a legacy server: the scene of every parked call."""
+"""A modern client in front of a legacy server: where calls are parked."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from contextlib import asynccontextmanager
 
 from mcp_workbench.config.model import FaceName
 from tests.bridge.conversation import FORM
-from tests.bridge.played_server import PlayedServer
-from tests.bridge.stage import Client, Json, Request, Stage, staged, until
+from tests.bridge.fake_server import FakeServer
+from tests.bridge.in_process import Client, InProcessWorkbench, Json, Request, in_process_workbench, until
 
 YES: Json = {"action": "accept", "content": {"name": "Ada"}}
 DONE: Json = {"content": [{"type": "text", "text": "done"}]}
 
 
-class Scene:
+class ModernToLegacy:
     """A modern client, a legacy server, and what is between them."""
 
-    def __init__(self, stage: Stage, client: Client, server: PlayedServer) -> None:
-        self.stage = stage
+    def __init__(self, workbench: InProcessWorkbench, client: Client, server: FakeServer) -> None:
+        self.workbench = workbench
         self.client = client
         self.server = server
 
@@ -32,10 +32,10 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(face: FaceName = "flat") -> AsyncIterator[Scene]:
-    async with staged("legacy", face=face) as stage:
-        client = stage.client("modern")
-        yield Scene(stage, client, await stage.connect(client))
+async def modern_to_legacy(face: FaceName = "flat") -> AsyncIterator[ModernToLegacy]:
+    async with in_process_workbench("legacy", face=face) as workbench:
+        client = workbench.client("modern")
+        yield ModernToLegacy(workbench, client, await workbench.connect(client))
 
 
 def keys(request: Request) -> list[str]:

@@ -1,6 +1,6 @@
 """A workbench with a bad server and a healthy one behind it, and what must hold when the fault is over.
 
-Every case ends with the same three checks, in `Stage.recovered`:
+Every case ends with the same three checks, in `RunningWorkbench.recovered`:
 
 - the healthy server, still the same process, answers as it did before: all of as many calls, for as much work;
 - nothing is left over: processes, descriptors (pipes, sockets, files), tasks; and temporary files, when all is over;
@@ -71,7 +71,7 @@ async def port_of(process: RawClient) -> int:
     return int(process.stderr.partition("serving MCP at http://127.0.0.1:")[2].partition("/")[0])
 
 
-class Stage:
+class RunningWorkbench:
     """One workbench that is running, and the client who talks to it."""
 
     def __init__(self, client: Conversation, process: RawClient, folder: Path) -> None:
@@ -240,20 +240,20 @@ class Faults:
         large: bool = False,
         small: bool = False,
         **settings: Any,
-    ) -> AsyncIterator[Stage]:
+    ) -> AsyncIterator[RunningWorkbench]:
         """A workbench over stdio that knows its healthy server, for one fault; then the three checks. `small`: it lets
         less wait for those who do not read."""
         config = self.write_config(servers, **settings)
         command = small_workbench_command(config) if small else workbench_command(config, *flags)
         spawned = RawClient.spawn(command, env=self.environment())
         async with spawned as process:
-            stage = Stage(process, process, self.folder)
-            async with self._played(stage, era, capabilities, large):
-                yield stage
-            if not stage.is_over:
+            workbench = RunningWorkbench(process, process, self.folder)
+            async with self._played(workbench, era, capabilities, large):
+                yield workbench
+            if not workbench.is_over:
                 process.close_stdin()
-            assert await process.wait_exit() == stage.status_at_end, process.stderr
-        if stage.status_at_end >= 0:
+            assert await process.wait_exit() == workbench.status_at_end, process.stderr
+        if workbench.status_at_end >= 0:
             self.nothing_left_on_disk()
 
     @asynccontextmanager
@@ -266,7 +266,7 @@ class Faults:
         large: bool = False,
         impatient: bool = False,
         **settings: Any,
-    ) -> AsyncIterator[Stage]:
+    ) -> AsyncIterator[RunningWorkbench]:
         """The same over HTTP; `impatient` makes its deadlines short."""
         config = self.write_config(servers, **settings)
         command = workbench_command(config, "--http", "127.0.0.1:0", "--no-token", *flags)
@@ -275,31 +275,33 @@ class Faults:
         async with RawClient.spawn(command, env=self.environment()) as process:
             port = await port_of(process)
             client = HttpConversation(port)
-            stage = Stage(client, process, self.folder)
-            stage.port = port
+            workbench = RunningWorkbench(client, process, self.folder)
+            workbench.port = port
             try:
-                async with self._played(stage, era, capabilities, large):
-                    yield stage
+                async with self._played(workbench, era, capabilities, large):
+                    yield workbench
             finally:
                 await client.close()
-            if not stage.is_over:
+            if not workbench.is_over:
                 process.process.terminate()
-            assert await process.wait_exit() == stage.status_at_end, process.stderr
+            assert await process.wait_exit() == workbench.status_at_end, process.stderr
             process.close_stdin()
-        if stage.status_at_end >= 0:
+        if workbench.status_at_end >= 0:
             self.nothing_left_on_disk()
 
     @asynccontextmanager
-    async def _played(self, stage: Stage, era: str, capabilities: Json | None, large: bool) -> AsyncIterator[None]:
+    async def _played(
+        self, workbench: RunningWorkbench, era: str, capabilities: Json | None, large: bool
+    ) -> AsyncIterator[None]:
         if era == "modern":
-            stage.client.stamp(capabilities=capabilities)
+            workbench.client.stamp(capabilities=capabilities)
         else:
-            await stage.client.initialize(capabilities=capabilities)
-        stage.kept_bytes = KEPT_BYTES if large else 0
-        await stage.remember()
+            await workbench.client.initialize(capabilities=capabilities)
+        workbench.kept_bytes = KEPT_BYTES if large else 0
+        await workbench.remember()
         yield
-        if not stage.is_over:
-            await stage.recovered()
+        if not workbench.is_over:
+            await workbench.recovered()
 
     def nothing_left_on_disk(self) -> None:
         """When all is over: no temporary file, socket or half-written manifest."""

@@ -15,7 +15,7 @@ from tests.support.parts import joined
 
 Json = dict[str, Any]
 
-SERVER_INFO = {"name": "played-server", "version": "3"}
+SERVER_INFO = {"name": "fake-server", "version": "3"}
 META = "io.modelcontextprotocol/"
 CAPABILITIES = {
     "tools": {"listChanged": True},
@@ -50,7 +50,7 @@ class Clock:
         return self._loop.call_later(delay, function)
 
 
-class PlayedServer:
+class FakeServer:
     """One start of a server of one era, or of `both`."""
 
     unsent_bytes = 0
