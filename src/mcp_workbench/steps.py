@@ -147,6 +147,13 @@ class Step(Protocol):
         """The request has ended. Called once for every request that `check` was asked about."""
 
 
+class DefinitionStep(Step, Protocol):
+    """A step that judges by what a server says of its items. Where that is only remembered, the server is asked first,
+    and the step once more."""
+
+    judges_definitions: bool
+
+
 class Listener(Step, Protocol):
     """A step that looks and never decides. It comes before all others, and is not asked while `is_listener` holds."""
 
@@ -257,6 +264,16 @@ class Passage(Struct, eq=False):
         if isinstance(verdict, Denial) and verdict.rule and verdict.rule not in self.rules:
             self.rules += (verdict.rule,)
         return verdict
+
+    def check_again(self) -> Denial | None:
+        """Its server has said anew what it offers: what refuses it now."""
+        for step in self.steps:
+            verdict = step.check(self.request) if getattr(step, "judges_definitions", False) else None
+            if isinstance(verdict, Denial):
+                self.sent = None
+                self._refused(verdict)
+                return verdict
+        return None
 
     async def decided(self, asker: UserAsker | None = None) -> Denial | Substitute | None:
         """What becomes of a request that is held, by this step and those that follow."""

@@ -15,11 +15,13 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.cli import status
 from mcp_workbench.cli.screen import Screen
 from mcp_workbench.config.choose import ConfigSource
+from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.file_watch import FileWatch
 from mcp_workbench.guard.lock_file import LockedServer, LockFile, definition_hash, locked_server, merged, written
 from mcp_workbench.live import LiveConfig
 from mcp_workbench.steps import Denial
 from tests.cli.in_process import Stream
+from tests.support.client import RpcError
 from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 from tests.support.processes import eventually
 
@@ -128,6 +130,47 @@ async def test_a_tool_that_changes_meanwhile_is_gone_at_once(tmp_path: Path, ser
         server.say_changed()
         await eventually(lambda: "write" not in entry.tools)
         assert "is withheld" in text_of(await client.use("box/files/write", {"path": "x"}))
+
+
+@pytest.mark.requirement("lock.enforce")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("face", ["proxy", "flat"])
+async def test_a_call_that_starts_its_server_is_judged_by_what_that_says_then(
+    tmp_path: Path, server: Server, locked: Path, era: str, face: str
+) -> None:
+    """What is remembered of a server is as it was locked; what it has become is known once it runs."""
+    boxes = {"box": {"files": server}}
+    async with workbench_with(tmp_path, boxes, options={"face": face}, lock="enforce") as client:
+        assert "is withheld" not in await _write(client, face)
+    server.calls.clear()
+    server.tools = [READ, CHANGED]
+    async with workbench_with(
+        tmp_path, boxes, era=era, options={"face": face}, lock="enforce", audit={"file": "audit.jsonl"}
+    ) as client:
+        answer = await _write(client, face)
+        assert "is withheld: it has changed" in answer and server.calls == []
+        server.tools = [READ, WRITE]
+        (connection,) = client.gateway.pool.connections()
+        await connection.list_again()
+        assert "is withheld" not in await _write(client, face) and len(server.calls) == 1
+        # Another run of the same server, which says something else once more.
+        server.tools = [READ, CHANGED]
+        connection.request_stop()
+        await eventually(lambda: connection.state is not State.READY)
+        assert "is withheld" in await _write(client, face) and len(server.calls) == 1
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    calls = [(line["decision"], line.get("rule"), line["outcome"]) for line in lines if line["kind"] == "call"]
+    assert calls == [("denied", "lock", "refused"), ("passed", None, "result"), ("denied", "lock", "refused")]
+
+
+async def _write(client: ConnectedClient, face: str) -> str:
+    name, arguments = ("use_tool", {"tool": "box/files/write", "arguments": {"path": "x"}})
+    if face == "flat":
+        name, arguments = "box:files:write", {"path": "x"}
+    try:
+        return text_of(await client.client.call_tool(name, arguments))
+    except RpcError as error:
+        return error.message
 
 
 @pytest.mark.requirement("lock.enforce")

@@ -43,6 +43,11 @@ class ListRefresh:
         await asyncio.shield(self._listed)
 
     @property
+    def is_done(self) -> bool:
+        """Whether the server, as it runs now, has listed what it offers."""
+        return self._listed.done() and self._listed.exception() is None
+
+    @property
     def has_failed(self) -> bool:
         """Whether the lists could not be fetched the last time."""
         return self._listed.done() and self._listed.exception() is not None

@@ -172,7 +172,9 @@ class Lock:
 
 
 class LockStep:
-    """Keeps requests for what is withheld from servers, however the client came to know of it."""
+    """Keeps requests for what is withheld from servers, however the client came to know of it (`DefinitionStep`)."""
+
+    judges_definitions = True
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

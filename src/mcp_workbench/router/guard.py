@@ -65,6 +65,8 @@ class Guard:
         # Where nobody decides, and one looks on: calls go past it for as little as can be.
         self._sole_listener = self._listeners[0] if len(self._listeners) == 1 and not self._steps else None
         self._origins: dict[object, GuardedRequest] = {}
+        # Whether a server has to say what it offers before anything is sent to it: what is remembered is not enough.
+        self.needs_lists = any(getattr(step, "judges_definitions", False) for step in self._steps)
         # Those that write down what happens, whether they are asked or not.
         self._observers = tuple(step for step in steps if hasattr(step, "is_listener"))
         self._start_for = start_for
@@ -130,6 +132,14 @@ class Guard:
             entry = decision.entry
             found = self._origins[key] = _describe(call, call.introduction, call.method, entry, decision.item, b"")
         return found
+
+    def denies_again(self, call: RoutedCall) -> bool:
+        """Its server has said anew what it offers. Whether it is refused by that."""
+        passage = call.route.passage
+        denial = passage.check_again() if isinstance(passage, Passage) else None
+        if denial is not None:
+            call.refuse(denial)
+        return denial is not None
 
     async def _wait(self, call: RoutedCall, passage: Passage, send: Callable[[], None]) -> None:
         verdict = await passage.decided(call.user())

@@ -170,7 +170,7 @@ class Router:
                 if decision.entry.asks and not call.caller.client:
                     call.route.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
                 connection = self.connections.of_call(decision.entry, call)
-                if connection.state is State.READY:
+                if connection.state is State.READY and (self._guard is None or not self._must_list(connection)):
                     self._send(call, decision, connection)
                 else:
                     self._forward_later(call, decision, connection)
@@ -257,10 +257,17 @@ class Router:
     async def _forward_when_ready(self, call: RoutedCall, decision: Forward) -> None:
         try:
             connection = await self.connections.ready(decision.entry, call)
+            if self._must_list(connection):
+                await connection.ensure_listed()
         except WorkbenchError as error:
             call.on_failure(error)
             return
-        self._send(call, decision, connection)
+        if self._guard is None or not self._guard.needs_lists or not self._guard.denies_again(call):
+            self._send(call, decision, connection)
+
+    def _must_list(self, connection: Connection) -> bool:
+        """Whether this server has to say what it offers before anything is sent to it."""
+        return self._guard is not None and self._guard.needs_lists and not connection.lists.is_done
 
     def _send(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
         route = call.route
