@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from mcp_workbench.cli.top_view import KEYS, log_picture, picture, rows_of
 
 
@@ -64,3 +66,21 @@ def test_a_log_shows_its_end() -> None:
     lines = log_picture("box/s", [f"line {number}" for number in range(100)], 80, 24)
     assert len(lines) == 24 and lines[0] == "box/s" and lines[-2:] == ["line 99", "q back"]
     assert log_picture("box/s", [], 80, 24)[2] == "It has written nothing to stderr."
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, ""),
+        (999 * 1024**2, "999 MiB"),
+        (1000 * 1024**2, "1.0 GiB"),
+        (1023 * 1024**2, "1.0 GiB"),
+        (int(9.96 * 1024**3), "10 GiB"),
+        (240 * 1024**3, "240 GiB"),
+    ],
+)
+def test_memory_of_any_size_fits_its_column(size: int, shown: str) -> None:
+    found = look(server("time"), processes={"box/time": [4]})
+    (row,) = rows_of(found, {4: size})
+    assert row.cells[1] == shown
+    assert shown in picture([found], {4: size}, 80, None, None)[2]

@@ -124,7 +124,11 @@ def _cut(text: str, width: int) -> str:
 def _size(count: int) -> str:
     if not count:
         return ""
-    return f"{count / 1024**3:.1f} GiB" if count >= 1024**3 else f"{count // 1024**2} MiB"
+    # No more than its column holds: half a unit is no unit.
+    if count < 1000 * 1024**2:
+        return f"{count // 1024**2} MiB"
+    size = count / 1024**3
+    return f"{size:.1f} GiB" if size < 9.95 else f"{size:.0f} GiB"
 
 
 def _duration(seconds: float | None) -> str:
