@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from tests.transport.http.server.test_tls import certificate
 pytestmark = pytest.mark.processes
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "team.md").read_text(encoding="utf-8")
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def example(language: str) -> str:
@@ -116,9 +116,11 @@ async def test_keys_are_made_and_revoked_while_it_runs(folder: Path) -> None:
         held = await tcp(port)
         assert (await who(held, authorization=f"Bearer {alice}"))[0] == 200
         await team.run("key", "revoke", "alice")
+        # What is under way with it at the moment when it ends is cut off.
         async with asyncio.timeout(PATIENCE):
-            while (await who(held, authorization=f"Bearer {alice}"))[0] == 200:
-                await asyncio.sleep(0.05)
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
+                while (await who(held, authorization=f"Bearer {alice}"))[0] == 200:
+                    await asyncio.sleep(0.05)
         assert (await called(port, authorization=f"Bearer {alice}"))[0] == 401
         assert await called(port, authorization=f"Bearer {bob}") == (200, seen[bob]), "and nobody else notices"
         limited = await team.run("key", "create", "ci", "--toolboxes", "oth*")

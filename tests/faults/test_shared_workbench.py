@@ -158,9 +158,10 @@ async def test_a_workbench_that_begins_to_hang_is_given_up(shared: Shared) -> No
 
 async def test_a_long_call_is_no_reason_to_give_a_workbench_up(shared: Shared) -> None:
     shared.up()
-    async with RawClient.spawn(hurried(write_config(shared.folder, BOX), start=20, silence=0.1)) as client:
+    async with RawClient.spawn(hurried(write_config(shared.folder, BOX), start=20, silence=1.5)) as client:
         await client.initialize()
-        result = await client.use_tool("box", "server", "slow", {"seconds": 1})
+        # Long enough to be asked whether it is there, and to be given up for silence.
+        result = await client.use_tool("box", "server", "slow", {"seconds": 4})
         assert not result.get("isError")
         assert client.stderr == ""
 
