@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -213,7 +213,7 @@ async def test_a_token_endpoint_that_redirects_elsewhere_does_not_take_the_refre
 
 @pytest.mark.requirement("signin.never-elsewhere")
 async def test_an_event_stream_that_names_another_origin_does_not_get_the_token(tmp_path: Path) -> None:
-    from mcp_workbench.transport.http.client.sse_transport import SseTransport
+    from mcp_workbench.transport.http.client.sse_transport import SseOwner, SseTransport
 
     async def collect(request: Request, reply: Reply) -> None:
         await reply.send(200, b"{}")
@@ -227,7 +227,7 @@ async def test_an_event_stream_that_names_another_origin_does_not_get_the_token(
 
         at.server._handler = stream
         target = HttpTarget.of(at.target.url, at.source)
-        sse = SseTransport(at.client, target, 1024, lambda message: None, lambda reason: None)
+        sse = SseTransport(at.client, target, 1024, cast(SseOwner, None))
         with pytest.raises(DownstreamError, match="another origin"):
             await sse.open()
         await sse.stop()

@@ -324,25 +324,24 @@ class Traffic:
         except Malformed as error:
             self._on_malformed(line, error)
             return
-        method, id = message.method, message.id
-        if method is UNSET:
+        if message.method is UNSET:
             self.on_answer(line, message)
-            return
-        self.bytes_received += len(line)
-        params = None if message.params is UNSET else message.params
-        if id is UNSET:
-            self._on_notification(method, params, about)
         else:
-            self._on_request(bytes(id), method, params, about)
+            self.on_read_message(line, message, about)
 
-    def on_read_message(self, line: bytes, message: Envelope | Malformed) -> None:
-        """A large message, which has been read aside (`ReadReceiver`)."""
+    def on_read_message(self, line: bytes, message: Envelope | Malformed, about: bytes | None = None) -> None:
+        """A message that has been read, aside where it is large (`ReadReceiver`)."""
         if isinstance(message, Malformed):
             self._on_malformed(line, message)
         elif message.method is UNSET:
             self.on_answer(line, message)
         else:
-            self.on_message(line)
+            self.bytes_received += len(line)
+            params = None if message.params is UNSET else message.params
+            if message.id is UNSET:
+                self._on_notification(message.method, params, about)
+            else:
+                self._on_request(bytes(message.id), message.method, params, about)
 
     def on_oversized(self, remains: Oversized) -> None:
         """A line was longer than the limit."""

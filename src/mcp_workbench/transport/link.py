@@ -46,6 +46,10 @@ class AnswerReceiver(Receiver, Protocol):
     def on_answer(self, line: bytes, message: Envelope) -> None:
         """An answer arrived; `line` is how it was written."""
 
+    def on_read_message(self, line: bytes, message: Envelope | Malformed, about: bytes | None = None) -> None:
+        """Something large arrived that is no answer to a request of ours; what reading it found, or why it cannot be
+        read. `about` is as above."""
+
 
 class Link(Protocol):
     """One message-wise connection to a peer."""

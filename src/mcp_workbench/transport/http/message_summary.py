@@ -7,6 +7,7 @@ whoever receives it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final, Literal
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
@@ -15,10 +16,13 @@ from msgspec.json import Decoder
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import decode_string, remembered_if_short
 from mcp_workbench.protocol.constants import PROTOCOL_VERSION
+from mcp_workbench.slices import sliced
 from mcp_workbench.transport.http.header_names import NAMED_BY
 
 Kind = Literal["request", "notification", "result", "error"]
 
+# Messages of a large batch that are handled before others have their turn.
+BATCH_AT_ONCE: Final = 1000
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 
 
@@ -151,6 +155,16 @@ def split_batch(message: bytes) -> list[bytes]:
     """The messages of a batch. Raises `Malformed`."""
     try:
         return [bytes(each) for each in _decode_list(message)]
+    except _UNREADABLE as error:
+        raise messages.Malformed(str(error)) from None
+
+
+def split_large_batch(message: bytes) -> Iterator[list[bytes]]:
+    """The same, some at a time; each step takes little. Raises `Malformed`."""
+    try:
+        for some in sliced(message, _decode_list):
+            for start in range(0, len(some), BATCH_AT_ONCE):
+                yield [bytes(each) for each in some[start : start + BATCH_AT_ONCE]]
     except _UNREADABLE as error:
         raise messages.Malformed(str(error)) from None
 

@@ -11,7 +11,7 @@ from typing import Any
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
-from mcp_workbench.jsonrpc.messages import Envelope
+from mcp_workbench.jsonrpc.messages import Envelope, Malformed
 from mcp_workbench.transport.http.client.headers import FixedHeaders, HeaderSource
 from mcp_workbench.transport.http.client.link import HttpLink, ParametersOf
 from mcp_workbench.transport.http.client.pool import HttpClient
@@ -36,6 +36,8 @@ class Talk:
         self.lines: list[bytes] = []
         # The requests on whose streams something came that is no answer.
         self.related: list[bytes] = []
+        # What was handed on as it was read, and is no answer.
+        self.read_aside: list[Envelope | Malformed] = []
         self.failures: dict[str, DownstreamError] = {}
         self.closed: list[str] = []
         self.on_request: Callable[[Json], Json | None] = lambda message: None
@@ -63,6 +65,12 @@ class Talk:
         read = messages.read(line)
         for name in Envelope.__struct_fields__:
             assert getattr(read, name) == getattr(message, name), "handed on as it was read"
+        self.on_message(line)
+
+    def on_read_message(self, line: bytes, message: Envelope | Malformed, about: bytes | None = None) -> None:
+        self.read_aside.append(message)
+        if about is not None:
+            self.related.append(about)
         self.on_message(line)
 
     def on_oversized(self, remains: Oversized) -> None:

@@ -39,9 +39,11 @@ from mcp_workbench.transport.http.message_summary import (
     kind_and_id,
     single_line,
     split_batch,
+    split_large_batch,
     summarise,
     version_in_answer,
 )
+from mcp_workbench.transport.lines import LONG_LINE
 from mcp_workbench.transport.link import SESSION_LOST, AnswerReceiver
 
 log = logging.getLogger(__name__)
@@ -150,43 +152,59 @@ class HttpLink:
 
     # ── for what runs on it ──
 
-    def deliver(self, message: bytes, about: Post | None = None) -> bytes | None:
-        """Something arrived, on the stream of the request `about` where it is one's. Returns the id that it answers, if
-        it is an answer."""
+    def deliver(self, message: bytes, about: Post | None = None) -> None:
+        """Something arrived, on the stream of the request `about` where it is one's."""
         message = single_line(message)
         try:
             if is_batch(message):
                 for each in split_batch(message):
                     self.deliver(each, about)
-                return None
+                return
             kind, id = kind_and_id(message)
         except Malformed:
             # Whoever reads messages says what is wrong with this one.
             self._receiver.on_message(message)
-            return None
-        post = None if id is None or kind in ("request", "notification") else self._posts.get(id)
-        if post is not None:
-            post.is_answered = True
-            if post.method == "initialize":
-                self._learn_version(message)
-        if about is not None and kind in ("request", "notification"):
+            return
+        if kind in ("result", "error"):
+            if id is not None:
+                self._on_answered(id, message)
+        elif about is not None:
             self._receiver.on_related_message(message, about.id)
-            return None
+            return
         self._receiver.on_message(message)
-        return None if kind in ("request", "notification") else id
 
     async def deliver_aside(self, body: LongLine, about: Post | None = None) -> None:
         """The same for something large, which is read in a thread first."""
         line, message = await asyncio.to_thread(read_large_body, body)
-        if isinstance(message, Malformed) or message.method is not UNSET or message.id is UNSET:
-            self.deliver(line, about)
-            return
-        post = self._posts.get(bytes(message.id))
+        if is_batch(line):
+            await self._deliver_large_batch(line, about)
+        elif isinstance(message, Malformed) or message.method is not UNSET or message.id is UNSET:
+            self._receiver.on_read_message(line, message, None if about is None else about.id)
+        else:
+            self._on_answered(bytes(message.id), line)
+            self._receiver.on_answer(line, message)
+
+    async def _deliver_large_batch(self, line: bytes, about: Post | None) -> None:
+        try:
+            for some in split_large_batch(line):
+                for each in some:
+                    if len(each) > LONG_LINE:
+                        await self.deliver_aside(LongLine([each]), about)
+                    else:
+                        self.deliver(each, about)
+                await asyncio.sleep(0)
+        except Malformed as error:
+            self._receiver.on_read_message(line, error)
+
+    def _on_answered(self, id: bytes, message: bytes) -> None:
+        post = self._posts.get(id)
         if post is not None:
             post.is_answered = True
             if post.method == "initialize":
-                self._learn_version(line)
-        self._receiver.on_answer(line, message)
+                self._session.version = version_in_answer(message)
+            if self._sse is not None:
+                # The request itself was over when it was accepted.
+                del self._posts[id]
 
     def deliver_answer(self, post: Post, body: bytes, done_with: Callable[[bool], None]) -> None:
         """What came back for a request, in one piece. Read once, here, and handed on as it was read.
@@ -249,9 +267,7 @@ class HttpLink:
 
     async def use_sse_transport(self) -> HttpTarget:
         """Open the event stream of 2024-11-05. From now on messages are POSTed where it says."""
-        sse = SseTransport(
-            self._session.client, self._session.target, self._session.limit, self._deliver_from_stream, self.close
-        )
+        sse = SseTransport(self._session.client, self._session.target, self._session.limit, self)
         try:
             target = await sse.open()
         except BaseException:
@@ -411,7 +427,7 @@ class HttpLink:
         try:
             await self._one_way.send(summary, body)
             if not self.is_sse and not self._is_session_lost:
-                self._standalone = StandaloneStream(self._session, self.deliver)
+                self._standalone = StandaloneStream(self._session, self)
                 self._standalone.task = self._task(self._standalone.run())
                 # What a server asks on that stream is lost while nobody listens there, and the call it is for hangs.
                 await self._standalone.wait_open(LISTEN_FIRST_SECONDS)
@@ -455,14 +471,6 @@ class HttpLink:
             self._fail(post, DownstreamError("the server lost the session while handling the request"))
             post.cancel()
         self.close(SESSION_LOST)
-
-    def _learn_version(self, message: bytes) -> None:
-        self._session.version = version_in_answer(message)
-
-    def _deliver_from_stream(self, message: bytes) -> None:
-        answered = self.deliver(message)
-        if answered is not None:
-            self._posts.pop(answered, None)
 
     async def _end_session(self) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
@@ -14,7 +14,7 @@ from mcp_workbench.jsonrpc.framing import LongLine
 from mcp_workbench.jsonrpc.messages import Envelope, Malformed, read_error
 from mcp_workbench.transport.http.client.failures import too_large
 from mcp_workbench.transport.http.client.response import Response
-from mcp_workbench.transport.http.message_summary import single_line
+from mcp_workbench.transport.http.message_summary import is_batch, single_line
 from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
 from mcp_workbench.transport.lines import LONG_LINE
 
@@ -23,6 +23,8 @@ MOST_OF_ERROR: Final = 16 * 1024
 ERROR_SECONDS: Final = 2.0
 # After the answer a server ends the stream at once; then the connection can be used again.
 END_SECONDS: Final = 0.5
+# What is parsed of an event stream before others have their turn: some thousand events, where they are tiny.
+MOST_AT_ONCE: Final = 32 * 1024
 
 
 class _Failed(Struct, gc=False):
@@ -48,14 +50,31 @@ async def read_whole(response: Response, limit: int) -> bytes | LongLine:
 
 
 def read_large_body(body: LongLine) -> tuple[bytes, Envelope | Malformed]:
-    """The message as one line, and what is in it; takes a while, and other threads run meanwhile."""
+    """The message as one line, and what is in it; takes a while, and other threads run meanwhile. A batch is not
+    read: it is for whoever takes it apart."""
     from mcp_workbench.jsonrpc.large_messages import read_large
 
     line = single_line(body.join())
+    if is_batch(line):
+        return line, Malformed("a batch")
     try:
         return line, read_large(line)
     except Malformed as error:
         return line, error
+
+
+class EventReceiver(Protocol):
+    """Takes what comes on a stream that belongs to no request."""
+
+    def deliver(self, message: bytes) -> None: ...
+
+    async def deliver_aside(self, body: LongLine) -> None: ...
+
+
+async def deliver_large_event(receiver: EventReceiver, event: ServerSentEvent) -> bool:
+    """False: what was wanted of such a stream never is all there."""
+    await receiver.deliver_aside(LongLine([event.data]))
+    return False
 
 
 async def read_events(
@@ -63,11 +82,15 @@ async def read_events(
 ) -> bool:
     """Hand over events until `on_event` says that it has what it wanted (true), or the stream ends (false)."""
     while chunk := await response.read():
-        for event in parser.feed(chunk):
-            has_it = on_event(event)
-            if has_it if isinstance(has_it, bool) else await has_it:
-                await _read_to_end(response)
-                return True
+        for start in range(0, len(chunk), MOST_AT_ONCE):
+            if start:
+                # Others have their turn between two pieces, each of which may hold thousands of events.
+                await asyncio.sleep(0)
+            for event in parser.feed(chunk[start : start + MOST_AT_ONCE]):
+                has_it = on_event(event)
+                if has_it if isinstance(has_it, bool) else await has_it:
+                    await _read_to_end(response)
+                    return True
         if parser.overflowed:
             raise too_large(limit)
     return False

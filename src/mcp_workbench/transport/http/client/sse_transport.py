@@ -7,8 +7,8 @@ secrets that are meant for this server.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable
+from typing import Final, Protocol
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.pending import within
@@ -16,12 +16,24 @@ from mcp_workbench.transport.http.client.address import BadAddress
 from mcp_workbench.transport.http.client.failures import explain, explain_status
 from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.response import Response
-from mcp_workbench.transport.http.client.response_body import read_error_text, read_events
+from mcp_workbench.transport.http.client.response_body import (
+    EventReceiver,
+    deliver_large_event,
+    read_error_text,
+    read_events,
+)
 from mcp_workbench.transport.http.header_names import EVENT_STREAM
 from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
+from mcp_workbench.transport.lines import LONG_LINE
 
 # The address is the first thing that a server says.
 ENDPOINT_SECONDS: Final = 10.0
+
+
+class SseOwner(EventReceiver, Protocol):
+    """The link that the stream belongs to."""
+
+    def close(self, reason: str) -> None: ...
 
 
 class SseTransport:
@@ -32,14 +44,12 @@ class SseTransport:
         client: HttpClient,
         target: HttpTarget,
         limit: int,
-        deliver: Callable[[bytes], None],
-        closed: Callable[[str], None],
+        owner: SseOwner,
     ) -> None:
         self._client = client
         self._target = target
         self._limit = limit
-        self._deliver = deliver
-        self._closed = closed
+        self._owner = owner
         self._endpoint: asyncio.Future[HttpTarget] = asyncio.get_running_loop().create_future()
         self._reader: asyncio.Task[None] | None = None
 
@@ -80,18 +90,20 @@ class SseTransport:
         finally:
             response.release()
         if self._endpoint.done() and not self._endpoint.cancelled() and self._endpoint.exception() is None:
-            self._closed(reason)
+            self._owner.close(reason)
         elif not self._endpoint.done():
             self._endpoint.set_exception(DownstreamError(reason))
 
-    def _on_event(self, event: ServerSentEvent) -> bool:
+    def _on_event(self, event: ServerSentEvent) -> bool | Awaitable[bool]:
         if event.type == "endpoint" and not self._endpoint.done():
             try:
                 self._endpoint.set_result(self._address(event.data.decode(errors="replace").strip()))
             except DownstreamError as error:
                 self._endpoint.set_exception(error)
+        elif event.type == "message" and len(event.data) > LONG_LINE:
+            return deliver_large_event(self._owner, event)
         elif event.type == "message" and event.data:
-            self._deliver(event.data)
+            self._owner.deliver(event.data)
         return False
 
     def _address(self, text: str) -> HttpTarget:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable
 from typing import Final
 
 from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.client.http_session import HttpSession
 from mcp_workbench.transport.http.client.post import header_safe, pause
-from mcp_workbench.transport.http.client.response_body import read_events
+from mcp_workbench.transport.http.client.response_body import EventReceiver, deliver_large_event, read_events
 from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
+from mcp_workbench.transport.lines import LONG_LINE
 
 log = logging.getLogger(__name__)
 
@@ -28,10 +29,10 @@ LONGEST_PAUSE: Final = 60.0
 class StandaloneStream:
     """Reads the stream for as long as the link lives."""
 
-    def __init__(self, session: HttpSession, deliver: Callable[[bytes], object]) -> None:
+    def __init__(self, session: HttpSession, receiver: EventReceiver) -> None:
         self.task: asyncio.Task[None] | None = None
         self._session = session
-        self._deliver = deliver
+        self._receiver = receiver
         self._has_received = False
         # Whether the server has been reached, or has shown that it cannot be.
         self._is_tried = asyncio.Event()
@@ -84,8 +85,10 @@ class StandaloneStream:
         finally:
             response.release()
 
-    def _on_event(self, event: ServerSentEvent) -> bool:
+    def _on_event(self, event: ServerSentEvent) -> bool | Awaitable[bool]:
         self._has_received = True
+        if event.type == "message" and len(event.data) > LONG_LINE:
+            return deliver_large_event(self._receiver, event)
         if event.type == "message" and event.data:
-            self._deliver(event.data)
+            self._receiver.deliver(event.data)
         return False
