@@ -12,7 +12,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from mcp_workbench import __version__
 from mcp_workbench.catalog.catalog import Catalog, read_manifests
@@ -250,9 +249,10 @@ class Gateway:
         calls; what it changes takes new calls with the new settings and finishes those that run on the old."""
         # A pool of threads would be waited for at the end, on a disk that hangs for ever.
         from mcp_workbench.blocking_work import aside
+        from mcp_workbench.config.fixed_settings import within_what_is_fixed
 
         async with self._applying:
-            config, self.needs_restart = _within_what_is_fixed(self.config, config)
+            config, self.needs_restart = within_what_is_fixed(self.config, config)
             plan = self.catalog.plan(config)
             manifests = await aside(partial(read_manifests, plan.beginning))
             while any(entry.ended is not None for entry in plan.beginning):
@@ -471,29 +471,3 @@ def _face_settings(config: WorkbenchConfig, options: Options) -> FaceSettings:
         config.splits_use_tool,
         config.clients,
     )
-
-
-# What clients that are connected rely on, by the names of their fields, and what the user calls them.
-FIXED: Final = {
-    "separator": "separator",
-    "max_message_bytes": "maxMessageBytes",
-    "max_pending_body_bytes": "maxPendingBodyBytes",
-    "keychain": "keychain",
-    "splits_use_tool": "useTool",
-    # What was begun is ended in order: a line says when.
-    "audit": "audit",
-    "lock": "lock",
-    "auth": "auth",
-    "trusted_proxy": "trustedProxy",
-}
-
-
-def _within_what_is_fixed(before: WorkbenchConfig, after: WorkbenchConfig) -> tuple[WorkbenchConfig, list[str]]:
-    """The new configuration with what cannot change while clients are connected left as it is, and what that is."""
-    changed = [name for field, name in FIXED.items() if getattr(before, field) != getattr(after, field)]
-    if before.face_in_force != after.face_in_force:
-        changed.append("face")
-    for name in changed:
-        log.warning("`%s` has changed in `%s`: restart the workbench to apply it", name, after.path)
-    face = after.face if after.face_in_force == before.face_in_force else before.face_in_force
-    return replace(after, face=face, **{field: getattr(before, field) for field in FIXED}), changed
