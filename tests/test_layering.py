@@ -131,7 +131,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "what a process has once: processes, connections, sign-ins, tasks; does not know what clients are shown",
     ),
     "watching": (
-        {"jsonrpc", "downstream"},
+        {"jsonrpc", "downstream", "observe"},
         "what `top` asks of a process: looks at connections and stops them; does not know what clients are shown",
     ),
     "server_links": (

@@ -11,17 +11,10 @@ from typing import Any
 import pytest
 
 from mcp_workbench import watching
+from mcp_workbench.observe.call_watch import CallWatch
 from mcp_workbench.watching import MOST_WATCHERS, Watching
 
 pytestmark = pytest.mark.processes
-
-
-class Traffic:
-    pending = ()
-
-    def forward(self) -> None: ...
-
-    def on_answer(self) -> None: ...
 
 
 class Server:
@@ -29,7 +22,6 @@ class Server:
 
     def __init__(self) -> None:
         self.entry, self.config = SimpleNamespace(toolbox="box"), SimpleNamespace(name="s")
-        self.traffic = Traffic()
         self.run = SimpleNamespace(process_id=7, last_lines=lambda count: ["one", "two"])
         self.done: list[str] = []
 
@@ -48,7 +40,9 @@ class Watched:
 
     def __init__(self, folder: Path) -> None:
         self.server: Any = Server()
-        self.watching = Watching(lambda: [self.server], lambda: b'{"pid":1}')
+        # Who was told to listen, in this order.
+        self.listeners: list[CallWatch | None] = []
+        self.watching = Watching(lambda: [self.server], lambda: b'{"pid":1}', self.listeners.append)
         self.path = str(folder / "w.sock")
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -84,10 +78,11 @@ async def test_a_look_measures_until_the_last_who_looks_is_gone(tmp_path: Path) 
         await ask(second, do="look")
         first[1].close()
         await ask(second, do="look")
-        assert "forward" in vars(watched.server.traffic)
+        (listener,) = watched.listeners
+        assert listener is not None
         second[1].write_eof()
         assert await second[0].read() == b""
-        assert "forward" not in vars(watched.server.traffic)
+        assert watched.listeners == [listener, None]
         second[1].close()
 
 

@@ -138,7 +138,11 @@ class Gateway:
     def steps(self) -> tuple[Step, ...]:
         """What every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
         judging, holding = ((), ()) if self.access is None else (self.access.judging(), self.access.holding())
-        return (*judging, *holding) if self.oversight is None else self.oversight.steps(judging, holding)
+        steps = (*judging, *holding) if self.oversight is None else self.oversight.steps(judging, holding)
+        return steps if self.runtime.listener is None else (self.runtime.listener, *steps)
+
+    def _use_steps(self) -> None:
+        self.router.use_steps(self.steps())
 
     def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
         """An event that is no request, for the audit (`steps.EventRecorder`). Nothing happens where there is none."""
@@ -169,6 +173,7 @@ class Gateway:
         )
         self.router = Router(self.catalog, self.pool, self.face, start_task, self.lists, self.steps())
         self.parking.record = self.record if self.config.audit is not None else None
+        self.runtime.on_listener.append(self._use_steps)
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self._status_for
         self._services = Services(self.router, self.welcome, self.parking, self._sessions, self)
@@ -206,7 +211,7 @@ class Gateway:
                 record=self.record,
             )
             self.access.attach()
-        self.router.use_steps(self.steps())
+        self._use_steps()
         if self._parameters is not None:
             self._parameters.hides = self._hides if self.access is not None else None
 
@@ -220,6 +225,7 @@ class Gateway:
         self.pool.drain_ended()
 
     def _stop_work(self) -> None:
+        self.runtime.on_listener = [use for use in self.runtime.on_listener if use != self._use_steps]
         if self._summary_timer is not None:
             self._summary_timer.cancel()
         self.parking.close()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mcp_workbench.guard.identity_assertions import IdentityAssertions
     from mcp_workbench.guard.token_exchange import SubjectTokens, TokenExchanges
     from mcp_workbench.observe.approval_socket import ApprovalSocket, Approve
+    from mcp_workbench.observe.call_watch import CallWatch
     from mcp_workbench.observe.status_socket import StatusSocket
     from mcp_workbench.secrets.servers import ResolvedServers
     from mcp_workbench.signin.sign_ins import SignIns
@@ -69,6 +70,9 @@ class Runtime:
         self._approval_socket: ApprovalSocket | None = None
         self._approvers: list[Approve] = []
         self._watching: Watching | None = None
+        # Whoever listens to the calls of all gateways, and what makes each of them have it listen, or not any more.
+        self.listener: CallWatch | None = None
+        self.on_listener: list[Callable[[], None]] = []
         self._http: HttpClient | None = None
         # By whether they have to be encrypted: each configuration has the store that it asks for.
         self._sign_ins: dict[bool | None, SignIns] = {}
@@ -259,12 +263,17 @@ class Runtime:
             if each is not None:
                 each.close()
 
+    def _listen(self, listener: CallWatch | None) -> None:
+        self.listener = listener
+        for use in self.on_listener:
+            use()
+
     def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Somebody looks with `mcp-workbench top`."""
         from mcp_workbench.watching import Watching
 
         if self._watching is None:
-            self._watching = Watching(self.pool.connections, lambda: self.describe())
+            self._watching = Watching(self.pool.connections, lambda: self.describe(), self._listen)
         # One of our tasks, which ends with us: whoever looks may do so for ever.
         _ = self.start_task(self._watching.serve(reader, writer))
 

@@ -15,9 +15,9 @@ from typing import Any, Final, Literal
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder, decode
 
-from mcp_workbench.downstream.call_watch import CallWatch
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.observe.call_watch import CallWatch
 
 # Whoever looks does so every second; one that is stopped is let go.
 SILENT_SECONDS: Final = 30.0
@@ -42,9 +42,16 @@ _decode: Final = Decoder(WatchRequest).decode
 class Watching:
     """Serves those who look, of one process."""
 
-    def __init__(self, connections: Callable[[], list[Connection]], describe: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        connections: Callable[[], list[Connection]],
+        describe: Callable[[], bytes],
+        listen: Callable[[CallWatch | None], None],
+    ) -> None:
         self._connections = connections
         self._describe = describe
+        # Says who listens to the calls of the process.
+        self._listen = listen
         self._watch = CallWatch()
         self._watchers = 0
 
@@ -54,6 +61,9 @@ class Watching:
             writer.close()
             return
         self._watchers += 1
+        if self._watchers == 1:
+            self._watch.begin()
+            self._listen(self._watch)
         try:
             with contextlib.suppress(OSError, TimeoutError, ValueError, MsgspecError):
                 while True:
@@ -67,7 +77,7 @@ class Watching:
         finally:
             self._watchers -= 1
             if not self._watchers:
-                self._watch.end()
+                self._listen(None)
             writer.close()
 
     async def _answer(self, request: WatchRequest) -> dict[str, Any]:
@@ -93,10 +103,8 @@ class Watching:
         return {"connections": len(meant)}
 
     def _look(self) -> dict[str, Any]:
-        connections = self._connections()
-        self._watch.watch(connections)
         processes: dict[str, list[int]] = {}
-        for each in connections:
+        for each in self._connections():
             pid = None if each.run is None else each.run.process_id
             if pid is not None:
                 processes.setdefault(f"{each.entry.toolbox}/{each.config.name}", []).append(pid)

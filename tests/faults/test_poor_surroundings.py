@@ -338,7 +338,7 @@ MAY_TELL_THE_TIME = {
     "cli/audit.py": "what was written down in the last hours",
     "cli/auth.py": "tells people when a sign-in ends",
     "cli/key.py": "when a key ends, which outlives this process",
-    "downstream/call_watch.py": "tells people when a call ended",
+    "observe/call_watch.py": "tells people when a call ended",
     "guard/bearer_tokens.py": "when a token ends, by its issuer's clock",
     "guard/introspection.py": "the same",
     "guard/jwt_tokens.py": "the same",

@@ -1,0 +1,124 @@
+"""How long calls take and how they end, for whoever looks at the servers (`top`).
+
+A step around requests that listens: there while somebody looks, and no step at all otherwise. Owns the figures, all of
+them bounded.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from time import monotonic
+from typing import Any, Final
+
+from msgspec import Raw
+
+from mcp_workbench.jsonrpc.messages import Part
+from mcp_workbench.steps import GuardedRequest, Outcome
+
+# Percentiles are of this many calls of a server at most: the most recent, which is what one wants to see.
+MOST_DURATIONS: Final = 512
+# Calls that a rate is worked out from; of more than that in its seconds, the rate is too low.
+MOST_RATED: Final = 10_000
+MOST_LAST_CALLS: Final = 50
+# Rates are of the last seconds.
+RATE_SECONDS: Final = 10.0
+# Where an error of a tool is looked for in its result: at either end, which is where servers write it.
+_EDGE: Final = 4096
+_find_error: Final = re.compile(rb'"isError"\s*:\s*true').search
+
+Label = tuple[str, str]
+
+
+class ServerFigures:
+    """Of one server, whatever number of processes it has."""
+
+    __slots__ = ("calls", "durations", "ended_at", "errors")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.errors = 0
+        self.durations: deque[float] = deque(maxlen=MOST_DURATIONS)
+        self.ended_at: deque[float] = deque(maxlen=MOST_RATED)
+
+    def as_json(self, since: float) -> dict[str, Any]:
+        """For whoever looks, and has looked since then. Seconds."""
+        now = monotonic()
+        while self.ended_at and self.ended_at[0] < now - RATE_SECONDS:
+            self.ended_at.popleft()
+        ordered = sorted(self.durations)
+        return {
+            "calls": self.calls,
+            "errors": self.errors,
+            "perSecond": round(len(self.ended_at) / max(1.0, min(RATE_SECONDS, now - since)), 2),
+            "p50": _percentile(ordered, 0.5),
+            "p95": _percentile(ordered, 0.95),
+        }
+
+
+class CallWatch:
+    """The figures of all servers of a process (`steps.Listener`)."""
+
+    is_listener = True
+
+    def __init__(self) -> None:
+        self._servers: dict[Label, ServerFigures] = {}
+        self._since = monotonic()
+        self._last: deque[dict[str, Any]] = deque(maxlen=MOST_LAST_CALLS)
+
+    def begin(self) -> None:
+        """Somebody looks, and nobody did before."""
+        self._since = monotonic()
+
+    def figures(self) -> dict[str, dict[str, Any]]:
+        """Of each server that was called since, by `toolbox/server`."""
+        return {"/".join(label): each.as_json(self._since) for label, each in self._servers.items()}
+
+    def last_calls(self) -> list[dict[str, Any]]:
+        """The last ones, oldest first."""
+        return list(self._last)
+
+    def check(self, request: GuardedRequest) -> None:
+        """Nothing is decided here."""
+
+    def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
+        # What concerns all servers names none, and what a step refused has reached none.
+        if request.server and outcome.sent is not None:
+            self._note(request, outcome, outcome.ended - outcome.sent)
+
+    def on_unchecked_end(self, origin: GuardedRequest, body: bytes, meta: Raw | None, outcome: Outcome) -> None:
+        self.on_end(origin, outcome)
+
+    def _note(self, request: GuardedRequest, outcome: Outcome, seconds: float) -> None:
+        figures = self._servers.setdefault((request.toolbox, request.server), ServerFigures())
+        end = _end_of(outcome)
+        figures.calls += 1
+        figures.errors += end != "ok"
+        figures.ended_at.append(outcome.ended)
+        if end != "no answer":
+            figures.durations.append(seconds)
+        self._last.append(
+            {
+                "at": time.time(),
+                "toolbox": request.toolbox,
+                "server": request.server,
+                "item": (request.item or request.method)[:200],
+                "seconds": None if end == "no answer" else round(seconds, 6),
+                "end": end,
+            }
+        )
+
+
+def _end_of(outcome: Outcome) -> str:
+    if outcome.kind == "cancelled":
+        return "no answer"
+    return "error" if outcome.kind == "error" or any(map(_says_error, outcome.payload)) else "ok"
+
+
+def _says_error(part: Part) -> bool:
+    return (_find_error(part, 0, _EDGE) or _find_error(part, max(0, len(part) - _EDGE))) is not None
+
+
+def _percentile(ordered: list[float], part: float) -> float | None:
+    return round(ordered[min(len(ordered) - 1, int(len(ordered) * part))], 6) if ordered else None
