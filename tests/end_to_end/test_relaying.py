@@ -243,7 +243,7 @@ class Hesitant:
 
 async def test_a_call_waits_for_its_question_beyond_its_deadline(workbench: Workbench) -> None:
     """People need minutes for a form; the clock of the call stands still meanwhile."""
-    box = {"server": scripted_entry("--era", "legacy", timeout=0.5)}
+    box = {"server": scripted_entry("--era", "legacy", timeout=2)}
     async with workbench.serving({"box": box}, capabilities=CAPABILITIES) as client:
         hesitant = Hesitant(client)
         call = await client.start_tool("use_tool", start_use("box", "server", "ask"))
