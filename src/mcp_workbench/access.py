@@ -77,7 +77,7 @@ class Access:
         self._end_subscriptions()
 
     def detach(self) -> None:
-        """Nobody is kept from anything any more."""
+        """Everything is allowed again."""
         self.approvals.in_force = None
         self._use(lambda principal: self._face, None, None, None)
 

@@ -30,6 +30,7 @@ _DRAFT: Final = re.compile(r"\.[0-9]+-[0-9a-f]{8}\.new$")
 def read_file(path: str) -> bytes | None:
     """What is in the file; None where there is none. Raises `ConfigError`."""
     try:
+        # Without waiting: opening a named pipe would block until something writes to it.
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"`{path}` is no file", hint="move it away, and try again")
@@ -54,6 +55,7 @@ def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_
     Raises `ConfigError`. Then nothing has changed, unless the error says that it was written: what was found right
     after that was something else.
     """
+    # Settings are often links into a repository of dotfiles: the file behind the link is replaced, and the link stays.
     target = os.path.realpath(path)
     is_written = False
     try:
@@ -121,6 +123,8 @@ def _lock(descriptor: int, path: str) -> None:
     end = time.monotonic() + LOCK_SECONDS
     while True:
         try:
+            # Unlike `fcntl` locks, it does not end when another descriptor of the same file is closed; like them, it
+            # ends with the process, so a crash leaves no stale lock behind.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
@@ -174,6 +178,7 @@ def write_whole(target: str, content: bytes, check: Callable[[], None] = lambda:
     except FileNotFoundError:
         mode = _NEW_FILE_MODE
     try:
+        # For the owner alone until `fchmod`, whatever the umask: the file may hold secrets.
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o700 | 0o200)
         if hasattr(os, "fchmod"):
             os.fchmod(descriptor, mode)
@@ -192,12 +197,14 @@ def _write_all(descriptor: int, content: bytes) -> None:
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
+        # Before the rename: after a power failure, a file system may know the new name and not the content.
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def _sync_folder(path: str) -> None:
+    # A rename is durable once its folder is on disk. Some network file systems cannot sync folders.
     with contextlib.suppress(OSError):
         descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
         try:

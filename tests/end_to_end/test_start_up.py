@@ -29,7 +29,7 @@ HEAVY = {
     *("httpx", "httpx2", "requests", "yaml", "tomllib", "sqlite3", "unittest", "pdb", "zipfile", "tarfile", "tempfile"),
     *("fractions", "statistics", "difflib", "pickle", "importlib.metadata", "json", "html"),
 }
-# Rooms that a client has not asked for yet.
+# Packages and modules that a client has not asked for yet.
 UNNEEDED = {
     *(
         "http",

@@ -86,6 +86,7 @@ def run(client: Client, command: Sequence[str]) -> str:
         hint = f"install {client.title}, or see mcp-workbench install {client.name} --print"
         raise ConfigError(f"the program `{command[0]}` of {client.title} is not on the PATH", hint=hint)
     try:
+        # No input: a command that asks something must fail rather than wait for an answer.
         done = subprocess.run(
             [program, *command[1:]], stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS
         )

@@ -306,11 +306,11 @@ def connect(engine: Engine, only: Sequence[ServerEntry] | None = None) -> dict[s
             else:
                 connection.request_stop()
 
-    async def meet_all() -> None:
+    async def list_all() -> None:
         await asyncio.gather(*map(list_one, unknown))
 
     if unknown:
-        engine.run(meet_all)
+        engine.run(list_all)
     return failures
 
 

@@ -83,7 +83,7 @@ def run(parsed: Parsed) -> int:
     servers = merged(imported.servers)
     if not servers:
         _say_left_out(imported, [])
-        raise ConfigError("none of the files has an MCP server that can be taken over", hint="--from names a client")
+        raise ConfigError("none of the files has an MCP server that can be used here", hint="--from names a client")
     _say_found(servers)
     _say_left_out(imported, servers)
     boxes = _edited(proposed(servers), parsed)

@@ -164,7 +164,7 @@ def _refuse_cached_program(program: str) -> None:
     """`uvx` and `pipx run` start programs from a cache, where they are gone some day."""
     if _CACHED_PROGRAM.search(program.replace("\\", "/")):
         raise ConfigError(
-            f"`{program}` lies in a cache, which is cleaned now and then",
+            f"`{program}` is in a cache, which is cleaned now and then",
             hint="install the workbench first, with `uv tool install` or `pipx install`, and run this again",
         )
 

@@ -95,6 +95,7 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
     except ConfigError as error:
         return complain(error.message, error.hint)
     config = choice.config
+    # A workbench among its own servers would start itself without end.
     if config.path in os.environ.get("MCP_WORKBENCH_WITHIN", "").split(os.pathsep):
         return complain(
             f"`{config.path}` is being served by the workbench that started this one",

@@ -44,7 +44,7 @@ In a pipe, it prints one snapshot, taken over one second.
 
 
 def run(parsed: Parsed) -> int:
-    """Show it until somebody has seen enough."""
+    """Show it until the user quits."""
     if sys.stdout.isatty() and sys.stdin.isatty():
         with _raw_terminal():
             run_loop(_Live().show())
@@ -200,7 +200,7 @@ class _Live:
 
 @contextlib.contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Keys come one by one, and the screen is another one: what stood there comes back."""
+    """Read keys one by one, and draw on the alternate screen: what was shown before comes back at the end."""
     import termios
     import tty
 
@@ -208,9 +208,11 @@ def _raw_terminal() -> Iterator[None]:
     before = termios.tcgetattr(descriptor)
     try:
         tty.setcbreak(descriptor)
+        # xterm's private modes, which every current terminal has: the alternate screen, and no cursor on it.
         sys.stdout.write("\x1b[?1049h\x1b[?25l")
         yield
     finally:
+        # Not `TCSAFLUSH`: what was typed ahead is for the shell.
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
         sys.stdout.write("\x1b[?25h\x1b[?1049l")
         sys.stdout.flush()

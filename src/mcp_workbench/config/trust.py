@@ -59,6 +59,7 @@ def trust(path: str, content: bytes) -> None:
         os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(msgspec.json.encode(record))
+        # Replaced as a whole: half a record would revoke the trust.
         os.replace(draft, place)
     except OSError as error:
         with contextlib.suppress(OSError):

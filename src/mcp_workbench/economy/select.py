@@ -17,6 +17,7 @@ from jmespath.visitor import TreeInterpreter
 from mcp_workbench.economy.prose import clip
 from mcp_workbench.nearest import nearest
 
+# An agent writes an expression for one question; a longer one is a mistake or an attack.
 _LONGEST = 1_000
 _MOST_STEPS = 500_000
 # Parts of values that functions and comparisons may go through, all together, and how much text is one of them.
@@ -60,9 +61,11 @@ def select(value: object, expression: str) -> object:
 def _pointed(value: object, pointer: str) -> object:
     way = ""
     for step in pointer.split("/")[1:]:
+        # In this order, so that `~01` becomes `~1` and not `/` (RFC 6901, section 4).
         key = step.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and key in value:
             value = value[key]
+        # No array has more than nine digits of entries, and `int` refuses thousands of digits.
         elif isinstance(value, list) and key.isdecimal() and key.isascii() and int(key[:9]) < len(value):
             value = value[int(key[:9])]
         else:

@@ -67,6 +67,8 @@ class Program:
                 env=environment,
                 cwd=cwd,
                 bufsize=0,
+                # A group of its own, so that `_kill` reaches whatever it starts; and no terminal, so that it cannot
+                # prompt for a password on the one that the client's user is typing at.
                 start_new_session=True,
             )
         if table is not None:
@@ -111,6 +113,7 @@ class Program:
                 pipe.close()
 
     def _kill(self) -> None:
+        # macOS says EPERM of a group in which only zombies are left.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 

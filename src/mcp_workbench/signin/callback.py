@@ -91,7 +91,7 @@ class Callback:
         """Take what a browser, or the user, brought back; why not, where it does not belong here."""
         pairs = parse_qsl(query, keep_blank_values=True)
         fields = dict(pairs)
-        # RFC 6749, section 3.1: no parameter comes twice. Which of them another reader would take is anybody's guess.
+        # RFC 6749, section 3.1: no parameter comes twice. Which one counts would depend on the reader.
         if len(fields) < len(pairs):
             return "This address contains a parameter twice, so it was rejected."
         if self._state is None or not hmac.compare_digest(fields.get("state", "").encode(), self._state.encode()):

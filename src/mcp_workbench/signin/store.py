@@ -314,6 +314,7 @@ def lock_name(principal: str, server: str) -> str:
 
 def _try_lock(descriptor: int) -> bool:
     try:
+        # Tried again and again instead of waited for, because a wait in `flock` can be neither bounded nor cancelled.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
