@@ -16,6 +16,7 @@ import pytest
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.file_watch import FileWatch, fingerprint
 from mcp_workbench.live import LiveConfig, summary
+from tests.faces.memory import MemoryClient
 from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with, write
 
 Boxes = Mapping[str, Mapping[str, Server]]
@@ -207,6 +208,25 @@ async def test_the_two_tools_change_only_when_the_name_of_a_toolbox_does(tmp_pat
         assert await client.request("tools/list") != before
         told = [each for each in client.notifications if each["method"] == "notifications/tools/list_changed"]
         assert len(told) == 1
+
+
+@pytest.mark.parametrize("face", ["flat", "dynamic"])
+async def test_a_client_notices_a_server_that_nobody_has_ever_started(tmp_path: Path, face: str) -> None:
+    one, two = saying("one"), saying("two")
+    async with edited(tmp_path, {"dev": {"one": one}}, face=face) as editing:
+        client = editing.seen.client
+        if face == "dynamic":
+            await client.call_tool("open_toolbox", {"toolbox_name": "dev"})
+        assert not [each for each in await names_listed(client) if "two" in each]
+        client.notifications.clear()
+        await editing.save({"dev": {"one": one, "two": two}})
+        await client.wait_notification("notifications/tools/list_changed")
+        assert two.starts == 0, "it is started when somebody asks for it"
+        assert [each for each in await names_listed(client) if "two" in each]
+
+
+async def names_listed(client: MemoryClient) -> list[str]:
+    return [tool["name"] for tool in (await client.request("tools/list"))["tools"]]
 
 
 async def test_a_thousand_reloads_under_calls_lose_none_and_leave_nothing(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ class Face:
         """The servers whose prompts and resources are in view."""
         raise NotImplementedError
 
-    def awaited(self) -> list[ServerEntry]:
+    def awaited(self, view: View) -> list[ServerEntry]:
         """The servers that lists are not given without, as far as that is possible in time."""
         return list(self.catalog.entries()) if self.lists_everything else []
 
@@ -235,7 +235,8 @@ class Face:
 
     def announces_toolboxes(self, plan: Plan) -> frozenset[str]:
         """Which lists change with the toolboxes of another configuration, whatever their servers offer."""
-        return frozenset()
+        is_longer = self.lists_everything and begins_unknown(plan)
+        return frozenset({"tools", "prompts", "resources"} if is_longer else ())
 
     def take_note_of_toolboxes(self, view: View, added: Iterable[str], removed: Iterable[str]) -> None:
         """Toolboxes came or went: keep in mind what this view is to be told about it with a later answer."""
@@ -435,6 +436,11 @@ class Face:
 def available(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
     """Those of which something is known and that can be used."""
     return [entry for entry in entries if entry.offer is not None and entry.failure is None]
+
+
+def begins_unknown(plan: Plan) -> bool:
+    """Whether a server comes of which nobody knows yet what it offers: a client that asks again has it started."""
+    return any(entry.offer is None and entry.failure is None for entry in plan.beginning)
 
 
 def unsupported(method: str) -> Reject:

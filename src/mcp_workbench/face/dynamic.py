@@ -15,7 +15,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, Target, describe_collision
 from mcp_workbench.catalog.offer import KINDS
-from mcp_workbench.face.base import Face, FaceSettings, Params, available
+from mcp_workbench.face.base import Face, FaceSettings, Params, available, begins_unknown
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject, withheld
 from mcp_workbench.face.open_request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.opening import Failures, left_out, unavailable
@@ -41,6 +41,10 @@ class DynamicFace(Face):
     def needed(self, view: View, kind: str) -> Iterable[ServerEntry]:
         return (entry for name in view.opened for entry in self.catalog.toolboxes.get(name, {}).values())
 
+    def awaited(self, view: View) -> list[ServerEntry]:
+        """Servers that came into a toolbox after it was opened, which is when all others were started."""
+        return [entry for entry in self.needed(view, "tools") if entry.offer is None and entry.trouble is None]
+
     def shows(self, view: View, entry: ServerEntry) -> bool:
         """Only what was opened."""
         return entry.toolbox in view.opened
@@ -53,7 +57,7 @@ class DynamicFace(Face):
     def announces_toolboxes(self, plan: Plan) -> frozenset[str]:
         """`open_toolbox` names all of them."""
         toolboxes = plan.difference.toolboxes
-        return frozenset({"tools"} if toolboxes.added or toolboxes.removed else ())
+        return frozenset({"tools"} if toolboxes.added or toolboxes.removed or begins_unknown(plan) else ())
 
     def exposed(self, entry: ServerEntry, name: str) -> str:
         return f"{entry.toolbox}__{entry.name}_{name}"

@@ -94,7 +94,7 @@ class ProxyFace(Face):
         """The two tools, and those that the user pinned."""
         return [*self.two_tools, *self._pins.definitions()] if self._pins else self.two_tools
 
-    def awaited(self) -> list[ServerEntry]:
+    def awaited(self, view: View) -> list[ServerEntry]:
         """The servers of pinned tools that have not been listed yet. The others are not started for a list."""
         return self._pins.not_listed()
 

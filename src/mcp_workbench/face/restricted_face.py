@@ -104,8 +104,8 @@ class RestrictedFace:
     def needed_first(self) -> list[ServerEntry]:
         return _all_real(self._inner.needed_first())
 
-    def awaited(self) -> list[ServerEntry]:
-        return _all_real(self._inner.awaited())
+    def awaited(self, view: View) -> list[ServerEntry]:
+        return _all_real(self._inner.awaited(view))
 
     def listed(self, view: View, kind: str) -> list[ServerEntry]:
         return _all_real(self._inner.listed(view, kind))

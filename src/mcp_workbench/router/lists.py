@@ -81,7 +81,7 @@ class Lists:
         unread = self._catalog.unread(view.face.needed(view, kind))
         if unread:
             return partial(self._load_and_prepare, unread, view, kind, reach)
-        awaited = view.face.awaited()
+        awaited = view.face.awaited(view)
         unlisted = [entry for entry in awaited if not entry.is_live or entry.failure is not None]
         if unlisted and view.face.client_of(view).health_check:
             # It wants to know whether we answer, and is gone before any server would have started.
