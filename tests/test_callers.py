@@ -273,3 +273,23 @@ async def test_bad_input_over_the_wire() -> None:
         await connection.send(f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\n{twice}content-length: 0\r\n\r\n".encode())
         response = await connection.response()
         assert response.status == 400 and b"more than once" in response.body
+
+
+@pytest.mark.parametrize(
+    ("peer", "secret", "written", "origin"),
+    [
+        ("192.0.2.1", "s", "198.51.100.7", "198.51.100.7"),
+        ("192.0.2.1", "s", "10.0.0.1, 198.51.100.7", "198.51.100.7"),
+        ("192.0.2.1", "s", "[2001:db8::1]", "2001:db8::1"),
+        ("192.0.2.1", "s", "unknown", "192.0.2.1"),
+        ("192.0.2.1", "wrong", "198.51.100.7", "192.0.2.1"),
+        ("192.0.2.9", "s", "198.51.100.7", "192.0.2.9"),
+    ],
+)
+def test_only_the_proxy_says_where_a_request_came_from(peer: str, secret: str, written: str, origin: str) -> None:
+    proxy = ProxyConfig(peers=("192.0.2.1",), secret="s", address_header="x-forwarded-for")
+    found = callers(proxy=proxy)
+    assert "x-forwarded-for" in found.header_names
+    head = arrived(peer, x_proxy_secret=secret, x_forwarded_for=written)
+    found.authenticate(head)
+    assert head.origin == origin

@@ -24,7 +24,6 @@ from mcp_workbench.guard.approval import Approvals, ApprovalStep
 from mcp_workbench.guard.identity import Identities, Identity
 from mcp_workbench.guard.limit_step import LimitStep
 from mcp_workbench.guard.rules_in_force import Policy, PolicyStep, Role, RoleVisibility, denied
-from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.printable import one_line
 from mcp_workbench.steps import Denial, EventRecorder, GuardedRequest, Step, Subject
 
@@ -173,10 +172,10 @@ class Access:
         """Those of all roles."""
         return list(self._roles.values())
 
-    def status_for(self, face: Face, status: dict[str, Any]) -> bytes:
+    def status_for(self, face: Face, status: dict[str, Any]) -> dict[str, Any]:
         """How we are doing, without the servers that are not seen, and without counting what is hidden of others."""
         if face.catalog is self._catalog:
-            return encode(status)
+            return status
         shown = face.catalog.toolboxes
         servers = []
         for row in status["servers"]:
@@ -185,7 +184,7 @@ class Access:
                 tools = None if entry.offer is None else len(entry.tools)
                 withheld = {kind: sorted(names) for kind, names in entry.withheld.items() if names}
                 servers.append({**row, "tools": tools, "withheld": withheld})
-        return encode({**status, "config": None, "parkedCalls": None, "tasks": None, "servers": servers})
+        return {**status, "config": None, "parkedCalls": None, "tasks": None, "servers": servers}
 
     # ── what is kept of calls ──
 

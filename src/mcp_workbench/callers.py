@@ -81,6 +81,7 @@ class Callers:
         """The proxy first: whatever else a request carries that it passes on, it is the proxy that vouches for it."""
         if self._proxy is not None:
             named = self._proxy.recognise(head.peer, head.peer_names, head.headers)
+            head.forwarded = self._proxy.address(head.peer, head.peer_names, head.headers)
             if named is not None:
                 return self._told(named)
         authorization = head.headers.get("authorization")

@@ -117,7 +117,6 @@ class Gateway:
         # How often a configuration was read again, and why the last one that was read is not in force.
         self.reloads = 0
         self.rejected: str | None = None
-        # Settings of the file that are not in force before a restart.
         self.needs_restart: list[str] = []
         # `stdio` or the address, told by whoever serves; None where nobody is served.
         self.serving: str | None = None
@@ -352,13 +351,15 @@ class Gateway:
 
     def readiness(self, principal: str) -> tuple[bool, bytes]:
         """Whether clients may be sent here, and what an operator should see, as JSON."""
-        if self.access is None:
-            return not self.pool.is_closing, self.status()
-        return not self.pool.is_closing, self.access.status_for(self.access.face_of(principal), self._describe())
+        return not self.pool.is_closing, self._told(principal, self.router.views.face_of(principal))
 
     def _status_for(self, view: View) -> bytes:
-        """For a client: without what is hidden from it."""
-        return self.status() if self.access is None else self.access.status_for(view.face, self._describe())
+        return self._told(view.principal, view.face)
+
+    def _told(self, principal: str, face: Face) -> bytes:
+        """For a client: without what is hidden from it, and without the connections of others."""
+        described = self._describe(principal)
+        return encode(described if self.access is None else self.access.status_for(face, described))
 
     def status(self) -> bytes:
         """How we are doing, and every server, as JSON."""
@@ -375,13 +376,13 @@ class Gateway:
         """Our own user allows a call that waits, or looks at it: what it is. None where none waits under this id."""
         return None if self.access is None else self.access.approve(id, seconds, only_shows=only_shows)
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self, principal: str | None = None) -> dict[str, Any]:
+        """As one principal may see it; None for our own user. What a process of somebody else said is theirs."""
         from mcp_workbench.downstream.status import status_of
 
         now = asyncio.get_running_loop().time()
-        connections = [
-            each for each in self.pool.connections() if self._is_alone or self.catalog in each.entry.catalogs
-        ]
+        seen = (each for each in self.pool.connections() if each.is_seen_by(principal))
+        connections = [each for each in seen if self._is_alone or self.catalog in each.entry.catalogs]
         return {
             "pid": os.getpid(),
             "version": __version__,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -136,3 +137,29 @@ async def answer(seen: Seen, name: str, message: str) -> None:
         more = {"inputResponses": {key: said}, "requestState": result["requestState"]}
         result = await seen.call("ask", {"message": message}, **more)
     assert result["structuredContent"]["result"]["content"] == {"name": f"{name} to [box/server] {message}"}
+
+
+@pytest.mark.requirement("isolation.principals")
+@pytest.mark.parametrize("policy", [[], [{"tools": ["*/*/hang"], "then": "hide"}, {"then": "allow"}]])
+async def test_nobody_is_told_how_the_servers_of_others_are_doing(bench: Bench, policy: list[Json]) -> None:
+    settings = {"policy": policy} if policy else {}
+    async with bench.gateway({"box": {"server": ()}}, settings=settings) as gateway, AsyncExitStack() as stack:
+        seen = {}
+        for name in ("ann", "bob"):
+            client = await stack.enter_async_context(MemoryClient.of(gateway, name))
+            await client.initialize()
+            seen[name] = Seen(client, "proxy", "legacy")
+        await seen["ann"].open()
+        await seen["ann"].call("crash")
+
+        async def told(name: str) -> Json:
+            read = await seen[name].client.request("resources/read", {"uri": "workbench://status"})
+            (row,) = json.loads(read["contents"][0]["text"])["servers"]
+            (page,) = json.loads(gateway.readiness(name)[1])["servers"]
+            assert [page[key] for key in ("lastError", "starts")] == [row[key] for key in ("lastError", "starts")]
+            return dict(row)
+
+        assert (await told("ann"))["lastError"] and (await told("ann"))["failures"] == 1
+        row = await told("bob")
+        assert (row["lastError"], row["starts"], row["bytesSent"]) == (None, 0, 0)
+        assert json.loads(gateway.status())["servers"][0]["lastError"], "the one who runs it sees all"

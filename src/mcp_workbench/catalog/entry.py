@@ -147,6 +147,11 @@ class ServerEntry:
         """Why it cannot be used right now, as far as somebody has tried; None where nothing speaks against it."""
         return self.failure or self.last_error
 
+    @property
+    def trouble_for_all(self) -> str | None:
+        """The same in a line that anybody may read. Further lines quote a process, which may be another user's."""
+        return None if self.trouble is None else self.trouble.message.partition("\n")[0]
+
     def definitions(self, kind: str) -> Definitions:
         """One of the four lists, as it is shown."""
         if kind == "tools":

@@ -118,6 +118,11 @@ PROXY_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
         "The header with the user's name. The proxy must set it and drop it from incoming requests.",
     ),
     ("groupsHeader", HeaderName(), "The header with the user's groups, separated by commas."),
+    (
+        "addressHeader",
+        HeaderName(),
+        "The header with the client's address, such as `x-forwarded-for`, for logs, the audit and throttling.",
+    ),
     ("secretHeader", HeaderName(), "The header with the secret."),
     ("secret", Text(), "A secret shared by the proxy and the workbench. Never printed."),
     ("certificate", Text(), "A name in the proxy's client certificate (with --tls-client-ca)."),

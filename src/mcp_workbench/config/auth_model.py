@@ -67,6 +67,8 @@ class ProxyConfig(Struct, frozen=True, kw_only=True, rename="camel"):
     peers: tuple[str, ...]
     header: str = "x-forwarded-user"
     groups_header: str | None = None
+    # Where it passes on the address that a request came from.
+    address_header: str | None = None
     secret_header: str = "x-proxy-secret"
     secret: str | None = None
     # A name in its certificate.

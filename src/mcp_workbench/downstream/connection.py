@@ -99,6 +99,10 @@ class Connection:
         """Whose connection it is: everybody who uses it is this principal, and so are its credentials."""
         return self.caller.principal
 
+    def is_seen_by(self, principal: str | None) -> bool:
+        """Whether it is this principal's, or everybody's; None stands for our own user."""
+        return principal in (None, self.principal) or self.config.share == "everyone"
+
     def counts(self) -> tuple[int, int, int, int]:
         """Over all runs of the server: bytes of messages received and sent, lines of noise, answers to nothing."""
         before, now = self._counted_before, self.traffic

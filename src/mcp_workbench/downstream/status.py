@@ -75,7 +75,7 @@ def _unused(entry: ServerEntry) -> dict[str, object]:
         "uptimeSeconds": None,
         "starts": 0,
         "failures": 0,
-        "lastError": None if entry.failure is None else entry.failure.message,
+        "lastError": None if entry.failure is None else entry.trouble_for_all,
         "lastErrorSecondsAgo": None,
         **_sign_in(entry),
         "waitingForStart": 0,

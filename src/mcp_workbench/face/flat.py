@@ -237,7 +237,7 @@ class FlatFace(Face):
         # Said once, with the first server of each toolbox.
         about = {} if self.settings.plain else {each.name: each.description for each in self.catalog.described.values()}
         for entry in self.catalog.entries():
-            trouble = None if entry.trouble is None else entry.trouble.message.partition("\n")[0]
+            trouble = entry.trouble_for_all
             offer = known.get(id(entry))
             said = None if offer is None else offer.profile.instructions
             servers.append(Introduced(self._place(entry), trouble, said, about.pop(entry.toolbox, "")))

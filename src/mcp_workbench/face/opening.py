@@ -94,10 +94,10 @@ def _page_of_names(boxes: Sequence[Box], room: int) -> list[Box]:
 
 def why_not(entries: Iterable[ServerEntry]) -> str | None:
     """Why no server of a toolbox could be used the last time; None if one could, or none was tried."""
-    reasons = [entry.trouble for entry in entries]
+    reasons = [entry.trouble_for_all for entry in entries]
     if not reasons or any(reason is None for reason in reasons):
         return None
-    return "; ".join(one_line(reason.message) for reason in reasons if reason is not None)
+    return "; ".join(one_line(reason) for reason in reasons if reason is not None)
 
 
 # ── one toolbox ──

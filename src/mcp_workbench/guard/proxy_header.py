@@ -36,7 +36,9 @@ class ProxyHeader:
     def headers(self) -> tuple[str, ...]:
         """The headers that have to be looked at."""
         settings = self._settings
-        return tuple(filter(None, (settings.header, settings.groups_header, settings.secret_header)))
+        return tuple(
+            filter(None, (settings.header, settings.groups_header, settings.address_header, settings.secret_header))
+        )
 
     def recognise(
         self, peer: str, certificate: Sequence[str], headers: Mapping[str, str]
@@ -55,6 +57,19 @@ class ProxyHeader:
         if len(groups) > MOST_GROUPS or any(len(group) > LONGEST_GROUP for group in groups):
             return UNNAMED
         return Identity(principal=PREFIX + user, groups=frozenset(groups))
+
+    def address(self, peer: str, certificate: Sequence[str], headers: Mapping[str, str]) -> str:
+        """Where the proxy says that a request came from; empty where this is not the proxy, or it says nothing."""
+        name = self._settings.address_header
+        written = None if name is None else headers.get(name)
+        if written is None or not self._is_proxy(peer, certificate, headers):
+            return ""
+        # What a client has sent under this name stands before what the proxy adds.
+        last = written.rpartition(",")[2].strip()
+        try:
+            return str(ipaddress.ip_address(last.strip("[]")))
+        except ValueError:
+            return ""
 
     def _is_proxy(self, peer: str, certificate: Sequence[str], headers: Mapping[str, str]) -> bool:
         settings = self._settings

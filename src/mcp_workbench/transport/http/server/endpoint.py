@@ -155,14 +155,14 @@ class Endpoint:
         if not refusal.is_about_caller:
             _answer_refusal(refusal, writer)
             return
-        delay = self._throttle.failed(head.peer, refusal.message)
+        delay = self._throttle.failed(head.origin, refusal.message)
         if delay == 0.0:
             # Whoever goes on is in the log; a line for each guess would be a way to fill the disk.
-            self._on_refused(head.peer, refusal.message)
+            self._on_refused(head.origin, refusal.message)
         if delay is None:
             writer.abort()
         elif delay:
-            self._loop.call_later(delay, self._answer_late, head.peer, refusal, writer)
+            self._loop.call_later(delay, self._answer_late, head.origin, refusal, writer)
         else:
             _answer_refusal(refusal, writer)
 
@@ -268,7 +268,7 @@ class Endpoint:
         if is_stateless(head, summary):
             self._serve_modern(head, summary, body, writer)
         elif summary.method == "initialize" and summary.kind == "request":
-            if not self.sessions.open(head.principal, summary, body, writer, head.peer):
+            if not self.sessions.open(head.principal, summary, body, writer, head.origin):
                 text = "there are too many sessions; try again later"
                 _complain(writer, summary.id, INTERNAL_ERROR, text, status=503)
         else:
@@ -293,7 +293,7 @@ class Endpoint:
             _complain(writer, summary.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
         else:
             timer, now = self.modern_requests, self._now()
-            request = ModernRequest(summary, writer, timer, now, self._limits, head.peer, head.principal)
+            request = ModernRequest(summary, writer, timer, now, self._limits, head.origin, head.principal)
             request.start(self._make_session(request, head.principal), body, summary)
             if summary.method == LISTEN:
                 self._watch(head, writer)
@@ -337,7 +337,7 @@ class Endpoint:
         if found is None:
             return Refusal(404, "there is no such session; send `initialize` again")
         if found.session is not None:
-            found.session.peer = head.peer
+            found.session.peer = head.origin
         return found
 
 

@@ -68,7 +68,7 @@ class OpenStream:
             if self._unanswered <= MOST_UNANSWERED:
                 return
         why = found.message if isinstance(found, AuthenticationChallenge) else "this is somebody else now"
-        log.info("a stream of `%s` from %s was ended: %s", self._principal, self._head.peer, why)
+        log.info("a stream of `%s` from %s was ended: %s", self._principal, self._head.origin, why)
         self._timer.discard(self)
         # It is whole for its client, which may open it again with a token that is good.
         gone = self._writer.gone

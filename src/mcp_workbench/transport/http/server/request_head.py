@@ -48,6 +48,7 @@ class RequestHead:
     __slots__ = (
         "_declared_bytes",
         "_named",
+        "forwarded",
         "headers",
         "method",
         "parameters",
@@ -67,6 +68,8 @@ class RequestHead:
         # The address that it came from, `uid:…` on a Unix socket; the names in the client's certificate, if it has one.
         self.peer = peer
         self.peer_names: tuple[str, ...] = ()
+        # The address behind a proxy that is trusted to tell it.
+        self.forwarded = ""
         # Who is calling, where somebody else has to be asked.
         self.pending: asyncio.Future[Authentication] | None = None
         self.headers: dict[str, str] = {}
@@ -91,6 +94,11 @@ class RequestHead:
     def add_parameter(self, name: bytes, value: bytes) -> None:
         text = value.strip().decode("latin-1")
         self.parameters.setdefault(name.decode("latin-1").lower(), []).append(text)
+
+    @property
+    def origin(self) -> str:
+        """Where it came from, as far as that is known: for logs, and for whom it is held against."""
+        return self.forwarded or self.peer
 
     def get(self, name: str) -> str | None:
         return self.headers.get(name)
