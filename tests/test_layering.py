@@ -86,7 +86,6 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         {
             "config",
             "printable",
-            "jsonrpc",
             "downstream",
             "catalog",
             "face",
