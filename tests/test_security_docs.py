@@ -23,4 +23,6 @@ def test_every_risk_and_vulnerability_names_a_test_or_says_that_there_is_none() 
         line for line in tables.splitlines() if line.startswith("| ") and not line.startswith(("| risk", "| published"))
     ]
     assert len(rows) > 20
+    risks = re.findall(r"^\| (MCP\d\d) ", tables, re.MULTILINE)
+    assert risks == [f"MCP{number:02d}" for number in range(1, 11)]
     assert [row for row in rows if "](tests/" not in row.split(" | ")[-1] and "none" not in row.split(" | ")[-1]] == []
