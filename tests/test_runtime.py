@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -36,3 +37,26 @@ async def test_secrets_are_fetched_in_the_environment_of_the_client(tmp_path: Pa
             assert runtime.resolved(entry) == found
     assert seen == {name: {"T": name, "F": f"token of {name}"} for name in ("anna", "bert")}
     assert runtime.redactor.text("anna and token of bert") == "*** and ***"
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "has_traceback"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "an operation failed: no more files can be opened", False),
+        (MemoryError(), "an operation failed: ", False),
+        (ValueError("a defect"), "internal error; please report it", True),
+    ],
+)
+async def test_a_task_that_fails_ends_alone_and_what_the_machine_lacks_is_one_line(
+    caplog: pytest.LogCaptureFixture, error: Exception, said: str, has_traceback: bool
+) -> None:
+    """Summaries are worked out, and lists fetched, in tasks that nobody waits for."""
+
+    async def work() -> None:
+        raise error
+
+    runtime = Runtime(Redactor(()))
+    async with runtime.running():
+        await runtime.start_task(work())
+    (record,) = caplog.records
+    assert record.getMessage().startswith(said) and (record.exc_info is not None) == has_traceback
