@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "mcp_workbench"
@@ -84,6 +85,7 @@ COMPOSED = (
 )
 
 
+@cache
 def error_texts() -> dict[str, str]:
     """Every error text with its values written `…`, and where it was found."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}

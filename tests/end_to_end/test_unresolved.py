@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.cli.shell import run
+from tests.cli.in_process import run
 from tests.end_to_end.harness import ERAS, Workbench, error_text, open_toolbox, start_use, tool_names, unavailable
 from tests.support.client import RpcError
 from tests.support.scripted_tools import TOOLS

@@ -14,7 +14,7 @@ from mcp_workbench.signin import store_location
 from mcp_workbench.signin.sign_ins import SignIns
 from mcp_workbench.signin.store import TokenStore
 from mcp_workbench.signin.store_location import SEALED_HEAD, StoreUnusable, may_hold
-from tests.cli.shell import run
+from tests.cli.in_process import run
 from tests.signin.authority import SignInSetup, sign_in_setup
 from tests.support import fake_keyring
 
