@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import stat
 import sys
 import threading
@@ -368,6 +370,53 @@ def test_a_name_is_looked_up_in_the_registry_of_the_configuration(home: Path, re
     )
     done = shell("add", "w", "io.example/broken", "--toolbox", "web")
     assert done.status == 1 and "answered with status 500" in done.stderr
+
+
+@contextlib.contextmanager
+def answering(*pieces: bytes, until: threading.Event | None = None) -> Iterator[str]:
+    """An address where every request is answered with these bytes; with `until`, again and again until it is set."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(65_536)
+                    for piece in pieces:
+                        connection.sendall(piece)
+                    while until is not None and not until.wait(0.01):
+                        connection.sendall(b" ")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"garbage\r\n\r\n", "cannot be reached: garbage"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", "cannot be reached: IncompleteRead(2 bytes read, 98"),
+        (b"", "cannot be reached: Remote end closed connection"),
+    ],
+)
+def test_an_answer_of_a_registry_that_is_none_is_said(home: Path, answer: bytes, why: str) -> None:
+    with answering(answer) as registry:
+        path = written(home, COMMENTED.replace("// mine", f'"registry": "{registry}",'))
+        done = shell("add", "weather", "io.example/weather", "--toolbox", "web")
+    assert done.status == 1 and why in done.stderr and "weather" not in path.read_text(), done.stderr
+
+
+def test_a_registry_that_drips_does_not_hold_the_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_workbench.cli.mcp_registry.REGISTRY_SECONDS", 0.2)
+    ended = threading.Event()
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
+    with answering(head, until=ended) as registry:
+        written(home, COMMENTED.replace("// mine", f'"registry": "{registry}",'))
+        done = shell("add", "weather", "io.example/weather", "--toolbox", "web")
+        ended.set()
+    assert done.status == 1 and "cannot be reached: timed out" in done.stderr
 
 
 def test_without_network_the_error_says_so(home: Path) -> None:

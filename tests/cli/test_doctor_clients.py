@@ -84,7 +84,11 @@ def test_a_broken_file_of_a_client_is_told_and_hides_no_other(home: Path, subjec
     write(home, ".cursor/mcp.json", {}).write_text('{"mcpServers": ')
     write(home, ".kiro/settings/mcp.json", {"workbench": us(home / "own.json")})
     found = texts(subject)
-    assert found[0][0] == "warning" and found[0][1].startswith("Cursor: ")
+    assert found[0][0] == "error" and found[0][1].startswith("Cursor: ") and "hint" not in found[0][1]
+    assert (
+        doctor_clients.client_entries(subject)[0].hint
+        == "repair the file, or move it away: what is broken is not edited"
+    )
     assert found[-1] == ("note", "these clients start the workbench: Kiro")
 
 

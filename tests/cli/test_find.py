@@ -224,6 +224,19 @@ def test_a_token_for_a_server_in_no_file_goes_into_a_header(
     assert "--header Authorization='Bearer …'" in said and "--config" not in said
 
 
+@pytest.mark.parametrize(
+    ("command", "name"), [("prompt", "desk/notes/summarize_notes"), ("resource", "notes:///index")]
+)
+@pytest.mark.parametrize(
+    "answer", [b'{"messages": 5, "contents": 5}', b'{"messages": null}', b'{"contents": [%b]}' % (b"9" * 5_000)]
+)
+def test_an_answer_that_is_none_says_nothing(
+    config: Path, command: str, name: str, answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"mcp_workbench.cli.{command}.result_of", lambda *_: (answer, 0))
+    assert run(command, "--config", config, name) == 0
+
+
 def test_a_server_in_no_file_has_to_be_named_whole(config: Path) -> None:
     for words in (["--", "x"], ["--", "a=b"]):
         with pytest.raises(UsageError, match="after `--` come the command of a server"):

@@ -226,6 +226,18 @@ def test_where_the_file_cannot_be_written_no_secret_stays(tmp_path: Path, monkey
     assert json.loads(Path(chain["FAKE_KEYRING"]).read_text()) == {}
 
 
+def test_a_server_that_is_none_does_not_stand_in_the_way_of_the_others(tmp_path: Path) -> None:
+    odd = {"no": {"url": "none"}, "env": {"command": "x", "env": {"A=B": "x"}}, "nul": {"command": "x\0"}}
+    scopes = {"url": "https://x.example/mcp", "oauth": {"scopes": 5}}
+    write(tmp_path, ".cursor/mcp.json", {**odd, "scopes": scopes, "time": TIME})
+    done = shell(tmp_path, "--yes", "--no-check", "--json")
+    assert done.status == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [one["name"] for one in told["servers"]] == ["scopes", "time"]
+    assert [one["what"] for one in told["leftOut"]] == ["no (Cursor)", "env (Cursor)", "nul (Cursor)"]
+    assert "without `http://`" in told["leftOut"][0]["why"]
+
+
 def test_without_clients_it_points_to_add(tmp_path: Path) -> None:
     done = shell(tmp_path, "--yes")
     assert done.status == 2 and "hint: mcp-workbench add NAME -- COMMAND" in done.stderr

@@ -77,3 +77,11 @@ def test_results_that_are_hard_to_read_are_read() -> None:
 def test_an_error_about_a_question_is_recognised() -> None:
     assert asks_the_user("the client does not support `elicitation/create`")
     assert not asks_the_user("division by zero")
+
+
+def test_numbers_of_any_length_are_read() -> None:
+    long = "9" * 5_000
+    reading = ResultContent(b'{"structuredContent": {"n": %b, "m": 7}}' % long.encode())
+    assert reading.structured == {"n": long, "m": 7}
+    same = ResultContent(json.dumps({"content": [text('{"m": 7}')], "structuredContent": {"m": 7}}).encode())
+    assert same.structured == {"m": 7}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mcp_workbench.clients.dialects import is_own, translated
+from mcp_workbench.clients.dialects import DIALECTS, is_own, translated
 
 
 @pytest.mark.parametrize(
@@ -83,3 +85,46 @@ def test_the_same_is_said_once() -> None:
 )
 def test_our_own_entry_is_recognised(command: str, args: list[str], expected: bool) -> None:
     assert is_own({"command": command, "args": args}) is expected
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+members = st.sampled_from(
+    [
+        *(
+            "command",
+            "cmd",
+            "args",
+            "env",
+            "environment",
+            "envs",
+            "env_keys",
+            "env_vars",
+            "cwd",
+            "url",
+            "httpUrl",
+            "uri",
+        ),
+        *("headers", "http_headers", "requestOptions", "env_http_headers", "bearer_token_env_var", "apiKey", "oauth"),
+        *(
+            "auth",
+            "type",
+            "transport",
+            "timeout",
+            "startup_timeout_sec",
+            "disabled",
+            "tools",
+            "excludeTools",
+            "envFile",
+        ),
+    ]
+)
+
+
+@given(st.dictionaries(members, values | st.dictionaries(st.just("scopes"), values)), st.sampled_from(list(DIALECTS)))
+def test_whatever_a_client_wrote_there_is_an_entry_or_a_reason(written: dict[str, Any], dialect: str) -> None:
+    one = translated(written, dialect)
+    assert one.entry is not None or one.remarks

@@ -75,6 +75,21 @@ def test_broken_toml_and_yaml_are_not_edited() -> None:
         with_server(b"a: [", GOOSE, "workbench", ENTRY, "x.yaml")
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"d: 2020-13-45\n", "month must be in 1..12"),
+        (b"[" * 5_000, "nested more than 200 levels deep"),
+        (b"- " * 5_000, "is not YAML"),
+        (b"a: &a\n  <<: *a\n", "is not YAML"),
+        (b"a: !!python/object:x {}\nextensions: 5", "something other than servers"),
+    ],
+)
+def test_yaml_that_its_parser_stumbles_over_is_said_to_be_none(content: bytes, said: str) -> None:
+    with pytest.raises(ConfigProblems, match=said):
+        servers_in(content, GOOSE, "x")
+
+
 def test_comments_are_noticed_and_kept_where_a_client_does_not_allow_them() -> None:
     before = b'{\n  // mine\n  "mcpServers": {}\n}\n'
     assert has_comments(before) and not has_comments(b"{}") and not has_comments(b"")

@@ -22,6 +22,7 @@ from mcp_workbench.cli import client_commands
 from mcp_workbench.clients.client_paths import System, patterns, this_system
 from mcp_workbench.clients.documents import Servers, servers_in
 from mcp_workbench.clients.table import Client, ClientFile, Scope, clients
+from mcp_workbench.config.problems import ConfigProblems
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import (
     back_up,
@@ -34,6 +35,17 @@ from mcp_workbench.file_replacement import (
 
 # Older changes than these cannot be undone, and their backups go.
 MOST_CHANGES: Final = 20
+
+
+_REPAIR: Final = "repair the file, or move it away: what is broken is not edited"
+
+
+def told(error: ConfigError) -> tuple[str, str | None]:
+    """What is wrong with a client or its file, and apart from it what to do."""
+    if not isinstance(error, ConfigProblems):
+        return error.message, error.hint
+    said = error.message if error.first_hint is None else error.message.replace(f"\n  hint: {error.first_hint}", "")
+    return said, error.first_hint or _REPAIR
 
 
 class FoundFile(Struct, frozen=True):

@@ -29,6 +29,7 @@ from mcp_workbench.clients.toolbox_proposals import ImportedServer, merged, prop
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME, user_folder
 from mcp_workbench.config.load import parse
+from mcp_workbench.config.problems import ConfigProblems, in_one_line
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.faces import PROPOSED_FACE
 from mcp_workbench.file_replacement import create_file
@@ -186,8 +187,24 @@ def read_all(files: list[FoundFile], *, is_of_project: bool = False) -> Imported
                 found.left_out.append((f"{name} ({file.client.title})", "; ".join(one.remarks)))
             elif not is_own(one.entry):
                 entry, remarks = unwrapped(one.entry)
+                if (fault := _fault(entry)) is not None:
+                    found.left_out.append((f"{name} ({file.client.title})", fault))
+                    continue
                 found.servers.append(ImportedServer(name, entry, [file.client.name], one.remarks + remarks))
     return found
+
+
+def _fault(entry: dict[str, Any]) -> str | None:
+    """Why an entry is no server here; None where it is one. One of many must not stand in the way of the others."""
+    if entry.get("disabled"):
+        # Nobody looks at it before it is used.
+        return None
+    box = {"description": "x", "mcpServers": {"x": entry}}
+    try:
+        parse(_written({"toolboxes": {"x": box}}), FILE_NAME, os.environ)
+    except ConfigProblems as error:
+        return in_one_line(error.problems)
+    return None
 
 
 def _target(parsed: Parsed) -> str:

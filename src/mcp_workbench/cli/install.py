@@ -19,7 +19,7 @@ from msgspec import Struct
 from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.check_references import look
 from mcp_workbench.cli.client_commands import CommandStep
-from mcp_workbench.cli.client_files import FoundFile, is_present, new_run, present, take_steps, to_write, write
+from mcp_workbench.cli.client_files import FoundFile, is_present, new_run, present, take_steps, to_write, told, write
 from mcp_workbench.cli.edit_preview import edit_preview, hiding
 from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
@@ -112,8 +112,9 @@ def run(parsed: Parsed) -> int:
             if len(chosen) == 1 and not parsed.has("json"):
                 raise
             failed += 1
-            complain(f"{client.title}: {error.message}", error.hint)
-            results.append({"client": client.name, "error": error.message, "hint": error.hint})
+            message, hint = told(error)
+            complain(f"{client.title}: {message}", hint)
+            results.append({"client": client.name, "error": message, "hint": hint})
     if parsed.has("json"):
         stdout().json(results)
     return 0 if not failed else USAGE if failed == len(chosen) else FAILED

@@ -5,6 +5,8 @@ Owns the two requests of its API that are used, and the words when it cannot be 
 
 from __future__ import annotations
 
+import http.client
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -16,7 +18,7 @@ from mcp_workbench import __version__
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.nearest import nearest
 
-# Of each request. A registry answers in a fraction of a second; somebody waits at a terminal.
+# Of each request, until its last byte. A registry answers in a fraction of a second; somebody waits at a terminal.
 REGISTRY_SECONDS: Final = 20.0
 # One server.json takes a few kilobytes, a page of them a hundred times that.
 LARGEST_ANSWER: Final = 4 * 1024 * 1024
@@ -55,13 +57,27 @@ def _get(registry: str, address: str) -> bytes:
         with urllib.request.urlopen(
             urllib.request.Request(address, headers=headers), timeout=REGISTRY_SECONDS
         ) as answer:
-            content: bytes = answer.read(LARGEST_ANSWER + 1)
+            content = _read_all(answer)
     except urllib.error.HTTPError:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         raise DownstreamError(f"the registry `{registry}` cannot be reached: {why}", hint=_INSTEAD) from None
     if len(content) > LARGEST_ANSWER:
         raise DownstreamError(f"the registry `{registry}` answered with more than {LARGEST_ANSWER // 1024**2} MiB")
     return content
+
+
+def _read_all(answer: http.client.HTTPResponse) -> bytes:
+    """The whole body. The timeout of a socket counts from byte to byte, so the end is kept by ourselves."""
+    end = time.monotonic() + REGISTRY_SECONDS
+    content = bytearray()
+    while len(content) <= LARGEST_ANSWER and (piece := answer.read1(64 * 1024)):
+        content += piece
+        if time.monotonic() > end:
+            raise TimeoutError("timed out")
+    # `read1` takes a connection that breaks off for the end.
+    if answer.length:
+        raise http.client.IncompleteRead(bytes(content), answer.length)
+    return bytes(content)

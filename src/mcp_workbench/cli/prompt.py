@@ -12,7 +12,7 @@ from mcp_workbench.cli.call import RAW, print_raw
 from mcp_workbench.cli.conversing import conversing, engine_of
 from mcp_workbench.cli.flags import Command, Parsed, UsageError
 from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of, show_list
-from mcp_workbench.cli.result_content import ResultContent
+from mcp_workbench.cli.result_content import ResultContent, decoded
 from mcp_workbench.cli.result_output import show
 from mcp_workbench.cli.screen import Part
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
@@ -64,8 +64,9 @@ def run(parsed: Parsed) -> int:
     elif parsed.has("raw"):
         print_raw(result)
     else:
-        messages = json.loads(result).get("messages") or []
-        content = [each.get("content") for each in messages if isinstance(each, dict)]
+        messages = decoded(result).get("messages")
+        said = messages if isinstance(messages, list) else []
+        content = [each.get("content") for each in said if isinstance(each, dict)]
         show(ResultContent(encode({"content": content})), None)
     return 0
 

@@ -13,7 +13,7 @@ from mcp_workbench.cli.call import OUTPUT, RAW, print_raw
 from mcp_workbench.cli.conversing import conversing, engine_of
 from mcp_workbench.cli.flags import Command, Parsed, UsageError
 from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of, show_list
-from mcp_workbench.cli.result_content import ResultContent
+from mcp_workbench.cli.result_content import ResultContent, decoded
 from mcp_workbench.cli.result_output import show
 from mcp_workbench.cli.screen import Part
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
@@ -61,8 +61,9 @@ def run(parsed: Parsed) -> int:
     elif parsed.has("raw"):
         print_raw(result)
     else:
-        contents = json.loads(result).get("contents") or []
-        _show(ResultContent(encode({"content": [{"type": "resource", "resource": each} for each in contents]})), parsed)
+        contents = decoded(result).get("contents")
+        read = contents if isinstance(contents, list) else []
+        _show(ResultContent(encode({"content": [{"type": "resource", "resource": each} for each in read]})), parsed)
     return 0
 
 

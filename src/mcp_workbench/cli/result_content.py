@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Raw
 
+# The least that the limit of Python itself can be set to is 640.
+_MOST_DIGITS = 600
 _QUESTIONS = ("elicitation", "sampling", "roots/list")
 
 
@@ -25,12 +27,21 @@ class Binary(NamedTuple):
         return f"{self.kind} ({self.type}, {len(self.data):,} bytes)"
 
 
+def decoded(result: bytes | Raw) -> dict[str, Any]:
+    """An object that a server answered with. The standard library reads lone surrogates, which it may hold; a number
+    that is longer than Python reads stays a text."""
+    found = json.loads(bytes(result), parse_int=_whole)
+    return found if isinstance(found, dict) else {}
+
+
+def _whole(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _MOST_DIGITS else digits
+
+
 class ResultContent:
     def __init__(self, raw: Raw | bytes) -> None:
         self.raw = bytes(raw)
-        # The standard library reads lone surrogates and numbers of any size; a result may hold both.
-        result = json.loads(self.raw)
-        self._result: dict[str, Any] = result if isinstance(result, dict) else {}
+        self._result = decoded(self.raw)
         self.is_error = self._result.get("isError") is True
         self.texts: list[str] = []
         # What is shown where there is nothing else; None where there is.
@@ -113,6 +124,6 @@ def _says_the_same(text: str, structured: object) -> bool:
     if not text.lstrip().startswith(("{", "[")):
         return False
     try:
-        return bool(json.loads(text) == structured)
+        return bool(json.loads(text, parse_int=_whole) == structured)
     except (ValueError, RecursionError):
         return False

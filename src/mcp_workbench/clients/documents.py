@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from io import StringIO
-from typing import Any
+from typing import Any, Final
 
 from mcp_workbench.clients.table import ClientFile
 from mcp_workbench.config.jsonc_edit import parsed, remove_member, set_member
 from mcp_workbench.config.problems import ConfigProblems, Problem
 
 Servers = dict[str, dict[str, Any]]
+# Brackets in YAML. A file of a client has three or four; `ruamel.yaml` takes half a minute for five thousand.
+_MOST_NESTED: Final = 200
 
 
 def servers_in(content: bytes, file: ClientFile, path: str) -> Servers:
@@ -247,12 +249,18 @@ def _toml_appended(text: str, key: tuple[str, ...], entry: dict[str, Any]) -> st
 
 
 def _yaml(text: str, path: str) -> Any:
-    from ruamel.yaml.error import YAMLError
-
+    opened = depth = 0
+    for letter in text:
+        opened += (letter in "[{") - (letter in "]}")
+        depth = max(depth, opened)
+    if depth > _MOST_NESTED:
+        raise _problem(path, f"is nested more than {_MOST_NESTED} levels deep")
     try:
         return _round_trip(text).load(text)
-    except YAMLError as error:
-        raise _problem(path, f"is not YAML: {str(error).splitlines()[0]}") from None
+    except Exception as error:
+        # `ruamel.yaml` lets through what its constructors raise: of a date that is none, a mapping merged with itself.
+        said = str(error).splitlines() or [type(error).__name__]
+        raise _problem(path, f"is not YAML: {said[0]}") from None
 
 
 def _round_trip(text: str) -> Any:

@@ -68,6 +68,11 @@ class ConfigProblems(ConfigError):
             blocks.append(f"{path}: and {len(self.problems) - _MOST_RENDERED:,} more problems")
         super().__init__("\n".join(blocks))
 
+    @property
+    def first_hint(self) -> str | None:
+        """What to do about the first problem that says so, for those who keep it apart from the text."""
+        return next((problem.hint for problem in self.problems if problem.hint), None)
+
 
 def in_one_line(problems: Sequence[Problem]) -> str:
     """What they say and where, for those who do not have the file before them."""
