@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import termios
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from mcp_workbench.cli.commands import run
+from mcp_workbench.cli.top import _Live
 from tests.cli.in_process import Stream, command
 from tests.cli.shell import COMMAND, environment, on_terminal
 from tests.cli.test_init import CLOCK
@@ -116,6 +119,38 @@ def _typed(steps: list[tuple[str, bytes]], folder: str) -> str:
     return shown
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_the_terminal_as_it_was(folder: str, number: signal.Signals) -> None:
+    import pty
+
+    pid, descriptor = pty.fork()
+    if pid == 0:  # pragma: no cover - the child
+        env = environment({"TERM": "xterm", "XDG_RUNTIME_DIR": folder, "COLUMNS": "80", "LINES": "24"})
+        os.execvpe(COMMAND[0], [*COMMAND, "top"], env)
+    before = termios.tcgetattr(descriptor)
+    shown = _read_until(descriptor, "> desk/clock")
+    assert not termios.tcgetattr(descriptor)[3] & termios.ICANON
+    # Ctrl-Z, and `fg`.
+    os.write(descriptor, b"\x1a")
+    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+    shown = _read_until(descriptor, "\x1b[?1049l")
+    assert termios.tcgetattr(descriptor) == before
+    os.kill(pid, signal.SIGCONT)
+    assert "\x1b[?1049h" in _read_until(descriptor, "> desk/clock")
+    os.kill(pid, number)
+    shown = _read_until(descriptor, "\x1b[?1049l")
+    assert shown.endswith("\x1b[?25h\x1b[?1049l")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + number
+    os.close(descriptor)
+
+
+def _read_until(descriptor: int, text: str) -> str:
+    shown = ""
+    while text not in shown:
+        shown += os.read(descriptor, 65_536).decode(errors="replace")
+    return shown
+
+
 def test_without_a_workbench_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     done = command(monkeypatch, "top")
@@ -136,7 +171,8 @@ class FakeWorkbenches:
         self.is_closed = False
 
     async def look(self) -> list[dict[str, Any]]:
-        os.write(self._descriptor, self._keys.pop(0) if self._keys else b"q")
+        if self._keys:
+            os.write(self._descriptor, self._keys.pop(0))
         servers = [{"toolbox": "box", "server": name, "state": "ready", "callsInFlight": 0} for name in ("a", "b")]
         status = {"pid": 9, "serving": "stdio", "config": "c.json", "uptimeSeconds": 1.0, "servers": servers}
         return [{"status": status, "figures": {}, "processes": {"box/a": [os.getpgrp()]}, "lastCalls": []}]
@@ -151,7 +187,9 @@ class FakeWorkbenches:
 
 def test_each_key_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     descriptor, terminal = os.openpty()
-    fake = FakeWorkbenches(descriptor, [b"\x1b[B", b"\r", b"q", b"s", b"k", b"r", b"x", b"\x1b[A"])
+    # Page up, delete, F1, Ctrl-Up and Alt-X are keys that mean nothing here, and no escape.
+    others = b"\x1b[5~\x1b[3~\x1bOP\x1b[1;5A\x1bx"
+    fake = FakeWorkbenches(descriptor, [b"\x1b[B", b"\r", others, b"q", b"s", b"k", b"r", b"x", b"\x1b[A", b"\x1b"])
     monkeypatch.setattr("mcp_workbench.cli.top.Workbenches", lambda: fake)
     monkeypatch.setattr("mcp_workbench.cli.top.LOOK_SECONDS", 0.05)
     monkeypatch.setenv("COLUMNS", "80")
@@ -169,3 +207,41 @@ def test_each_key_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "> box/b" in text and "a line of the log" in text and "q back" in text and fake.is_closed
     # Of the group of this process, which is named as the server's: with many tests side by side that may be gigabytes.
     assert "MiB" in text or "GiB" in text
+
+
+class MovingWorkbenches(FakeWorkbenches):
+    """One of its servers comes into use, and then moves up; later one goes."""
+
+    def __init__(self, descriptor: int, keys: list[bytes]) -> None:
+        super().__init__(descriptor, keys)
+        self._looked = 0
+
+    async def look(self) -> list[dict[str, Any]]:
+        self._looked += 1
+        (found,) = await super().look()
+        servers = found["status"]["servers"]
+        if self._looked == 1:
+            servers[0]["state"] = servers[1]["state"] = "known"
+        elif self._looked < 4:
+            servers[0]["state"] = "known"
+        else:
+            del servers[1]
+        return [found]
+
+
+def test_what_is_chosen_is_a_server_and_not_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = MovingWorkbenches(-1, [])
+    monkeypatch.setattr("mcp_workbench.cli.top.Workbenches", lambda: fake)
+    monkeypatch.setattr("mcp_workbench.cli.top._Live._draw", lambda live: None)
+
+    async def chosen() -> list[str]:
+        live = _Live(cast(Any, None))
+        said = []
+        for key in ("down", "s", "s", "s"):
+            live._looks = await fake.look()
+            await live._obey(key)
+            said.append(live._rows()[live._index(live._rows())].server)
+        return said
+
+    assert asyncio.run(chosen()) == ["b", "b", "b", "a"]
+    assert [each["server"] for each in fake.asked] == ["b", "b", "a"]

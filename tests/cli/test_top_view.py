@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from mcp_workbench.cli.top_view import KEYS, log_picture, picture, rows_of
 
@@ -51,6 +52,19 @@ def test_a_picture_in_a_pipe_is_as_long_as_it_has_to_be() -> None:
     assert lines[4:6] == ["LAST CALLS", lines[5]] and lines[5].endswith("     250 ms  box/time/now")
     assert lines[6].endswith("box/time/then  error") and "no answer" in lines[7]
     assert "No workbench is running" in picture([], {}, 100, None, None)[0]
+
+
+def test_the_chosen_row_is_on_the_screen() -> None:
+    many = [server(f"s{number}") for number in range(40)]
+    for chosen in (0, 21, 30, 39):
+        lines = picture([look(*many)], {}, 80, 24, chosen)
+        assert len(lines) == 24 and lines[-1] == KEYS
+        assert [line.split()[1] for line in lines if line.startswith(">")] == [f"box/s{chosen}"]
+
+
+def test_wide_letters_take_two_cells() -> None:
+    lines = picture([look(server("\u6642\u8a08" * 20), server("time"))], {}, 80, 24, 0)
+    assert cell_len(lines[2]) == cell_len(lines[3]) == 80 and "\u6642\u8a08\u2026" in lines[2].replace(" ", "")
 
 
 def test_on_a_terminal_it_fills_the_screen_and_no_more() -> None:

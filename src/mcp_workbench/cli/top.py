@@ -11,8 +11,8 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import sys
-from collections.abc import Iterator
 from typing import Any, Final
 
 from msgspec.json import decode, encode
@@ -30,8 +30,12 @@ ANSWER_SECONDS: Final = 15.0
 # What an answer with hundreds of servers takes, many times over.
 LARGEST_ANSWER: Final = 8 * 1024 * 1024
 _PIPE_WIDTH: Final = 100
-_KEYS: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"k": "up", b"j": "down", b"\r": "l", b"\n": "l", b"\x1b": "q"}
-_A_KEY: Final = re.compile(rb"\x1b\[[A-Z]|.", re.DOTALL)
+_KEYS: Final = {b"k": "up", b"j": "down", b"\r": "l", b"\n": "l", b"\x1b": "q"}
+_KEYS_OF_SEQUENCES: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
+# A key is a letter, or a sequence: CSI with parameters, SS3 and a letter, or Alt with one. It may come in two pieces.
+_A_KEY: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|\x1b[^\[O]|[^\x1b]", re.DOTALL)
+# How long the rest of a sequence may take after its escape; alone, that is a key.
+_ESCAPE_SECONDS: Final = 0.1
 
 ABOUT = """
 Shows what your running workbenches are doing, updated every second: toolboxes and servers with their state, memory,
@@ -46,9 +50,12 @@ In a pipe, it prints one snapshot, taken over one second.
 def run(parsed: Parsed) -> int:
     """Show it until the user quits."""
     if sys.stdout.isatty() and sys.stdin.isatty():
-        with _raw_terminal():
-            run_loop(_Live().show())
-        return 0
+        terminal = _Terminal()
+        terminal.enter()
+        try:
+            return run_loop(_Live(terminal).show())
+        finally:
+            terminal.leave()
     for line in run_loop(_one_picture()):
         print(line)
     return 0
@@ -125,19 +132,30 @@ async def _one_picture() -> list[str]:
 
 
 class _Live:
-    """The view while it is shown: which row is chosen, whose log is open, the last status."""
+    """The view while it is shown: which server is chosen, whose log is open, the last status."""
 
-    def __init__(self) -> None:
+    def __init__(self, terminal: _Terminal) -> None:
+        self._terminal = terminal
         self._workbenches = Workbenches()
         self._keys: asyncio.Queue[str] = asyncio.Queue(maxsize=16)
+        self._unread = b""
         self._looks: list[dict[str, Any]] = []
         self._memory: dict[int, int] = {}
-        self._chosen = 0
+        # By what it is: rows change places. And where it was, for when it is gone.
+        self._chosen: tuple[int, str] | None = None
+        self._place = 0
         self._log: tuple[str, list[str]] | None = None
+        self._ended_by: signal.Signals | None = None
 
-    async def show(self) -> None:
+    async def show(self) -> int:
+        """Until a key or a signal ends it; the exit status."""
         loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
         loop.add_reader(sys.stdin.fileno(), self._on_input)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._end, task, number)
+        loop.add_signal_handler(signal.SIGTSTP, self._suspend)
         try:
             while True:
                 self._looks = await self._workbenches.look()
@@ -147,17 +165,56 @@ class _Live:
                 while (left := end - loop.time()) > 0:
                     key = await self._key(left)
                     if key is not None and await self._obey(key):
-                        return
+                        return 0
+        except asyncio.CancelledError:
+            if self._ended_by is None:
+                raise
+            task.uncancel()
+            # As a shell says it of a program that the signal ended.
+            return 128 + self._ended_by
         finally:
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
+                loop.remove_signal_handler(number)
             loop.remove_reader(sys.stdin.fileno())
             self._workbenches.close()
 
+    def _end(self, task: asyncio.Task[Any], number: signal.Signals) -> None:
+        self._ended_by = number
+        task.cancel()
+
+    def _suspend(self) -> None:
+        """Ctrl-Z: the shell gets its terminal back, until it says `fg`."""
+        self._terminal.leave()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._terminal.enter()
+        self._draw()
+
     def _on_input(self) -> None:
         data = os.read(sys.stdin.fileno(), 64)
+        if not data:
+            self._press("q")
+            return
+        self._unread += data
         # Whoever types fast, or is read late, is read several keys at once.
-        for key in _A_KEY.findall(data) or [b"q"]:
-            with contextlib.suppress(asyncio.QueueFull):
-                self._keys.put_nowait(_KEYS.get(key) or key.decode(errors="replace"))
+        while (found := _A_KEY.match(self._unread)) is not None:
+            self._unread = self._unread[found.end() :]
+            key = found[0]
+            if len(key) == 1:
+                self._press(_KEYS.get(key) or key.decode(errors="replace"))
+            elif key in _KEYS_OF_SEQUENCES:
+                self._press(_KEYS_OF_SEQUENCES[key])
+        if self._unread:
+            asyncio.get_running_loop().call_later(_ESCAPE_SECONDS, self._on_nothing_more, self._unread)
+
+    def _on_nothing_more(self, unread: bytes) -> None:
+        if self._unread == unread:
+            self._unread = b""
+            if unread == b"\x1b":
+                self._press("q")
+
+    def _press(self, key: str) -> None:
+        with contextlib.suppress(asyncio.QueueFull):
+            self._keys.put_nowait(key)
 
     async def _key(self, seconds: float) -> str | None:
         try:
@@ -168,18 +225,29 @@ class _Live:
 
     async def _obey(self, key: str) -> bool:
         """Whether that was the end."""
-        rows = [row for look in self._looks for row in rows_of(look, self._memory)]
+        rows = self._rows()
         if key == "q":
             if self._log is None:
                 return True
             self._log = None
-        elif key in ("up", "down"):
-            self._chosen += 1 if key == "down" else -1
+        elif key in ("up", "down") and rows:
+            place = max(0, min(self._index(rows) + (1 if key == "down" else -1), len(rows) - 1))
+            self._chosen, self._place = (rows[place].pid, rows[place].label), place
         elif key in ("l", "s", "r") and rows:
-            await self._about(rows[min(self._chosen, len(rows) - 1)], key)
-        self._chosen = max(0, min(self._chosen, len(rows) - 1))
+            row = rows[self._index(rows)]
+            self._chosen = (row.pid, row.label)
+            await self._about(row, key)
         self._draw()
         return False
+
+    def _rows(self) -> list[ServerRow]:
+        return [row for look in self._looks for row in rows_of(look, self._memory)]
+
+    def _index(self, rows: list[ServerRow]) -> int:
+        """Where the chosen server is now; that of its neighbour where it is gone."""
+        places = (place for place, row in enumerate(rows) if (row.pid, row.label) == self._chosen)
+        self._place = next(places, max(0, min(self._place, len(rows) - 1)))
+        return self._place
 
     async def _about(self, row: ServerRow, key: str) -> None:
         verb = {"l": "log", "s": "stop", "r": "restart"}[key]
@@ -192,27 +260,35 @@ class _Live:
         if self._log is not None:
             lines = log_picture(self._log[0], self._log[1], size.columns, size.lines)
         else:
-            lines = picture(self._looks, self._memory, size.columns, size.lines, self._chosen)
+            lines = picture(self._looks, self._memory, size.columns, size.lines, self._index(self._rows()))
         # Drawn over what is there, each line cleared to its end: nothing flickers.
         sys.stdout.write("\x1b[H" + "\r\n".join(f"{line}\x1b[K" for line in lines) + "\x1b[J")
         sys.stdout.flush()
 
 
-@contextlib.contextmanager
-def _raw_terminal() -> Iterator[None]:
-    """Read keys one by one, and draw on the alternate screen: what was shown before comes back at the end."""
-    import termios
-    import tty
+class _Terminal:
+    """Keys are read one by one, and the alternate screen is drawn on: what was shown before comes back at the end."""
 
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-    try:
-        tty.setcbreak(descriptor)
+    def __init__(self) -> None:
+        import termios
+
+        self._descriptor = sys.stdin.fileno()
+        self._before = termios.tcgetattr(self._descriptor)
+
+    def enter(self) -> None:
+        import tty
+
+        tty.setcbreak(self._descriptor)
         # xterm's private modes, which every current terminal has: the alternate screen, and no cursor on it.
         sys.stdout.write("\x1b[?1049h\x1b[?25l")
-        yield
-    finally:
-        # Not `TCSAFLUSH`: what was typed ahead is for the shell.
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-        sys.stdout.write("\x1b[?25h\x1b[?1049l")
         sys.stdout.flush()
+
+    def leave(self) -> None:
+        import termios
+
+        # After SIGHUP there is no terminal any more.
+        with contextlib.suppress(OSError, termios.error):
+            # Not `TCSAFLUSH`: what was typed ahead is for the shell.
+            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
+            sys.stdout.write("\x1b[?25h\x1b[?1049l")
+            sys.stdout.flush()

@@ -6,6 +6,7 @@ import time
 from typing import Any, Final
 
 from msgspec import Struct
+from rich.cells import cell_len, set_cell_size
 
 from mcp_workbench.printable import one_line
 
@@ -63,15 +64,16 @@ def picture(
 ) -> list[str]:
     """Lines of at most `width` characters, and of them at most `height`. `chosen` is the row with the cursor."""
     lines: list[str] = []
-    number = 0
+    number = at = 0
     for look in looks:
         status = look["status"]
         lines += ["", _about(status)] if lines else [_about(status)]
         name_width = max(_SHORTEST_NAME, width - _ROOM - 2)
         lines.append("  " + "TOOLBOX/SERVER".ljust(name_width) + _cells(HEADER))
         for row in rows_of(look, memory):
+            at = len(lines) if number == chosen else at
             mark = "> " if number == chosen else "  "
-            lines.append(mark + _cut(row.label, name_width).ljust(name_width) + _cells(row.cells))
+            lines.append(mark + _padded(one_line(row.label), name_width) + _cells(row.cells))
             number += 1
     if not looks:
         lines.append("No workbench is running. Clients start one; mcp-workbench up starts one for all of them.")
@@ -82,7 +84,9 @@ def picture(
     if height is not None:
         # What runs comes before what has been.
         last = last[: max(0, height - len(lines) - 1)]
-        lines = [*(lines + last)[: height - 1]]
+        # Moved up until the chosen row is on the screen.
+        above = max(0, at - (height - 2))
+        lines = (lines + last)[above : above + height - 1]
         lines += [""] * (height - 1 - len(lines)) + [KEYS]
     else:
         lines += last
@@ -113,12 +117,17 @@ def _call(call: dict[str, Any]) -> str:
 
 def _cells(cells: tuple[str, ...]) -> str:
     first, *rest = (_cut(cell, width) for cell, width in zip(cells, WIDTHS, strict=True))
-    padded = [first.ljust(WIDTHS[0]), *(cell.rjust(width) for cell, width in zip(rest, WIDTHS[1:], strict=True))]
+    padded = [_padded(first, WIDTHS[0]), *(cell.rjust(width) for cell, width in zip(rest, WIDTHS[1:], strict=True))]
     return " " + " ".join(padded)
 
 
 def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+    """At most so many cells of a terminal, of which a letter of Chinese takes two."""
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
+
+
+def _padded(text: str, width: int) -> str:
+    return set_cell_size(_cut(text, width), width)
 
 
 def _size(count: int) -> str:
