@@ -14,7 +14,14 @@ import pytest
 
 from mcp_workbench import file_replacement
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.file_replacement import back_up, create_file, read_file, replace_file
+from mcp_workbench.file_replacement import (
+    ChangedAfterwards,
+    back_up,
+    create_file,
+    make_private,
+    read_file,
+    replace_file,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 OLD, NEW = b"old " * 5000, b"new " * 7000
@@ -78,7 +85,7 @@ def test_a_client_that_writes_right_after_us_is_noticed(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_replacement, "_sync_folder", lambda path: file.write_bytes(b"the client's"))
-    with pytest.raises(ConfigError, match="right after it was written"):
+    with pytest.raises(ChangedAfterwards, match="right after it was written"):
         replace_file(str(file), OLD, NEW, str(tmp_path / "state"))
     assert file.read_bytes() == b"the client's"
 
@@ -145,6 +152,13 @@ def test_backups_have_the_time_in_their_name_and_never_overwrite_another(file: P
     kept = {back_up(str(file), content, str(tmp_path / "state")) for content in (b"1", b"2", b"3")}
     assert {Path(path).read_bytes() for path in kept} == {b"1", b"2", b"3"}
     assert all(stat.S_IMODE(os.stat(path).st_mode) == 0o600 for path in kept)
+
+
+def test_folders_of_ours_are_for_their_user_alone_with_all_that_is_made_above_them(tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "mcp-workbench" / "clients"
+    for _ in range(2):
+        make_private(str(folder))
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (folder, folder.parent, folder.parent.parent)] == [0o700] * 3
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:

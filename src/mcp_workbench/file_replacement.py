@@ -27,6 +27,10 @@ _NEW_FILE_MODE: Final = 0o600
 _DRAFT: Final = re.compile(r"\.[0-9]+-[0-9a-f]{8}\.new$")
 
 
+class ChangedAfterwards(ConfigError):
+    """The file was written, and somebody else has written it since."""
+
+
 def read_file(path: str) -> bytes | None:
     """What is in the file; None where there is none. Raises `ConfigError`."""
     try:
@@ -52,8 +56,7 @@ def read_file(path: str) -> bytes | None:
 def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_folder: str) -> None:
     """Put `content` in the place of `expected`, which is what the caller has seen there; None is no file at all.
 
-    Raises `ConfigError`. Then nothing has changed, unless the error says that it was written: what was found right
-    after that was something else.
+    Raises `ConfigError`. Then nothing has changed, unless it is `ChangedAfterwards`.
     """
     # Settings are often links into a repository of dotfiles: the file behind the link is replaced, and the link stays.
     target = os.path.realpath(path)
@@ -71,7 +74,7 @@ def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_
                 write_whole(target, content, lambda: _refuse_changes(path, target, expected))
             is_written = True
             if read_file(target) != content:
-                raise ConfigError(
+                raise ChangedAfterwards(
                     f"`{path}` was changed by another program right after it was written",
                     hint="quit the client, look at the file, and run the command again",
                 )
@@ -105,7 +108,7 @@ def locked(path: str, folder: str) -> Iterator[None]:
     """Only one of us at a time. The lock is in our folder, so as not to clutter the client's."""
     import hashlib
 
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_private(folder)
     name = os.path.join(folder, f".{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.lock")
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
@@ -113,6 +116,15 @@ def locked(path: str, folder: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def make_private(folder: str) -> None:
+    """A folder for its user alone, and so what has to be made above it. Raises `OSError`."""
+    above = os.path.dirname(folder)
+    if above != folder and not os.path.isdir(above):
+        make_private(above)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
 
 
 def _lock(descriptor: int, path: str) -> None:
@@ -148,7 +160,7 @@ def refuse_what_is_not_ours(path: str) -> None:
 
 def back_up(path: str, content: bytes, folder: str) -> str:
     """Keep the content under a name with the time in it; the path of that. Raises `OSError`, `ConfigError`."""
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_private(folder)
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     for number in range(1000):
         suffix = f"-{number}" if number else ""
@@ -233,7 +245,7 @@ def create_file(path: str, content: bytes) -> None:
     """Make a file for the user alone, whole or not at all. Raises `ConfigError`, also where there is one already."""
     draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.new"
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        make_private(os.path.dirname(path))
         _write_all(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _NEW_FILE_MODE), content)
         try:
             _link(draft, path, content)

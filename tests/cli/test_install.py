@@ -78,46 +78,28 @@ def test_undo_refuses_when_the_file_has_changed_since(home: Path) -> None:
     assert path.read_text() == changed
 
 
+def test_where_a_client_writes_right_after_us_undo_still_knows_of_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(home, ".cursor/mcp.json", "{}")
+
+    def the_client_writes(target: str) -> None:
+        if target == os.path.realpath(path):
+            path.write_text("{ }")
+
+    monkeypatch.setattr("mcp_workbench.file_replacement._sync_folder", the_client_writes)
+    done = shell(home, "install", "cursor")
+    assert done.status == 2 and "right after it was written" in done.stderr
+    monkeypatch.undo()
+    undone = shell(home, "undo", "cursor")
+    assert undone.status == 2 and "changed since" in undone.stderr, undone.stderr
+
+
 def test_a_file_that_install_made_is_gone_after_undo(home: Path) -> None:
     assert shell(home, "install", "kiro").status == 0
     path = home / ".kiro" / "settings" / "mcp.json"
     assert "workbench" in path.read_text()
     assert shell(home, "undo", "kiro").status == 0 and not path.exists()
-
-
-def test_secrets_among_arguments_are_not_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.cli.edit_preview.WIDEST_LINE", 10_000)
-    servers = {
-        "clock": SERVER,
-        "flag": {"command": "x", "args": ["--token", "ghp_hunter2hunter2hunter2"]},
-        "docker": {"command": "docker", "args": ["run", "-e", "API_TOKEN=hunter3hunter3", "image"]},
-        "remote": {
-            "command": "npx",
-            "args": ["mcp-remote", "https://x.example.com/?id=hunter5hunter5", "--header", "X-Api-Key: hunter4"],
-        },
-    }
-    # On one line, so that all of it is in the difference.
-    write(home, ".cursor/mcp.json", json.dumps({"mcpServers": servers}))
-    done = shell(home, "install", "cursor", "--replace", "--dry-run")
-    assert done.status == 0 and "API_TOKEN=***" in done.stdout and "hunter" not in done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("indent", [None, 2])
-def test_secrets_anywhere_in_the_file_are_not_shown(home: Path, indent: int | None) -> None:
-    ours = {"command": "/old/mcp-workbench", "args": ["serve"], "env": {"X": "value-of-hunter", "PATH": "/usr/bin"}}
-    document = {"apiKey": "sk-ant-hunter2hunter2", "mcpServers": {"workbench": ours}, "session": {"a": ["hunter3-x"]}}
-    write(home, ".cursor/mcp.json", json.dumps(document, indent=indent))
-    done = shell(home, "install", "cursor", "--dry-run")
-    assert done.status == 0 and "hunter" not in done.stdout + done.stderr, done.stdout
-    assert '"serve", "--config"' in done.stdout
-
-
-def test_of_a_file_in_one_line_only_what_changes_is_shown(home: Path) -> None:
-    document = {"history": ["x" * 100] * 1000, "mcpServers": {"mine": SERVER}}
-    write(home, ".cursor/mcp.json", json.dumps(document))
-    done = shell(home, "install", "cursor", "--dry-run", "--replace")
-    assert done.status == 0 and len(done.stdout) < 2_000
-    assert '-  "mine": {…}\n+  "workbench": {\n' in done.stdout
 
 
 @pytest.mark.parametrize("name", ["../x", "a\nb", "a\x1b[2J", "--foo", "-x", "a b", "a.b", "", "x" * 65])

@@ -25,6 +25,7 @@ from mcp_workbench.clients.table import Client, ClientFile, Scope, clients
 from mcp_workbench.config.problems import ConfigProblems
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import (
+    ChangedAfterwards,
     back_up,
     locked,
     read_file,
@@ -167,7 +168,7 @@ def new_run() -> str:
 def write(found: FoundFile, before: bytes | None, after: bytes, name: str, run: str) -> str | None:
     """Replace the content, once it is written down how to take that back. The path of the backup.
 
-    Raises `ConfigError`; the file is then as it was.
+    Raises `ConfigError`; the file is then as it was, unless it is `ChangedAfterwards`.
     """
     folder = state_folder(found.client)
     refuse_what_is_not_ours(found.path)
@@ -175,6 +176,8 @@ def write(found: FoundFile, before: bytes | None, after: bytes, name: str, run: 
     record(found.client, change)
     try:
         replace_file(found.path, before, after, folder)
+    except ChangedAfterwards:
+        raise
     except ConfigError:
         forget(found.client, change)
         raise

@@ -98,7 +98,7 @@ def _while_shown(what: str, work: Any) -> None:
 
 
 def _show_text(screen: Screen, text: str, form: str, redactor: Redactor) -> None:
-    screen.line(_for_a_shell(redactor.text(text)))
+    screen.line(_for_a_shell(redactor.text(text)), is_whole=True)
     screen.blank()
     size = f"about {len(text.encode()) // BYTES_PER_TOKEN:,} tokens for the agent (bytes / 4), in the form {form}"
     screen.line((f"{size}; --budget null shows all definitions", "dim"))

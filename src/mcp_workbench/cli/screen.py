@@ -46,18 +46,18 @@ class Screen:
 
         return Console(file=self._stream, highlight=False, markup=False, emoji=False)
 
-    def line(self, *parts: Part, indent: int = 0, wrap: bool = True) -> None:
-        """One line or paragraph, whose further lines are set in. On a terminal it is wrapped within its indentation,
-        unless it is to be copied."""
+    def line(self, *parts: Part, indent: int = 0, wrap: bool = True, is_whole: bool = False) -> None:
+        """One line or paragraph, whose further lines are set in, unless it is a whole output (`is_whole`). On a terminal
+        it is wrapped within its indentation, unless it is to be copied."""
         if not self.is_terminal:
             margin = " " * indent
             text = visible("".join(part if isinstance(part, str) else part[0] for part in parts))
-            text = text if indent else indented(text)
+            text = text if indent or is_whole else indented(text)
             self._stream.write("".join(f"{margin}{one}".rstrip(" ") + "\n" for one in text.split("\n")))
             return
         from rich.padding import Padding
 
-        shown = _assembled(parts) if indent else _indented(_assembled(parts))
+        shown = _assembled(parts) if indent or is_whole else _indented(_assembled(parts))
         if not wrap:
             for one in shown.split("\n"):
                 self.console.print(" " * indent, one, sep="", soft_wrap=True)
