@@ -397,7 +397,10 @@ def answering(*pieces: bytes, until: threading.Event | None = None) -> Iterator[
     ("answer", "why"),
     [
         (b"garbage\r\n\r\n", "cannot be reached: garbage"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", "cannot be reached: IncompleteRead(2 bytes read, 98"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}",
+            "it broke off 98 bytes before the end",
+        ),
         (b"", "cannot be reached: Remote end closed connection"),
     ],
 )
@@ -408,10 +411,12 @@ def test_an_answer_of_a_registry_that_is_none_is_said(home: Path, answer: bytes,
     assert done.status == 1 and why in done.stderr and "weather" not in path.read_text(), done.stderr
 
 
-def test_a_registry_that_drips_does_not_hold_the_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
+def test_a_registry_that_drips_does_not_hold_the_command(
+    home: Path, monkeypatch: pytest.MonkeyPatch, head: bytes
+) -> None:
     monkeypatch.setattr("mcp_workbench.cli.mcp_registry.REGISTRY_SECONDS", 0.2)
     ended = threading.Event()
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
     with answering(head, until=ended) as registry:
         written(home, COMMENTED.replace("// mine", f'"registry": "{registry}",'))
         done = shell("add", "weather", "io.example/weather", "--toolbox", "web")

@@ -5,8 +5,8 @@ Owns the two requests of its API that are used, and the words when it cannot be 
 
 from __future__ import annotations
 
+import asyncio
 import http.client
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,8 +15,10 @@ from typing import Final
 import msgspec
 
 from mcp_workbench import __version__
+from mcp_workbench.blocking_work import aside
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.nearest import nearest
+from mcp_workbench.run import run
 
 # Of each request, until its last byte. A registry answers in a fraction of a second; somebody waits at a terminal.
 REGISTRY_SECONDS: Final = 20.0
@@ -29,13 +31,9 @@ _INSTEAD: Final = "check the network, or pass a server.json, an address or a com
 def fetched(registry: str, name: str) -> bytes:
     """What the registry says of the latest version of a server. Raises `DownstreamError`."""
     path = f"{registry.rstrip('/')}/v0/servers/{urllib.parse.quote(name, safe='')}/versions/latest"
-    try:
-        return _get(registry, path)
-    except urllib.error.HTTPError as error:
-        if error.code != 404:
-            raise DownstreamError(
-                f"the registry `{registry}` answered with status {error.code}", hint=_INSTEAD
-            ) from None
+    content = _get(registry, path)
+    if content is not None:
+        return content
     near = nearest(name, _names_like(registry, name), limit=3)
     meant = f"; did you mean {' or '.join(f'`{each}`' for each in near)}?" if near else ""
     raise DownstreamError(f"the registry `{registry}` has no server `{name}`{meant}", hint="check the name")
@@ -45,39 +43,49 @@ def _names_like(registry: str, name: str) -> list[str]:
     """To say what was meant; nothing where that cannot be found out."""
     words = urllib.parse.urlencode({"search": name.rpartition("/")[2], "limit": _MOST_NAMES})
     try:
-        answer = msgspec.json.decode(_get(registry, f"{registry.rstrip('/')}/v0/servers?{words}"))
+        answer = msgspec.json.decode(_get(registry, f"{registry.rstrip('/')}/v0/servers?{words}") or b"")
         return [str(each.get("server", each)["name"]) for each in answer["servers"]]
-    except (urllib.error.HTTPError, DownstreamError, msgspec.MsgspecError, LookupError, TypeError, AttributeError):
+    except (DownstreamError, msgspec.MsgspecError, LookupError, TypeError, AttributeError):
         return []
 
 
-def _get(registry: str, address: str) -> bytes:
-    headers = {"Accept": "application/json", "User-Agent": f"mcp-workbench/{__version__}"}
+def _get(registry: str, address: str) -> bytes | None:
+    """The answer; None where there is no such thing. Raises `DownstreamError`."""
+
+    async def within_time() -> tuple[int, bytes]:
+        # The timeout of a socket counts from byte to byte; a registry that drips would hold the command for hours.
+        async with asyncio.timeout(REGISTRY_SECONDS):
+            return await aside(lambda: _read(address))
+
     try:
-        with urllib.request.urlopen(
-            urllib.request.Request(address, headers=headers), timeout=REGISTRY_SECONDS
-        ) as answer:
-            content = _read_all(answer)
-    except urllib.error.HTTPError:
-        raise
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
-        why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        status, content = run(within_time())
+    except OSError as error:
+        why = str(error) or "timed out"
         raise DownstreamError(f"the registry `{registry}` cannot be reached: {why}", hint=_INSTEAD) from None
+    if status == 404:
+        return None
+    if status != 200:
+        raise DownstreamError(f"the registry `{registry}` answered with status {status}", hint=_INSTEAD)
     if len(content) > LARGEST_ANSWER:
         raise DownstreamError(f"the registry `{registry}` answered with more than {LARGEST_ANSWER // 1024**2} MiB")
     return content
 
 
-def _read_all(answer: http.client.HTTPResponse) -> bytes:
-    """The whole body. The timeout of a socket counts from byte to byte, so the end is kept by ourselves."""
-    end = time.monotonic() + REGISTRY_SECONDS
-    content = bytearray()
-    while len(content) <= LARGEST_ANSWER and (piece := answer.read1(64 * 1024)):
-        content += piece
-        if time.monotonic() > end:
-            raise TimeoutError("timed out")
-    # `read1` takes a connection that breaks off for the end.
-    if answer.length:
-        raise http.client.IncompleteRead(bytes(content), answer.length)
-    return bytes(content)
+def _read(address: str) -> tuple[int, bytes]:
+    """Status and body. Raises `OSError`, one of its own: those of the library hold on to their socket."""
+    headers = {"Accept": "application/json", "User-Agent": f"mcp-workbench/{__version__}"}
+    request = urllib.request.Request(address, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=REGISTRY_SECONDS) as answer:
+            content: bytes = answer.read(LARGEST_ANSWER + 1)
+            # A connection that breaks off is an end like any other to whoever asks for so many bytes.
+            if not answer.length or len(content) > LARGEST_ANSWER:
+                return 200, content
+            why = f"it broke off {answer.length:,} bytes before the end"
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code, b""
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+    raise OSError(why)
