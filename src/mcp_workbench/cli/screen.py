@@ -47,8 +47,8 @@ class Screen:
         return Console(file=self._stream, highlight=False, markup=False, emoji=False)
 
     def line(self, *parts: Part, indent: int = 0, wrap: bool = True, is_whole: bool = False) -> None:
-        """One line or paragraph, whose further lines are set in, unless it is a whole output (`is_whole`). On a terminal
-        it is wrapped within its indentation, unless it is to be copied."""
+        """One line or paragraph, whose further lines are set in, unless it is a whole output (`is_whole`). On a
+        terminal it is wrapped within its indentation, unless it is to be copied."""
         if not self.is_terminal:
             margin = " " * indent
             text = visible("".join(part if isinstance(part, str) else part[0] for part in parts))
