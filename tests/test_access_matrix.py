@@ -52,7 +52,7 @@ TASKS = "io.modelcontextprotocol/tasks"
 ELICITATION: Json = {"elicitation": {"form": {}}, "extensions": {TASKS: {}}}
 # What is hidden, and something as near to everything else that is nowhere.
 SECRET, NOWHERE = "secret", "secrex"
-PATIENCE = 20.0
+PATIENCE = 45.0
 
 
 class _Server:

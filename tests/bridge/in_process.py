@@ -31,7 +31,7 @@ META = "io.modelcontextprotocol/"
 # Everything that a server may ask for.
 EVERYTHING: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 # For what has to go through the event loop (the start of a server); nothing that works comes near it.
-PATIENCE = 20.0
+PATIENCE = 45.0
 
 
 class Request:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 SLEEP = ["sleep", "600"]
 # How long a family may take to be complete.
-PATIENCE = 20.0
+PATIENCE = 45.0
 KINDS = ("child", "wrapped", "stubborn", "daemon")
 
 

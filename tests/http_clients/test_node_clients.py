@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.node, pytest.mark.network, pytest.mark.timeout(400)]
 
 TEXT = "grüß dich, 你好"
 TOOL = "box:server:echo"
-EXIT_TIMEOUT = 15.0
+EXIT_TIMEOUT = 30.0
 
 # What every line of the SDK is asked to do; how its client is made comes before it.
 CONVERSATION = """

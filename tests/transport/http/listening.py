@@ -10,7 +10,7 @@ from typing import Any
 import uvicorn
 
 # Generous, because the machine may be busy: nothing that works comes near it.
-PATIENCE = 10.0
+PATIENCE = 45.0
 
 
 class Request:
