@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import subprocess
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -27,6 +28,13 @@ from tests.support.workbench import write_config
 
 def choose(*arguments: str, is_loopback: bool = True, **environ: str) -> HttpToken:
     return chosen_token(parse(["--http", *arguments], FLAGS, positionals=1), environ, is_loopback=is_loopback)
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """With a name that leaves room for the path of a socket, wherever the folders of tests are."""
+    with tempfile.TemporaryDirectory(prefix="wb-") as folder:
+        yield Path(folder)
 
 
 def kept_at() -> Path:
@@ -166,11 +174,9 @@ def status_of(url: str, token: str | None) -> int:
 
 
 @pytest.mark.requirement("http.token")
-def test_on_loopback_nobody_comes_in_without_the_token_that_was_made(tmp_path: Path) -> None:
+def test_on_loopback_nobody_comes_in_without_the_token_that_was_made(tmp_path: Path, short_folder: Path) -> None:
     config = write_config(tmp_path, {"box": {"a": {"command": "x"}}})
-    runtime = tmp_path / "run"
-    runtime.mkdir(mode=0o700)
-    env = {"XDG_RUNTIME_DIR": str(runtime)}
+    env = {"XDG_RUNTIME_DIR": str(short_folder)}
     with served(config, env=env) as (url, said):
         token = kept_at().read_text().strip()
         assert token in said

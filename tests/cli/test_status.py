@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import socket
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from mcp_workbench.cli import status
 from mcp_workbench.cli.screen import Screen
+from mcp_workbench.observe import status_socket
+from tests.cli.in_process import command
 from tests.cli.shell import Done, run
 from tests.support.client import RawClient
 from tests.support.workbench import scripted_entry, workbench_command, write_config
@@ -44,6 +48,17 @@ def test_where_none_is_running_that_is_said(tmp_path: Path) -> None:
     done = run("status", env={"XDG_RUNTIME_DIR": str(tmp_path)})
     assert done == Done(0, "No workbench is running.\n", "")
     assert run("status", "--json", env={"XDG_RUNTIME_DIR": str(tmp_path)}).stdout == "[]\n"
+
+
+def test_one_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_socket, "ANSWER_SECONDS", 0.05)
+    with tempfile.TemporaryDirectory(prefix="wb-") as runtime, socket.socket(socket.AF_UNIX) as hanging:
+        folder = Path(runtime) / f"mcp-workbench-{os.getuid()}"
+        folder.mkdir(mode=0o700)
+        hanging.bind(str(folder / "4711.sock"))
+        hanging.listen()
+        done = command(monkeypatch, "status", env={"XDG_RUNTIME_DIR": runtime})
+    assert done == Done(0, "process 4711 does not answer; kill 4711 ends it\n", "")
 
 
 def test_every_server_has_a_line_and_its_last_error_says_when() -> None:

@@ -31,12 +31,15 @@ NARROW = ("toolbox/server", "state", "up", "tools", "under way", "failures")
 
 
 def run(parsed: Parsed) -> int:
-    found = run_loop(running_workbenches())
+    answers = run_loop(query_all())
+    found = [status for answer in answers.values() if (status := _read(answer)) is not None]
     screen = stdout()
     if parsed.has("json"):
         screen.json(found)
         return 0
-    if not found:
+    for pid in (pid for pid, answer in answers.items() if not answer):
+        screen.line(f"process {pid} does not answer; kill {pid} ends it")
+    if not answers:
         screen.line("No workbench is running.")
     for number, status in enumerate(found):
         if number:

@@ -17,7 +17,7 @@ from typing import Final
 from mcp_workbench.runtime_folder import make_private, runtime_folder
 
 # A status of a hundred servers has some 50 KB.
-LARGEST_STATUS: Final = 4 * 1024 * 1024
+READ_BYTES: Final = 4 * 1024 * 1024
 # What the socket for `top` is called, behind the process id.
 WATCH_SUFFIX: Final = "watch.sock"
 # Whoever asks is on the same machine.
@@ -71,7 +71,7 @@ class StatusSocket:
 
 
 async def query_all() -> dict[int, bytes]:
-    """The status of every workbench of this user that is running, by process id."""
+    """The status of every workbench of this user that is running, by process id; empty of one that hangs."""
     answers: dict[int, bytes] = {}
     try:
         make_private(runtime_folder())
@@ -82,7 +82,7 @@ async def query_all() -> dict[int, bytes]:
         pid, _, suffix = name.partition(".")
         if suffix == "sock" and pid.isdecimal():
             answer = await _query(os.path.join(runtime_folder(), name))
-            if answer:
+            if answer is not None:
                 answers[int(pid)] = answer
     return answers
 
@@ -91,16 +91,20 @@ async def _query(path: str) -> bytes | None:
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await asyncio.open_unix_connection(path)
-            answer = await reader.read(LARGEST_STATUS)
-            while chunk := await reader.read(LARGEST_STATUS):
-                answer += chunk
-            writer.close()
-            return answer
+            try:
+                answer = b""
+                while chunk := await reader.read(READ_BYTES):
+                    answer += chunk
+            finally:
+                writer.close()
+            return answer or None
     except ConnectionRefusedError:
         # Its workbench was killed.
         for left in (path, *(path.removesuffix("sock") + suffix for suffix in (WATCH_SUFFIX, "approve.sock"))):
             with contextlib.suppress(OSError):
                 os.unlink(left)
-    except (OSError, TimeoutError):
+    except TimeoutError:
+        return b""
+    except OSError:
         return None
     return None
