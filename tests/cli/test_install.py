@@ -119,6 +119,19 @@ def test_replace_takes_out_what_the_workbench_serves(home: Path) -> None:
     assert list(json.loads(path.read_text())["mcpServers"]) == ["other", "workbench"]
 
 
+def test_replace_knows_servers_whose_variables_init_has_moved_to_a_file(home: Path) -> None:
+    theirs = {"time": {**SERVER, "env": {"API_TOKEN": "sk-abcdefghijklmnop"}}}
+    path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": theirs}))
+    ours = {"time": {**SERVER, "envFile": "time.env"}}
+    config = write(home, ".config/mcp-workbench/workbench-config.json", json.dumps({"mcpServers": ours}))
+    write(config.parent, "time.env", "API_TOKEN='sk-another'").chmod(0o600)
+    assert shell(home, "install", "kiro", "--replace").status == 0
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["time", "workbench"], "another key, another server"
+    write(config.parent, "time.env", "API_TOKEN='sk-abcdefghijklmnop'")
+    assert shell(home, "install", "kiro", "--replace").status == 0
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["workbench"]
+
+
 def test_replace_knows_servers_whose_secrets_or_wrapper_init_has_taken_away(home: Path) -> None:
     config = home / ".config" / "mcp-workbench" / "workbench-config.json"
     ours = {

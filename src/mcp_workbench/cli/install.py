@@ -188,7 +188,11 @@ def served_by(config: str) -> dict[str, Served]:
 
 def _filled_in(server: ServerConfig) -> dict[str, Any]:
     parts = {"command": server.command, "args": server.args, "url": server.url}
-    return {key: value for key, value in parts.items() if value} | {"env": server.env, "headers": server.headers}
+    env: dict[str, str] = {}
+    for path in server.env_files:
+        env |= _variables_of_file(path)
+    found = {key: value for key, value in parts.items() if value}
+    return found | {"env": env | server.env, "headers": server.headers}
 
 
 def _lacking(config: str) -> dict[str, str]:
@@ -373,7 +377,7 @@ def _variables_kept_back(client: Client, config: str) -> list[str]:
     names: dict[str, None] = {}
     for toolbox, servers in servers_written(read(config), config).items():
         for name, server in loaded.toolboxes[toolbox].servers.items():
-            own = set().union(*map(_variables_of_file, server.env_files))
+            own: set[str] = set().union(*map(_variables_of_file, server.env_files))
             found = _VARIABLE.findall(json.dumps(servers[name], ensure_ascii=False))
             names |= dict.fromkeys(variable for variable in found if variable not in own)
     if client.environment == "cleared":
@@ -381,13 +385,13 @@ def _variables_kept_back(client: Client, config: str) -> list[str]:
     return [name for name in names if _LOOKS_SECRET.search(name)]
 
 
-def _variables_of_file(path: str) -> set[str]:
+def _variables_of_file(path: str) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8") as file:
-            return set(dotenv.parse(file.read()))
+            return dotenv.parse(file.read())
     except (OSError, UnicodeDecodeError, dotenv.DotenvError):
         # `check` says what is wrong with it.
-        return set()
+        return {}
 
 
 def _show(plan: InstallPlan, *, to_stdout: bool) -> None:

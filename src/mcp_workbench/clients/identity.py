@@ -45,10 +45,12 @@ def _is_same(name: str, entry: Mapping[str, Any], ours: Served) -> bool:
     values = [*zip(theirs, as_written, as_resolved if len(as_resolved) == len(theirs) else as_written, strict=True)]
     for kind in ("env", "headers"):
         for key, value in entry.get(kind, {}).items():
-            if key not in written.get(kind, {}):
+            # A variable may stand in a file of ours, and is then among the resolved ones alone.
+            ours_resolved = resolved.get(kind, {}).get(key, written.get(kind, {}).get(key))
+            if ours_resolved is None:
                 return False
-            ours_written = written[kind][key]
-            values.append((str(value), str(ours_written), str(resolved.get(kind, {}).get(key, ours_written))))
+            ours_written = written.get(kind, {}).get(key, ours_resolved)
+            values.append((str(value), str(ours_written), str(ours_resolved)))
     doubtful = [pair for pair in values if pair[0] not in pair[1:]]
     # A secret that lies elsewhere now cannot be compared: then the name has to agree as well.
     return not doubtful or (
