@@ -6,10 +6,11 @@ import os
 import subprocess
 import threading
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
-from mcp_workbench.cli import service
+from mcp_workbench.cli import logs, service
 from mcp_workbench.cli.service import service_text
 from mcp_workbench.front.commanding import END_SECONDS
 from mcp_workbench.front.joining import log_path
@@ -83,6 +84,30 @@ def test_following_goes_on_across_a_full_file(log: Path) -> None:
         assert following.stdout.readline() == "[box/git] fourth\n"
         following.terminate()
         deadline.cancel()
+
+
+def test_following_loses_nothing_that_was_written_right_before_a_file_was_full(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    is_another, looks = logs._is_another, iter(range(3))
+
+    def rotated(path: str, file: BinaryIO) -> bool:
+        if not os.path.exists(path + OLD):
+            with log.open("a") as written:
+                written.write("between\n")
+            os.replace(path, path + OLD)
+            log.write_text("fresh\n")
+        return is_another(path, file)
+
+    def sleep(seconds: float) -> None:
+        if next(looks) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(logs, "_is_another", rotated)
+    monkeypatch.setattr("mcp_workbench.cli.logs.time.sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        logs._follow(str(log), log.open("rb"), None)
+    assert capsys.readouterr().out.splitlines() == [*LINES, "between", "fresh"]
 
 
 def test_a_full_file_becomes_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

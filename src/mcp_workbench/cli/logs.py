@@ -91,20 +91,28 @@ def _follow(path: str, file: BinaryIO | None, server: str | None) -> None:
             sys.stdout.flush()
             time.sleep(LOOK_SECONDS)
             if file is not None:
-                *lines, rest = (rest + file.read()).split(b"\n")
-                for line in lines:
-                    if _is_about(line, server):
-                        _print(line + b"\n")
+                rest = _print_new(file, rest, server)
             if file is None or _is_another(path, file):
                 # It became the old one, or there was none yet.
                 fresh = _opened(path)
                 if fresh is not None:
                     if file is not None:
+                        # Written after we read it and before it became the old one. Now nothing more is.
+                        _print_new(file, rest, server)
                         file.close()
                     file, rest = fresh, b""
     finally:
         if file is not None:
             file.close()
+
+
+def _print_new(file: BinaryIO, rest: bytes, server: str | None) -> bytes:
+    """What has been written since the last time, which ended with `rest`. Returns half a line that it ends with."""
+    *lines, rest = (rest + file.read()).split(b"\n")
+    for line in lines:
+        if _is_about(line, server):
+            _print(line + b"\n")
+    return rest
 
 
 def _is_another(path: str, file: BinaryIO) -> bool:
