@@ -111,7 +111,8 @@ def test_the_thread_looks_at_what_is_added_and_ends_when_it_is_closed(tmp_path: 
     watch.add(watched)
     file.write_text("{}")
     assert changed.wait(30)
-    (thread,) = (each for each in threading.enumerate() if each.name == "file-watch")
+    thread = watch._thread
+    assert thread is not None and thread.is_alive()
     watch.close()
     thread.join(30)
     assert not thread.is_alive()

@@ -3,7 +3,8 @@
 Looks at the files from a thread of its own instead of being notified by the system. That is the same on every system,
 works for files that are replaced, linked or not there yet, needs no descriptors, which `inotify` and `kqueue` are short
 of, and a network disk that hangs holds up only this thread. Looking at four files takes some 20 µs, 2.5 times a
-second.
+second. The thread is one for all files of the process: while a disk hangs that one of them is on, changes of the others
+are not noticed either. They are when it answers again.
 """
 
 from __future__ import annotations
