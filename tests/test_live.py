@@ -49,7 +49,9 @@ class Edited:
 @asynccontextmanager
 async def edited(folder: Path, boxes: Boxes, **options: Any) -> AsyncIterator[Edited]:
     async with workbench_with(folder, boxes, options=options or None) as seen:
-        yield Edited(seen, folder)
+        editing = Edited(seen, folder)
+        yield editing
+        editing.live._watch.close()
 
 
 async def test_a_valid_change_is_applied_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -286,6 +288,58 @@ async def test_a_disk_that_hangs_after_a_reload_is_not_waited_for(
         assert list(editing.gateway.catalog.toolboxes) == ["ops"], "it is in force all the same"
         assert "may go unnoticed" in caplog.text
         answers.set()
+
+
+async def test_a_disk_that_was_slow_once_does_not_end_the_watching(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slow() -> None:
+        raise TimeoutError
+
+    one, other = saying("one"), str(tmp_path / "other")
+    async with edited(tmp_path, {"dev": {"one": one}}) as editing:
+        live = editing.live
+        await live.start()
+        before = live._watched
+        assert before is not None
+        files = [str(editing.file), other]
+        monkeypatch.setattr(live, "_files", lambda: files)
+        with monkeypatch.context() as hanging:
+            hanging.setattr(live, "_look", slow)
+            await editing.save({"ops": {"one": one}})
+        assert "may go unnoticed" in caplog.text
+        assert live._watched is before, "what was watched still is"
+        await editing.save({"ops": {"one": one}})
+        assert live._watched.files == tuple(files)
+        assert live._watch._watched == {live._watched}
+        live.close()
+
+
+async def test_a_start_that_comes_late_does_not_watch_beside_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, looking, go_on = saying("one"), asyncio.Event(), threading.Event()
+    async with edited(tmp_path, {"dev": {"one": one}}) as editing:
+        live, loop = editing.live, asyncio.get_running_loop()
+        look = live._look
+
+        def slow() -> object:
+            seen = look()
+            loop.call_soon_threadsafe(looking.set)
+            assert go_on.wait(60)
+            return seen
+
+        with monkeypatch.context() as hanging:
+            hanging.setattr(live, "_look", slow)
+            starting = asyncio.create_task(live.start())
+            await looking.wait()
+        await editing.save({"ops": {"one": one}})
+        watched = live._watched
+        go_on.set()
+        await starting
+        assert watched is not None and live._watched is watched
+        assert live._watch._watched == {watched}
+        live.close()
 
 
 @pytest.mark.requirement("team.policy")

@@ -124,6 +124,7 @@ class Gateway:
         self.token_file: str | None = None
         self._is_prepared = False
         self._is_open = False
+        self._is_closed = False
         self._parameters: HeaderParameterCache | None = None
         # There only where the configuration or a key keeps somebody from something.
         self.access: Access | None = None
@@ -216,6 +217,7 @@ class Gateway:
 
     def close(self) -> None:
         """Nobody is served here any more: servers that no other catalogue shows end, those of others go on."""
+        self._is_closed = True
         self._stop_work()
         entries = list(self.catalog.entries())
         self.catalog.close(DownstreamError(NOT_IN_USE))
@@ -225,6 +227,7 @@ class Gateway:
 
     def _stop_work(self) -> None:
         self.runtime.on_listener = [use for use in self.runtime.on_listener if use != self._use_steps]
+        self.runtime.drop_approvals(self.approve)
         if self._summary_timer is not None:
             self._summary_timer.cancel()
         self.parking.close()
@@ -249,9 +252,10 @@ class Gateway:
         """Starts a task that the runtime owns."""
         return self.runtime.start_task
 
-    async def apply(self, config: WorkbenchConfig) -> Difference:
+    async def apply(self, config: WorkbenchConfig) -> Difference | None:
         """Put another configuration in force while everything runs. What it does not change keeps its process and its
-        calls; what it changes takes new calls with the new settings and finishes those that run on the old."""
+        calls; what it changes takes new calls with the new settings and finishes those that run on the old. None: this
+        was closed before it could take effect."""
         # A pool of threads would be waited for at the end, on a disk that hangs for ever.
         from mcp_workbench.blocking_work import aside
         from mcp_workbench.config.fixed_settings import within_what_is_fixed
@@ -260,10 +264,13 @@ class Gateway:
             config, self.needs_restart = within_what_is_fixed(self.config, config)
             plan = self.catalog.plan(config)
             manifests = await aside(partial(read_manifests, plan.beginning))
-            while any(entry.ended is not None for entry in plan.beginning):
+            while not self._is_closed and any(entry.ended is not None for entry in plan.beginning):
                 # It was to be shared with another catalogue, which let go of it meanwhile.
                 plan = self.catalog.plan(config)
                 manifests = await aside(partial(read_manifests, plan.beginning))
+            if self._is_closed:
+                self.catalog.abandon(plan, DownstreamError(NOT_IN_USE))
+                return None
             # From here on nothing waits: every request sees either the one or the other.
             if self.oversight is not None:
                 self.oversight.judge(plan.beginning)

@@ -47,14 +47,20 @@ class LiveConfig:
         self._source = source
         self._watch = watch
         self._watched: Watched | None = None
+        self._is_started = False
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
         self._lock = asyncio.Lock()
 
     async def start(self) -> None:
         """From now on changes are noticed, also those that were made since the configuration was read."""
+        self._is_started = True
+        before = self._watched
         files, known = await aside(self._look)
-        if not self._is_closed:
+        # One that was begun later may have been faster.
+        if not self._is_closed and self._watched is before:
+            # Only now: where the disk does not answer, the files before are watched on.
+            self._stop_watching()
             self._watched = Watched(files, known, self._on_changed)
             self._watch.add(self._watched)
 
@@ -118,6 +124,8 @@ class LiveConfig:
                 return
             self._reported.pop(self._gateway.config.path, None)
             difference = await self._gateway.apply(chosen.config)
+            if difference is None:
+                return
             self._gateway.record(
                 "configuration", decision="applied", reason=summary(difference), config=chosen.config.path
             )
@@ -127,12 +135,10 @@ class LiveConfig:
 
     async def _follow(self) -> None:
         """Another configuration may name other files."""
-        before = self._watched
         try:
             async with asyncio.timeout(READ_SECONDS):
                 files = await aside(self._files)
-                if before is not None and before is self._watched and tuple(files) != before.files:
-                    self._stop_watching()
+                if self._is_started and (self._watched is None or tuple(files) != self._watched.files):
                     await self.start()
         except TimeoutError:
             log.warning("changes of `%s` may go unnoticed: the disk does not answer", self._gateway.config.path)

@@ -255,6 +255,11 @@ class Runtime:
             self._approval_socket = ApprovalSocket(self._approve)
             _ = self.start_task(self._approval_socket.open())
 
+    def drop_approvals(self, approve: Approve) -> None:
+        """No calls wait there any more."""
+        if approve in self._approvers:
+            self._approvers.remove(approve)
+
     def _approve(self, id: str, seconds: float | None, only_shows: bool) -> str | None:
         return next((found for each in self._approvers if (found := each(id, seconds, only_shows)) is not None), None)
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from mcp_workbench.catalog.catalog import read_manifests
+from mcp_workbench.catalog.entry import Manifest, ServerEntry
 from mcp_workbench.catalog.registry import SharedServers
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.config.redact import Redactor
+from mcp_workbench.errors import ConfigError
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.runtime import Runtime
 from mcp_workbench.shared.catalogs import MOST_UNUSED, Catalogs
@@ -82,3 +87,61 @@ async def test_many_that_nobody_uses_are_not_kept(tmp_path: Path) -> None:
             with kept.serving(context(tmp_path, NUMBER=str(number))):
                 pass
         assert len(kept.gateways) == MOST_UNUSED
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_what_is_dropped_while_a_change_is_applied_stays_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    reading, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slowly(entries: Iterable[ServerEntry]) -> dict[ServerEntry, Manifest]:
+        loop.call_soon_threadsafe(reading.set)
+        assert go_on.wait(60)
+        return read_manifests(entries)
+
+    async with catalogs() as kept:
+        with kept.serving(context(tmp_path)) as gateway:
+            (served,) = kept._served.values()
+        (entry,) = gateway.catalog.entries()
+        if shared:
+            with kept.serving(context(tmp_path, "flat")):
+                pass
+        write_config(tmp_path, {"box": {"other": {"command": "never-started-either"}}})
+        monkeypatch.setattr("mcp_workbench.gateway.read_manifests", slowly)
+        applying = asyncio.create_task(served.live.reload())
+        await reading.wait()
+        kept._drop(next(iter(kept._served)))
+        go_on.set()
+        await applying
+        assert not servers(gateway) and gateway.reloads == 0
+        assert gateway.catalog not in entry.catalogs
+        assert served.live._watched is None
+        for key in list(kept._served):
+            kept._drop(key)
+        assert entry.ended is not None
+        assert len(kept.runtime.servers) == 0, "also those that were to begin"  # type: ignore[arg-type]
+
+
+async def test_a_gateway_that_cannot_be_opened_leaves_nothing(tmp_path: Path) -> None:
+    box = {"server": {"command": "never-started", "env": {"TOKEN": "${TOKEN}"}}}
+    write_config(tmp_path, {"box": box}, audit={"file": "/dev/null/audit.jsonl"})
+    async with catalogs() as kept:
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="the audit cannot be written"):
+                kept.serving(context(tmp_path, TOKEN="a-secret-of-mine")).__enter__()
+        assert not kept.gateways
+        assert len(kept.runtime.servers) == 0  # type: ignore[arg-type]
+        assert not kept.runtime.redactor._passing, "its secrets are let go, too"
+
+
+async def test_a_gateway_that_had_a_call_to_approve_is_forgotten_with_it(tmp_path: Path) -> None:
+    write_config(tmp_path, {"box": {"server": {"command": "never-started"}}})
+    async with catalogs() as kept:
+        with kept.serving(context(tmp_path)) as gateway:
+            kept.runtime.take_approvals(gateway.approve)
+            assert len(kept.runtime._approvers) == 1
+        (key,) = kept._served
+        kept._drop(key)
+        assert not kept.runtime._approvers

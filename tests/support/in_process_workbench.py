@@ -145,7 +145,9 @@ class InProcessGateway(Gateway):
     async def apply_boxes(self, folder: Path, boxes: Boxes, **settings: Any) -> Difference:
         """Have a file with these servers in force; settings as for `write`."""
         self.use(boxes)
-        return await self.apply(load(str(write(folder, boxes, **settings)), os.environ))
+        difference = await self.apply(load(str(write(folder, boxes, **settings)), os.environ))
+        assert difference is not None
+        return difference
 
     def use(self, boxes: Boxes) -> None:
         """These are the servers that the file names from now on."""

@@ -228,6 +228,13 @@ class Catalog:
                 _tell(entry, kinds)
         return plan.difference
 
+    def abandon(self, plan: Plan, why: DownstreamError) -> None:
+        """It is not put in force after all: servers that it found no one else showing do not begin."""
+        for entry in plan.beginning:
+            if not entry.catalogs:
+                self.servers.keep(entry, self, plan.context)
+                self.servers.release(entry, self, why)
+
     def close(self, why: DownstreamError) -> None:
         """Nobody is shown anything here any more."""
         for entry in self.entries():

@@ -96,7 +96,12 @@ class Catalogs:
         where = ServerContext(environ=context.environ, folder=context.folder)
         gateway = Gateway(context.config, context.options, runtime=self.runtime, context=where)
         gateway.serving = "stdio"
-        gateway.open()
+        try:
+            gateway.open()
+        except BaseException:
+            # It shows its servers already, and hides its secrets.
+            gateway.close()
+            raise
         live = LiveConfig(gateway, context.source, self._watch, self._reported)
         _ = self.runtime.start_task(live.start())
         return ServedCatalog(gateway, live)
