@@ -106,6 +106,16 @@ async def test_whoever_cannot_be_served_is_told_to_serve_alone(sockets_folder: P
     assert told.startswith(b"\x01unable the shared workbench cannot serve this client")
 
 
+async def test_an_audit_that_cannot_be_written_is_said_to_be_the_reason(
+    sockets_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = str(write_config(tmp_path, BOX, shared=True, audit={"file": "/dev/null/audit.jsonl"}))
+    async with listening(sockets_folder, context_of):
+        told = await answer(sockets_folder / "s", written_hello(("--config", config)))
+    assert told.startswith(b"\x01unable the audit cannot be written to `/dev/null/audit.jsonl`: ")
+    assert "the audit cannot be written" in caplog.text and "please report this" not in caplog.text
+
+
 async def test_one_that_was_started_at_the_moment_of_down_does_not_stay(sockets_folder: Path, tmp_path: Path) -> None:
     config = str(write_config(tmp_path, BOX))
     async with listening(sockets_folder, context_of) as (served, _):

@@ -19,6 +19,7 @@ from mcp_workbench import __version__
 from mcp_workbench.catalog.registry import SharedServers
 from mcp_workbench.config.model import DEFAULT_SHARED_IDLE_EXIT
 from mcp_workbench.config.redact import Redactor
+from mcp_workbench.errors import ConfigError
 from mcp_workbench.front.joining import PROTOCOL, peer_uid
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.runtime import Runtime
@@ -272,6 +273,11 @@ class SharedWorkbench:
         with contextlib.ExitStack() as stack:
             try:
                 gateway = stack.enter_context(self.catalogs.serving(context))
+            except ConfigError as error:
+                # Its user's to mend, such as an audit that cannot be written.
+                log.warning("the client of process %d cannot be served: %s", hello.pid, error.message)
+                await self._answer(connection, f"unable {_in_one_line(error.message)}")
+                return
             except Exception:
                 log.exception("the client of process %d cannot be served; please report this", hello.pid)
                 await self._answer(
