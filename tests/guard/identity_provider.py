@@ -127,7 +127,7 @@ class Provider:
 
     def tokens(self, **members: Any) -> BearerTokens:
         """What accepts this provider's tokens."""
-        return BearerTokens(jwts=[self.jwts(**members)], now=lambda: self.clock.wall)
+        return BearerTokens(jwts=[self.jwts(**members)], now=lambda: self.clock.wall, age=lambda: self.clock.monotonic)
 
 
 async def judged(tokens: BearerTokens, token: str) -> Any:

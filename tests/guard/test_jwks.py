@@ -72,6 +72,42 @@ async def test_while_the_provider_is_down_known_keys_go_on_until_they_end() -> N
     assert isinstance(found, TokenRejection) and found.error == "temporarily_unavailable"
 
 
+@pytest.mark.requirement("team.oauth")
+async def test_a_token_in_use_ends_with_its_key() -> None:
+    """One token, used all the time, and nobody else: it alone has to find out."""
+    provider = Provider()
+    tokens = provider.tokens()
+    token = provider.token(exp=int(provider.clock.wall) + 10 * int(KNOWN_SECONDS))
+    assert await judged(tokens, token) == ALICE
+    provider.keys = [ec_key("two")]
+    provider.clock.monotonic += jwks.FRESH_SECONDS - 1
+    assert tokens.recognise(token) == ALICE and fetches(provider) == 1
+    provider.clock.monotonic += 1
+    assert tokens.recognise(token) == ALICE, "nobody waits for the keys"
+    await asyncio.gather(*provider.tasks)
+    assert fetches(provider) == 2
+    found = await judged(tokens, token)
+    assert isinstance(found, TokenRejection) and found.message.endswith("a key that its issuer does not have")
+
+
+@pytest.mark.requirement("team.oauth")
+async def test_a_token_in_use_is_not_accepted_with_keys_that_have_ended() -> None:
+    provider = Provider()
+    tokens = provider.tokens()
+    token = provider.token(exp=int(provider.clock.wall) + 10 * int(KNOWN_SECONDS))
+    assert await judged(tokens, token) == ALICE
+    provider.status = 0
+    for age in (jwks.FRESH_SECONDS, jwks.FRESH_SECONDS + LOOK_AGAIN_SECONDS, KNOWN_SECONDS - 1):
+        provider.clock.monotonic = age
+        before = len(provider.asked)
+        assert tokens.recognise(token) == ALICE
+        await asyncio.gather(*provider.tasks)
+        assert len(provider.asked) > before, "the keys are tried to fetch again"
+    provider.clock.monotonic = KNOWN_SECONDS
+    found = await judged(tokens, token)
+    assert isinstance(found, TokenRejection) and found.error == "temporarily_unavailable"
+
+
 async def test_keys_are_confirmed_beside_the_requests_that_use_them() -> None:
     provider = Provider()
     tokens = provider.tokens()

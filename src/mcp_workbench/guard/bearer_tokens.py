@@ -1,6 +1,7 @@
 """Bearer tokens of every kind, and who they prove to be calling: the one token, named keys, JWTs, opaque ones.
 
-A token that was checked before costs a look-up by its hash, until it ends. Owns which kind a token is and what is
+A token that was checked before costs a look-up by its hash, until it ends or has to be
+looked at again. Owns which kind a token is and what is
 remembered of it. Refuses to know how it reached us and how a rejection is reported.
 """
 

@@ -75,11 +75,21 @@ class IssuerKeys:
         """Whether there are keys, and they have not ended."""
         return self._fetched_at is not None and self._now() - self._fetched_at < KNOWN_SECONDS
 
+    @property
+    def believed_until(self) -> float:
+        """Until when a token that they have just proved need not meet them again: one that is used all day would
+        otherwise never notice that its key was withdrawn, and no key would ever be fetched on its account."""
+        if self._fetched_at is None:
+            return self._now()
+        # While they cannot be fetched again, as often as that is tried.
+        again = max(self._fetched_at + FRESH_SECONDS, self._now() + LOOK_AGAIN_SECONDS)
+        return min(again, self._fetched_at + KNOWN_SECONDS)
+
     def candidates(self, kid: object, algorithm: str) -> list[Key]:
         """The keys that a token with this header may have been signed with."""
         if not self.are_known:
             return []
-        if self._fetched_at is not None and self._now() - self._fetched_at > FRESH_SECONDS:
+        if self._fetched_at is not None and self._now() - self._fetched_at >= FRESH_SECONDS:
             self.look_again()
         kind, curve = _FAMILIES.get(algorithm[:2], ("EC", _CURVES.get(algorithm)))
         return [

@@ -19,7 +19,7 @@ from msgspec.json import decode
 
 from mcp_workbench.config.auth_model import IssuerConfig
 from mcp_workbench.guard.claims import judge
-from mcp_workbench.guard.credentials import UNREACHABLE, Pending, TokenRejection, Verdict
+from mcp_workbench.guard.credentials import UNREACHABLE, Pending, TokenRejection, Verdict, Verified
 from mcp_workbench.guard.jwks import LONGEST_KID, IssuerKeys
 
 if TYPE_CHECKING:
@@ -92,7 +92,10 @@ class JwtIssuer:
                 return MALFORMED
             if not isinstance(claims, dict):
                 return MALFORMED
-            return judge(claims, self.settings, self._audience, self._now())
+            verdict = judge(claims, self.settings, self._audience, self._now())
+            if isinstance(verdict, TokenRejection):
+                return verdict
+            return Verified(verdict.identity, verdict.expires, verdict.issuer, self.keys.believed_until)
         return BAD_SIGNATURE
 
 
