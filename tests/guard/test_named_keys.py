@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -83,6 +84,77 @@ def test_a_key_that_was_made_again_under_its_name_is_another(folder: KeyFolder) 
 
     assert keys.find(first) is None and keys.find(second) is not None
     assert gone == [frozenset({"alice"})], "what the first one has open ends"
+
+
+class Files:
+    """Opening files fails while `error` is set, for those whose path ends so; listing a folder, for the empty end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.error = 0
+        self.end = ""
+        self._open, self._listdir = os.open, os.listdir
+        monkeypatch.setattr(os, "open", self.open)
+        monkeypatch.setattr(os, "listdir", self.listdir)
+
+    def open(self, path: str, *rest: int) -> int:
+        if self.error and str(path).endswith(self.end):
+            raise OSError(self.error, os.strerror(self.error))
+        return self._open(path, *rest)
+
+    def listdir(self, path: str) -> list[str]:
+        if self.error and not self.end:
+            raise OSError(self.error, os.strerror(self.error))
+        return self._listdir(path)
+
+
+@pytest.mark.requirement("team.keys")
+@pytest.mark.parametrize("end", ["", ".json"])
+def test_a_revocation_that_cannot_be_read_at_once_is_read_later(
+    folder: KeyFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    alice, bob = folder.create("alice"), folder.create("bob")
+    age = 0.0
+    keys = KeysInForce(folder, age=lambda: age)
+    gone: list[frozenset[str]] = []
+    keys.on_revoked.append(gone.append)
+    folder.revoke("alice")
+    files = Files(monkeypatch)
+    files.error, files.end = errno.EMFILE, end
+    for _ in range(3):
+        keys.reload()
+    assert keys.find(bob) is not None, "a lack of files revokes nobody"
+    assert caplog.text.count("keys cannot be read again") == 1
+    files.error = 0
+    assert keys.find(bob) is not None
+    age += module.RETRY_SECONDS
+    assert keys.find(alice) is None and keys.find(bob) is not None, "without another change of the folder"
+    assert gone == [frozenset({"alice"})]
+
+
+def test_a_key_that_stays_unreadable_holds_up_no_revocation(folder: KeyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice, bob, carol = (folder.create(name) for name in ("alice", "bob", "carol"))
+    keys = KeysInForce(folder)
+    files = Files(monkeypatch)
+    files.error, files.end = errno.EIO, "bob.json"
+    folder.revoke("alice")
+    keys.reload()
+    assert keys.find(alice) is None and keys.find(bob) is not None and keys.find(carol) is not None
+    folder.revoke("bob")
+    keys.reload()
+    assert keys.find(bob) is None
+
+
+def test_keys_that_could_not_be_read_at_the_start_are_read_later(
+    folder: KeyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, age = folder.create("alice"), 0.0
+    files = Files(monkeypatch)
+    files.error = errno.EMFILE
+    keys = KeysInForce(folder, age=lambda: age)
+    files.error = 0
+    assert len(keys) == 0 and keys.find(token) is None, "strangers do not have the folder read each time"
+    age += module.RETRY_SECONDS
+    assert keys.find(token) is not None
 
 
 def test_a_key_ends_at_its_time(folder: KeyFolder) -> None:

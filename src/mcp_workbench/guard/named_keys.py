@@ -8,6 +8,7 @@ two commands at once lose nothing, and half a key is never seen. A file holds a 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import logging
 import os
@@ -36,7 +37,14 @@ MOST_KEYS: Final = 1000
 # Principals that are not keys: a key must not be taken for one of them.
 RESERVED: Final = frozenset(("default", "anonymous", "local", "token"))
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+# After keys could not be read, because there were no more files to open for example: whoever shows a key has it tried
+# again, this often at most.
+RETRY_SECONDS: Final = 1.0
 _SUFFIX: Final = ".json"
+# It is gone, a link, or not for us: that is so the next time, too. Any other error says nothing about the key.
+_LASTING: Final = frozenset(
+    (errno.ENOENT, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENOTDIR, errno.EISDIR)
+)
 
 
 class KeyProblem(WorkbenchError):
@@ -118,11 +126,15 @@ class KeyFolder:
     def records(self) -> list[KeyRecord]:
         """All of them, by name. One that is damaged, or that others may have written, is left out, which is logged.
         Raises `KeyProblem` where others may have put keys there."""
+        return self.read()[0]
+
+    def read(self) -> tuple[list[KeyRecord], dict[str, OSError]]:
+        """The same, and the names of keys that could not be read this time, with the reason. Raises `KeyProblem`."""
         try:
             about = os.stat(self.path, follow_symlinks=False)
             names = sorted(os.listdir(self.path))[: 2 * MOST_KEYS]
         except (FileNotFoundError, NotADirectoryError):
-            return []
+            return [], {}
         except OSError as error:
             raise KeyProblem(f"`{self.path}` cannot be read: {error.strerror}", hint="check its permissions") from None
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
@@ -130,11 +142,19 @@ class KeyFolder:
                 f"the folder of keys `{self.path}` cannot be used: others may have written to it",
                 hint=f"look at what is in it, then chmod 700 {self.path}",
             )
-        found = []
+        found: list[KeyRecord] = []
+        unread: dict[str, OSError] = {}
         for name in names:
-            if name.endswith(_SUFFIX) and (record := self._read(name)) is not None:
+            if not name.endswith(_SUFFIX):
+                continue
+            try:
+                record = self._read(name)
+            except OSError as error:
+                unread[name.removesuffix(_SUFFIX)] = error
+                continue
+            if record is not None:
                 found.append(record)
-        return found
+        return found, unread
 
     def fingerprint(self) -> tuple[int, int, int] | None:
         """Changes when a key is made or revoked."""
@@ -148,6 +168,7 @@ class KeyFolder:
         return os.path.join(self.path, name + _SUFFIX)
 
     def _read(self, file: str) -> KeyRecord | None:
+        """None where it is not accepted. Raises `OSError` where that cannot be told now."""
         path = os.path.join(self.path, file)
         try:
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
@@ -157,6 +178,8 @@ class KeyFolder:
                     return None
                 record = decode(opened.read(LARGEST_RECORD), type=KeyRecord)
         except (OSError, MsgspecError) as error:
+            if isinstance(error, OSError) and error.errno not in _LASTING:
+                raise
             log.warning("the key in `%s` cannot be read: %s", path, error)
             return None
         if record.name + _SUFFIX != file or not NAME.fullmatch(record.name) or record.name.lower() in RESERVED:
@@ -181,9 +204,15 @@ class KeyFolder:
 class KeysInForce:
     """The keys as they are at the moment, by the hash of their token."""
 
-    def __init__(self, keys: KeyFolder, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, keys: KeyFolder, now: Callable[[], float] = time.time, age: Callable[[], float] = time.monotonic
+    ) -> None:
         self._keys = keys
         self._now = now
+        self._age = age
+        # When to read them again, because it has failed; and how, so that it is said once.
+        self._retry_at: float | None = None
+        self._problem = ""
         self._by_hash: dict[str, KeyRecord] = {}
         self._fingerprint: tuple[int, int, int] | None = None
         # Told the names of keys that are no more.
@@ -199,6 +228,8 @@ class KeysInForce:
 
     def find(self, token: str) -> KeyRecord | None:
         """The key that this token is; None where it is none, or not any more."""
+        if self._retry_at is not None and self._age() >= self._retry_at:
+            self.reload()
         hashed = digest(token)
         # A look-up by a hash tells nobody how much of a guessed token was right.
         record = self._by_hash.get(hashed)
@@ -209,15 +240,19 @@ class KeysInForce:
         return None if record is None or record.has_expired(self._now()) else record
 
     def reload(self) -> None:
-        """See what is on disk. Where that cannot be read, what is in force stays so, and it is logged."""
+        """See what is on disk. What cannot be read stays in force as it is, which is logged, and is read again soon: a
+        revocation must not be lost because it could not be seen at once."""
         before = {record.name: record.sha256 for record in self._by_hash.values()}
         # Before it is read: what changes meanwhile is then read again.
         self._fingerprint = self._keys.fingerprint()
         try:
-            records = self._keys.records()
+            records, unread = self._keys.read()
         except KeyProblem as error:
-            log.error("keys cannot be read again: %s", error)
+            self._note(str(error))
             return
+        first = next(iter(unread), "")
+        self._note(f"`{first}` and perhaps others: {unread[first].strerror}" if unread else "")
+        records += [record for record in self._by_hash.values() if record.name in unread]
         self._by_hash = {record.sha256: record for record in records}
         after = {record.name: record.sha256 for record in records}
         gone = frozenset(name for name, hashed in before.items() if after.get(name) != hashed)
@@ -226,3 +261,9 @@ class KeysInForce:
         if gone:
             for on_revoked in self.on_revoked:
                 on_revoked(gone)
+
+    def _note(self, problem: str) -> None:
+        self._retry_at = self._age() + RETRY_SECONDS if problem else None
+        if problem and problem != self._problem:
+            log.error("keys cannot be read again: %s", problem)
+        self._problem = problem
