@@ -134,7 +134,7 @@ async def test_tokens_of_several_providers_are_told_apart() -> None:
 
 
 @pytest.mark.requirement("team.proxy")
-@pytest.mark.parametrize("peer", ["10.1.2.3", "2001:db8::/64"])
+@pytest.mark.parametrize("peer", ["10.1.2.3", "2001:db8::5"])
 def test_the_proxy_says_who_is_calling(peer: str) -> None:
     identities = Identities()
     rules = callers(identities=identities, proxy=PROXY)
@@ -151,6 +151,8 @@ def test_the_proxy_says_who_is_calling(peer: str) -> None:
         arrived("192.0.2.1", x_forwarded_user="alice", x_proxy_secret="s3cret"),
         arrived("", x_forwarded_user="alice", x_proxy_secret="s3cret"),
         arrived("uid:0", x_forwarded_user="alice", x_proxy_secret="s3cret"),
+        arrived("2001:db8::6", x_forwarded_user="alice", x_proxy_secret="s3cret"),
+        arrived("2001:db8::/64", x_forwarded_user="alice", x_proxy_secret="s3cret"),
         arrived("10.1.2.3", x_forwarded_user="alice"),
         arrived("10.1.2.3", x_forwarded_user="alice", x_proxy_secret=""),
         arrived("10.1.2.3", x_forwarded_user="alice", x_proxy_secret="S3cret"),
@@ -179,6 +181,15 @@ def test_a_name_may_be_in_any_script() -> None:
     assert callers(proxy=PROXY).authenticate(head) == "proxy#Zoë"
 
 
+def test_a_secret_may_have_any_letters() -> None:
+    rules = callers(proxy=ProxyConfig(peers=("10.0.0.1",), secret="schlüssel"))
+    written = "schlüssel".encode().decode("latin-1")
+    assert rules.authenticate(arrived("10.0.0.1", x_forwarded_user="a", x_proxy_secret=written)) == "proxy#a"
+    for wrong in ("schl\xfcssel", "schlssel", "\xff"):
+        head = arrived("10.0.0.1", x_forwarded_user="a", x_proxy_secret=wrong)
+        assert isinstance(rules.authenticate(head), AuthenticationChallenge)
+
+
 @pytest.mark.requirement("team.proxy")
 def test_a_proxy_may_prove_itself_with_a_certificate() -> None:
     rules = callers(proxy=ProxyConfig(peers=("10.0.0.0/8",), certificate="proxy.example.com"))
@@ -198,6 +209,20 @@ def test_a_proxy_may_be_a_user_of_this_machine() -> None:
     )
     with pytest.raises(ConfigError, match="there is no user"):
         callers(proxy=ProxyConfig(peers=("unix:nobody-of-this-name",), secret="x"))
+
+
+@pytest.mark.requirement("team.proxy")
+@pytest.mark.parametrize("uid", [4711, os.geteuid()])
+@pytest.mark.parametrize("headers", [{}, {"x_forwarded_user": "a"}, {"x_forwarded_user": "a", "x_proxy_secret": "y"}])
+def test_what_a_proxy_passes_on_without_a_name_is_not_its_own(uid: int, headers: dict[str, Any]) -> None:
+    """Whoever reaches the proxy would otherwise be the user that it runs as."""
+    proxy = ProxyConfig(peers=(f"unix:{uid}",), secret="x")
+    rules = callers(proxy=proxy, users=UnixUsers(["4711", "4712"]), token="secret")
+    found = rules.authenticate(arrived(f"uid:{uid}", **headers))
+    assert isinstance(found, AuthenticationChallenge) and found.status == 401 and "error" not in challenge(found)
+    assert rules.authenticate(arrived(f"uid:{uid}", authorization="Bearer secret", **headers)) == "default"
+    assert rules.authenticate(arrived(f"uid:{uid}", x_forwarded_user="a", x_proxy_secret="x")) == "proxy#a"
+    assert rules.authenticate(arrived("uid:4712", **headers)) == "unix#4712", "others are who they are"
 
 
 # ── users of this machine ──

@@ -21,7 +21,7 @@ from mcp_workbench.guard.bearer_tokens import NO_TOKEN, BearerTokens
 from mcp_workbench.guard.credentials import INSUFFICIENT, UNREACHABLE, Fetch, StartTask, TokenRejection
 from mcp_workbench.guard.identity import Identity
 from mcp_workbench.guard.named_keys import KeysInForce
-from mcp_workbench.guard.proxy_header import ProxyHeader
+from mcp_workbench.guard.proxy_header import NOT_VOUCHED_FOR, ProxyHeader
 from mcp_workbench.guard.token_exchange import SubjectTokens
 from mcp_workbench.guard.unix_users import UnixUsers
 from mcp_workbench.transport.http.server.authentication import (
@@ -80,13 +80,15 @@ class Callers:
     def authenticate(self, head: RequestHead) -> Authentication | asyncio.Future[Authentication]:
         """The proxy first: whatever else a request carries that it passes on, it is the proxy that vouches for it."""
         if self._proxy is not None:
-            named = self._proxy.recognise(head.peer, head.peer_names, head.headers)
-            head.forwarded = self._proxy.address(head.peer, head.peer_names, head.headers)
+            named = self._proxy.recognise(head.address, head.peer_names, head.headers)
+            head.forwarded = self._proxy.address(head.address, head.peer_names, head.headers)
             if named is not None:
                 return self._told(named)
         authorization = head.headers.get("authorization")
         if authorization is not None:
             return self._by_token(authorization)
+        if self._proxy is not None and self._proxy.runs_as(head.peer):
+            return self._told(NOT_VOUCHED_FOR)
         user = None if self._users is None else self._users.recognise(head.peer)
         return self._told(NO_TOKEN if user is None else user)
 

@@ -18,6 +18,8 @@ from mcp_workbench.guard.identity import Identity
 
 # What principals begin with that a proxy has named, so that none can be taken for a key or for another provider's.
 PREFIX: Final = "proxy#"
+# Of a request from the user that the proxy runs as.
+NOT_VOUCHED_FOR: Final = TokenRejection("the proxy names no user, or does not prove that it is the proxy", "")
 UNNAMED: Final = TokenRejection("the proxy names no user, or one that cannot be a name")
 
 
@@ -58,6 +60,11 @@ class ProxyHeader:
             return UNNAMED
         return Identity(principal=PREFIX + user, groups=frozenset(groups))
 
+    def runs_as(self, peer: str) -> bool:
+        """Whether this is a user of the machine that the proxy runs as. What comes from there is somebody else's, whom
+        the proxy has to name: it must not be taken for a request of that user."""
+        return peer in self._users
+
     def address(self, peer: str, certificate: Sequence[str], headers: Mapping[str, str]) -> str:
         """Where the proxy says that a request came from; empty where this is not the proxy, or it says nothing."""
         name = self._settings.address_header
@@ -79,23 +86,16 @@ class ProxyHeader:
             return False
         if settings.secret is None:
             return settings.certificate is not None
-        return hmac.compare_digest(headers.get(settings.secret_header, "").encode(), settings.secret.encode())
+        # As bytes, which is what headers are: they are kept as Latin-1, whatever was meant.
+        given = headers.get(settings.secret_header, "").encode("latin-1")
+        return hmac.compare_digest(given, settings.secret.encode())
 
     def _is_named(self, peer: str) -> bool:
-        # A peer of IPv6 is known by its network.
         try:
-            there = ipaddress.ip_network(peer, strict=False)
+            address = ipaddress.ip_address(peer)
         except ValueError:
             return False
-        return any(_covers(network, there) for network in self._networks)
-
-
-def _covers(
-    network: ipaddress.IPv4Network | ipaddress.IPv6Network, there: ipaddress.IPv4Network | ipaddress.IPv6Network
-) -> bool:
-    if isinstance(network, ipaddress.IPv4Network):
-        return isinstance(there, ipaddress.IPv4Network) and there.subnet_of(network)
-    return isinstance(there, ipaddress.IPv6Network) and there.overlaps(network)
+        return any(address in network for network in self._networks)
 
 
 def _text(given: str) -> str:

@@ -205,6 +205,26 @@ async def test_a_head_of_one_peer_is_not_known_for_another(monkeypatch: pytest.M
             assert principal_in((await second.response()).body) == "bob"
 
 
+@pytest.mark.requirement("team.peers")
+async def test_an_address_is_known_beside_the_network_that_requests_are_held_against(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.peer_of", lambda transport: "2001:db8::/64")
+    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.address_of", lambda transport: "2001:db8::5")
+
+    class ByAddress:
+        depends_on_peer = True
+
+        def authenticate(self, head: RequestHead) -> Authentication:
+            return f"{head.address} in {head.peer}"
+
+    async with echoing(authenticator=ByAddress()) as rig:
+        connection = await rig.client.connect()
+        for _ in range(2):
+            await connection.send(echo())
+            assert principal_in((await connection.response()).body) == "2001:db8::5 in 2001:db8::/64"
+
+
 async def test_a_head_from_another_address_is_taken_apart_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is known of a head has the address in it that it came from, which the audit writes down."""
     addresses = iter(("192.0.2.1", "192.0.2.2"))

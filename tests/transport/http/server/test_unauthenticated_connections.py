@@ -10,7 +10,11 @@ import pytest
 from mcp_workbench.transport.http.server.authentication import BearerToken
 from mcp_workbench.transport.http.server.connection import InboundConnection
 from mcp_workbench.transport.http.server.limits import UNAUTHENTICATED_SECONDS, Limits
-from mcp_workbench.transport.http.server.unauthenticated_connections import UnauthenticatedConnections, peer_of
+from mcp_workbench.transport.http.server.unauthenticated_connections import (
+    UnauthenticatedConnections,
+    address_of,
+    peer_of,
+)
 from tests.transport.http.listening import wait_until
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import modern, modern_headers
@@ -72,22 +76,23 @@ def test_at_the_bound_connections_of_a_peer_over_its_share_are_closed_at_once() 
 
 
 @pytest.mark.parametrize(
-    ("address", "peer"),
+    ("name", "peer", "address"),
     [
-        (("10.1.2.3", 5), "10.1.2.3"),
-        (("::ffff:10.1.2.3", 5, 0, 0), "10.1.2.3"),
-        (("2001:db8:1:2:3::4", 5, 0, 0), "2001:db8:1:2::/64"),
-        (("fe80::1%eth0", 5, 0, 2), "fe80::/64"),
-        ("", ""),
-        (None, ""),
+        (("10.1.2.3", 5), "10.1.2.3", "10.1.2.3"),
+        (("::ffff:10.1.2.3", 5, 0, 0), "10.1.2.3", "10.1.2.3"),
+        (("2001:db8:1:2:3::4", 5, 0, 0), "2001:db8:1:2::/64", "2001:db8:1:2:3::4"),
+        (("fe80::1%eth0", 5, 0, 2), "fe80::/64", "fe80::1"),
+        (("strange", 5), "strange", "strange"),
+        ("", "", ""),
+        (None, "", ""),
     ],
 )
-def test_a_peer_is_an_address_or_a_network_of_one_customer(address: object, peer: str) -> None:
+def test_a_peer_is_an_address_or_a_network_of_one_customer(name: object, peer: str, address: str) -> None:
     class Transport(asyncio.BaseTransport):
-        def get_extra_info(self, name: str, default: object = None) -> object:
-            return address if name == "peername" else default
+        def get_extra_info(self, wanted: str, default: object = None) -> object:
+            return name if wanted == "peername" else default
 
-    assert peer_of(Transport()) == peer
+    assert peer_of(Transport()) == peer and address_of(Transport()) == address
 
 
 @pytest.mark.requirement("http.connections")

@@ -25,7 +25,7 @@ from mcp_workbench.transport.http.server.limits import LINGER_BYTES, LINGER_SECO
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.request_reader import CompleteRequest, RequestReader
 from mcp_workbench.transport.http.server.response_writer import ResponseWriter
-from mcp_workbench.transport.http.server.unauthenticated_connections import names_in_certificate, peer_of
+from mcp_workbench.transport.http.server.unauthenticated_connections import address_of, names_in_certificate, peer_of
 
 # On, and no seconds: closing means a reset.
 _DISCARD: Final = struct.pack("ii", 1, 0)
@@ -165,6 +165,7 @@ class InboundConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.since = self._quiet_since = self._loop.time()
         self.peer = self._reader.peer = peer_of(transport)
+        self._reader.address = address_of(transport) or self.peer
         self._reader.peer_names = names_in_certificate(transport)
         self._transport.set_write_buffer_limits(self._limits.pause_bytes)
         if not self._connections.enter(self):

@@ -48,6 +48,7 @@ class RequestHead:
     __slots__ = (
         "_declared_bytes",
         "_named",
+        "address",
         "forwarded",
         "headers",
         "method",
@@ -65,8 +66,10 @@ class RequestHead:
     def __init__(self, method: str = "", path: str = "", peer: str = "") -> None:
         self.method = method
         self.path = path
-        # The address that it came from, `uid:…` on a Unix socket; the names in the client's certificate, if it has one.
+        # Whom it is held against: the address that it came from, its network where that is one of IPv6, `uid:…` on a
+        # Unix socket; the very address, for whoever trusts it; the names in the client's certificate, if it has one.
         self.peer = peer
+        self.address = peer
         self.peer_names: tuple[str, ...] = ()
         # The address behind a proxy that is trusted to tell it.
         self.forwarded = ""

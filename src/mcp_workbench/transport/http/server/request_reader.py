@@ -88,6 +88,7 @@ class RequestReader:
         "_url",
         "_window_bytes",
         "_window_since",
+        "address",
         "is_over",
         "peer",
         "peer_names",
@@ -97,6 +98,7 @@ class RequestReader:
         self, receiver: RequestReceiver, limits: Limits, budget: BodyBudget, names: Mapping[bytes, str] = NAMES
     ) -> None:
         self.peer = ""
+        self.address = ""
         self.peer_names: tuple[str, ...] = ()
         # The headers that are looked at.
         self._names = names
@@ -236,6 +238,7 @@ class RequestReader:
         if self._is_declining:
             return
         self._head = RequestHead(peer=self.peer)
+        self._head.address = self.address
         self._head.peer_names = self.peer_names
         self._url = b""
         self._head_since = self._loop.time()

@@ -40,6 +40,12 @@ def peer_of(transport: asyncio.BaseTransport) -> str:
     return "" if uid is None else f"{UID_PREFIX}{uid}"
 
 
+def address_of(transport: asyncio.BaseTransport) -> str:
+    """The very address at the other end, whatever network it is in; empty where it is not one of IP."""
+    name = transport.get_extra_info("peername")
+    return _address_in(name[0]) if isinstance(name, tuple) and name else ""
+
+
 def uid_of_peer(used: socket.socket) -> int | None:
     """Who is at the other end of a Unix socket, as the kernel tells; None where it does not."""
     with contextlib.suppress(OSError, AttributeError):
@@ -61,6 +67,15 @@ def names_in_certificate(transport: asyncio.BaseTransport) -> tuple[str, ...]:
     common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     alternative = [value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "URI", "email")]
     return tuple(dict.fromkeys((*common, *alternative)))
+
+
+def _address_in(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if address.version == 6 else None
+    return str(address if mapped is None else mapped)
 
 
 @lru_cache(maxsize=256)
