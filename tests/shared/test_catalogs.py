@@ -90,8 +90,9 @@ async def test_many_that_nobody_uses_are_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("stays", [False, True])
 async def test_what_is_dropped_while_a_change_is_applied_stays_dropped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool, stays: bool
 ) -> None:
     reading, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -108,7 +109,8 @@ async def test_what_is_dropped_while_a_change_is_applied_stays_dropped(
         if shared:
             with kept.serving(context(tmp_path, "flat")):
                 pass
-        write_config(tmp_path, {"box": {"other": {"command": "never-started-either"}}})
+        before = {"server": {"command": "never-started"}} if stays else {}
+        write_config(tmp_path, {"box": {**before, "other": {"command": "never-started-either"}}})
         monkeypatch.setattr("mcp_workbench.gateway.read_manifests", slowly)
         applying = asyncio.create_task(served.live.reload())
         await reading.wait()
