@@ -18,10 +18,14 @@ from mcp_workbench.guard.identity import Identities
 from mcp_workbench.guard.named_keys import KeyFolder, KeysInForce
 from mcp_workbench.guard.unix_users import UnixUsers
 from mcp_workbench.transport.http.server.authentication import AuthenticationChallenge
+from mcp_workbench.transport.http.server.open_streams import OpenStream
 from mcp_workbench.transport.http.server.request_head import RequestHead
+from mcp_workbench.transport.shared_timer import SharedTimer
 from tests.guard.identity_provider import AUDIENCE, ISSUER, Provider
+from tests.transport.http.listening import wait_until
 from tests.transport.http.server.echoing import echoing
-from tests.transport.http.server.raw_client import initialize, modern, modern_headers
+from tests.transport.http.server.raw_client import initialize, modern, modern_headers, written
+from tests.transport.http.server.test_open_streams import Writer
 
 PROXY = ProxyConfig(peers=("10.0.0.0/8", "2001:db8::5"), secret="s3cret", groups_header="x-groups")
 
@@ -298,6 +302,60 @@ async def test_bad_input_over_the_wire() -> None:
         await connection.send(f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\n{twice}content-length: 0\r\n\r\n".encode())
         response = await connection.response()
         assert response.status == 400 and b"more than once" in response.body
+
+
+class TwoTokens:
+    """One user with two tokens, which have different groups."""
+
+    def __init__(self) -> None:
+        provider = Provider()
+        provider.clock.wall = time.time()
+        self.identities = Identities()
+        self.rules = callers(provider, self.identities, auth=auth())
+        self.wide, self.narrow = (f"Bearer {provider.token(groups=[group])}" for group in ("wide", "narrow"))
+
+    @property
+    def groups(self) -> str:
+        return ",".join(self.identities.of(f"{ISSUER}#alice").groups)
+
+
+@pytest.mark.requirement("team.policy")
+@pytest.mark.processes
+@pytest.mark.parametrize("size", [10, 2_000_000])
+async def test_a_request_is_served_with_the_groups_of_its_own_token(size: int) -> None:
+    """Its body comes after a request of the same user that has others."""
+    user = TwoTokens()
+    async with echoing(authenticator=user.rules) as rig:
+        headers = modern_headers("echo")
+        for token in (user.narrow, user.wide):
+            assert (await rig.client.request(body=modern("echo"), authorization=token, **headers)).status == 200
+        slow = await rig.client.connect()
+        whole = written("POST", "/mcp", modern("echo", {"text": "x" * size}), authorization=user.narrow, **headers)
+        await slow.send(whole[:-5])
+        await wait_until(lambda: user.groups == "narrow")
+        assert (await rig.client.request(body=modern("echo"), authorization=user.wide, **headers)).status == 200
+        assert user.groups == "wide"
+        await slow.send(whole[-5:])
+        assert (await slow.response()).status == 200
+        assert user.groups == "narrow"
+
+
+@pytest.mark.requirement("team.streams")
+async def test_the_token_of_an_open_stream_does_not_decide_about_requests_with_another() -> None:
+    user = TwoTokens()
+    principal = f"{ISSUER}#alice"
+    head = arrived(authorization=user.wide)
+    later = user.rules.authenticate(head)
+    assert isinstance(later, asyncio.Future)
+    head.principal = str(await later)
+    writer = Writer()
+    timer: SharedTimer[OpenStream] = SharedTimer(3600.0)
+    stream = OpenStream(head, writer, user.rules.authenticate, timer)  # type: ignore[arg-type]
+    assert user.rules.authenticate(arrived(authorization=user.narrow)) == principal and user.groups == "narrow"
+    stream.on_timer(0.0)
+    assert user.groups == "narrow" and not writer.is_over
+    assert user.rules.authenticate(head) == principal and user.groups == "wide", "a request with the same head counts"
+    timer.stop()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -69,7 +70,7 @@ class Callers:
         self._proxy = None if settings.proxy is None else ProxyHeader(settings.proxy)
         self._users = settings.users
         self._auth = settings.auth
-        self._tokens = _bearer_tokens(settings, remember, fetch, start_task)
+        self._tokens = _bearer_tokens(settings, fetch, start_task)
         self.depends_on_peer = self._proxy is not None or self._users is not None
 
     @property
@@ -83,22 +84,22 @@ class Callers:
             named = self._proxy.recognise(head.address, head.peer_names, head.headers)
             head.forwarded = self._proxy.address(head.address, head.peer_names, head.headers)
             if named is not None:
-                return self._told(named)
+                return self._told(head, named)
         authorization = head.headers.get("authorization")
         if authorization is not None:
-            return self._by_token(authorization)
+            return self._by_token(head, authorization)
         if self._proxy is not None and self._proxy.runs_as(head.peer):
-            return self._told(NOT_VOUCHED_FOR)
+            return self._told(head, NOT_VOUCHED_FOR)
         user = None if self._users is None else self._users.recognise(head.peer)
-        return self._told(NO_TOKEN if user is None else user)
+        return self._told(head, NO_TOKEN if user is None else user)
 
-    def _by_token(self, authorization: str) -> Authentication | asyncio.Future[Authentication]:
+    def _by_token(self, head: RequestHead, authorization: str) -> Authentication | asyncio.Future[Authentication]:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer":
-            return self._told(NO_TOKEN)
+            return self._told(head, NO_TOKEN)
         found = self._tokens.recognise(token.strip())
         if not isinstance(found, asyncio.Future):
-            return found.principal if isinstance(found, Identity) else self._told(found)
+            return self._told(head, found)
         later: asyncio.Future[Authentication] = asyncio.get_running_loop().create_future()
 
         def settle(done: asyncio.Future[Identity | TokenRejection]) -> None:
@@ -107,14 +108,18 @@ class Callers:
             if done.cancelled():
                 later.cancel()
             else:
-                later.set_result(self._told(done.result()))
+                later.set_result(self._told(head, done.result()))
 
         found.add_done_callback(settle)
         return later
 
-    def _told(self, found: Identity | TokenRejection) -> Authentication:
+    def _told(self, head: RequestHead, found: Identity | TokenRejection) -> Authentication:
         if isinstance(found, Identity):
-            self._remember(found)
+            # A stream asks nothing of us: its token must not decide about requests that come with another.
+            if not head.is_of_stream:
+                self._remember(found)
+                # Its body may come later, and somebody else with the same principal before that.
+                head.recall = partial(self._remember, found)
             return found.principal
         if found.error == UNREACHABLE:
             return AuthenticationChallenge(found.message, b"", UNAVAILABLE)
@@ -165,12 +170,10 @@ def _scopes(auth: AuthConfig | None) -> list[str]:
     return [] if auth is None else list(dict.fromkeys(scope for each in auth.issuers for scope in each.scopes))
 
 
-def _bearer_tokens(
-    settings: CallerSettings, remember: Callable[[Identity], None], fetch: Fetch, start_task: StartTask
-) -> BearerTokens:
+def _bearer_tokens(settings: CallerSettings, fetch: Fetch, start_task: StartTask) -> BearerTokens:
     default = None if settings.token is None else (settings.token, DEFAULT_PRINCIPAL)
     if settings.auth is None:
-        return BearerTokens(default=default, keys=settings.keys, remember=remember)
+        return BearerTokens(default=default, keys=settings.keys)
     _require_joserfc()
     from mcp_workbench.guard.introspection import Introspection
     from mcp_workbench.guard.jwks import IssuerKeys
@@ -182,9 +185,7 @@ def _bearer_tokens(
         jwts.append(JwtIssuer(each, audience, IssuerKeys(each, fetch, start_task)))
         if each.introspection is not None:
             opaque.append(Introspection(each, audience, fetch, start_task))
-    return BearerTokens(
-        default=default, keys=settings.keys, jwts=jwts, opaque=opaque, remember=remember, subjects=settings.subjects
-    )
+    return BearerTokens(default=default, keys=settings.keys, jwts=jwts, opaque=opaque, subjects=settings.subjects)
 
 
 def _require_joserfc() -> None:

@@ -47,7 +47,6 @@ class BearerTokens:
         keys: KeysInForce | None = None,
         jwts: Sequence[JwtIssuer] = (),
         opaque: Sequence[Introspection] = (),
-        remember: Callable[[Identity], None] = lambda identity: None,
         subjects: SubjectTokens | None = None,
         now: Callable[[], float] = time.time,
         age: Callable[[], float] = time.monotonic,
@@ -57,7 +56,6 @@ class BearerTokens:
         self._keys = keys
         self._jwts = {each.settings.issuer: each for each in jwts}
         self._opaque = tuple(opaque)
-        self._remember = remember
         # Where tokens are kept that are to be exchanged for others.
         self._subjects = subjects
         self._now = now
@@ -80,7 +78,6 @@ class BearerTokens:
         known = self._known.get(digest)
         if known is not None:
             if self._now() < known.expires and self._age() < known.believed_until:
-                self._remember(known.identity)
                 self._keep_subject(token, known)
                 return known.identity
             del self._known[digest]
@@ -106,9 +103,7 @@ class BearerTokens:
         record = self._keys.find(token) if is_key and self._keys is not None else None
         if record is None:
             return None
-        identity = Identity(principal=record.name, toolboxes=record.toolboxes)
-        self._remember(identity)
-        return identity
+        return Identity(principal=record.name, toolboxes=record.toolboxes)
 
     def _verify(self, token: str, digest: bytes) -> Verdict | Pending:
         seen = peek(token)
@@ -164,7 +159,6 @@ class BearerTokens:
     def _noted(self, token: str, digest: bytes, verdict: Verdict) -> Identity | TokenRejection:
         if isinstance(verdict, Verified):
             _keep(self._known, digest, verdict, MOST_KNOWN)
-            self._remember(verdict.identity)
             self._keep_subject(token, verdict)
             return verdict.identity
         if verdict == UNKNOWN:

@@ -177,6 +177,8 @@ class Endpoint:
         if "origin" in head.headers:
             writer.add_headers(self._admission.cors_headers(head))
         try:
+            if head.recall is not None:
+                head.recall()
             if head.method != "POST":
                 self._serve_rest(head, writer)
             elif type(body) is not bytes or self._large_bodies.behind:
@@ -190,6 +192,8 @@ class Endpoint:
     def _serve_later(self, head: RequestHead, body: bytes | ReadBody, writer: ResponseWriter) -> None:
         """A POST that was large, or came behind one of the same session."""
         try:
+            if head.recall is not None:
+                head.recall()
             if isinstance(body, bytes):
                 self._serve_post(head, body, writer)
             else:

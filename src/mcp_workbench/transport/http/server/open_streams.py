@@ -36,7 +36,7 @@ class OpenStream:
     def __init__(
         self, head: RequestHead, writer: ResponseWriter, authenticate: Authenticate, timer: SharedTimer[OpenStream]
     ) -> None:
-        self._head = head
+        self._head = head.for_stream()
         self._principal = head.principal
         self._writer = writer
         self._authenticate = authenticate

@@ -5,7 +5,7 @@ Refuses to know who may come in, and what is served.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -51,6 +51,7 @@ class RequestHead:
         "address",
         "forwarded",
         "headers",
+        "is_of_stream",
         "method",
         "parameters",
         "path",
@@ -58,6 +59,7 @@ class RequestHead:
         "peer_names",
         "pending",
         "principal",
+        "recall",
         "refusal",
         "repeated",
         "takes_body",
@@ -82,10 +84,21 @@ class RequestHead:
         # Who it is from, and why it does not come in; known when its head is.
         self.principal = ""
         self.refusal: Refusal | None = None
+        # Has what it proved of its sender count once more, to be called when it is served; None where that is a name.
+        self.recall: Callable[[], None] | None = None
+        # Whether it is asked about for a stream that it has opened.
+        self.is_of_stream = False
         # Whether anybody will look at its body. Only what came in is read for that.
         self.takes_body = False
         self._declared_bytes: int | None = -1
         self._named: str | UnsetType | None = UNSET
+
+    def for_stream(self) -> RequestHead:
+        """The same for who is asked about a stream: a head may be of other requests, too."""
+        head = RequestHead(self.method, self.path, self.peer)
+        head.address, head.peer_names, head.forwarded = self.address, self.peer_names, self.forwarded
+        head.headers, head.principal, head.is_of_stream = self.headers, self.principal, True
+        return head
 
     def add_again(self, name: str, value: bytes) -> None:
         if name == "accept":
