@@ -15,6 +15,7 @@ from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import Envelope, Malformed
+from mcp_workbench.transport.http.server.endpoint import OnRefused
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.pages import Page
 from mcp_workbench.transport.http.server.serving import HttpOptions, HttpServer, serve_http
@@ -125,6 +126,7 @@ async def echoing(
     limits: Limits | None = None,
     parameters_of: ParametersOf | None = None,
     pages: dict[str, Page] | None = None,
+    on_refused: OnRefused | None = None,
     **options: Any,
 ) -> AsyncIterator[EchoRig]:
     """A rig that serves on a free port, with a client."""
@@ -134,6 +136,7 @@ async def echoing(
         rig.make_session,
         parameters_of=parameters_of,
         pages=pages,
+        on_refused=on_refused,
     )
     try:
         async with raw_client(rig.server.port) as rig.client:

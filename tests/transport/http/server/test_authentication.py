@@ -227,8 +227,9 @@ async def test_an_address_is_known_beside_the_network_that_requests_are_held_aga
 
 async def test_a_head_from_another_address_is_taken_apart_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is known of a head has the address in it that it came from, which the audit writes down."""
-    addresses = iter(("192.0.2.1", "192.0.2.2"))
-    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.peer_of", lambda transport: next(addresses))
+    addresses = iter(("2001:db8::1", "2001:db8::2"))
+    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.peer_of", lambda transport: "2001:db8::/64")
+    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.address_of", lambda transport: next(addresses))
     asking = Asking()
     asking.known["a"] = "alice"
     judged: list[str] = []
@@ -237,7 +238,7 @@ async def test_a_head_from_another_address_is_taken_apart_again(monkeypatch: pyt
         depends_on_peer = False
 
         def authenticate(self, head: RequestHead) -> Authentication:
-            judged.append(head.peer)
+            judged.append(head.address)
             return "alice"
 
     async with echoing(authenticator=Noting()) as rig:
@@ -245,7 +246,7 @@ async def test_a_head_from_another_address_is_taken_apart_again(monkeypatch: pyt
         for connection in (first, second, first, second):
             await connection.send(echo())
             assert principal_in((await connection.response()).body) == "alice"
-    assert judged == ["192.0.2.1", "192.0.2.2", "192.0.2.1", "192.0.2.2"]
+    assert judged == ["2001:db8::1", "2001:db8::2"] * 2
 
 
 async def test_other_tokens_than_the_one_are_somebody_elses_to_judge() -> None:

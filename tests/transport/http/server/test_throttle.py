@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from mcp_workbench.transport.http.server.authentication import BearerToken
+from mcp_workbench.transport.http.server.authentication import UNAVAILABLE, AuthenticationChallenge, BearerToken
+from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.throttle import (
     DELAY_SECONDS,
     FORGET_FAILURES_SECONDS,
@@ -15,6 +16,7 @@ from mcp_workbench.transport.http.server.throttle import (
     MOST_PEERS,
     AuthenticationThrottle,
 )
+from tests.transport.http.listening import wait_until
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import modern, modern_headers
 
@@ -99,3 +101,74 @@ async def test_who_guessed_too_often_is_answered_after_a_while(monkeypatch: pyte
         connection = await rig.client.connect()
         for _ in range(FREE_FAILURES + MOST_DELAYED + 2):
             assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 401
+
+
+async def test_those_without_a_line_of_their_own_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_workbench.transport.http.server.throttle.DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("mcp_workbench.transport.http.server.endpoint.FORGET_FAILURES_SECONDS", 0.05)
+    told: list[tuple[str, str]] = []
+    async with echoing(authenticator=BearerToken("x"), on_refused=lambda *line: told.append(line)) as rig:
+        connection = await rig.client.connect()
+        for _ in range(FREE_FAILURES + 7):
+            assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 401
+        await wait_until(lambda: counted(told) == 7)
+    assert len([reason for _, reason in told if "more attempts" not in reason]) == FREE_FAILURES
+    assert {peer for peer, _ in told} == {"127.0.0.1"}
+
+
+async def test_what_is_counted_at_the_end_is_told_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_workbench.transport.http.server.throttle.DELAY_SECONDS", 0.01)
+    told: list[tuple[str, str]] = []
+    async with echoing(authenticator=BearerToken("x"), on_refused=lambda *line: told.append(line)) as rig:
+        connection = await rig.client.connect()
+        for _ in range(FREE_FAILURES + 3):
+            assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 401
+        assert counted(told) == 0
+    assert counted(told) == 3
+
+
+def counted(told: list[tuple[str, str]]) -> int:
+    return sum(int(reason.partition(" ")[0]) for _, reason in told if "more attempts" in reason)
+
+
+def test_what_is_counted_is_bounded() -> None:
+    throttle = AuthenticationThrottle(Clock())
+    begun = [throttle.leave_out(str(number)) for number in range(MOST_PEERS + 2)]
+    assert begun[-3:] == [str(MOST_PEERS - 1), "", None]
+    assert throttle.take_left_out("") == 2 and throttle.take_left_out("") == 0
+
+
+class Unreachable:
+    depends_on_peer = False
+
+    def authenticate(self, head: RequestHead) -> AuthenticationChallenge:
+        return AuthenticationChallenge("the provider cannot be reached", b"", UNAVAILABLE)
+
+
+async def test_whoever_cannot_be_checked_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[tuple[str, str]] = []
+    async with echoing(authenticator=Unreachable(), on_refused=lambda *line: told.append(line)) as rig:
+        connection = await rig.client.connect()
+        for _ in range(FREE_FAILURES + MOST_DELAYED + 2):
+            response = await connection.request(body=modern("echo"), **modern_headers("echo"))
+            assert response.status == 503 and "retry-after" in response.headers
+        assert not rig.server._endpoint._throttle._peers
+    assert not told and "was refused" not in caplog.text
+
+
+async def test_a_failure_is_told_with_its_address_and_counted_by_its_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_workbench.transport.http.server.throttle.DELAY_SECONDS", 0.01)
+    addresses = iter(["2001:db8::1", "2001:db8::2"])
+    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.peer_of", lambda transport: "2001:db8::/64")
+    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.address_of", lambda transport: next(addresses))
+    told: list[tuple[str, str]] = []
+    async with echoing(authenticator=BearerToken("x"), on_refused=lambda *line: told.append(line)) as rig:
+        for _ in range(2):
+            connection = await rig.client.connect()
+            for _ in range(FREE_FAILURES // 2 + 1):
+                assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 401
+    half = FREE_FAILURES // 2
+    assert [peer for peer, _ in told] == (
+        ["2001:db8::1"] * (half + 1) + ["2001:db8::2"] * (half - 1) + ["2001:db8::/64"]
+    )
+    assert counted(told) == 2

@@ -164,9 +164,9 @@ class Admission:
 def refusal_of(challenge: AuthenticationChallenge) -> Refusal:
     """What somebody is told who was not recognised."""
     if challenge.status == UNAVAILABLE:
-        headers = header(b"retry-after", b"%d" % AUTHENTICATION_RETRY_SECONDS)
-    else:
-        headers = header(b"www-authenticate", challenge.www_authenticate)
+        # Nobody knows whether the token is right: its sender has done nothing wrong.
+        return Refusal(UNAVAILABLE, challenge.message, header(b"retry-after", b"%d" % AUTHENTICATION_RETRY_SECONDS))
+    headers = header(b"www-authenticate", challenge.www_authenticate)
     return Refusal(challenge.status, challenge.message, headers, is_about_caller=True)
 
 

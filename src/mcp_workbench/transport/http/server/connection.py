@@ -226,7 +226,7 @@ class InboundConnection(asyncio.Protocol):
         head, end = self._heads.find(data)
         if head is None or len(data) - end > self._limits.message_bytes or self._transport.is_closing():
             return False
-        if head.peer != self.peer:
+        if head.address != self._reader.address:
             # The same bytes from elsewhere: what is written down of it names where it came from.
             return False
         application = self._connections.application

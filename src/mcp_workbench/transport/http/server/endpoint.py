@@ -30,7 +30,8 @@ from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, Head
 from mcp_workbench.transport.http.server.served_session import MakeSession
 from mcp_workbench.transport.http.server.sessions import LegacySession, Posted, SessionTable
 from mcp_workbench.transport.http.server.status_codes import STATUS_OF_CODE
-from mcp_workbench.transport.http.server.throttle import AuthenticationThrottle
+from mcp_workbench.transport.http.server.throttle import FORGET_FAILURES_SECONDS, AuthenticationThrottle
+from mcp_workbench.transport.http.server.unauthenticated_connections import network_of
 from mcp_workbench.transport.http.server.validation import ParametersOf, is_stateless, mismatch
 from mcp_workbench.transport.pieces import Pieces
 from mcp_workbench.transport.shared_timer import SharedTimer
@@ -155,16 +156,28 @@ class Endpoint:
         if not refusal.is_about_caller:
             _answer_refusal(refusal, writer)
             return
-        delay = self._throttle.failed(head.origin, refusal.message)
+        peer = network_of(head.origin)
+        delay = self._throttle.failed(peer, refusal.message)
         if delay == 0.0:
-            # Whoever goes on is in the log; a line for each guess would be a way to fill the disk.
             self._on_refused(head.origin, refusal.message)
+        elif (left_out := self._throttle.leave_out(peer)) is not None:
+            # A line for each guess would be a way to fill the disk: one in a while says how many there were.
+            self._loop.call_later(FORGET_FAILURES_SECONDS, self._tell_left_out, left_out)
         if delay is None:
             writer.abort()
         elif delay:
-            self._loop.call_later(delay, self._answer_late, head.origin, refusal, writer)
+            self._loop.call_later(delay, self._answer_late, peer, refusal, writer)
         else:
             _answer_refusal(refusal, writer)
+
+    def tell_left_out(self) -> None:
+        """Nobody will be served any more: what is counted is written down now."""
+        for peer in self._throttle.peers_left_out():
+            self._tell_left_out(peer)
+
+    def _tell_left_out(self, peer: str) -> None:
+        if count := self._throttle.take_left_out(peer):
+            self._on_refused(peer, f"{count} more attempts failed within {FORGET_FAILURES_SECONDS:g} s")
 
     def _answer_late(self, peer: str, refusal: Refusal, writer: ResponseWriter) -> None:
         self._throttle.answered(peer)

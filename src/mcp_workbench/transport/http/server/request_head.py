@@ -69,7 +69,8 @@ class RequestHead:
         self.method = method
         self.path = path
         # Whom it is held against: the address that it came from, its network where that is one of IPv6, `uid:…` on a
-        # Unix socket; the very address, for whoever trusts it; the names in the client's certificate, if it has one.
+        # Unix socket; the very address, for whoever trusts it or writes it down; the names in the client's certificate,
+        # if it has one.
         self.peer = peer
         self.address = peer
         self.peer_names: tuple[str, ...] = ()
@@ -113,8 +114,8 @@ class RequestHead:
 
     @property
     def origin(self) -> str:
-        """Where it came from, as far as that is known: for logs, and for whom it is held against."""
-        return self.forwarded or self.peer
+        """Where it came from, as far as that is known: for logs and the audit."""
+        return self.forwarded or self.address
 
     def get(self, name: str) -> str | None:
         return self.headers.get(name)

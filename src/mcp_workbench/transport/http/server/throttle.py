@@ -40,11 +40,13 @@ class _Failures:
 class AuthenticationThrottle:
     """Who failed, and how often."""
 
-    __slots__ = ("_now", "_peers")
+    __slots__ = ("_left_out", "_now", "_peers")
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._peers: dict[str, _Failures] = {}
+        # Failures without a line in the audit, by peer.
+        self._left_out: dict[str, int] = {}
 
     def failed(self, peer: str, reason: str) -> float | None:
         """Somebody was not who they had to be: the seconds after which they are answered; None for no answer at all.
@@ -68,6 +70,21 @@ class AuthenticationThrottle:
         found = self._peers.get(peer)
         if found is not None and found.delayed:
             found.delayed -= 1
+
+    def leave_out(self, peer: str) -> str | None:
+        """This failure has no line of its own in the audit. The first of a peer is to be followed by `take_left_out`
+        after a while, for the peer that is returned: those beyond a number are counted together."""
+        if peer not in self._left_out and len(self._left_out) >= MOST_PEERS:
+            peer = ""
+        count = self._left_out[peer] = self._left_out.get(peer, 0) + 1
+        return peer if count == 1 else None
+
+    def peers_left_out(self) -> list[str]:
+        return list(self._left_out)
+
+    def take_left_out(self, peer: str) -> int:
+        """How many have had no line since the last one about this peer."""
+        return self._left_out.pop(peer, 0)
 
     def _find(self, peer: str, now: float) -> _Failures:
         found = self._peers.get(peer)

@@ -32,7 +32,7 @@ def peer_of(transport: asyncio.BaseTransport) -> str:
     """The address at the other end, `uid:…` on a Unix socket; empty where it has none."""
     name = transport.get_extra_info("peername")
     if isinstance(name, tuple):
-        return _network_of(name[0]) if name else ""
+        return network_of(name[0]) if name else ""
     used = transport.get_extra_info("socket")
     if used is None or used.family != socket.AF_UNIX:
         return ""
@@ -79,7 +79,8 @@ def _address_in(host: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _network_of(host: str) -> str:
+def network_of(host: str) -> str:
+    """What an address is counted by: itself, of IPv6 its network. Whatever is none stays as it is."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
