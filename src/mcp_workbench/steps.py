@@ -52,6 +52,8 @@ class GuardedRequest(Subject, frozen=True, kw_only=True, gc=False, cache_hash=Tr
     meta: Raw | None = None
     # Where it came from: an address, `stdio`, `process 123`. Empty where that is unknown.
     peer: str = ""
+    # The client comes back with a `requestState`, of its server or of ours. What is ours is not in the body.
+    is_retry: bool = False
 
     @property
     def params(self) -> bytes:

@@ -153,7 +153,57 @@ def test_a_lasting_yes_outlasts_the_questions_of_a_server() -> None:
     assert rig.check(request()) == Pass("approved")
 
 
+@pytest.mark.requirement("team.approval")
+def test_answers_that_nobody_asked_for_are_parameters_as_all_others() -> None:
+    rig = Rig()
+    rig.answer(request(), "hour")
+    rig.asked(request(inputResponses={"a": 1}))
+    rig.answer(request(inputResponses={"a": 1}), "hour")
+    assert rig.check(request(inputResponses={"a": 1})) == Pass("approved")
+    rig.asked(request(inputResponses={"a": 2}))
+    rig.asked(request(requestState="s"))
+
+
+def test_of_calls_side_by_side_each_has_its_retry() -> None:
+    rig = Rig()
+    interim = b'{"resultType":"input_required","requestState":"s"}'
+    rig.answer(request(), "hour")
+    for _ in range(2):
+        again = request()
+        assert rig.check(again) == Pass("approved")
+        rig.step.on_end(again, Outcome(kind="result", payload=(interim,), arrived=0.0, sent=0.0, ended=0.0))
+    for number in range(2):
+        assert rig.check(request(requestState="s", inputResponses={"a": number})) == Pass("approved")
+    rig.asked(request(requestState="s", inputResponses={"a": 3}))
+
+
+def test_a_retry_that_comes_too_late_is_asked_about() -> None:
+    rig = Rig()
+    first = request()
+    rig.answer(first)
+    interim = b'{"resultType":"input_required","requestState":"s"}'
+    rig.step.on_end(first, Outcome(kind="result", payload=(interim,), arrived=0.0, sent=0.0, ended=0.0))
+    rig.now = WAITING_SECONDS
+    rig.asked(request(requestState="s"))
+
+
+def test_awaited_retries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(approval, "MOST_RETRIES", 1)
+    monkeypatch.setattr(approval, "MOST_APPROVALS", 1)
+    approvals = Approvals(lambda: 0.0)
+    for digest in ("a", "b", "b"):
+        approvals.grant_retry("alice", digest)
+    assert [approvals.take_retry("alice", digest) for digest in ("a", "b", "b")] == [False, True, False]
+
+
 # ── clients that cannot be asked ──
+
+
+def test_what_was_approved_at_the_command_line_is_compared_with_too() -> None:
+    rig = Rig()
+    rig.approvals.approve(referred(rig, request({"path": "/a"})))
+    message = json.loads(bytes(rig.asked(request({"path": "/b"})).params))["message"]
+    assert "/a" in message and "/b" in message, message
 
 
 def referred(rig: Rig, about: GuardedRequest) -> str:

@@ -279,3 +279,22 @@ async def test_an_answer_that_came_while_we_were_stopped_is_read_before_it_is_to
         loop.call_later(0.001, client.answer, client.questions()[-1], YES)
         await finished(workbench, request)
         assert "isError" not in request.result
+
+
+@pytest.mark.requirement("team.approval")
+@pytest.mark.parametrize("answer", [YES, FOR_AN_HOUR])
+async def test_after_a_page_that_had_to_be_visited_first_the_user_is_not_asked_again(answer: Json) -> None:
+    page = {"mode": "url", "elicitationId": "1", "url": "https://example.org", "message": "Sign in"}
+    async with in_process_workbench("legacy", policy=ASK) as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
+        request = await answered(client, client.call(), answer)
+        for _ in range(2):
+            await until(lambda: bool(sent(workbench)))
+            server.fail(sent(workbench)[0], -32042, "Sign in first", {"elicitations": [page]})
+            ((key, shown),) = request.result["inputRequests"].items()
+            assert shown["params"]["mode"] == "url", shown
+            request = client.retry(request, {key: {"action": "accept"}})
+        assert (await finished(workbench, request))["resultType"] == "complete"
+        if answer == YES:
+            await asked(client, client.call())

@@ -31,12 +31,14 @@ MOST_WAITING: Final = 200
 MOST_WAITING_OF_ONE: Final = 20
 # Approvals that are remembered; beyond, the oldest are forgotten, and asked for again.
 MOST_APPROVALS: Final = 10_000
+# Of one call, retries that are awaited at once: a client may have made it several times side by side.
+MOST_RETRIES: Final = 20
 # Calls whose last approved parameters are remembered, to say what is different this time.
 MOST_REMEMBERED: Final = 1000
 LARGEST_REMEMBERED: Final = 16 * 1024
 # A call that waits is kept whole up to this, to be looked at with `mcp-workbench approve --show`.
 LARGEST_WAITING: Final = 256 * 1024
-# What a client adds when it comes back to a modern server: the same call all the same.
+# What a client adds when it comes back to a modern server that has asked something: the same call all the same.
 _RETRY_MEMBERS: Final = ("requestState", "inputResponses")
 # In `_meta`, what belongs to the protocol and to tracing: no server decides by it what a call does.
 _PROTOCOL: Final = "io.modelcontextprotocol/"
@@ -50,8 +52,6 @@ class GrantedApproval(Struct):
     # Only in this session of the client; None in any.
     session: int | None = None
     is_once: bool = False
-    # The call was passed, and its server asked something in between: its retry is no other call.
-    only_retry: bool = False
 
 
 class WaitingCall(Struct, frozen=True):
@@ -65,6 +65,8 @@ class WaitingCall(Struct, frozen=True):
     expires: float
     # What will be sent; None where that is too much to be kept.
     whole: bytes | None = None
+    # Its parameters; None where they are too large to be compared with those of the next call.
+    params: bytes | None = None
 
 
 class _Interim(Struct):
@@ -81,6 +83,8 @@ class Approvals:
         self.now = now
         # By principal and digest.
         self._granted: OrderedDict[tuple[str, str], GrantedApproval] = OrderedDict()
+        # The same, when they expire: calls were passed, and their server asked something. Their retries are no others.
+        self._retries: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
         self._waiting: OrderedDict[str, WaitingCall] = OrderedDict()
         # By principal and item, what was approved last.
         self._last: OrderedDict[tuple[str, str], bytes] = OrderedDict()
@@ -97,11 +101,23 @@ class Approvals:
 
     def grant_retry(self, principal: str, digest: str) -> None:
         """The server wants to know something before it does what was approved: the client comes back with it."""
-        if (principal, digest) not in self._granted:
-            expires = self.now() + WAITING_SECONDS
-            self.grant(principal, digest, GrantedApproval(expires, is_once=True, only_retry=True))
+        of_call = self._retries.setdefault((principal, digest), [])
+        of_call.append(self.now() + WAITING_SECONDS)
+        del of_call[:-MOST_RETRIES]
+        self._retries.move_to_end((principal, digest))
+        if len(self._retries) > MOST_APPROVALS:
+            self._retries.popitem(last=False)
 
-    def take(self, principal: str, session: int, digest: str, *, is_retry: bool) -> bool:
+    def take_retry(self, principal: str, digest: str) -> bool:
+        """Whether a retry of this call is awaited: one less is then."""
+        of_call = self._retries.get((principal, digest), [])
+        # The last one is the last to expire: where that has, all have.
+        is_awaited = bool(of_call) and of_call.pop() > self.now()
+        if not is_awaited or not of_call:
+            self._retries.pop((principal, digest), None)
+        return is_awaited
+
+    def take(self, principal: str, session: int, digest: str) -> bool:
         """Whether this very call was approved. One that was approved once is not any more then."""
         grant = self._granted.get((principal, digest))
         if grant is None:
@@ -109,7 +125,7 @@ class Approvals:
         if grant.expires <= self.now():
             del self._granted[principal, digest]
             return False
-        if grant.session not in (None, session) or (grant.only_retry and not is_retry):
+        if grant.session not in (None, session):
             return False
         if grant.is_once:
             del self._granted[principal, digest]
@@ -142,7 +158,8 @@ class Approvals:
         told = shown(params) if meta is None else f"{shown(params)} with `_meta` {shown(meta)}"
         whole = params if meta is None else params + b" with `_meta` " + meta
         kept = whole if len(whole) <= LARGEST_WAITING else None
-        self._waiting[id] = WaitingCall(id, principal, place, told, digest, expires, kept)
+        compared = params if len(params) <= LARGEST_REMEMBERED else None
+        self._waiting[id] = WaitingCall(id, principal, place, told, digest, expires, kept, compared)
         if self.on_waiting is not None:
             self.on_waiting()
         return id
@@ -154,6 +171,8 @@ class Approvals:
         if waiting is not None:
             expires = self.now() + (WAITING_SECONDS if seconds is None else seconds)
             self.grant(waiting.principal, waiting.digest, GrantedApproval(expires, is_once=seconds is None))
+            if waiting.params is not None:
+                self.remember(waiting.principal, waiting.place, waiting.params)
         return waiting
 
     def look_at(self, id: str) -> WaitingCall | None:
@@ -196,7 +215,7 @@ class ApprovalStep:
         self._policy = policy
         self._approvals = approvals
         self._record = record
-        # Requests under way that were approved.
+        # Requests under way that were approved, by what their retries are known by.
         self._passed: dict[int, str] = {}
 
     def check(self, request: GuardedRequest) -> Pass | Ask | Denial | None:
@@ -212,10 +231,11 @@ class ApprovalStep:
             return Denial(FORBIDDEN, text, {"rule": decision.rule}, rule=decision.rule)
         members = _members(request)
         digest = digest_of(request, members)
-        if self._approvals.take(
-            request.principal, request.session, digest, is_retry=bool(members.keys() & set(_RETRY_MEMBERS))
-        ):
-            return self._approved(request, digest)
+        is_retry = request.is_retry or not members.keys().isdisjoint(_RETRY_MEMBERS)
+        if is_retry and self._approvals.take_retry(request.principal, _first_digest(request, members)):
+            return self._approved(request)
+        if self._approvals.take(request.principal, request.session, digest):
+            return self._approved(request)
         self._record("question", **origin_of(request), rule=decision.rule)
         meta = _told_meta(request)
         id: str | None = None
@@ -257,15 +277,15 @@ class ApprovalStep:
         if duration != "once":
             self._approvals.grant(request.principal, digest, self._lasting(duration, request.session))
         self._approvals.remember(request.principal, place, request.params)
-        return self._approved(request, digest)
+        return self._approved(request)
 
     def _lasting(self, duration: Duration, session: int) -> GrantedApproval:
         if duration == "session":
             return GrantedApproval(float("inf"), session=session)
         return GrantedApproval(self._approvals.now() + APPROVED_SECONDS)
 
-    def _approved(self, request: GuardedRequest, digest: str) -> Pass:
-        self._passed[id(request)] = digest
+    def _approved(self, request: GuardedRequest) -> Pass:
+        self._passed[id(request)] = _first_digest(request, _members(request))
         return Pass("approved")
 
     def _refer(self, request: GuardedRequest, digest: str, rule: str) -> Denial:
@@ -290,10 +310,14 @@ def digest_of(request: GuardedRequest, members: dict[str, Raw] | None = None) ->
     for part in (request.method, request.toolbox, request.server, request.item):
         digest.update(encode(part))
     for name in sorted(found):
-        if name not in _RETRY_MEMBERS:
-            digest.update(encode(name) + b":" + bytes(found[name]) + b"\n")
+        digest.update(encode(name) + b":" + bytes(found[name]) + b"\n")
     digest.update(b"_meta:" + _bound_meta(request))
     return digest.hexdigest()
+
+
+def _first_digest(request: GuardedRequest, members: dict[str, Raw]) -> str:
+    """What identifies this call and all of its retries: without what the client adds to those."""
+    return digest_of(request, {name: each for name, each in members.items() if name not in _RETRY_MEMBERS})
 
 
 def _members(request: GuardedRequest) -> dict[str, Raw]:

@@ -109,9 +109,10 @@ class Guard:
         send: Callable[[], None],
     ) -> bool:
         """Whether every step lets it pass at once. If not, it is answered, or sent later, as the steps say."""
-        passage = call.route.passage = Passage(
-            self._steps, _describe(call, call.introduction, method, entry, item, body, call.meta), self._listeners
-        )
+        request = _describe(call, call.introduction, method, entry, item, body, call.meta)
+        if "requestState" in call.params:
+            request = replace(request, is_retry=True)
+        passage = call.route.passage = Passage(self._steps, request, self._listeners)
         verdict = passage.check()
         if verdict is None:
             self._limit(passage, call)
