@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import threading
@@ -14,8 +15,10 @@ from typing import Any
 import pytest
 
 from mcp_workbench.config.choose import ConfigSource
+from mcp_workbench.config.model import FaceName
 from mcp_workbench.file_watch import FileWatch, fingerprint
 from mcp_workbench.live import LiveConfig, summary
+from tests.faces.harness import introduce
 from tests.faces.memory import MemoryClient
 from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with, write
 
@@ -355,3 +358,41 @@ async def test_a_policy_with_a_mistake_leaves_the_one_that_was_in_force(tmp_path
         await editing.save({"dev": {"one": one}}, policy=[{"then": "allow"}])
         assert text_of(await editing.seen.use("dev/one/get")).startswith("one")
         assert len(one.calls) == 1
+
+
+@pytest.mark.requirement("team.policy")
+@pytest.mark.parametrize("face", ["proxy", "auto"])
+async def test_what_is_wrong_with_a_hidden_toolbox_is_not_told_to_those_it_is_hidden_from(
+    tmp_path: Path, face: FaceName
+) -> None:
+    boxes = {"dev": {"one": saying("one")}, "quetzal": {"two": saying("two")}}
+    everything = {kind: ["quetzal"] for kind in ("tools", "prompts", "resources")}
+    policy = [{"who": ["bob"], **everything, "then": "hide"}, {"then": "allow"}]
+    async with edited(tmp_path, boxes, face=face) as editing:
+        await editing.save(boxes, policy=policy)
+        # Before a role's face is made, and after.
+        early, late = MemoryClient.of(editing.gateway, "bob"), MemoryClient.of(editing.gateway, "bob")
+        async with early as bob:
+            await introduce(bob, "legacy")
+            await bob.call_tool("open_toolbox", {})
+            await editing.save_text(editing.file.read_text().replace('"command"', '"comand"'))
+            assert "quetzal" in (editing.gateway.rejected or "")
+            async with late as again:
+                await introduce(again, "legacy")
+                for client in (bob, again):
+                    index = text_of(await client.call_tool("open_toolbox", {}))
+                    wrong = text_of(await client.call_tool("open_toolbox", {"toolbox_name": "new"}))
+                    assert "not in force" in index and "not in force" in wrong
+                    status = await client.request("resources/read", {"uri": "workbench://status"})
+                    told = json.loads(status["contents"][0]["text"])["configuration"]
+                    assert "not in force" in told["rejected"] and told["needsRestart"] == []
+                    assert "quetzal" not in f"{index}{wrong}{status}"
+        assert "quetzal" in await editing.seen.said()
+
+
+async def test_the_status_tells_no_secrets_of_a_rejected_configuration(tmp_path: Path) -> None:
+    async with edited(tmp_path, {"dev": {"one": saying("one")}}) as editing:
+        editing.gateway.runtime.redactor.replace(editing, ("hunter22hunter22",))
+        editing.gateway.reject("`hunter22hunter22` is no command", "no command")
+        for told in (editing.gateway.status(), editing.gateway.readiness("")[1]):
+            assert b"is no command" in told and b"hunter22" not in told

@@ -18,7 +18,7 @@ from mcp_workbench.catalog.restricted_catalog import RestrictedCatalog
 from mcp_workbench.config.model import LimitRule, PolicyRule
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.kept_results import Origin
-from mcp_workbench.face.restricted_face import proxy_in, restricted
+from mcp_workbench.face.restricted_face import REJECTED, proxy_in, restricted
 from mcp_workbench.face.view import View
 from mcp_workbench.guard.approval import Approvals, ApprovalStep
 from mcp_workbench.guard.identity import Identities, Identity
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 # Roles whose faces are kept, with all that they have worked out: lists, and an index where somebody has searched.
 MOST_ROLES: Final = 200
+# What is wrong with the lock file may name what is hidden.
+LOCK_PROBLEM: Final = "the lock file cannot be used"
 
 
 class Access:
@@ -184,7 +186,20 @@ class Access:
                 tools = None if entry.offer is None else len(entry.tools)
                 withheld = {kind: sorted(names) for kind, names in entry.withheld.items() if names}
                 servers.append({**row, "tools": tools, "withheld": withheld})
-        return {**status, "config": None, "parkedCalls": None, "tasks": None, "servers": servers}
+        is_rejected = status["configuration"]["rejected"] is not None
+        return {
+            **status,
+            "config": None,
+            "configuration": {
+                **status["configuration"],
+                "rejected": REJECTED if is_rejected else None,
+                "needsRestart": [],
+            },
+            "lock": None if status["lock"] is None else LOCK_PROBLEM,
+            "parkedCalls": None,
+            "tasks": None,
+            "servers": servers,
+        }
 
     # ── what is kept of calls ──
 

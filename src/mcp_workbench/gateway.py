@@ -388,6 +388,7 @@ class Gateway:
         from mcp_workbench.downstream.status import status_of
 
         now = asyncio.get_running_loop().time()
+        rejected = None if self.rejected is None else self.runtime.redactor.text(self.rejected)
         seen = (each for each in self.pool.connections() if each.is_seen_by(principal))
         connections = [each for each in seen if self._is_alone or self.catalog in each.entry.catalogs]
         return {
@@ -398,7 +399,7 @@ class Gateway:
             "face": self.face.name,
             "serving": self.serving,
             "uptimeSeconds": round(now - self.runtime.started_at, 3),
-            "configuration": {"reloads": self.reloads, "rejected": self.rejected, "needsRestart": self.needs_restart},
+            "configuration": {"reloads": self.reloads, "rejected": rejected, "needsRestart": self.needs_restart},
             "lock": None if self.oversight is None else self.oversight.problem,
             "parkedCalls": len(self.parking),
             "tasks": len(asyncio.all_tasks()),

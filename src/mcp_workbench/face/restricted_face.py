@@ -7,7 +7,7 @@ not told. Refuses to know who may see what.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec.structs import replace
 
@@ -24,9 +24,16 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
 
 
+# What is wrong with a configuration names toolboxes and servers, which may be hidden.
+REJECTED: Final = (
+    "the configuration file has changed, and the change is not in force because of a problem that whoever runs the "
+    "workbench has to solve"
+)
+
+
 def restricted(face: Face, catalog: RestrictedCatalog, made: Face) -> Face:
     """What a role sees of `face`, by a face that was `made` over its catalogue."""
-    made.give_notice(face.notice)
+    made.give_notice(_without_names(face.notice))
     # Problems are reported to the operator once, not for each role.
     made.reports = False
     # The same for all roles, and private to each principal.
@@ -69,6 +76,9 @@ class RestrictedFace:
         if found is None:
             found = self._for_clients[suiting] = RestrictedFace(suiting, self._catalog)
         return cast(Face, found)
+
+    def give_notice(self, notice: str | None) -> None:
+        self._inner.give_notice(_without_names(notice))
 
     # ── decisions, with real servers in them ──
 
@@ -183,6 +193,10 @@ class RestrictedFace:
                 self._shown[entry] = after
             self._last = (entry, self._catalog.real.revision, told)
         return kinds & self._last[2]
+
+
+def _without_names(notice: str | None) -> str | None:
+    return None if notice is None else f"Note: {REJECTED}."
 
 
 def _lists(entry: ServerEntry) -> dict[str, Definitions]:
