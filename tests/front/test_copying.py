@@ -357,3 +357,13 @@ def test_an_answer_that_waits_for_the_client_to_read_is_an_answer(rig: Rig) -> N
     assert [each["id"] for each in got if "result" in each] == list(range(count))
     assert rig.told() == []
     os.close(rig.client_out)
+
+
+def test_a_line_that_was_written_up_to_its_end_is_not_sent_again(rig: Rig) -> None:
+    """A workbench takes what ends with the connection for a message."""
+    line = HEAD + TAIL
+    rig.copying._down.keep(line + NEXT, len(line) - 1)
+    rig.copying.give_up_what_is_under_way(DIED)
+    assert rig.run_to_the_end_of(rig.client_out) == NEXT
+    (failed,) = rig.told()
+    assert failed["id"] == 7 and failed["error"]["message"].startswith(DIED)

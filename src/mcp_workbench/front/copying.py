@@ -390,6 +390,9 @@ class Copying:
         if down.waiting:
             # Of what was being written, whole lines may have been read.
             end = down.waiting.rfind(b"\n", 0, down.begun) + 1
+            if down.waiting[down.begun : down.begun + 1] == b"\n":
+                # All but its end was written, and what ends with a connection counts as a message.
+                end = down.begun + 1
             self.tracking.sent(down.waiting[:end])
             down.waiting, down.begun = down.waiting[end:], 0
             # What is left starts with a line, which the next one gets from its beginning, unless this one has that.
