@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from mcp_workbench.front.copying import Copying
+from mcp_workbench.front.serve import _Signals
 from tests.cli.shell import run
 from tests.support.workbench import scripted_entry, write_config
 
@@ -39,3 +42,17 @@ def test_a_front_end_imports_neither_asyncio_nor_the_rest_of_the_package(tmp_pat
     heavy = {"asyncio", "socket", "signal", "json", "re", "enum", "typing", "subprocess", "collections", "msgspec"}
     assert heavy & set(loaded) == set()
     assert len(loaded) <= 16, loaded
+
+
+def test_whoever_serves_alone_afterwards_finds_signals_as_they_were() -> None:
+    """`nohup` has SIGHUP ignored, and whoever is closed with the terminal then was not meant to be."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        found = [signal.getsignal(number) for number in numbers]
+        signals = _Signals(Copying())
+        assert signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+        signals.close()
+        assert [signal.getsignal(number) for number in numbers] == found
+    finally:
+        signal.signal(signal.SIGHUP, before)

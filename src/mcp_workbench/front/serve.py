@@ -96,12 +96,13 @@ class _Signals:
         for descriptor in (copying.signalled, self._wake):
             os.set_blocking(descriptor, False)
         _signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        for number in (_signal.SIGINT, _signal.SIGTERM):
-            _signal.signal(number, self._end)
-        _signal.signal(_signal.SIGHUP, self._on_hang_up)
+        handlers = {_signal.SIGINT: self._end, _signal.SIGTERM: self._end, _signal.SIGHUP: self._on_hang_up}
+        self._before = {number: _signal.signal(number, handler) for number, handler in handlers.items()}
 
     def close(self) -> None:
-        """Whoever serves alone is woken in another way."""
+        """Whoever serves alone is woken in another way, and looks at what signals did when the process started."""
+        for number, handler in self._before.items():
+            _signal.signal(number, handler)
         _signal.set_wakeup_fd(-1)
         os.close(self._wake)
         os.close(self._copying.signalled)
