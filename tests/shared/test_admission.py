@@ -259,6 +259,30 @@ async def _unused(hello: Hello) -> ClientContext:
     raise AssertionError(hello)
 
 
+async def test_the_socket_of_another_one_is_left_alone(sockets_folder: Path) -> None:
+    """Somebody removes the folder while one lives, and a second one starts."""
+    path = sockets_folder / "s"
+    async with listening(sockets_folder, _unused):
+        path.unlink()
+        with socket.socket(socket.AF_UNIX) as second:
+            second.bind(str(path))
+    assert path.is_socket()
+    path.unlink()
+
+
+async def test_a_socket_that_is_its_own_goes_with_it(sockets_folder: Path) -> None:
+    async with listening(sockets_folder, _unused):
+        assert (sockets_folder / "s").is_socket()
+    assert not (sockets_folder / "s").exists()
+
+
+@pytest.mark.parametrize("line", [b"GET / HTTP/1.1\n", b'{"hello":1}\n'])
+async def test_a_first_line_that_is_none_is_answered_with_the_reason(sockets_folder: Path, line: bytes) -> None:
+    async with listening(sockets_folder, _unused):
+        told = await answer(sockets_folder / "s", line)
+    assert told.startswith(b"\x01unable the shared workbench refused the connection: its first line ")
+
+
 async def test_options_for_the_log_are_said_to_have_no_effect(shared: Shared) -> None:
     shared.up()
     async with shared.client(BOX, "--debug", "--log-format", "json") as client:

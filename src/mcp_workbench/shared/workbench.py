@@ -78,6 +78,7 @@ class SharedWorkbench:
         runtime.look_up = self.catalogs.read_manifests
         self._listener = listener
         self._path = listener.getsockname()
+        self._file = _identity(self._path)
         self._context_of = context_of
         self._stays = stays
         # Seconds without clients after which we end, as the file of the last one says; None: never.
@@ -117,8 +118,7 @@ class SharedWorkbench:
             finally:
                 self._stop_listening()
                 # New clients cannot connect from now on, and start another one once we have released the lock.
-                with contextlib.suppress(OSError):
-                    os.unlink(self._path)
+                self._remove_socket()
                 self._listener.close()
             log.info("shutting down: %s", self._reason)
             self.catalogs.close()
@@ -127,6 +127,12 @@ class SharedWorkbench:
                 client.end(self._reason, self._goodbye)
         self.catalogs.stop_recording()
         log.info("bye")
+
+    def _remove_socket(self) -> None:
+        """Unless it is another one's by now: whoever removes the folder while we live makes room for a second one."""
+        if self._file is not None and _identity(self._path) == self._file:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
 
     @property
     def is_replaced(self) -> bool:
@@ -177,6 +183,8 @@ class SharedWorkbench:
                 context = await self._admit(hello)
             except BadHello as error:
                 log.warning("a connection was refused: %s", error)
+                refused = Refused("unable", f"the shared workbench refused the connection: {error}")
+                await self._answer(connection, f"{refused.verb} {_in_one_line(str(refused))}")
                 return
             except Refused as error:
                 await self._answer(connection, f"{error.verb} {_in_one_line(str(error))}")
@@ -217,7 +225,7 @@ class SharedWorkbench:
                         counted += len(piece)
                         self._hello_bytes += len(piece)
                         if self._hello_bytes > MOST_HELLO_BYTES:
-                            raise BadHello("too many others with long first lines are just arriving")
+                            raise Refused("again", "too many others with long first lines are just arriving")
                     data += piece
         finally:
             self._hello_bytes -= counted
@@ -359,6 +367,15 @@ class SharedWorkbench:
                 task.cancel()
         # Whoever watches over us wants us to end; anybody else may have meant the machine, or nothing.
         self.end(f"received {number.name}", SERVE_ALONE if self._stays else COME_AGAIN)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file it is; None where there is none. Its number is not used again while the socket is open."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _in_one_line(text: str) -> str:
