@@ -12,8 +12,7 @@ import pytest
 
 from mcp_workbench.cli import logs, service
 from mcp_workbench.cli.service import service_text
-from mcp_workbench.front.commanding import END_SECONDS
-from mcp_workbench.front.joining import log_path
+from mcp_workbench.front.joining import END_SECONDS, log_path
 from mcp_workbench.observe import rotated_log
 from mcp_workbench.observe.rotated_log import OLD, RotatedLog
 from mcp_workbench.serving import FLUSH_SECONDS, STDIO_DRAIN_SECONDS
@@ -136,6 +135,9 @@ def test_a_service_is_printed_for_each_system() -> None:
     assert "ExecStart=" in unit and "up --foreground" in unit and "WantedBy=default.target" in unit
     assert "<string>--foreground</string>" in agent and "<key>RunAtLoad</key>" in agent
     assert run("up", "--print-service").stdout in (unit, agent)
+    # Started again after a crash and after `restart`, which end with a status other than 0; not after `down`.
+    assert "\nRestart=on-failure\n" in unit
+    assert "<key>SuccessfulExit</key>\n    <false/>" in agent
 
 
 def test_whoever_ends_a_workbench_waits_for_as_long_as_it_may_take() -> None:

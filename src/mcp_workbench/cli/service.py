@@ -11,8 +11,7 @@ import sys
 from html import escape
 from typing import Final
 
-from mcp_workbench.front.commanding import END_SECONDS
-from mcp_workbench.front.joining import log_path
+from mcp_workbench.front.joining import END_SECONDS, log_path
 from mcp_workbench.runtime_folder import runtime_folder
 
 # What a service manager leaves a workbench to end by itself: more than `down` does, which says that it takes too long.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 
-from mcp_workbench.front.joining import ANSWER_SECONDS, CannotJoin, connect, exchange, introduce, written_hello
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Final
-
-# A workbench lets calls finish for some seconds, its servers end after that, and a token that is being refreshed is
-# waited for (`signin.signed_in_headers.SETTLE_SECONDS`): an answer that is not received would end the sign-in.
-END_SECONDS: Final = 40.0
+from mcp_workbench.front.joining import (
+    ANSWER_SECONDS,
+    END_SECONDS,
+    CannotJoin,
+    connect,
+    exchange,
+    introduce,
+    written_hello,
+)
 
 
 class Ended:
@@ -34,7 +34,7 @@ class Ended:
 
 def ask(command: str, *, may_start: bool = False) -> str:
     """Have it answer a question. Raises `NotRunning` and `CannotJoin`."""
-    connection, verb, rest = introduce(written_hello((), command=command), may_start=may_start)
+    connection, verb, rest = introduce(written_hello((), command=command), may_start=may_start, is_patient=True)
     connection.close()
     if verb != command:
         raise CannotJoin(rest if rest else "the shared workbench went away before it answered")

@@ -29,6 +29,10 @@ PROTOCOL: Final = 1
 # its files first, on a machine that may be busy with twenty others.
 ANSWER_SECONDS: Final = 5.0
 START_SECONDS: Final = 15.0
+# A workbench that ends lets calls finish for some seconds, its servers end after that, and a token that is being
+# refreshed is waited for (`signin.signed_in_headers.SETTLE_SECONDS`): an answer that is not received would end the
+# sign-in.
+END_SECONDS: Final = 40.0
 # One that ends while it starts was meant to end, or does so each time.
 MOST_STARTS: Final = 2
 # Between looks at a workbench that is about to end. It takes its servers down first, which is a matter of seconds.
@@ -67,12 +71,12 @@ class Joined:
         self.pid = pid
 
 
-def join(arguments: Sequence[str], resume: bytes = b"", *, may_start: bool) -> Joined:
+def join(arguments: Sequence[str], resume: bytes = b"", *, may_start: bool, is_patient: bool = False) -> Joined:
     """Introduce a client to the shared workbench, which is started where there is none and it may be.
 
     Raises `NotRunning` and `CannotJoin`.
     """
-    connection, verb, rest = introduce(written_hello(arguments, resume), may_start=may_start)
+    connection, verb, rest = introduce(written_hello(arguments, resume), may_start=may_start, is_patient=is_patient)
     if verb == "accepted":
         version, _, pid = rest.partition(" ")
         connection.settimeout(None)
@@ -81,9 +85,14 @@ def join(arguments: Sequence[str], resume: bytes = b"", *, may_start: bool) -> J
     raise CannotJoin(rest, is_expected=verb == "alone")
 
 
-def introduce(hello: bytes, *, may_start: bool) -> tuple[_socket.socket, str, str]:
-    """Say hello until somebody answers; the connection and the answer. Raises `NotRunning` and `CannotJoin`."""
-    deadline = time.monotonic() + START_SECONDS
+def introduce(hello: bytes, *, may_start: bool, is_patient: bool = False) -> tuple[_socket.socket, str, str]:
+    """Say hello until somebody answers; the connection and the answer. Raises `NotRunning` and `CannotJoin`.
+
+    `is_patient`: one that is ending is waited for as long as that may take. A client that is just starting would give
+    us up before that, and is better served alone.
+    """
+    begun = time.monotonic()
+    deadline = begun + START_SECONDS
     pause = _FIRST_PAUSE
     starts = 0
     while True:
@@ -98,6 +107,8 @@ def introduce(hello: bytes, *, may_start: bool) -> tuple[_socket.socket, str, st
             if start():
                 starts += 1
                 continue
+            # Whoever holds the lock and does not listen is ending.
+            is_ending = True
         else:
             try:
                 verb, rest = exchange(connection, hello, deadline)
@@ -108,8 +119,12 @@ def introduce(hello: bytes, *, may_start: bool) -> tuple[_socket.socket, str, st
                 return connection, verb, rest
             # It ends, or has just ended: the next one is ours.
             connection.close()
-        if time.monotonic() > deadline:
-            raise CannotJoin(f"the shared workbench neither became ready nor exited within {START_SECONDS:.0f} s")
+            is_ending = verb == "again"
+        now = time.monotonic()
+        if is_ending and is_patient and now < begun + END_SECONDS:
+            deadline = now + START_SECONDS
+        elif now > deadline:
+            raise CannotJoin(f"the shared workbench neither became ready nor exited within {now - begun:.0f} s")
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -197,8 +212,13 @@ def written_hello(arguments: Sequence[str], resume: bytes = b"", command: str = 
 
 def exchange(connection: _socket.socket, hello: bytes, deadline: float) -> tuple[str, str]:
     """Say hello; the answer. `("", "")` where the workbench went away. Raises `CannotJoin`."""
+    patience = deadline - time.monotonic()
     try:
-        connection.sendall(hello)
+        try:
+            connection.sendall(hello)
+        except (BrokenPipeError, ConnectionResetError):
+            # It may have said why before it closed the connection.
+            pass
         answer = b""
         # One byte after another: what follows the line belongs to whoever copies.
         while not answer.endswith(b"\n"):
@@ -208,7 +228,7 @@ def exchange(connection: _socket.socket, hello: bytes, deadline: float) -> tuple
                 return "", ""
             answer += piece
     except TimeoutError:
-        raise CannotJoin(f"the shared workbench did not answer within {START_SECONDS:.0f} s (is it stopped?)") from None
+        raise CannotJoin(f"the shared workbench did not answer within {patience:.0f} s (is it stopped?)") from None
     except OSError:
         return "", ""
     verb, _, rest = answer[1:-1].decode(errors="replace").partition(" ")

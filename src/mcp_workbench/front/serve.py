@@ -60,7 +60,7 @@ def _serve(arguments: Sequence[str], joined: Joined, copying: Copying, signals: 
                 raise CannotJoin(end)
             if len(deaths) > MOST_DEATHS:
                 raise CannotJoin(f"the shared workbench died {len(deaths)} times within a minute")
-            joined = join(arguments, copying.resume, may_start=True)
+            joined = join(arguments, copying.resume, may_start=True, is_patient=True)
         except (NotRunning, CannotJoin) as reason:
             # First: it may wait for the end of a line, and a signal may come meanwhile.
             handover = copying.handover()

@@ -21,7 +21,7 @@ T = TypeVar("T")
 # Metadata and tokens are a few kilobytes.
 LARGEST_ANSWER: Final = 1024 * 1024
 # One request to an authorization server, with everything that it needs. A workbench that ends waits this long for the
-# answer to a refresh, so whoever waits for its end waits longer (`front.commanding.END_SECONDS`).
+# answer to a refresh, so whoever waits for its end waits longer (`front.joining.END_SECONDS`).
 REQUEST_SECONDS: Final = 20.0
 NO_HEADERS: Final = FixedHeaders({})
 
