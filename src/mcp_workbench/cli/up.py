@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+from typing import Final
 
-from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.front.commanding import ask
 from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, listen, log_path, take_lock
@@ -17,6 +19,10 @@ Starts your shared workbench in the background. Until you run `mcp-workbench dow
 instead of starting its own servers. It exits when it has had no client for `sharedIdleExit`, and the next client starts
 it again.
 """
+
+# `EX_TEMPFAIL` of sysexits.h: another one is to take our place, so a service manager starts us again. After `down`,
+# which ends with 0, it does not.
+REPLACED: Final = 75
 
 FLAGS = (
     Flag("foreground", None, "run in this terminal, or under a service manager, instead of in the background"),
@@ -68,6 +74,10 @@ def unwant_it() -> None:
         raise CannotJoin(f"`{path}` cannot be removed: {error.strerror}") from None
 
 
+def _is_wanted() -> bool:
+    return os.path.lexists(os.path.join(runtime_folder(), WANTED))
+
+
 def start_it() -> int:
     """Have it running; its process id. Raises `CannotJoin`."""
     return int(ask("ping", may_start=True))
@@ -90,7 +100,8 @@ def _be_it() -> int:
     except (CannotJoin, OSError) as error:
         return complain(f"the shared workbench cannot be started: {error}", status=FAILED)
     if listener is None or lock is None:
-        return complain("a shared workbench is running already", "mcp-workbench status shows it", status=FAILED)
+        remark("note", "the shared workbench was stopped by `mcp-workbench down`")
+        return 0
     redactor = Redactor(frozenset())
     stream = None if stays else RotatedLog(log_path())
     set_up(debug=False, file=None, format="text", redactor=redactor, stream=stream)
@@ -111,20 +122,42 @@ def _be_it() -> int:
         if stays and not is_replaced:
             unwant_it()
         os.close(lock)
-    return 0
+    return REPLACED if stays and is_replaced else 0
 
 
 def _descriptors() -> tuple[socket.socket | None, int | None]:
-    """The socket and the lock: those that we were handed, or our own."""
+    """The socket and the lock: those that we were handed, or our own. None where we waited for another one to end, and
+    it was taken down."""
     handed = os.environ.pop(HANDED_OVER, "")
     if handed:
         listener, _, lock = handed.partition(",")
         for descriptor in (int(listener), int(lock)):
             os.set_inheritable(descriptor, False)
         return socket.socket(fileno=int(listener)), int(lock)
-    want_it()
     folder = runtime_folder()
+    make_private(folder)
     taken = take_lock(folder)
     if taken is None:
-        return None, None
+        was_wanted = _is_wanted()
+        taken = _wait_for_lock(folder)
+        if was_wanted and not _is_wanted():
+            os.close(taken)
+            return None, None
+    want_it()
     return socket.socket(fileno=listen(folder).detach()), taken
+
+
+def _wait_for_lock(folder: str) -> int:
+    """The lock, as soon as nobody else has it.
+
+    Front ends start a workbench as soon as ours has died, before a service manager starts ours again: to fail then
+    would have it give up. A signal ends the wait, but for the one that service managers send to have files read again.
+    """
+    if not os.isatty(0):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    remark("note", "a shared workbench is running already; taking its place when it ends")
+    while True:
+        make_private(folder)
+        lock = take_lock(folder, waits=True)
+        if lock is not None:
+            return lock

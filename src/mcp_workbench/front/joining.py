@@ -262,13 +262,18 @@ def start() -> bool:
     return True
 
 
-def take_lock(folder: str) -> int | None:
-    """The lock that a workbench holds for as long as it lives, or None where one does. Raises `OSError`."""
+def take_lock(folder: str, *, waits: bool = False) -> int | None:
+    """The lock that a workbench holds for as long as it lives, or None where one does; where it was waited for, None
+    means that its file is another one by now. Raises `OSError`."""
     import fcntl
 
-    lock = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = os.path.join(folder, LOCK)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        if waits and not _is_at(lock, path):
+            os.close(lock)
+            return None
     except BlockingIOError:
         os.close(lock)
         return None
@@ -276,6 +281,13 @@ def take_lock(folder: str) -> int | None:
         os.close(lock)
         raise
     return lock
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def listen(folder: str) -> _socket.socket:
