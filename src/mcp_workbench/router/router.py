@@ -262,6 +262,10 @@ class Router:
         except WorkbenchError as error:
             call.on_failure(error)
             return
+        self._send_unless_withheld(call, decision, connection)
+
+    def _send_unless_withheld(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
+        """The steps let it pass before; its server may have said since then that it offers something else."""
         if self._guard is None or not self._guard.needs_lists or not self._guard.denies_again(call):
             self._send(call, decision, connection)
 
@@ -315,8 +319,8 @@ class Router:
         assert call.route.decision is not None
         decision = replace(call.route.decision, body=body)
         connection = self.connections.of_call(decision.entry, call)
-        if connection.state is State.READY:
-            self._send(call, decision, connection)
+        if connection.state is State.READY and not self._must_list(connection):
+            self._send_unless_withheld(call, decision, connection)
         else:
             self.start_for(call, self._forward_when_ready(call, decision))
 
@@ -332,7 +336,7 @@ class Router:
         except WorkbenchError as error:
             call.on_failure(error)
             return
-        self._send(call, decision, connection)
+        self._send_unless_withheld(call, decision, connection)
 
     # ── results ──
 
