@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from mcp_workbench.config.model import FaceName, PolicyRule
 from mcp_workbench.steps import Ask, Denial, GuardedRequest, Pass
+from tests.bridge.conversation import FORM
+from tests.bridge.in_process import in_process_workbench, until
+from tests.bridge.modern_to_legacy import DONE, YES, answered
 from tests.test_access_matrix import SECRET, rigged
 
 pytestmark = pytest.mark.processes
@@ -35,3 +40,57 @@ async def test_a_held_call_is_judged_by_the_rules_that_are_in_force_when_the_use
         await rig.decide(later)
         verdict = held.answered(b'{"action":"accept","content":{"allow":"once"}}')
         assert isinstance(verdict, Pass if passes else Denial)
+
+
+THESE = PolicyRule(tools=("box",), arguments={"/a": "1"}, then="allow")
+OTHERS = PolicyRule(tools=("box",), arguments={"/a": "2"}, then="allow")
+NOT_THESE = PolicyRule(tools=("box",), arguments={"/a": "1"}, then="deny")
+WARM_UP = PolicyRule(tools=("box/server/warm_up",), then="allow")
+REST = PolicyRule(then="allow")
+
+
+@pytest.mark.parametrize("face", ["flat", "proxy"])
+@pytest.mark.parametrize(
+    ("later", "passes"),
+    [(None, True), ((THESE,), True), ((OTHERS,), False), ((NOT_THESE, REST), False), ((), True)],
+)
+async def test_a_parked_call_is_judged_with_its_arguments(
+    face: FaceName, later: tuple[PolicyRule, ...] | None, passes: bool
+) -> None:
+    async with in_process_workbench("legacy", face=face, policy=(WARM_UP, THESE)) as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
+        request = client.call()
+        id = server.ask("elicitation/create", FORM)
+        await until(lambda: request.answer is not None)
+        if later is not None:
+            await workbench.gateway.apply(replace(workbench.gateway.config, policy=later))
+        retry = client.retry(request, answered(request))
+        if passes:
+            assert (server.answer_to(id) or {})["result"] == YES
+            server.reply(server.call, DONE)
+            assert retry.result["content"] == DONE["content"]
+        else:
+            assert "does not allow" in str(retry.answer) and workbench.is_clean()
+
+
+async def test_a_call_that_was_parked_without_any_policy_is_refused_by_one_on_arguments() -> None:
+    """Nobody knows them any more."""
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
+        request = client.call()
+        server.ask("elicitation/create", FORM)
+        await until(lambda: request.answer is not None)
+        await workbench.gateway.apply(replace(workbench.gateway.config, policy=(THESE,)))
+        assert "does not allow" in str(client.retry(request, answered(request)).answer)
+
+
+async def test_the_arguments_that_are_kept_of_a_parked_call_are_counted() -> None:
+    async with in_process_workbench("legacy", policy=(REST,)) as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
+        request = client.call(arguments={"a": "x" * 5000})
+        server.ask("elicitation/create", FORM)
+        await until(lambda: request.answer is not None)
+        assert workbench.parking._bytes[""] > 5000

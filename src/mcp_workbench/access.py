@@ -219,7 +219,10 @@ class Access:
         entry, decision = call.route.entry, call.route.decision
         if entry is None or decision is None:
             return None
-        # With its arguments: rules that depend on them may have come since.
+        # With its arguments, which the steps keep: rules that depend on them may have come since. Of a call that began
+        # without any steps they are gone, and then nobody can say whether such a rule allows it.
+        passage = call.route.passage
+        body = decision.body if passage is None else passage.body
         held = GuardedRequest(
             principal=call.view.principal,
             method=call.method,
@@ -228,7 +231,7 @@ class Access:
             item=decision.item,
             client=b"{}",
             session=0,
-            body=decision.body,
+            body=body,
         )
         judged = self.policy.decide(held)
         return None if judged.then in ("allow", "ask") else denied(held, judged)

@@ -232,6 +232,10 @@ class Passage(Struct, eq=False):
     timer: asyncio.TimerHandle | None = None
     is_over: bool = False
 
+    @property
+    def body(self) -> bytes:
+        return self.request.body
+
     def check(self) -> Denial | Substitute | Held | None:
         """Ask the steps in order, up to the first that does not let it pass. None: it may be sent, and now is."""
         while self.asked < len(self.steps):

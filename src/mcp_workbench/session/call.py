@@ -417,7 +417,9 @@ class ClientCall(Struct, eq=False):
             self.progress_token = Raw(bytes(self.progress_token))
         given = self.params.get("inputResponses")
         self.params = {} if given is None else {"inputResponses": Raw(bytes(given))}
-        return 0 if given is None else len(bytes(given))
+        # The steps keep the arguments: what a rule says of them is asked again, and written down at the end.
+        judged = 0 if self.route.passage is None else len(self.route.passage.body)
+        return judged + (0 if given is None else len(bytes(given)))
 
     def send_away(self, result: bytes) -> None:
         """Answer with a question; the call itself goes on."""
