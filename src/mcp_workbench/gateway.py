@@ -221,6 +221,8 @@ class Gateway:
         self._stop_work()
         entries = list(self.catalog.entries())
         self.catalog.close(DownstreamError(NOT_IN_USE))
+        if self.oversight is not None:
+            self.oversight.release(entries)
         self.runtime.forget(entry for entry in entries if entry.ended is not None)
         self.runtime.redactor.release(self)
         self.pool.drain_ended()
@@ -286,6 +288,7 @@ class Gateway:
                 self._restrict()
                 self._sessions.tell_differences(before)
             if self.oversight is not None:
+                self.oversight.release(plan.ending)
                 self.oversight.reload(plan.config)
             self.runtime.forget(entry for entry in plan.ending if entry.ended is not None)
             self._start_summary_timer()

@@ -14,7 +14,7 @@ from mcp_workbench.errors import DownstreamError
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.catalog import Catalog
-    from mcp_workbench.catalog.entry import ServerEntry
+    from mcp_workbench.catalog.entry import Judge, ServerEntry
     from mcp_workbench.catalog.offer import Offer
     from mcp_workbench.config.model import WorkbenchConfig
     from mcp_workbench.config.redact import Redactor
@@ -94,9 +94,22 @@ class Oversight:
     def judge(self, entries: Iterable[ServerEntry]) -> None:
         """From now on these servers show only what they may."""
         for entry in entries:
-            if self._lock is not None:
-                entry.judge = self._lock.judge
-                entry.judge_again()
+            if self._lock is not None and self._lock.judge not in entry.judges:
+                self._use_judges(entry, (*entry.judges, self._lock.judge))
+
+    def release(self, entries: Iterable[ServerEntry]) -> None:
+        """These servers are not shown here any more; for others that show them, their own locks decide."""
+        for entry in entries:
+            # The last calls of one that ends are judged as they were.
+            if self._lock is not None and entry.ended is None:
+                self._use_judges(entry, tuple(judge for judge in entry.judges if judge != self._lock.judge))
+
+    def _use_judges(self, entry: ServerEntry, judges: tuple[Judge, ...]) -> None:
+        entry.judges, before = judges, entry.withheld
+        entry.judge_again()
+        if entry.withheld != before:
+            # Whoever calls this tells our own clients.
+            _tell(entry, [catalog for catalog in entry.catalogs if catalog is not self._catalog])
 
     def reload(self, config: WorkbenchConfig) -> None:
         """The lock file may have changed with the configuration, or by itself: both are watched."""
@@ -104,8 +117,7 @@ class Oversight:
         if self._lock is None:
             return
         for entry in self._lock.reload(config.lock_target, self._catalog.entries()):
-            entry.tools_differ = True
-            self._catalog.tell(entry, frozenset(KINDS))
+            _tell(entry, list(entry.catalogs))
 
     # ── around requests ──
 
@@ -118,3 +130,9 @@ class Oversight:
         from mcp_workbench.guard.definition_lock import LockStep
 
         return (*audit, *judging, LockStep(self._catalog), *holding)
+
+
+def _tell(entry: ServerEntry, catalogs: Iterable[Catalog]) -> None:
+    for catalog in catalogs:
+        entry.tools_differ = True
+        catalog.tell(entry, frozenset(KINDS))

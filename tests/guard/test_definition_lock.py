@@ -311,7 +311,7 @@ async def test_only_locked_addresses_and_known_methods_pass(
     }
     async with workbench_with(tmp_path, {"box": {"files": server}}) as client:
         (entry,) = client.gateway.catalog.entries()
-        entry.judge = lambda _, __: {"resourceTemplates": {"vault://{id}": "it has changed"}}
+        entry.judges = (lambda _, __: {"resourceTemplates": {"vault://{id}": "it has changed"}},)
         entry.learn(Offer(ServerProfile("legacy", "2025-11-25"), lists), remember=False)
         verdict = LockStep(client.gateway.catalog).check(step_request(method, item))
         if reason is None:
@@ -331,10 +331,10 @@ def test_the_entry_hides_prompts_and_resources(tmp_path: Path) -> None:
         ServerProfile("legacy", "2025-11-25"),
         {"prompts": {"a": Raw(b"{}"), "b": Raw(b"{}")}, "resources": {"x": Raw(b"{}")}, "tools": {"t": Raw(b"{}")}},
     )
-    entry.judge = lambda _, __: {"prompts": {"a": "why"}, "tools": {"t": "why"}}
+    entry.judges = (lambda _, __: {"prompts": {"a": "why"}, "tools": {"t": "why"}},)
     entry.learn(offer, remember=False)
     assert (list(entry.definitions("prompts")), list(entry.definitions("resources")), entry.tools) == (["b"], ["x"], {})
-    entry.judge = lambda _, __: {}
+    entry.judges = ()
     entry.judge_again()
     assert list(entry.definitions("prompts")) == ["a", "b"] and list(entry.tools) == ["t"]
 

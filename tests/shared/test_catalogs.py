@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
 from mcp_workbench.catalog.catalog import read_manifests
 from mcp_workbench.catalog.entry import Manifest, ServerEntry
+from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.catalog.registry import SharedServers
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.gateway import Gateway, Options
+from mcp_workbench.guard.lock_file import LockedServer, LockFile, definition_hash, written
+from mcp_workbench.protocol.handshake import ServerProfile
 from mcp_workbench.runtime import Runtime
 from mcp_workbench.shared.catalogs import MOST_UNUSED, Catalogs
 from mcp_workbench.shared.client import ClientContext
@@ -147,3 +152,84 @@ async def test_a_gateway_that_had_a_call_to_approve_is_forgotten_with_it(tmp_pat
         (key,) = kept._served
         kept._drop(key)
         assert not kept.runtime._approvers
+
+
+# ── the lock of a server that several show ──
+
+TOOLS = {
+    name: Raw(json.dumps({"name": name, "inputSchema": {"type": "object"}}).encode()) for name in ("read", "write")
+}
+
+
+def write_lock(folder: Path, *names: str) -> None:
+    hashes = {name: definition_hash(TOOLS[name]) for name in names}
+    lock = LockFile(1, "workbench-config.json", {"box": {"server": LockedServer(tools=hashes)}})
+    (folder / "workbench.lock").write_bytes(written(lock))
+
+
+def locked(folder: Path, how: str, **environ: str) -> ClientContext:
+    write_config(folder, {"box": {"server": {"command": "never-started"}}}, lock=how)
+    return context(folder, **environ)
+
+
+def learn(gateway: Gateway) -> ServerEntry:
+    (entry,) = gateway.catalog.entries()
+    entry.learn(Offer(ServerProfile("legacy", "2025-11-25"), {"tools": TOOLS}), remember=False)
+    return entry
+
+
+@pytest.mark.requirement("lock.enforce")
+async def test_the_lock_goes_on_when_the_newest_of_those_who_share_a_server_is_gone(tmp_path: Path) -> None:
+    write_lock(tmp_path, "read", "write")
+    async with catalogs() as kept:
+        kept.unused_seconds = 0.0
+        with kept.serving(locked(tmp_path, "enforce")) as one:
+            with kept.serving(locked(tmp_path, "enforce", A="1")) as other:
+                entry = learn(one)
+                assert [entry] == servers(other) and len(entry.judges) == 2
+            await eventually(lambda: kept.gateways == [one])
+            assert len(entry.judges) == 1 and list(entry.tools) == ["read", "write"]
+            write_lock(tmp_path, "read")
+            before = one.catalog.revision
+            await one.apply(one.config)
+            assert list(entry.tools) == ["read"] and one.catalog.revision > before
+            write_lock(tmp_path, "read", "write")
+            await one.apply(one.config)
+            assert list(entry.tools) == ["read", "write"]
+
+
+@pytest.mark.requirement("lock.enforce")
+async def test_of_two_that_share_a_server_the_stricter_lock_holds_for_both_and_both_are_told(tmp_path: Path) -> None:
+    write_lock(tmp_path, "read", "write")
+    async with catalogs() as kept:
+        with (
+            kept.serving(locked(tmp_path, "enforce")) as one,
+            kept.serving(locked(tmp_path, "enforce", A="1")) as other,
+        ):
+            entry = learn(one)
+            told: list[str] = []
+            one.catalog.subscribe(lambda entry, kinds: told.append("one"))
+            other.catalog.subscribe(lambda entry, kinds: told.append("other"))
+            write_lock(tmp_path, "write")
+            assert one.oversight is not None and other.oversight is not None
+            other.oversight.reload(other.config)
+            assert list(entry.tools) == ["write"] and set(told) == {"one", "other"}
+            one.oversight.reload(one.config)
+            write_lock(tmp_path, "read", "write")
+            other.oversight.reload(other.config)
+            assert list(entry.tools) == ["write"], "one of them has yet to read it"
+            told.clear()
+            one.oversight.reload(one.config)
+            assert list(entry.tools) == ["read", "write"] and set(told) == {"one", "other"}
+
+
+@pytest.mark.requirement("lock.enforce")
+async def test_who_warns_shares_no_server_with_who_enforces(tmp_path: Path) -> None:
+    write_lock(tmp_path, "read")
+    async with catalogs() as kept:
+        with (
+            kept.serving(locked(tmp_path, "enforce")) as strict,
+            kept.serving(locked(tmp_path, "warn", A="1")) as other,
+        ):
+            assert servers(strict) != servers(other)
+            assert (list(learn(strict).tools), list(learn(other).tools)) == (["read"], ["read", "write"])

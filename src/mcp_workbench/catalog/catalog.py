@@ -292,7 +292,7 @@ def context_of(config: WorkbenchConfig, context: ServerContext) -> ServerContext
     return replace(
         context,
         path=config.path,
-        is_locked=config.lock is not None,
+        lock=config.lock,
         max_message_bytes=config.max_message_bytes,
         max_definition_bytes=config.max_definition_bytes,
         keychain=config.keychain,

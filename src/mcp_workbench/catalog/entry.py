@@ -68,7 +68,7 @@ class ServerEntry:
         "has_resources",
         "hidden",
         "is_live",
-        "judge",
+        "judges",
         "last_error",
         "offer",
         "per_client",
@@ -102,9 +102,10 @@ class ServerEntry:
         # What filters leave of the tools, and the names they take away.
         self.tools: Definitions = NOTHING
         self.hidden: frozenset[str] = frozenset()
-        # Says what of an offer must not be shown, by kind and name, and why; None where everything may be.
-        self.judge: Judge | None = None
-        # What it said.
+        # Each says what of an offer must not be shown, by kind and name, and why. There is one for each configuration
+        # with a lock that shows this server: what any of them withholds is withheld from all.
+        self.judges: tuple[Judge, ...] = ()
+        # What they said.
         self.withheld: Withheld = NOTHING_WITHHELD
         # Whether the last change of the tools matters to whoever calls them.
         self.tools_differ = False
@@ -280,11 +281,18 @@ class ServerEntry:
         self.has_resources = "resources" in self.capabilities
         shown = {name: tool for name, tool in offer.tools.items() if is_shown(name, filters)} if filters else None
         self.tools = offer.tools if filters is None else shown or {}
-        if self.judge is not None:
-            self.withheld = self.judge(self, offer)
+        if self.judges or self.withheld:
+            self.withheld = self._judged(offer)
             withheld = self.withheld.get("tools", NO_REASONS)
             self.tools = {name: tool for name, tool in self.tools.items() if name not in withheld}
         self.hidden = frozenset(offer.tools.keys() - self.tools.keys())
+
+    def _judged(self, offer: Offer) -> Withheld:
+        found: dict[str, dict[str, str]] = {}
+        for judge in self.judges:
+            for kind, reasons in judge(self, offer).items():
+                found.setdefault(kind, {}).update(reasons)
+        return found
 
 
 def _is_same(one: Offer, other: Offer) -> bool:

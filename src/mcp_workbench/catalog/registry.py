@@ -100,7 +100,8 @@ def identity(
     if any(part.kind == "cmd" for part in references_in(config)):
         # What a program prints that fetches a secret may depend on any variable of its client.
         environment = environments.of(context.environ, replace(config, inherit_env=("*",)))
-    limits = context.max_message_bytes, context.max_definition_bytes, context.path if context.is_locked else ""
+    lock = None if context.lock is None else (context.path, context.lock)
+    limits = context.max_message_bytes, context.max_definition_bytes, lock
     # Where their sign-ins may lie; programs have none.
     keychain = context.keychain if config.command is None else None
     # Written by `repr`: variables and paths may hold what is no Unicode. Dictionaries in the order of their keys.

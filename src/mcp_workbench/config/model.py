@@ -133,8 +133,9 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     folder: str | None = None
     # The file.
     path: str = ""
-    # Whether what is offered is compared with the lock file beside it: those of two such files are never shared.
-    is_locked: bool = False
+    # What becomes of what differs from the lock file beside it. Servers of two such files are never shared, nor those
+    # for which different things become of it.
+    lock: Lock | None = None
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_definition_bytes: int = DEFAULT_MAX_DEFINITION_BYTES
     # Whether sign-ins have to be encrypted; None: as they are.

@@ -1,6 +1,6 @@
 """The lock while a workbench runs: what differs from `workbench.lock` is said, and under `enforce` withheld.
 
-Sits where definitions become visible (`ServerEntry.judge`), so that no list, search or call sees what is withheld, in
+Sits where definitions become visible (`ServerEntry.judges`), so that no list, search or call sees what is withheld, in
 any face; and as a step around requests, for what can be reached without having been listed. What cannot be judged,
 because the file is missing, damaged, in conflict or of another configuration, is withheld: closed, not open.
 """
