@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mcp_workbench.observe import audit_file
 from mcp_workbench.observe.audit_chain import MOST_FINDINGS, OpenedFiles, verify
 from mcp_workbench.observe.audit_file import HEAD, chained, group_hash
 from tests.observe.test_audit_file import opened, write
@@ -179,3 +180,16 @@ def test_what_lines_say_of_themselves_is_repeated(path: Path) -> None:
 def test_a_file_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         verify(str(tmp_path / "none"))
+
+
+def test_a_writer_that_holds_the_lock_for_too_long_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_file, "LOCK_SECONDS", 0.02)
+    path = tmp_path / "audit.jsonl"
+    file = opened(path)
+    write(file, 1)
+    with opened(path)._locked(), pytest.raises(TimeoutError, match="another process has held") as raised:
+        verify(str(path))
+    assert raised.value.strerror, "what the command says"
+    assert verify(str(path)).lines == 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_workbench.config.redact import without_keys
+from mcp_workbench.config.redact import Redactor, without_keys
+from mcp_workbench.observe.audit_lines import LONGEST_TEXT, EventEntry, LineMaker
 from tests.faces.harness import ERAS, EVERY_ABILITY, Bench
 from tests.faces.test_contract_asking import QUESTIONS, answered
 from tests.support.client import RpcError
@@ -173,3 +175,21 @@ async def test_tokens_in_arguments_and_addresses_are_not_written(tmp_path: Path)
             await workbench.client.request("resources/read", {"uri": f"https://host/x?t={JWT}"})
     text = (tmp_path / "audit.jsonl").read_text()
     assert "eyJ" not in text and "wbk_" not in text and '"text":"with ***"' in text
+
+
+@pytest.mark.requirement("audit.secrets")
+def test_a_key_in_an_address_is_not_written_with_an_event_either() -> None:
+    lines = LineMaker(Redactor(()), "none")
+    for kind in ("question", "approval"):
+        written = json.loads(lines.event(kind, item=f"https://host/x?t={JWT}", reason=f"no {JWT}"))
+        assert (written["item"], written["reason"]) == ("https://host/x?t=***", "no ***")
+    cut = json.loads(lines.event("approval", item="x" * (LONGEST_TEXT - 8) + "/" + JWT))
+    assert "eyJ" not in cut["item"], "half a key is none that would be recognised"
+
+
+def test_a_path_that_is_no_utf_8_can_be_written() -> None:
+    lines = LineMaker(Redactor(()), "none")
+    path = os.fsdecode(b"/home/\xff/x.json")
+    (line,) = lines.lines([EventEntry("audit", 0.0, {"event": "started", "config": path})], 0)
+    assert json.loads(line)["config"] == "/home/\\udcff/x.json"
+    assert "udcff" in json.loads(lines.event("audit", event="file", reason=f"`{path}` was cut"))["reason"]

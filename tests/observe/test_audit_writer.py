@@ -131,7 +131,7 @@ def test_entries_of_which_nothing_is_written_do_not_end_the_audit(disk: Disk) ->
         writer._wake.set()
     writer.put("last")
     writer.close()
-    assert disk.lines == [b"first", b"last lost 1"]
+    assert disk.lines == [b"first", b"last lost 2"]
 
 
 def test_a_part_that_was_written_is_not_written_again(disk: Disk) -> None:
@@ -145,3 +145,27 @@ def test_a_part_that_was_written_is_not_written_again(disk: Disk) -> None:
         writer.put(number)
     writer.close()
     assert slow.lines == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_lines_that_can_never_be_written_are_counted_and_the_rest_goes_on(disk: Disk) -> None:
+    class Picky(Disk):
+        def append(self, bodies: Sequence[bytes]) -> int:
+            if b"unwritable" in bodies:
+                raise ValueError("not this one")
+            return super().append(bodies)
+
+    taken = threading.Event()
+
+    def describe_and_say(entries: list[object], lost: int) -> list[bytes]:
+        if "bad" in entries:
+            taken.set()
+        return describe(entries, lost)
+
+    picky = Picky()
+    writer = AuditWriter(picky, describe_and_say, "disk")
+    writer.put("unwritable")
+    writer.put("bad")
+    assert taken.wait(30)
+    writer.put("last")
+    writer.close()
+    assert picky.lines == [b"last lost 2"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 from msgspec import DecodeError, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.observe.audit_file import HEAD, HEAD_BYTES, ChainedLine, ChainHead, rotated_files
+from mcp_workbench.observe.audit_file import HEAD, HEAD_BYTES, ChainedLine, ChainHead, lock_head, rotated_files
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -79,7 +79,11 @@ class OpenedFiles:
             head = os.open(path + HEAD, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return None
-        fcntl.flock(head, fcntl.LOCK_SH)
+        try:
+            lock_head(head, path, fcntl.LOCK_SH)
+        except OSError:
+            os.close(head)
+            raise
         try:
             self.head = _read_head(os.pread(head, HEAD_BYTES, 0))
         except (DecodeError, ValidationError):

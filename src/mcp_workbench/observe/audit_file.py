@@ -9,6 +9,7 @@ line says so, and writing goes on. Refuses to know what lines say otherwise.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -87,6 +88,20 @@ def group_hash(lines: bytes) -> str:
     return sha256(lines).hexdigest()
 
 
+def lock_head(head: int, path: str, how: int) -> None:
+    """Wait for others to be done with the audit at `path`. Raises `TimeoutError` where they are not in time."""
+    end = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(head, how | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                text = f"another process has held `{path}{HEAD}` for {LOCK_SECONDS:g} s"
+                raise TimeoutError(errno.ETIMEDOUT, text) from None
+            time.sleep(LOCK_POLL_SECONDS)
+
+
 def rotated_files(path: str) -> list[str]:
     """The files that were put aside, the oldest first. Their names end with their first line's number."""
     folder, name = os.path.split(path)
@@ -157,17 +172,7 @@ class AuditFile:
             self._lock = os.open(
                 self._path + HEAD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
             )
-        end = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise TimeoutError(
-                        f"another process has held `{self._path + HEAD}` for {LOCK_SECONDS:g} s"
-                    ) from None
-                time.sleep(LOCK_POLL_SECONDS)
+        lock_head(self._lock, self._path, fcntl.LOCK_EX)
         try:
             yield
         finally:

@@ -38,6 +38,9 @@ SHORTEST_HOLD: Final = 0.001
 # How times end, by their milliseconds: `strftime` knows none, and formatting one costs more than looking it up.
 _FRACTIONS: Final = tuple(f".{number:03d}Z" for number in range(1000))
 
+# Members of events that may quote an address.
+_WITH_ADDRESSES: Final = frozenset({"item", "reason"})
+
 Field = str | int | float | bool | None
 # What many lines have in common: whose request and what for, the decision, the rules, the outcome.
 Common = tuple["GuardedRequest", str, tuple[str, ...], str]
@@ -149,7 +152,9 @@ class LineMaker:
         return {**fields, "lost": lost} if lost else fields
 
     def _event_text(self, key: str, text: str) -> str:
-        return self._client(text.encode()) if key == "client" else self._text(text)
+        if key == "client":
+            return self._client(text.encode(errors="replace"))
+        return self._text(text, hides_keys=key in _WITH_ADDRESSES)
 
     def _call(self, entry: CallEntry, at: float, lost: int) -> _CallLine:
         key = (entry.origin, entry.decision, entry.rules, entry.outcome)
@@ -183,7 +188,7 @@ class LineMaker:
             "toolbox": self._text(origin.toolbox),
             "server": self._text(origin.server),
             # An address may hold a key of its own.
-            "item": without_keys(self._text(origin.item)),
+            "item": self._text(origin.item, hides_keys=True),
             "decision": decision,
             "rule": ", ".join(rules),
             "outcome": outcome,
@@ -191,9 +196,14 @@ class LineMaker:
         # The value of `kind` and the members that follow it.
         return Raw(encode({key: value for key, value in members.items() if value})[len(b'{"kind":') : -1])
 
-    def _text(self, text: str) -> str:
+    def _text(self, text: str, *, hides_keys: bool = False) -> str:
+        if not text.isascii():
+            # Paths may hold bytes that are no UTF-8, which Python keeps as halves of pairs: JSON has none.
+            text = text.encode(errors="backslashreplace").decode()
         # First hidden, then cut: half a secret would not be recognised.
         found = self._redactor.text(text)
+        if hides_keys:
+            found = without_keys(found)
         return found if len(found) <= LONGEST_TEXT else found[:LONGEST_TEXT] + "…"
 
     def _client(self, info: bytes) -> str:

@@ -112,7 +112,7 @@ class AuditWriter:
                     waiting = waiting or self._batch()
                     self._unwritten = len(waiting)
                     if waiting:
-                        del waiting[: self._destination.append(waiting)]
+                        self._append(waiting)
                     self._unwritten = len(waiting)
                     self._works_again()
             except OSError as error:
@@ -123,12 +123,27 @@ class AuditWriter:
                 log.exception("writing the audit failed; please report this")
         self._destination.close()
 
+    def _append(self, waiting: list[bytes]) -> None:
+        """Write some of these, and take them out. Raises OSError where none was written."""
+        try:
+            del waiting[: self._destination.append(waiting)]
+        except OSError:
+            raise
+        except Exception:
+            # The same lines would fail in the same way for ever, and no other would be written.
+            log.exception("writing the audit failed, and %d lines of it are lost; please report this", len(waiting))
+            self._told -= len(waiting)
+            waiting.clear()
+
     def _batch(self) -> list[bytes]:
         """The bodies of some entries, and that lines were lost before them."""
         queue, lost = self.queue, self._lost
-        bodies = self._describe([queue.popleft() for _ in range(min(len(queue), MOST_DESCRIBED))], lost - self._told)
+        entries = [queue.popleft() for _ in range(min(len(queue), MOST_DESCRIBED))]
+        bodies = self._describe(entries, lost - self._told)
         if bodies:
             self._told = lost
+        # What cannot be described is lost too.
+        self._told -= len(entries) - len(bodies)
         return bodies
 
     def _failed(self, error: OSError) -> None:
