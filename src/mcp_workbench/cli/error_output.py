@@ -1,8 +1,7 @@
 """How every command says that something went wrong: on stderr, `error: …`, a blank line, `hint: …`.
 
 Owns that form. What it is given may quote a server, so control characters are written out, and further lines are set
-in: only ours begin at the margin. Lean by intent: `serve` uses
-it too.
+in: only ours begin at the margin. Lean by intent: `serve` uses it too.
 """
 
 from __future__ import annotations
@@ -10,7 +9,12 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from mcp_workbench.errors import ConfigError
+
+T = TypeVar("T")
 
 # Exit statuses; docs/cli.md explains them.
 FAILED: Final = 1
@@ -31,6 +35,25 @@ def complain(message: str, hint: str | None = None, *, status: int = USAGE) -> i
 def remark(label: str, message: str) -> None:
     """A `warning`, `note` or `hint` that does not end anything."""
     print(_labelled(label, message), file=sys.stderr)
+
+
+def of_several(chosen: Sequence[T], act: Callable[[T], object]) -> int:
+    """Act on each, and go on where one of several fails; the exit status. Raises the `ConfigError` of a single one."""
+    failed = 0
+    for each in chosen:
+        try:
+            act(each)
+        except ConfigError as error:
+            if len(chosen) == 1:
+                raise
+            failed += 1
+            complain(error.message, error.hint)
+    return status_of(failed, len(chosen))
+
+
+def status_of(failed: int, count: int) -> int:
+    """The exit status of a command that acted on several things."""
+    return 0 if not failed else USAGE if failed == count else FAILED
 
 
 def warn_if_others_can_read(about: os.stat_result, what: str) -> None:

@@ -21,7 +21,7 @@ from mcp_workbench.cli.check_references import look
 from mcp_workbench.cli.client_commands import CommandStep
 from mcp_workbench.cli.client_files import FoundFile, is_present, new_run, present, take_steps, to_write, told, write
 from mcp_workbench.cli.edit_preview import edit_preview, hiding
-from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
+from mcp_workbench.cli.error_output import complain, remark, status_of
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.own_configuration import servers_written
 from mcp_workbench.cli.screen import stderr, stdout
@@ -117,7 +117,7 @@ def run(parsed: Parsed) -> int:
             results.append({"client": client.name, "error": message, "hint": hint})
     if parsed.has("json"):
         stdout().json(results)
-    return 0 if not failed else USAGE if failed == len(chosen) else FAILED
+    return status_of(failed, len(chosen))
 
 
 COMMAND = Command(

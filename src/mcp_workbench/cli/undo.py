@@ -6,7 +6,7 @@ import os
 
 from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.client_files import Change, changes, digest, existing, forget, state_folder
-from mcp_workbench.cli.error_output import FAILED, USAGE, complain
+from mcp_workbench.cli.error_output import of_several
 from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.clients.table import Client, find
@@ -24,17 +24,7 @@ Exit code: 0; 1 if one of several clients failed; 2 if there is nothing to undo 
 
 def run(parsed: Parsed) -> int:
     """Undo the last change of a client."""
-    chosen = [find(name) for name in parsed.positionals]
-    failed = 0
-    for client in chosen:
-        try:
-            _undo(client)
-        except ConfigError as error:
-            if len(chosen) == 1:
-                raise
-            failed += 1
-            complain(error.message, error.hint)
-    return 0 if not failed else USAGE if failed == len(chosen) else FAILED
+    return of_several([find(name) for name in parsed.positionals], _undo)
 
 
 def _undo(client: Client) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.client_files import FoundFile, changes, existing, new_run, take_steps, write
-from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
+from mcp_workbench.cli.error_output import of_several, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.clients.dialects import is_own, translated
@@ -27,17 +27,7 @@ Exit code: 0; 1 if one of several clients has no workbench or its file cannot be
 def run(parsed: Parsed) -> int:
     """Uninstall; the exit status."""
     scope: Scope = "project" if parsed.has("project") else "user"
-    chosen = [find(name) for name in parsed.positionals]
-    failed = 0
-    for client in chosen:
-        try:
-            _uninstall(client, scope)
-        except ConfigError as error:
-            if len(chosen) == 1:
-                raise
-            failed += 1
-            complain(error.message, error.hint)
-    return 0 if not failed else USAGE if failed == len(chosen) else FAILED
+    return of_several([find(name) for name in parsed.positionals], lambda client: _uninstall(client, scope))
 
 
 def _uninstall(client: Client, scope: Scope) -> None:
