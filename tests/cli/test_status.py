@@ -58,7 +58,7 @@ def test_one_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         hanging.bind(str(folder / "4711.sock"))
         hanging.listen()
         done = command(monkeypatch, "status", env={"XDG_RUNTIME_DIR": runtime})
-    assert done == Done(0, "process 4711 does not answer; kill 4711 ends it\n", "")
+    assert done == Done(0, "process 4711 does not answer; kill -9 4711 ends it\n", "")
 
 
 def test_every_server_has_a_line_and_its_last_error_says_when() -> None:

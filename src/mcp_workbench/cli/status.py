@@ -38,7 +38,7 @@ def run(parsed: Parsed) -> int:
         screen.json(found)
         return 0
     for pid in (pid for pid, answer in answers.items() if not answer):
-        screen.line(f"process {pid} does not answer; kill {pid} ends it")
+        screen.line(f"process {pid} does not answer; kill -9 {pid} ends it")
     if not answers:
         screen.line("No workbench is running.")
     for number, status in enumerate(found):
