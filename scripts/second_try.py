@@ -10,7 +10,6 @@ again fails the run. One that passes is named as unstable, because that is a def
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,14 +20,12 @@ MOST_SECOND_TRIES = 5
 # not run at all, which a second try of those that failed cannot make up for.
 TESTS_FAILED = 1
 FAILED_TESTS = Path(".pytest_cache/v/cache/lastfailed")
-# What pytest-xdist adds to the name of a test that belongs to a group.
-GROUP = re.compile(r"@\w+$")
 
 
 def failed_tests(path: Path = FAILED_TESTS) -> list[str]:
-    """The tests that the last run left as failed, by the names under which pytest finds them."""
+    """The tests that the last run left as failed."""
     try:
-        return [GROUP.sub("", name) for name in json.loads(path.read_bytes())]
+        return [*json.loads(path.read_bytes())]
     except FileNotFoundError:
         return []
 

@@ -44,13 +44,6 @@ def test_one_that_passes_the_second_time_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_names_lose_the_group_that_the_scheduler_added(tmp_path: Path) -> None:
-    record = tmp_path / "lastfailed"
-    record.write_text('{"a.py::test_x@conformance": true, "a.py::test_y[me@host]": true, "a.py::test_z": true}')
-    assert second_try.failed_tests(record) == ["a.py::test_x", "a.py::test_y[me@host]", "a.py::test_z"]
-    assert second_try.failed_tests(tmp_path / "none") == []
-
-
 def test_one_that_fails_again_fails_the_run(tmp_path: Path) -> None:
     status, output = run(tmp_path, UNSTABLE + FAILING)
     assert status == 1
