@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from mcp_workbench.front import joining
+from tests.cli import in_process
 from tests.cli.shell import COMMAND, environment, on_terminal, run
 from tests.shared.harness import Shared
 from tests.shared.test_sharing import crowded, process
@@ -40,6 +44,22 @@ def test_a_server_that_call_started_is_there_for_the_next_call(shared: Shared) -
     shared.up()
     config = write_config(shared.folder, {"box": {"server": scripted_entry()}})
     assert called(config) == called(config)
+
+
+def test_a_workbench_that_is_stopped_is_said_and_not_waited_for(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.up()
+    config = write_config(shared.folder, {"box": {"server": scripted_entry()}})
+    arguments = ("call", "--config", config, "box/server/pid")
+    monkeypatch.setattr(joining, "START_SECONDS", 0.2)
+    os.kill(shared.pids[0], signal.SIGSTOP)
+    try:
+        done = in_process.run(*arguments, cwd=config.parent)
+    finally:
+        os.kill(shared.pids[0], signal.SIGCONT)
+    assert done.status == 0
+    assert "did not answer within" in done.stderr and "the command starts what it needs itself" in done.stderr
 
 
 def test_a_server_with_state_is_not_borrowed(shared: Shared) -> None:

@@ -45,12 +45,17 @@ def engine_for(
     Without a cache, servers have to be listed again, and those of other clients are not.
     """
     if not parsed.has("private") and not parsed.has("no-cache"):
-        with contextlib.suppress(NotRunning, CannotJoin):
+        try:
             hello = written_hello(("--config", config.path, "--face", "proxy"), command=BORROW)
             connection, verb, _ = introduce(hello, may_start=False)
             if verb == "accepted":
                 return SharedEngine(config, use_cache=use_cache, redactor=redactor, descriptor=connection.detach())
             connection.close()
+        except NotRunning:
+            pass
+        except CannotJoin as error:
+            if not error.is_expected:
+                remark("note", f"{error}; the command starts what it needs itself")
     return Engine(config, use_cache=use_cache, redactor=redactor, is_audited=is_audited)
 
 
