@@ -41,7 +41,7 @@ MOST_CHANGES: Final = 20
 _REPAIR: Final = "repair the file, or move it away: what is broken is not edited"
 
 
-def told(error: ConfigError) -> tuple[str, str | None]:
+def message_and_hint(error: ConfigError) -> tuple[str, str | None]:
     """What is wrong with a client or its file, and apart from it what to do."""
     if not isinstance(error, ConfigProblems):
         return error.message, error.hint

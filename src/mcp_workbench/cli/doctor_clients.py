@@ -10,7 +10,7 @@ import shutil
 import sys
 from typing import Any
 
-from mcp_workbench.cli.client_files import FoundFile, changes, existing, is_present, present, told
+from mcp_workbench.cli.client_files import FoundFile, changes, existing, is_present, message_and_hint, present
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined
 from mcp_workbench.cli.install import own_command, served_by
 from mcp_workbench.clients.dialects import is_own, translated
@@ -70,7 +70,7 @@ def _about(client: Client, served: list[Served]) -> tuple[list[Diagnosis], bool]
         try:
             servers = file.servers()
         except ConfigError as error:
-            text, hint = told(error)
+            text, hint = message_and_hint(error)
             found.append(Diagnosis("error", "clients", f"{client.title}: {text}", hint or ""))
             continue
         for name, written in servers.items():

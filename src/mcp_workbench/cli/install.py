@@ -19,7 +19,16 @@ from msgspec import Struct
 from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.check_references import look
 from mcp_workbench.cli.client_commands import CommandStep
-from mcp_workbench.cli.client_files import FoundFile, is_present, new_run, present, take_steps, to_write, told, write
+from mcp_workbench.cli.client_files import (
+    FoundFile,
+    is_present,
+    message_and_hint,
+    new_run,
+    present,
+    take_steps,
+    to_write,
+    write,
+)
 from mcp_workbench.cli.edit_preview import edit_preview, hiding
 from mcp_workbench.cli.error_output import complain, remark, status_of
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
@@ -112,7 +121,7 @@ def run(parsed: Parsed) -> int:
             if len(chosen) == 1 and not parsed.has("json"):
                 raise
             failed += 1
-            message, hint = told(error)
+            message, hint = message_and_hint(error)
             complain(f"{client.title}: {message}", hint)
             results.append({"client": client.name, "error": message, "hint": hint})
     if parsed.has("json"):
