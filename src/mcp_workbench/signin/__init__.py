@@ -1,11 +1,11 @@
-"""OAuth towards servers: the flow without I/O, tokens at rest, and the header that comes of them.
+"""OAuth as a client of MCP servers: the flow without I/O, stored tokens, and the resulting `Authorization` header.
 
-- `sign_ins`: everything of one workbench; `signed_in_headers`: a server's header, refreshed when it is due.
-- `flow`: the sign-in as generators, without I/O: `discovery`, `client_registration`, `challenge`, `tokens` are parts,
-  `flow_io` its requests and answers; `flow_runner` carries it out.
-- `sign_in_target`: whose sign-in it is, and which of the stored ones belong to it.
-- `callback`: the page that the browser comes back to; `profiles`: servers that deviate from the specification.
-- `store`, `store_location`, `sealing`: tokens at rest; `assertion`: a client that proves itself with a key.
-- `grant_end`: when a sign-in ends for good, and when to say so.
-Does not know who asks for it. Imported only for a server that wants somebody to sign in, or has been signed in to.
+- `sign_ins`: all sign-ins of one workbench; `signed_in_headers`: the header for a server, refreshed before it expires.
+- `flow`: the sign-in as generators, without I/O, built from `discovery`, `client_registration`, `challenge` and
+  `tokens`; `flow_io` defines its requests and responses, `flow_runner` performs them.
+- `sign_in_target`: whose sign-in it is, and which stored records belong to it.
+- `callback`: the page the browser is redirected to; `profiles`: servers that deviate from the specification.
+- `store`, `store_location`, `sealing`: tokens at rest; `assertion`: clients that authenticate with a key.
+- `grant_end`: when a grant expires for good, and when to warn about it.
+Knows nothing about its callers. Imported only for servers that require a sign-in or already have one.
 """

@@ -1,6 +1,6 @@
-"""A client that proves who it is with a key: the signed assertion of RFC 7523, section 2.2 (`private_key_jwt`).
+"""Client authentication with a key: the signed assertion of RFC 7523, section 2.2 (`private_key_jwt`).
 
-Imports `joserfc` when one is made, and only then.
+`joserfc` is imported only when an assertion is made.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from joserfc.jwk import Key
 
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-# It is sent at once, and good for one use; this covers clocks that differ.
+# An assertion is sent immediately and used once; the rest of its life only allows for clock skew.
 ASSERTION_LIFE: Final = 120
-# By the kind of the key, where nothing is said.
+# The default algorithm of an elliptic-curve key, where the user has not named one.
 _BY_CURVE: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 
 
 class Credentials(Struct, frozen=True):
-    """What the user has configured for a client to prove who it is."""
+    """The client credentials that the user has configured."""
 
     secret: str | None = None
     private_key: str | None = None
@@ -52,7 +52,7 @@ def sign(credentials: Credentials, client_id: str, issuer: str, now: float) -> s
     claims = {
         "iss": client_id,
         "sub": client_id,
-        # The issuer and not the endpoint, so that no other server can use it (RFC 7523bis).
+        # The issuer rather than the token endpoint, so that no other server can replay it (RFC 7523bis).
         "aud": issuer,
         "iat": int(now),
         "exp": int(now) + ASSERTION_LIFE,
@@ -60,11 +60,11 @@ def sign(credentials: Credentials, client_id: str, issuer: str, now: float) -> s
     }
     try:
         with warnings.catch_warnings():
-            # `EdDSA` is what servers know; its successor in RFC 9864 is too young.
+            # joserfc warns about `EdDSA`, but few servers know its replacement from RFC 9864 yet.
             warnings.simplefilter("ignore")
             return jwt.encode(header, claims, key, algorithms=[algorithm])
     except (JoseError, ValueError, TypeError) as error:
-        # What libraries say of keys names their kind and never their value.
+        # Safe to quote: the library's messages about keys name their type, never their value.
         raise SignInFailed(
             f"`privateKey` cannot sign with {algorithm}: {type(error).__name__}",
             hint="set `signingAlgorithm` to one that fits the key",

@@ -1,7 +1,7 @@
-"""The loopback address to which the browser returns: for one sign-in, and for one use.
+"""The loopback address that the browser is redirected to, used once for a single sign-in.
 
-Takes a GET of one path with the right `state`, once; everything else gets an error page and changes nothing. Listens on
-the loopback interface alone. Owns the page that the user sees. Refuses to know what the answer means.
+Accepts one GET of one path with the right `state`; anything else gets an error page and changes nothing. Listens on the
+loopback interface only. Owns the page that the user sees. Knows nothing about what the response means.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from urllib.parse import parse_qsl, urlsplit
 from mcp_workbench.signin.flow_io import SignInFailed
 
 PATH: Final = "/callback"
-# A browser sends its request at once; whoever else connects does not keep us.
+# Browsers send their request immediately; a client that connects and stays silent must not hold the listener.
 READ_SECONDS: Final = 10.0
 LARGEST_HEAD: Final = 64 * 1024
-# A browser opens a few connections; more than this are somebody else's.
+# Browsers open a few connections; anything beyond that is not the user's browser.
 MOST_CONNECTIONS: Final = 16
 
 _PAGE: Final = (
@@ -48,14 +48,14 @@ class Callback:
     @classmethod
     @contextlib.asynccontextmanager
     async def listening(cls, host: str, ports: Sequence[int], *, exact: bool) -> AsyncIterator[Callback]:
-        """Listen at the first of these ports that is free, else, unless it has to be exactly that one, at any."""
+        """Listen on the first free port of `ports`; unless `exact`, fall back to any free port."""
         callback: Callback | None = None
 
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             assert callback is not None
             await callback._serve(reader, writer)
 
-        # `localhost` may mean either; a browser tries both.
+        # `localhost` may resolve to either address, and browsers try both.
         hosts = ["127.0.0.1", "::1"] if host == "localhost" else [host]
         server = None
         for port in ports if exact else [*ports, 0]:
@@ -83,15 +83,15 @@ class Callback:
                 each.close()
 
     def expect(self, state: str) -> asyncio.Future[Mapping[str, str]]:
-        """What arrives with this state, once."""
+        """A future for the query that arrives with this `state`."""
         self._state = state
         return self._returned
 
     def take(self, query: str) -> str | None:
-        """Take what a browser, or the user, brought back; why not, where it does not belong here."""
+        """Accept the query of a redirect, from the browser or pasted by the user. Returns the reason for a refusal."""
         pairs = parse_qsl(query, keep_blank_values=True)
         fields = dict(pairs)
-        # RFC 6749, section 3.1: no parameter comes twice. Which one counts would depend on the reader.
+        # RFC 6749, section 3.1: parameters must not repeat. Parsers would disagree about which one counts.
         if len(fields) < len(pairs):
             return "This address contains a parameter twice, so it was rejected."
         if self._state is None or not hmac.compare_digest(fields.get("state", "").encode(), self._state.encode()):

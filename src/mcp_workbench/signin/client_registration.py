@@ -1,7 +1,7 @@
-"""Who we are to an authorization server: what the user configured, a published document, or a registration.
+"""Which client we are to an authorization server: a configured one, our published metadata document, or a registration.
 
-In the order of the specification. Credentials belong to the issuer that gave them and are never shown to another.
-Pure.
+They are tried in the order of the specification. Credentials belong to the issuer that issued them and are never sent
+to another. Pure.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ class OAuthClient(Struct, frozen=True, kw_only=True):
 
     issuer: str
     id: str
-    # None for a public client, and for one whose secret the configuration holds.
+    # None for public clients, and for clients whose secret is in the configuration.
     secret: str | None = None
     auth_method: str = NONE
-    # Empty for one that the user has registered.
+    # Empty for clients that the user has registered.
     redirect_uris: tuple[str, ...] = ()
     is_registered: bool = False
-    # When the secret ends, in seconds since 1970; 0: never.
+    # When the secret expires, in seconds since 1970; 0: never.
     secret_ends_at: float = 0.0
-    # Registered for device codes too.
+    # Whether it is registered for the device code grant too.
     takes_device_codes: bool = False
 
 
 def choose(
     discovery: Discovery, redirect_uri: str | None, earlier: OAuthClient | None, now: float, url: str
 ) -> Requests[OAuthClient]:
-    """The client to sign in as. `earlier` is a registration that this issuer gave before. Without a redirect address it
-    is one for device codes."""
+    """Choose the client to sign in as. `earlier` is a previous registration with this issuer. Without a redirect
+    address, the client is for the device code grant."""
     server, profile = discovery.server, discovery.profile
     if profile.client_id:
         return configured(server, profile)
@@ -70,7 +70,7 @@ def configured(server: AuthorizationServer, profile: Profile) -> OAuthClient:
 
 
 def is_usable(client: OAuthClient, server: AuthorizationServer, redirect_uri: str | None, now: float) -> bool:
-    """Whether a registration still serves: the same issuer, this callback, and a secret that has not ended."""
+    """Whether a registration can be used again: same issuer, same callback, and a secret that has not expired."""
     return (
         client.issuer == server.identifier
         and (client.takes_device_codes if redirect_uri is None else redirect_uri in client.redirect_uris)
@@ -79,20 +79,20 @@ def is_usable(client: OAuthClient, server: AuthorizationServer, redirect_uri: st
 
 
 def register(discovery: Discovery, endpoint: str, redirect_uri: str | None, url: str) -> Requests[OAuthClient]:
-    """RFC 7591, with what 2026-07-28 asks for beside it (`application_type`)."""
+    """Register as RFC 7591 describes, with the `application_type` that MCP 2026-07-28 adds."""
     server = discovery.server
     supported = server.token_endpoint_auth_methods_supported
     asked = discovery.profile.token_auth_method
     if asked is None:
-        # A program on the user's machine keeps no secret; where public clients are not wanted, one that they give.
+        # A program on the user's machine cannot keep a secret, so we are a public client wherever the server allows it.
         asked = NONE if not supported or NONE in supported else _method_with_secret(supported)
-    # Where there are device codes, one registration serves for both ways.
+    # Where the server offers device codes, one registration covers both grants.
     by_code = [] if redirect_uri is None else ["authorization_code"]
     by_device = [DEVICE_GRANT] if server.device_authorization_endpoint is not None else []
     fields = {
         "client_name": CLIENT_NAME,
         "redirect_uris": [redirect_uri] if redirect_uri else [],
-        # Without asking for it, some issue no refresh token.
+        # Some servers issue a refresh token only to clients that registered for it.
         "grant_types": [*by_code, *by_device, "refresh_token"],
         "response_types": ["code"] if redirect_uri else [],
         "token_endpoint_auth_method": asked,
@@ -128,7 +128,7 @@ def register(discovery: Discovery, endpoint: str, redirect_uri: str | None, url:
 
 
 def _method_given(said: object, secret: str | None, asked: str, supported: tuple[str, ...]) -> str:
-    """How to prove who we are. Some servers say `none`, or nothing, give a secret all the same and then demand it
+    """How to authenticate. Some servers answer `none`, or nothing, but issue a secret anyway and then require it
     (Figma, Supabase)."""
     if secret is None:
         return NONE
@@ -140,12 +140,12 @@ def _method_given(said: object, secret: str | None, asked: str, supported: tuple
 
 
 def _method_with_secret(supported: tuple[str, ...]) -> str:
-    """RFC 8414: `client_secret_basic` where nothing is said."""
+    """The method to authenticate with a secret. RFC 8414: `client_secret_basic` where the metadata names none."""
     return next((method for method in (BASIC, POST) if method in supported), POST if NONE in supported else BASIC)
 
 
 def closed(discovery: Discovery, redirect_uri: str | None, url: str, said: str = "") -> SignInFailed:
-    """Nobody can register there by program: which app to create, and where its values go."""
+    """The error where clients cannot register themselves: which app to create, and where to put its values."""
     server, profile = discovery.server, discovery.profile
     why = f"refuses to register new clients ({said})" if said else "does not let programs register"
     app = profile.app or f"create an OAuth app for a native client at {origin_of(server.identifier)}"

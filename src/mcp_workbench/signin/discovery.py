@@ -1,9 +1,10 @@
-"""Which authorization server a server trusts, and what that one can do: the discovery part of the specification.
+"""Find the authorization server that an MCP server trusts, and read its metadata.
 
-2025-11-25 and 2026-07-28, *Authorization Server Discovery*: protected resource metadata (RFC 9728) by the challenge,
-at the path, at the root; authorization server metadata (RFC 8414, OpenID Connect Discovery) in the order given there,
-its `issuer` compared. Without any protected resource metadata, 2025-03-26: the server's own origin is the
-authorization server, with endpoints at default places where it has no metadata either. Pure.
+2025-11-25 and 2026-07-28, *Authorization Server Discovery*: protected resource metadata (RFC 9728) from the address in
+the challenge, else at the path, else at the root; then authorization server metadata (RFC 8414, OpenID Connect
+Discovery) in the order given there, with its `issuer` verified. Without protected resource metadata, the rules of
+2025-03-26 apply: the server's own origin is the authorization server, with default endpoints if it publishes no
+metadata either. Pure.
 """
 
 from __future__ import annotations
@@ -29,46 +30,46 @@ from mcp_workbench.signin.profiles import Profile, profile_for
 
 
 class AuthorizationServer(Struct, frozen=True, kw_only=True):
-    """What the metadata of an authorization server says, as far as it matters here."""
+    """The parts of an authorization server's metadata that we use."""
 
-    # What the metadata says of itself: what `iss` is compared with.
+    # The issuer named in the metadata, which `iss` in responses is compared with.
     issuer: str
-    # What the metadata was asked for under: what credentials are bound to. The same, unless that check is waived.
+    # The issuer we asked for, which credentials are bound to. Equal to `issuer` unless a profile waives that check.
     identifier: str
     authorization_endpoint: str | None = None
     token_endpoint: str
     registration_endpoint: str | None = None
     revocation_endpoint: str | None = None
     device_authorization_endpoint: str | None = None
-    # Empty: not said.
+    # Empty where the metadata does not list them.
     scopes_supported: tuple[str, ...] = ()
     token_endpoint_auth_methods_supported: tuple[str, ...] = ()
     takes_client_metadata_url: bool = False
-    # Nothing was found of it: its endpoints are those that 2025-03-26 falls back to.
+    # It publishes no metadata: the endpoints are the defaults of 2025-03-26.
     is_guessed: bool = False
     sends_iss: bool = False
 
 
 class Discovery(Struct, frozen=True, kw_only=True):
-    """Everything that is known before the user is asked."""
+    """Everything that is known before the user sees a page."""
 
     server: AuthorizationServer
-    # None: not sent.
+    # RFC 8707; None where the parameter is not sent.
     resource: str | None
-    # `scopes_supported` of the resource; None where it says nothing.
+    # `scopes_supported` of the resource; None where it lists none.
     resource_scopes: tuple[str, ...] | None = None
     profile: Profile
     warnings: tuple[str, ...] = ()
 
 
 def discover(url: str, challenge: Challenge, settings: OAuthConfig | None) -> Requests[Discovery]:
-    """From the address of an MCP server and what it said to its authorization server."""
-    # The token goes there with every call.
+    """Find the authorization server of an MCP server, from its address and its challenge."""
+    # Every call will send the token to this address.
     checked_url(url, "`url` of this server")
     document = yield from _resource_metadata(url, challenge)
     own = profile_for(url, settings)
     if document is None:
-        # 2025-03-26: the authorization base URL is the server's, without any path.
+        # 2025-03-26: the authorization base URL is the server's address without its path.
         issuer, is_guessed = own.issuer or origin_of(url), own.issuer is None
     else:
         issuer, is_guessed = own.issuer or words(document["authorization_servers"])[0], False
@@ -87,7 +88,7 @@ def discover(url: str, challenge: Challenge, settings: OAuthConfig | None) -> Re
 
 
 def resource_metadata_urls(url: str, challenge: Challenge) -> list[str]:
-    """Where protected resource metadata may lie, in order."""
+    """The addresses at which to look for protected resource metadata, in order."""
     parts = urlsplit(url)
     root = "/.well-known/oauth-protected-resource"
     places = [
@@ -102,7 +103,7 @@ def resource_metadata_urls(url: str, challenge: Challenge) -> list[str]:
 
 
 def server_metadata_urls(issuer: str) -> list[str]:
-    """Where the metadata of an authorization server may lie, in the order that the specification gives."""
+    """The addresses at which to look for authorization server metadata, in the order of the specification."""
     parts = urlsplit(issuer)
     base, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     if not path:
@@ -118,7 +119,7 @@ def _resource_metadata(url: str, challenge: Challenge) -> Requests[dict[str, Any
     for place in resource_metadata_urls(url, challenge):
         answer = yield get(checked_url(place, "`resource_metadata` of the server's challenge", named_by=url))
         if answer.status == 0 or answer.status >= 500:
-            # Guessing on would sign in somewhere else because of a passing fault.
+            # Falling back after a temporary failure could sign in at the wrong server.
             raise _not_now(place, answer)
         document = answer.fields() if answer.is_good else {}
         if words(document.get("authorization_servers")):
@@ -159,8 +160,8 @@ def _server_metadata(
 
 
 def _check_issuer(issuer: str, document: dict[str, Any], profile: Profile) -> None:
-    """RFC 8414, section 3.3: must be identical, or the metadata must not be used. `https://a` and `https://a/` are the
-    same address (RFC 3986, section 6.2.3), and libraries add that slash without asking."""
+    """RFC 8414, section 3.3: metadata whose issuer is not identical must not be used. `https://a` and `https://a/` are
+    equivalent (RFC 3986, section 6.2.3), and many libraries add the slash."""
     said = document.get("issuer")
     if said == issuer or profile.issuer_check == "waive":
         return
@@ -180,7 +181,7 @@ def _check_pkce(document: dict[str, Any], profile: Profile, *, is_openid: bool) 
     if not document.get("authorization_endpoint"):
         return ()
     if methods is None and (is_openid or profile.pkce == "assume"):
-        # OpenID Connect Discovery has no such field; Entra ID and Cognito do S256 and do not say so.
+        # OpenID Connect Discovery has no such field: Entra ID and Cognito support S256 without announcing it.
         return ("the authorization server does not say that it supports PKCE; S256 is used all the same",)
     raise SignInFailed(
         "the authorization server does not support PKCE with S256, so a sign-in could be intercepted",
@@ -197,7 +198,7 @@ def _read(document: dict[str, Any], issuer: str) -> AuthorizationServer:
     token_endpoint = endpoint("token_endpoint")
     assert token_endpoint is not None
     return AuthorizationServer(
-        # `iss` is compared with what the metadata says, which has been compared with the identifier.
+        # `iss` is compared with this issuer, which has itself been compared with the identifier.
         issuer=said if isinstance(said, str) else issuer,
         identifier=issuer,
         authorization_endpoint=endpoint("authorization_endpoint"),
@@ -213,7 +214,7 @@ def _read(document: dict[str, Any], issuer: str) -> AuthorizationServer:
 
 
 def _resource(url: str, document: dict[str, Any] | None, profile: Profile) -> str | None:
-    """RFC 8707: the token is for this server and no other. What the metadata names must cover the server's address."""
+    """RFC 8707: request a token for this server only. A resource that the metadata names must cover its address."""
     named = None if document is None else document.get("resource")
     if isinstance(named, str) and not covers(named, url):
         raise SignInFailed(
@@ -226,7 +227,7 @@ def _resource(url: str, document: dict[str, Any] | None, profile: Profile) -> st
 
 
 def covers(resource: str, url: str) -> bool:
-    """Whether a resource identifier stands for this address: same origin, and its path a part of the address's."""
+    """Whether a resource identifier covers this address: same origin, and its path is a prefix of the address's."""
     if origin_of(resource) != origin_of(url):
         return False
     outer, inner = (urlsplit(each).path.rstrip("/") + "/" for each in (resource, url))
@@ -234,8 +235,8 @@ def covers(resource: str, url: str) -> bool:
 
 
 def canonical(url: str) -> str:
-    """The resource identifier of an address: without fragment and credentials, no slash at the end of nothing. Without
-    its query, too (RFC 8707, section 2), in which many servers take a key: the authorization server must not see it."""
+    """The resource identifier of an address: without fragment, credentials, or the slash of an empty path. Also without
+    its query (RFC 8707, section 2), which often holds an API key that the authorization server must not see."""
     parts = urlsplit(url)
     path = "" if parts.path == "/" else parts.path
     return urlunsplit((parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower(), path, "", ""))

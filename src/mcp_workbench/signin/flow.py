@@ -39,10 +39,10 @@ from mcp_workbench.signin.tokens import Tokens
 
 T = TypeVar("T")
 OFFLINE: Final = "offline_access"
-# RFC 8628: where nothing is said, five seconds between questions, and five more for each `slow_down`.
+# RFC 8628: poll every five seconds by default, and five seconds slower after each `slow_down`.
 DEVICE_PAUSE: Final = 5.0
 LONGEST_DEVICE_PAUSE: Final = 60.0
-# A code that nobody has entered by then is forgotten by every server.
+# No server accepts a device code after this time.
 LONGEST_DEVICE_WAIT: Final = 1800.0
 
 
@@ -52,13 +52,13 @@ class SignInRequest(Struct, frozen=True, kw_only=True):
     url: str
     challenge: Challenge = Challenge()
     settings: OAuthConfig | None = None
-    # None: there is no callback (device code, client credentials).
+    # None without a callback (device code, client credentials).
     redirect_uri: str | None = None
-    # What was granted or asked for before: a step-up asks for all of it again.
+    # Scopes granted or requested before: a step-up requests them again.
     earlier_scopes: tuple[str, ...] = ()
-    # A registration that the issuer gave earlier, by issuer.
+    # Previous registrations, by issuer.
     clients: Mapping[str, OAuthClient] = {}
-    # The authorization server that has seen the configured credentials before; None: they are new.
+    # The authorization server that the configured credentials were sent to before; None if they are new.
     bound_issuer: str | None = None
     now: float = 0.0
 
@@ -67,7 +67,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     discovery: Discovery
     client: OAuthClient
     tokens: Tokens
-    # What was asked for; the tokens say what was given, where that differs.
+    # The scopes requested; the tokens name those granted, if they differ.
     scopes: tuple[str, ...] = ()
 
 
@@ -98,7 +98,7 @@ def sign_in(attempt: SignInRequest) -> Steps[Grant]:
         "code_challenge_method": "S256",
         discovery.profile.scope_param: discovery.profile.scope_separator.join(scopes),
         "resource": discovery.resource,
-        # OpenID Connect: without it, `offline_access` may be ignored.
+        # OpenID Connect allows servers to ignore `offline_access` without it.
         "prompt": "consent" if OFFLINE in scopes else None,
         **discovery.profile.extra_authorize_params,
     }
@@ -124,8 +124,8 @@ def sign_in(attempt: SignInRequest) -> Steps[Grant]:
 
 
 def _discover(attempt: SignInRequest) -> Requests[Discovery]:
-    """*Authorization Server Binding*: what the user configured is for one authorization server. A server that names
-    another one would be given the secret otherwise, without anybody noticing."""
+    """*Authorization Server Binding*: configured credentials are for one authorization server. Otherwise an MCP server
+    could have the secret sent to another one, unnoticed."""
     discovery = yield from discover(attempt.url, attempt.challenge, attempt.settings)
     profile, now = discovery.profile, discovery.server.identifier
     is_secret = profile.client_id is not None or profile.initial_access_token is not None
@@ -140,7 +140,7 @@ def _discover(attempt: SignInRequest) -> Requests[Discovery]:
 
 
 def prepare(attempt: SignInRequest, discovery: Discovery) -> Steps[OAuthClient]:
-    """Who we are to this authorization server. What another issuer gave is not looked at."""
+    """Choose or register our client at this authorization server, ignoring those of other issuers."""
     earlier = attempt.clients.get(discovery.server.identifier)
     client: OAuthClient = yield from choose(discovery, attempt.redirect_uri, earlier, attempt.now, attempt.url)
     if client.is_registered and client != earlier:
@@ -149,8 +149,8 @@ def prepare(attempt: SignInRequest, discovery: Discovery) -> Steps[OAuthClient]:
 
 
 def select_scopes(attempt: SignInRequest, discovery: Discovery) -> tuple[str, ...]:
-    """*Scope Selection Strategy*: what the challenge says, else all that the resource supports, else none; on a step-up
-    together with what there was before. `offline_access` only where the authorization server has it."""
+    """*Scope Selection Strategy*: the scopes in the challenge, else all that the resource supports, else none; a
+    step-up adds those requested before. `offline_access` only if the authorization server supports it."""
     profile = discovery.profile
     if profile.scopes is not None:
         asked = [*profile.scopes, *attempt.earlier_scopes, *attempt.challenge.scope]
@@ -166,11 +166,12 @@ def select_scopes(attempt: SignInRequest, discovery: Discovery) -> tuple[str, ..
 
 
 def check_response(returned: Mapping[str, str], state: str, discovery: Discovery) -> str:
-    """*Authorization Response Validation*: the code, once state and issuer are ours. Errors are not believed before."""
+    """*Authorization Response Validation*: return the code after verifying state and issuer. Until then, not even an
+    error is trusted."""
     if not hmac.compare_digest(returned.get("state", "").encode(), state.encode()):
         raise SignInFailed("the callback does not belong to this sign-in (`state`)", hint="start again")
     server, issuer = discovery.server, returned.get("iss")
-    # RFC 9207: simple string comparison, of error responses too.
+    # RFC 9207: simple string comparison, for error responses as well.
     if issuer is None and server.sends_iss:
         raise SignInFailed(
             f"the callback lacks `iss`, which {server.identifier} says that it sends",
@@ -191,13 +192,13 @@ def check_response(returned: Mapping[str, str], state: str, discovery: Discovery
 
 
 def refresh(grant: RefreshGrant, credentials: Credentials) -> Requests[Tokens]:
-    """New tokens for a refresh token, at the endpoint and as the client that it was given to."""
+    """Exchange a refresh token for new tokens, at the endpoint and as the client it was issued to."""
     fields = {"grant_type": "refresh_token", "refresh_token": grant.refresh_token, "resource": grant.resource}
     return (yield from tokens.ask(tokens.request(grant.token_endpoint, grant.client, credentials, fields)))
 
 
 class RefreshGrant(Struct, frozen=True):
-    """What a refresh needs, all of it from the sign-in: nothing of it is looked up or guessed again."""
+    """What a refresh needs, all recorded at sign-in, so that nothing has to be discovered again."""
 
     token_endpoint: str
     client: OAuthClient
@@ -206,7 +207,7 @@ class RefreshGrant(Struct, frozen=True):
 
 
 def client_credentials(attempt: SignInRequest) -> Requests[Grant]:
-    """For machines: the client is the user."""
+    """The client credentials grant, for machines: the client acts for itself, without a user."""
     discovery = yield from _discover(attempt)
     if not discovery.profile.client_id:
         raise SignInFailed(
@@ -222,7 +223,7 @@ def client_credentials(attempt: SignInRequest) -> Requests[Grant]:
 
 
 def device_code(attempt: SignInRequest) -> Steps[Grant]:
-    """RFC 8628, where the authorization server offers it: a code to enter on another device."""
+    """The device code grant (RFC 8628): the user enters a code on another device."""
     discovery = yield from _discover(attempt)
     server = discovery.server
     if server.device_authorization_endpoint is None:
@@ -262,7 +263,7 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
 
 
 def revoke(endpoint: str, client: OAuthClient, credentials: Credentials, token: str) -> OAuthRequest:
-    """RFC 7009: the token, and with a refresh token usually the whole grant."""
+    """Revoke a token (RFC 7009). With a refresh token, most servers revoke the whole grant."""
     return tokens.request(endpoint, client, credentials, {"token": token})
 
 
@@ -273,7 +274,7 @@ def pkce() -> tuple[str, str]:
 
 
 def with_query(url: str, fields: Mapping[str, str | None]) -> str:
-    """An address with these members in its query, beside those that it has."""
+    """Add these fields to the query of an address."""
     parts = urlsplit(url)
     query = [
         *parse_qsl(parts.query, keep_blank_values=True),

@@ -1,6 +1,6 @@
-"""What the flow asks of whoever runs it, and what it is told: requests, answers, and a page for the user to visit.
+"""What the flow yields to its runner, and what it receives: requests, responses, and pages for the user to visit.
 
-The flow is written as generators that yield these and receive what came of them, so that it can be read beside the
+The flow consists of generators that yield these values and are sent the results, so that it can be read alongside the
 specification and tested without a network.
 """
 
@@ -22,15 +22,15 @@ JSON: Final = "application/json"
 
 
 class SignInFailed(DownstreamError):
-    """Signing in cannot go on as things are; the message says what is wrong, the hint what to do."""
+    """The sign-in failed; the message says what is wrong, the hint what to do."""
 
 
 class NotNow(SignInFailed):
-    """A passing fault: nothing is lost, and the same may work later."""
+    """A temporary failure: nothing is lost, and trying again later may work."""
 
 
 class OAuthRequest(Struct, frozen=True):
-    """A request to an authorization server, or for metadata. Its answer is sent into the generator."""
+    """A request to an authorization server, or for metadata. The generator is sent the response."""
 
     method: str
     url: str
@@ -39,7 +39,7 @@ class OAuthRequest(Struct, frozen=True):
 
 
 class OAuthResponse(Struct, frozen=True):
-    """What came back. Status 0: nothing did, and `body` says why."""
+    """A response. Status 0 means that there was none, and `body` says why."""
 
     status: int
     body: bytes = b""
@@ -50,7 +50,7 @@ class OAuthResponse(Struct, frozen=True):
         return 200 <= self.status < 300
 
     def fields(self) -> dict[str, Any]:
-        """The members of a JSON object; of a form, as GitHub answers by default; else none."""
+        """The members of a JSON object, or the fields of a form (GitHub's default); else empty."""
         try:
             found = decode(self.body)
         except (DecodeError, UnicodeDecodeError, RecursionError):
@@ -63,7 +63,7 @@ class OAuthResponse(Struct, frozen=True):
 
 
 class AuthorizationRequest(Struct, frozen=True):
-    """A page for the user. What arrives at the callback is sent into the generator, as its query's members."""
+    """A page for the user to visit. The generator is sent the query fields that arrive at the callback."""
 
     url: str
     redirect_uri: str
@@ -71,7 +71,7 @@ class AuthorizationRequest(Struct, frozen=True):
 
 
 class DeviceCodeWait(Struct, frozen=True):
-    """Pause before the next question (device code). Nothing is sent into the generator."""
+    """Wait before polling again (device code). The generator is sent nothing."""
 
     seconds: float
     # Shown to the user the first time.
@@ -80,7 +80,7 @@ class DeviceCodeWait(Struct, frozen=True):
 
 
 class Registered(Struct, frozen=True):
-    """We were registered as this client: to be kept at once, so that it is not done again. Nothing is sent back."""
+    """We registered as this client. Stored at once, so that we never register twice. The generator is sent nothing."""
 
     client: object
 
@@ -103,10 +103,10 @@ def post_json(url: str, value: object, headers: Mapping[str, str] | None = None)
 
 
 def checked_url(url: object, what: str, *, named_by: str | None = None) -> str:
-    """An address that secrets may be sent to: `https`, or anything on this machine. Raises `SignInFailed`.
+    """Check that secrets may be sent to an address: it must use `https` or be on this machine. Raises `SignInFailed`.
 
-    `named_by`: whoever named it, where that was not the user. Only one on this machine may send us around on it: other
-    programs that listen here trust what comes from here.
+    `named_by`: who supplied the address, if it was not the user. Only a server on this machine may direct us to an
+    address on it, because local programs often trust requests that come from the same machine.
     """
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
@@ -141,7 +141,7 @@ def origin_of(url: str) -> str:
 
 
 def words(value: object) -> tuple[str, ...]:
-    """A list of words, as metadata has them."""
+    """A list of strings in metadata; anything else is ignored."""
     if isinstance(value, str):
         return tuple(value.split())
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()

@@ -1,6 +1,6 @@
-"""Runs the flow: its requests go out on the workbench's own HTTP client, with nothing of a server's headers on them.
+"""Runs the flow: sends its requests with the workbench's HTTP client, without any of the server's headers.
 
-Owns the bounds. An answer that does not come, is too large or leads to another origin is an answer with status 0.
+Owns the limits. A response that is missing, too large or redirects to another origin becomes a response with status 0.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 # Metadata and tokens are a few kilobytes.
 LARGEST_ANSWER: Final = 1024 * 1024
-# One request to an authorization server, with everything that it needs. A workbench that ends waits this long for the
-# answer to a refresh, so whoever waits for its end waits longer (`front.joining.END_SECONDS`).
+# One request to an authorization server, including the connection. A workbench that shuts down waits this long for the
+# response to a refresh, so anyone waiting for it to exit must wait longer (`front.joining.END_SECONDS`).
 REQUEST_SECONDS: Final = 20.0
 NO_HEADERS: Final = FixedHeaders({})
 
@@ -37,7 +37,7 @@ async def run(
     keep: Callable[[Any], Awaitable[None]] | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> T:
-    """Do what the steps ask for, until they return, through the proxies of this environment. Raises what they raise."""
+    """Perform what `steps` yields until it returns, using the proxies of `environ`. Raises what `steps` raises."""
     try:
         step = next(steps)
         while True:
@@ -63,7 +63,7 @@ async def run(
 
 
 async def send(client: HttpClient, request: OAuthRequest, environ: Mapping[str, str] = os.environ) -> OAuthResponse:
-    """One request. A failure to get an answer is an answer too, with the reason."""
+    """Send one request. A failure becomes a response with status 0 and the reason."""
     target = None
     try:
         target = HttpTarget.of(request.url, NO_HEADERS, environ)

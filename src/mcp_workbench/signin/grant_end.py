@@ -1,7 +1,7 @@
-"""When a sign-in ends for good, however often its token is refreshed, and when to say so. Pure.
+"""When a grant expires for good, however often its token is refreshed, and when to warn the user. Pure.
 
-Some authorization servers say it with each token; of some it is known (`grantDays` in `profiles.json`), though nothing
-in their answers tells. A token that cannot be refreshed ends by itself.
+Some authorization servers say so with each token; for others it is only documented (`grantDays` in `profiles.json`). A
+grant without a refresh token expires with its access token.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 from mcp_workbench.signin.store import SignInRecord
 
 DAY: Final = 86400.0
-# The user is warned this long before the end: over a weekend, and no earlier than a tenth of the whole before it.
+# Warn this long before the end, enough to cover a weekend, but never in the first nine tenths of the grant's life.
 WARN_AHEAD_SECONDS: Final = 3 * DAY
 WARN_SHARE: Final = 0.1
 
 
 def ends_at(record: SignInRecord) -> float | None:
-    """When the user has to sign in again, in seconds since 1970; None where nothing is known of an end."""
+    """When the user has to sign in again, in seconds since 1970; None if that is unknown."""
     if record.grant == "client_credentials" or record.ended or not record.access_token:
         return None
     if record.refresh_token is None:
@@ -37,7 +37,7 @@ def is_near(record: SignInRecord, now: float) -> bool:
 
 
 def note(record: SignInRecord, command: str, now: float) -> str:
-    """What to tell whoever can do something about it; "" while there is time."""
+    """The warning for the user; "" while there is time."""
     end = ends_at(record)
     if end is None or not is_near(record, now):
         return ""

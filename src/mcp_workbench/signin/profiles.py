@@ -1,7 +1,7 @@
-"""How single servers deviate from the specification, and what is waived for them: `profiles.json` and the settings.
+"""How individual servers deviate from the specification, and which rules are waived for them (`profiles.json`).
 
-Strict is the default. A profile waives one rule for one host, with the reason, where it was seen and when. What the
-user wrote in `oauth` comes first.
+By default, every rule is enforced. A profile waives one rule for one host, with the reason, the source and the date.
+The user's `oauth` settings take precedence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcp_workbench.signin.assertion import Credentials
 
 
 class Profile(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What is special about one server, after the user's settings."""
+    """The deviations of one server, with the user's settings applied."""
 
     client_id: str | None = None
     client_secret: str | None = None
@@ -28,9 +28,9 @@ class Profile(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     signing_algorithm: str | None = None
     client_metadata_url: str | None = None
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
-    # None: by the challenge and the metadata.
+    # None: determined by the challenge and the metadata.
     scopes: tuple[str, ...] | None = None
-    # None: as the metadata says; "": not sent.
+    # None: taken from the metadata; "": not sent.
     resource: str | None = None
     issuer: str | None = None
     issuer_check: Literal["strict", "waive"] = "strict"
@@ -42,26 +42,26 @@ class Profile(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     account: str | None = None
     # After this many days the user has to sign in again, however often the token was refreshed.
     grant_days: int | None = None
-    # How scopes are named and separated on the page to sign in at.
+    # The name and separator of scopes in the authorization request.
     scope_param: str = "scope"
     scope_separator: str = " "
-    # Where only those may register that bring it.
+    # For servers that require a token to register a client (RFC 7591, section 3).
     initial_access_token: str | None = None
     extra_authorize_params: dict[str, str] = field(default_factory=dict)
-    # For people: which app to create where registration is closed, and which header takes a key instead.
+    # For people: which app to create where clients cannot register, and which header accepts an API key instead.
     app: str | None = None
     header_key: str | None = None
 
     @property
     def credentials(self) -> Credentials:
-        """By what the configured client proves who it is."""
+        """What the configured client authenticates with."""
         return Credentials(self.client_secret, self.private_key, self.key_id, self.signing_algorithm)
 
 
 class HostProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is known of some hosts, of MCP servers or of authorization servers."""
+    """The profile of some hosts, either MCP servers or authorization servers."""
 
-    # Host names; `*.` in front stands for any name below.
+    # Host names; a leading `*.` matches any subdomain.
     hosts: tuple[str, ...]
     # Members of `Profile`.
     profile: dict[str, Any]
@@ -77,7 +77,7 @@ def known() -> tuple[HostProfile, ...]:
 
 
 def profile_for(url: str, settings: OAuthConfig | None, issuer: str | None = None) -> Profile:
-    """The profile of a server: that of its authorization server, then its own, then what the user says."""
+    """The profile of a server: its authorization server's, overridden by its own, overridden by the user's settings."""
     members: dict[str, Any] = {}
     for each in (issuer, url):
         entry = None if each is None else entry_for(each)
@@ -88,7 +88,7 @@ def profile_for(url: str, settings: OAuthConfig | None, issuer: str | None = Non
 
 
 def entry_for(url: str) -> HostProfile | None:
-    """What is known of the host of an address."""
+    """The entry for the host of an address."""
     host = (urlsplit(url).hostname or "").lower()
     return next((entry for entry in known() if any(_matches(host, pattern) for pattern in entry.hosts)), None)
 

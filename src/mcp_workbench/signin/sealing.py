@@ -1,8 +1,8 @@
-"""Sign-ins encrypted at rest: AES-256-GCM under a master key that lies in the system's keychain.
+"""Sign-ins encrypted at rest: AES-256-GCM with a master key in the system's keychain.
 
-The keychain holds the key alone, because its entries are too small for tokens. The file says which key it was sealed
-with, so that a keychain with another key can be distinguished from a damaged file. Owns the key and the envelope.
-Blocks while the keychain is asked.
+Only the key is in the keychain, because keychain entries are too small for tokens. The file names the key it was sealed
+with, so that a keychain with a different key can be told from a damaged file. Owns the key and the envelope. Blocks
+while it queries the keychain.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _ALGORITHM: Final = "aes-256-gcm"
 
 
 class _Envelope(Struct, frozen=True):
-    # First: `store_location.SEALED_HEAD`.
+    # Must be the first field: `store_location.SEALED_HEAD`.
     sealed: str
     format: int
-    # Which key.
+    # The id of the key.
     key: str
     nonce: bytes
     data: bytes
-    # Marks of the servers in there: whether it has to be opened at all.
+    # Hashes of the servers inside, so that a file without the server in question need not be decrypted.
     servers: tuple[str, ...] = ()
 
 
 class Damaged(Exception):
-    """What is in the file was not written by us, or has been changed."""
+    """The file was not written by us, or has been modified."""
 
 
 class MasterKey:
@@ -55,16 +55,16 @@ class MasterKey:
 
     @property
     def is_known(self) -> bool:
-        """Whether the keychain need not be asked."""
+        """Whether the key has been fetched already."""
         return self._key is not None
 
     def fetch(self, *, create: bool) -> bytes:
-        """The key; with `create` a new one where the keychain has none. Raises `StoreUnusable`."""
+        """Fetch the key; with `create`, make one if the keychain has none. Raises `StoreUnusable`."""
         if self._key is None:
             try:
                 found = keychain.get(keychain.SERVICE, KEY_NAME, self._environ)
                 if found is None and create:
-                    # Read again: what cannot be read back must not encrypt anything.
+                    # Then read it back: a key that cannot be read again must not encrypt anything.
                     keychain.put(keychain.SERVICE, KEY_NAME, _text(os.urandom(_KEY_BYTES)), self._environ)
                     found = keychain.get(keychain.SERVICE, KEY_NAME, self._environ)
             except KeychainUnusable as error:
@@ -88,7 +88,7 @@ def _without_key(error: KeychainUnusable, *, create: bool) -> StoreUnusable:
 
 
 def seal(content: bytes, key: bytes, servers: Iterable[str]) -> bytes:
-    """The content, so that only the holder of the key can read or change it."""
+    """Encrypt the content, so that only the holder of the key can read or change it."""
     nonce = os.urandom(_NONCE_BYTES)
     data = _cipher(key).encrypt(nonce, content, _ALGORITHM.encode())
     marks = tuple(sorted({mark_of(server) for server in servers}))
@@ -96,7 +96,7 @@ def seal(content: bytes, key: bytes, servers: Iterable[str]) -> bytes:
 
 
 def unseal(content: bytes, key: bytes) -> bytes:
-    """What was sealed. Raises `Damaged`, and `StoreUnusable` where another key is needed."""
+    """Decrypt the content. Raises `Damaged`, or `StoreUnusable` if it needs a different key."""
     try:
         envelope = decode(content, type=_Envelope)
     except (MsgspecError, UnicodeError, RecursionError):

@@ -1,6 +1,6 @@
-"""Whose sign-in it is, where, and which of the stored ones belong to it. Pure.
+"""Whose sign-in it is, at which server, and which stored records belong to it. Pure.
 
-Refuses to know how tokens are fetched.
+Knows nothing about how tokens are obtained.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CODE_GRANT = "authorization_code"
 
 
 class SignInTarget:
-    """One principal at one server, with what the configuration says about signing in there."""
+    """One principal at one server, with the configured sign-in settings."""
 
     __slots__ = ("command", "environ", "principal", "server", "settings", "url")
 
@@ -32,23 +32,23 @@ class SignInTarget:
         self.url = url
         self.settings = settings
         account = settings.account if settings is not None else None
-        # What it is stored under: several accounts at one address are several servers.
+        # The key in the store: several accounts at one address count as several servers.
         self.server = f"{url}#{account}" if account else url
-        # What a user runs to sign in.
+        # The command that a user runs to sign in.
         self.command = command
-        # Whose proxies are on the way to the authorization server: those of the client that the server is for.
+        # Proxies to the authorization server are taken from the environment of the client that uses the server.
         self.environ = environ
 
     @property
     def key(self) -> tuple[str | None, ...]:
-        """Equal for two targets that share their sign-in. Two configurations may have the same address and different
-        clients, or different authorization servers, and one process may serve both."""
+        """Equal for targets that share a sign-in. One process may serve two configurations with the same address but
+        different clients or authorization servers."""
         said = self.settings or _UNSET
         return self.principal, self.server, said.issuer, said.client_id, said.resource, said.grant or CODE_GRANT
 
     def owns(self, record: SignInRecord) -> bool:
-        """Whether this sign-in is the target's own as the configuration stands now. With one from before a change of
-        `issuer`, `clientId`, `resource` or `grant`, a refresh would send the new secret to the old server."""
+        """Whether a record matches the current configuration. If `issuer`, `clientId`, `resource` or `grant` has
+        changed since, a refresh would send the new secret to the old server."""
         said = self.settings or _UNSET
         if (record.principal, record.server) != (self.principal, self.server):
             return False
@@ -58,20 +58,19 @@ class SignInTarget:
             return False
         if said.client_id is not None:
             return said.client_id == record.client.id
-        # A client that was configured once, and is not any more. The identifier of a published document is its address.
+        # False for a client that is no longer configured. Ids of clients with a metadata document are its address.
         return record.client.is_registered or record.client.id.startswith("https://")
 
     def find(self, contents: Contents) -> SignInRecord | None:
-        """This target's sign-in: the latest, should there be one for each of several issuers. Nobody else's, whatever
-        is missing."""
+        """This target's record; the latest, if several issuers have one. Never that of another principal."""
         return max(filter(self.owns, contents.records), key=lambda record: record.signed_in_at, default=None)
 
     def remove(self, contents: Contents) -> None:
-        """Remove this target's sign-ins, whoever issued them."""
+        """Remove this target's records, of all issuers."""
         contents.records = [each for each in contents.records if not self.owns(each)]
         contents.satisfy(self.principal, self.server)
 
     def bound_issuer(self, contents: Contents) -> str | None:
-        """The authorization server that has seen the configured credentials before."""
+        """The authorization server that the configured credentials were sent to before."""
         record = self.find(contents)
         return None if record is None else record.issuer

@@ -1,7 +1,7 @@
-"""Everything about signing in of one workbench: its store, a source of headers for each target, and sign-ins under way.
+"""All sign-ins of one workbench: the store, a header source for each target, and sign-ins in progress.
 
-Owned by the composition root, made with the first server that wants it. One sign-in at a time for each target: whoever
-asks while it is under way gets the same page.
+Owned by the composition root and created for the first server that needs it. Each target has at most one sign-in in
+progress; further requests for it get the same page.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from mcp_workbench.signin.signed_in_headers import SignedInHeaders, keep
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore
 from mcp_workbench.transport.http.client.pool import HttpClient
 
-# How long a user may take on the pages of a server: passwords, second factors, the approval of a colleague.
+# How long a user may take on the server's pages: passwords, second factors, a colleague's approval.
 BROWSER_SIGN_IN_SECONDS: Final = 600.0
-# Where a client that the user has registered is waited for, unless `callbackPort` says otherwise: the same at every
-# sign-in, because most authorization servers compare it.
+# The callback port for clients that the user has registered, unless `callbackPort` is set. Always the same one, because
+# most authorization servers compare the whole redirect address.
 USUAL_PORT: Final = 33418
-# Ports of earlier registrations that are tried before any other.
+# How many ports of earlier registrations are tried before any other.
 MOST_PORTS: Final = 3
 NO_CALLBACK: Final = (
     "if the page showed an error about the client, run `login` with --new-client; without a browser on this machine, "
@@ -41,7 +41,7 @@ NO_CALLBACK: Final = (
 
 
 class BrowserSignIn:
-    """A sign-in under way: the page to visit, and its end."""
+    """A sign-in in progress: the page to visit, and the outcome."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -52,47 +52,47 @@ class BrowserSignIn:
 
     @property
     def url(self) -> str:
-        """The page, once there is one."""
+        """The page to visit; "" until it is known."""
         return self.page.result()
 
     async def wait(self) -> SignInRecord:
-        """Return when the user is done. Raises `SignInFailed`."""
+        """Wait until the user has finished. Raises `SignInFailed`."""
         assert self.task is not None
         return await asyncio.shield(self.task)
 
     def paste(self, text: str) -> str | None:
-        """Take the address of the callback as the user copied it; why not, where it does not belong here."""
+        """Accept the callback address as pasted by the user. Returns the reason for a refusal."""
         assert self.callback is not None
         return self.callback.take(urlsplit(text.strip()).query or text.strip().lstrip("?"))
 
 
 class SignIns:
-    """Use `close` when everything else has ended."""
+    """Call `close` after everything that uses it has stopped."""
 
     def __init__(
         self, client: Callable[[], HttpClient], store: TokenStore | None = None, redactor: Redactor | None = None
     ) -> None:
         self.store = store or TokenStore()
         self._client = client
-        # What we are sent and send must not be shown, whoever quotes it.
+        # Servers and errors may quote tokens, which must never be shown.
         self._redactor = redactor or Redactor(())
-        # Each lives for as long as a connection or a refresh uses it: clients come and go.
+        # Weak, because clients come and go: a source lives as long as a connection or a refresh uses it.
         self._sources: WeakValueDictionary[object, SignedInHeaders] = WeakValueDictionary()
         self._visits: dict[tuple[str | None, ...], BrowserSignIn] = {}
 
     def source(self, target: SignInTarget, base: Mapping[str, str]) -> SignedInHeaders:
-        """Where the headers of this server come from, for this principal."""
-        # Two servers of a configuration may have one address, and further headers of their own.
+        """The header source of this principal for this server."""
+        # Two servers in a configuration may have the same address and different headers.
         key = (target.key, frozenset(base.items()))
         source = self._sources.get(key)
         if source is None:
             source = self._sources[key] = SignedInHeaders(target, base, self.store, self._client, self._redactor)
-        # The client's secret may have been fetched again.
+        # The client secret may have changed since.
         source.target = target
         return source
 
     async def begin(self, target: SignInTarget, *, new_client: bool = False) -> BrowserSignIn:
-        """Begin a sign-in, or join the one under way; return when there is a page to visit. Raises `SignInFailed`."""
+        """Start a sign-in, or join the one in progress; return when there is a page to visit. Raises `SignInFailed`."""
         key = target.key
         sign_in = self._visits.get(key)
         if sign_in is None or sign_in.task is None or sign_in.task.done():
@@ -103,12 +103,12 @@ class SignIns:
         return sign_in
 
     def under_way(self, target: SignInTarget) -> BrowserSignIn | None:
-        """The sign-in of this target whose page has been shown."""
+        """The sign-in in progress for this target, once its page has been shown."""
         sign_in = self._visits.get(target.key)
         return sign_in if sign_in is not None and sign_in.page.done() else None
 
     async def sign_in_by_device(self, target: SignInTarget, show: Callable[[DeviceCodeWait], None]) -> SignInRecord:
-        """Sign in with a code that the user enters elsewhere."""
+        """Sign in with a code that the user enters on another device."""
 
         async def wait(step: DeviceCodeWait) -> None:
             if step.page:
@@ -122,8 +122,8 @@ class SignIns:
         return await self._keep(target, grant)
 
     async def sign_out(self, target: SignInTarget) -> tuple[SignInRecord | None, bool]:
-        """Forget the tokens, and have the authorization server forget them where it can: what there was, and whether
-        it did. The registration stays."""
+        """Delete the tokens and revoke them if the authorization server supports it. Returns the old record and whether
+        it was revoked. The client registration is kept."""
         found: list[SignInRecord] = []
 
         def change(contents: Contents) -> None:
@@ -145,7 +145,7 @@ class SignIns:
         return record, answer.is_good
 
     async def close(self) -> None:
-        """End sign-ins under way; wait for refreshes, which must not be lost."""
+        """Cancel sign-ins in progress, and wait for refreshes, whose new tokens must not be lost."""
         for sign_in in list(self._visits.values()):
             if sign_in.task is not None:
                 sign_in.task.cancel()
@@ -178,7 +178,7 @@ class SignIns:
             steps = flow.sign_in(attempt)
             grant = await run(steps, self._client(), visit, keep=self._keep_client, environ=target.environ)
             record = await self._keep(target, grant)
-            # The browser gets its page before the address goes away.
+            # Let the response reach the browser before the listener closes.
             await asyncio.sleep(0)
             return record
 
@@ -197,7 +197,7 @@ class SignIns:
         )
 
     def _earlier_ports(self, target: SignInTarget) -> list[int]:
-        """The ports of earlier registrations, of this server's before the others': at some the very same is wanted."""
+        """The ports of earlier registrations, this server's first: some servers require the exact registered port."""
         contents = self.store.read()
         record = target.find(contents)
         uris = [] if record is None else list(record.client.redirect_uris)

@@ -1,7 +1,7 @@
-"""The headers of a server that somebody has signed in to: an access token, refreshed in time, once for everybody.
+"""The headers for a server with a sign-in: an access token that is refreshed in time, once for all callers.
 
-One source for each principal and server, shared by all its connections. The store is the truth: another process may
-have refreshed, signed in or out. A new token is written down before it is used.
+There is one source for each principal and server, shared by all connections. The store is authoritative, because
+another process may have refreshed, signed in or signed out. A new token is stored before it is used.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from mcp_workbench.transport.http.client.pool import HttpClient
 
 log = logging.getLogger(__name__)
 
-# A token is refreshed when this much of its life is over: late enough to be worth it, early enough for clocks that
-# differ and for a server that is away for a while.
+# Refresh a token after this fraction of its life: early enough to allow for clock skew and a short outage of the
+# authorization server, late enough not to refresh needlessly.
 REFRESH_AT: Final = 0.8
-# After a refresh failed for a passing reason, the old token serves on until the next try.
+# After a temporary failure to refresh, keep using the old token for this long before the next attempt.
 RETRY_SECONDS: Final = 30.0
-# Another process may be refreshing: one request, and some for reading and writing.
+# Another process may be refreshing: time for its request, and for reading and writing the store.
 REFRESH_LOCK_SECONDS: Final = REQUEST_SECONDS + 15.0
-# At the end, for a refresh that has been sent: the answer, and writing it down.
+# At shutdown, for a refresh that has been sent: time for the response, and for storing it.
 SETTLE_SECONDS: Final = REQUEST_SECONDS + 2.0
-# A token that is refused this soon after it was given will be refused again: a further refresh would only be a loop.
-# Later than that, the server has taken it in between, and another refresh is worth it.
+# A token that is refused this soon after it was issued would be refused again, and refreshing it would only loop. Later
+# than that, the server has accepted it in the meantime, so another refresh is worth trying.
 LAST_CHANCE_SECONDS: Final = 60.0
-# Who signs out, or in as somebody else, means all workbenches: each looks this often whether the store has changed,
-# where calls are made, which costs no more than a stat.
+# Signing out, or in as someone else, applies to all running workbenches: while calls are made, each checks this often
+# whether the store has changed, at the cost of a stat.
 LOOK_SECONDS: Final = 10.0
 
 
@@ -67,32 +67,32 @@ class SignedInHeaders:
         self._store = store
         self._client = client
         self._headers: Mapping[str, str] = base
-        # The token that these headers carry; None while the store has not been looked at.
+        # The token in these headers; None until the store has been read.
         self._token: str | None = None
-        # Until when they are used without a look at anything, and when the token is to be refreshed.
+        # Until when the headers are used without checking anything, and when the token is due for a refresh.
         self._good_until = -math.inf
         self._refresh_at = -math.inf
-        # The store as it was when these headers were made from it.
+        # The stamp of the store that these headers were made from.
         self._stamp: tuple[int, int, int] | None = None
-        # The sign-in that these headers come from, and whether its near end was logged.
+        # The record that these headers come from, and whether its approaching expiry was logged.
         self._record: SignInRecord | None = None
         self._is_warned = False
-        # A token that we got because its predecessor was refused, and until when it is the last that is tried.
+        # A token obtained because the previous one was refused, and until when no further one is requested.
         self._last_chance = ("", -math.inf)
         self._task: asyncio.Task[None] | None = None
-        # It has passed the lock: the authorization server may have acted on it.
+        # The refresh request may have reached the authorization server.
         self._is_sent = False
-        # Tokens are hidden for as long as there are requests that may carry them.
+        # Owns the entries in the redactor: tokens are redacted as long as requests may carry them.
         self._owner = object()
         finalize(self, redactor.release, self._owner).atexit = False
 
     @property
     def ends_at(self) -> float | None:
-        """When the user has to sign in again, as far as it is known."""
+        """When the user has to sign in again; None if that is unknown."""
         return None if self._record is None else ends_at(self._record)
 
     def note(self) -> str:
-        """What the user should know of the end of the sign-in; "" while there is time."""
+        """The warning that the sign-in is about to expire; "" while there is time."""
         return "" if self._record is None else note(self._record, self.target.command, time.time())
 
     def headers(self) -> Mapping[str, str] | None:
@@ -113,7 +113,7 @@ class SignedInHeaders:
         record = self.target.find(self._store.read())
         sent = refusal.sent.get("authorization", "")
         if record is not None and record.access_token and not record.ended and sent != _bearer(record):
-            # Somebody signed in, or another process refreshed.
+            # The user signed in again, or another process refreshed the token.
             self._adopt(record)
             return True
         if refusal.status == 403:
@@ -126,7 +126,7 @@ class SignedInHeaders:
             before = self._token
             await self._once(self._renew(before or ""))
             if self._token == before:
-                # That was somebody's look at the store, which knew nothing of the refusal.
+                # The renewal we joined only read the store and did not know about the refusal.
                 await self._once(self._renew(before or ""))
             self._last_chance = (self._token or "", time.time() + LAST_CHANCE_SECONDS)
             return True
@@ -134,8 +134,8 @@ class SignedInHeaders:
         raise self._needed("wants you to sign in" if record is None else "wants you to sign in again")
 
     async def settle(self) -> None:
-        """Return when no refresh is under way. The old token is worth nothing once the server has acted on it, so the
-        answer is waited for; one that has not been sent is not sent any more."""
+        """Wait until no refresh is in progress. A sent refresh may have invalidated the old token, so its response is
+        awaited; one that has not been sent is cancelled."""
         if self._task is None or self._task.done():
             return
         if not self._is_sent:
@@ -143,11 +143,12 @@ class SignedInHeaders:
         await asyncio.wait({self._task}, timeout=SETTLE_SECONDS)
 
     def forget(self) -> None:
-        """Look at the store again before the next request."""
+        """Read the store again before the next request."""
         self._good_until, self._stamp = -math.inf, None
 
     async def _once(self, work: Awaitable[None]) -> None:
-        """One refresh for everybody who waits, in a task of its own: a caller that is cancelled does not end it."""
+        """Share one refresh among all waiting callers. It runs in its own task, so that a cancelled caller does not
+        cancel it."""
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(work)
             self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -156,17 +157,17 @@ class SignedInHeaders:
         await asyncio.shield(self._task)
 
     async def _renew(self, refused: str | None) -> None:
-        """Have a token that is not the refused one: the store's, or a new one."""
+        """Get a token other than the refused one, from the store or by a refresh."""
         store, target = self._store, self.target
         await store.unlock()
-        # Before it is read: what is written in between is seen at the next look.
+        # Taken before reading, so that a write in between is noticed at the next check.
         self._stamp = store.stamp()
         record = target.find(store.read())
         if _serves(record, refused) or (record is None and not self._is_machine()):
             self._adopt(record)
             return
         async with store.locked(lock_name(target.principal, target.server), REFRESH_LOCK_SECONDS):
-            # Somebody else may have done it while we waited.
+            # Another process may have refreshed while we waited for the lock.
             record = target.find(store.read())
             if _serves(record, refused):
                 self._adopt(record)
@@ -175,7 +176,7 @@ class SignedInHeaders:
             try:
                 self._adopt(await self._new_token(record))
             except SignInFailed as error:
-                # Whatever came back (nothing, or the page of a proxy), it was not the end of the grant.
+                # No response, or a proxy's error page, does not mean that the grant has ended.
                 if refused is not None or record is None or _is_over(record):
                     raise
                 log.warning("%s; still using the old token", error.message)
@@ -214,7 +215,7 @@ class SignedInHeaders:
         return found
 
     async def _step_up(self, refusal: CredentialRefusal, record: SignInRecord | None) -> bool:
-        """*Step-Up Authorization Flow*: ask for what is missing, unless it was asked for before and not given."""
+        """*Step-Up Authorization Flow*: request missing scopes, unless they were requested before and not granted."""
         wanted = parse(refusal.challenge).scope
         if record is None or not wanted or set(wanted) <= {*record.asked, *record.scopes}:
             return False
@@ -229,7 +230,7 @@ class SignedInHeaders:
         await self._store.change(lambda contents: contents.want(wanted))
 
     def _conceal(self, record: SignInRecord) -> None:
-        """Servers quote what they were sent."""
+        """Redact the tokens, because servers quote what they were sent."""
         secrets = (record.access_token, record.refresh_token, record.client.secret)
         hidden = [each for secret in secrets if secret for each in secrets_fetched(secret)]
         self._redactor.replace(self._owner, hidden)
@@ -238,7 +239,7 @@ class SignedInHeaders:
         if record is not None:
             self._conceal(record)
         if record is None or not record.access_token or record.ended:
-            # Not signed in: the server says whether somebody has to.
+            # Not signed in: send none, and let the server say whether a sign-in is required.
             self._token, self._headers, self._good_until = None, self._base, math.inf
             self._record = None
             return
@@ -263,7 +264,7 @@ class SignedInHeaders:
 
 
 async def keep(store: TokenStore, target: SignInTarget, grant: Grant) -> SignInRecord:
-    """Write down what came of a sign-in, instead of what there was before."""
+    """Store the result of a sign-in, replacing the previous record."""
     now, server = time.time(), grant.discovery.server
     record = SignInRecord(
         principal=target.principal,
@@ -292,7 +293,7 @@ async def keep(store: TokenStore, target: SignInTarget, grant: Grant) -> SignInR
 
 
 def with_tokens(record: SignInRecord, tokens: Tokens, now: float) -> SignInRecord:
-    """The record with new tokens. A refresh token that is not returned is the old one."""
+    """The record with new tokens. Without a new refresh token, the old one stays valid (RFC 6749, section 6)."""
     return replace(
         record,
         access_token=tokens.access_token,
@@ -306,14 +307,14 @@ def with_tokens(record: SignInRecord, tokens: Tokens, now: float) -> SignInRecor
 
 
 def due_at(record: SignInRecord) -> float:
-    """When a token should be replaced. One that cannot be serves for as long as the server takes it."""
+    """When a token should be refreshed. One that cannot be is used for as long as the server accepts it."""
     if record.expires_at is None or (record.refresh_token is None and record.grant == "authorization_code"):
         return math.inf
     return record.obtained_at + REFRESH_AT * (record.expires_at - record.obtained_at)
 
 
 def account_in(id_token: str | None) -> str | None:
-    """Who signed in, as an ID token says; for people to read, so it is not verified."""
+    """The account named by an ID token. Only shown to people, so it is not verified."""
     import base64
 
     from msgspec import MsgspecError
@@ -331,7 +332,7 @@ def account_in(id_token: str | None) -> str | None:
 
 
 def _serves(record: SignInRecord | None, refused: str | None) -> bool:
-    """Whether a record holds a token that need not be replaced."""
+    """Whether the record's token can be used as it is."""
     if record is None or not record.access_token or record.ended or record.access_token == refused:
         return False
     return time.time() < due_at(record)
@@ -342,7 +343,7 @@ def _is_over(record: SignInRecord) -> bool:
 
 
 def _put_unless_replaced(contents: Contents, record: SignInRecord, earlier: SignInRecord) -> None:
-    """Keep it, unless the user has signed out or in while it was asked for: what they did last stands."""
+    """Store the refreshed record, unless the user has signed in or out in the meantime: the user's action wins."""
     current = next((each for each in contents.records if each.key == earlier.key), None)
     if current is not None and current.refresh_token == earlier.refresh_token:
         contents.put(record)
@@ -351,10 +352,10 @@ def _put_unless_replaced(contents: Contents, record: SignInRecord, earlier: Sign
 def _end(contents: Contents, record: SignInRecord, *, forget: bool) -> None:
     _put_unless_replaced(contents, record, record)
     if forget:
-        # The next sign-in registers again.
+        # Drop the registration too, so that the next sign-in registers again.
         contents.clients = [client for client in contents.clients if client.id != record.client.id]
 
 
 def _bearer(record: SignInRecord) -> str:
-    # `Bearer` whatever `token_type` says: some echo it in lower case and refuse that.
+    # Always `Bearer`: some servers return `token_type` in lower case and then refuse it in that form.
     return f"Bearer {record.access_token}"

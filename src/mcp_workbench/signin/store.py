@@ -1,9 +1,8 @@
-"""Tokens and registrations at rest: one file of the user's own, mode 0600, replaced as a whole, with a lock.
+"""Tokens and registrations at rest: one file of mode 0600, replaced atomically under a lock.
 
-In the clear, or encrypted under a key in the system's keychain (`sealing`).
-One record for each principal, server, issuer, client and resource. Whoever changes something locks, reads again,
-changes, writes, and unlocks; the disk is the truth. A file that is damaged is set aside under another name, never
-overwritten. Refuses to know where tokens come from, and whose they are.
+In plain text, or encrypted with a key in the system's keychain (`sealing`). There is one record for each principal,
+server, issuer, client and resource. The disk is authoritative: a change locks, reads again, writes and unlocks. A
+damaged file is renamed, never overwritten. Knows nothing about where tokens come from or whom they belong to.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FORMAT: Final = 1
-# Hundreds of servers with large tokens; beyond this it is no file of ours.
+# Enough for hundreds of servers with large tokens; anything larger is not our file.
 LARGEST_STORE: Final = 16 * 1024 * 1024
-# Reading and writing take milliseconds; whoever holds the lock for longer hangs.
+# Reading and writing take milliseconds; a process that holds the lock longer than this is hung.
 LOCK_SECONDS: Final = 10.0
 LOCK_LOOK_SECONDS: Final = 0.02
 
@@ -46,27 +45,27 @@ class SignInRecord(Struct, frozen=True, kw_only=True):
     principal: str
     # The address of the MCP server, with `#account` where the user has several there.
     server: str
-    # The identifier of the authorization server. Nothing here is sent to another.
+    # The identifier of the authorization server. Nothing in this record is sent to any other.
     issuer: str
     client: OAuthClient
     token_endpoint: str
     revocation_endpoint: str | None = None
     resource: str | None = None
     scopes: tuple[str, ...] = ()
-    # "": not signed in (any more), though the client is known.
+    # "" if not signed in, or no longer, though the client is registered.
     access_token: str = ""
     refresh_token: str | None = None
-    # Seconds since 1970; None: not said.
+    # Seconds since 1970; None if unknown.
     expires_at: float | None = None
     obtained_at: float = 0.0
     signed_in_at: float = 0.0
-    # Every scope that was asked for, given or not: what was refused once is not asked for again and again.
+    # Every scope requested, granted or not, so that a refused one is not requested over and over.
     asked: tuple[str, ...] = ()
     account: str | None = None
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
-    # Why the user has to sign in again; "" where not.
+    # Why the user has to sign in again; "" if they do not.
     ended: str = ""
-    # When the grant ends whatever happens, and when the refresh token does as the authorization server said.
+    # When the grant expires even if it is refreshed, and when the refresh token does, if the server said so.
     grant_limit_at: float | None = None
     refresh_ends_at: float | None = None
 
@@ -76,12 +75,12 @@ class SignInRecord(Struct, frozen=True, kw_only=True):
 
 
 class WantedSignIn(Struct, frozen=True, kw_only=True):
-    """A server that wants somebody to sign in, and what it said: the next sign-in starts from it."""
+    """A server that requires a sign-in, with its challenge, from which the next sign-in starts."""
 
     principal: str
     server: str
     challenge: str
-    # What there was before, which a step-up asks for again.
+    # The scopes granted before, which a step-up requests again.
     scopes: tuple[str, ...] = ()
 
 
@@ -92,34 +91,34 @@ class Contents(Struct, kw_only=True):
     wanted: list[WantedSignIn] = field(default_factory=list)
 
     def put(self, record: SignInRecord) -> None:
-        """Keep it, instead of the one with the same key."""
+        """Store a record, replacing the one with the same key."""
         self.records = [each for each in self.records if each.key != record.key] + [record]
 
     def clients_by_issuer(self) -> dict[str, OAuthClient]:
         return {client.issuer: client for client in self.clients}
 
     def put_client(self, client: OAuthClient) -> None:
-        """Keep a registration, instead of an earlier one of the same issuer."""
+        """Store a registration, replacing an earlier one with the same issuer."""
         self.clients = [each for each in self.clients if each.issuer != client.issuer] + [client]
 
     def want(self, wanted: WantedSignIn) -> None:
-        """Take note of what a server said."""
+        """Store a server's challenge."""
         self.satisfy(wanted.principal, wanted.server)
         self.wanted.append(wanted)
 
     def wanted_at(self, principal: str, server: str) -> WantedSignIn | None:
-        """What this server said last, unless there was a sign-in since."""
+        """The latest challenge of this server, unless the user has signed in since."""
         return next((each for each in self.wanted if (each.principal, each.server) == (principal, server)), None)
 
     def satisfy(self, principal: str, server: str) -> None:
-        """Nothing is wanted there any more."""
+        """Remove the challenge of this server."""
         self.wanted = [each for each in self.wanted if (each.principal, each.server) != (principal, server)]
 
 
 class TokenStore:
-    """The file. `folder` is made when something is first written.
+    """The file. `folder` is created on the first write.
 
-    `keychain`: whether it has to be encrypted; None: as it is. One is never turned into the other by the way.
+    `keychain`: whether the file must be encrypted; None: either is fine. Only `convert` turns one into the other.
     """
 
     def __init__(
@@ -129,12 +128,12 @@ class TokenStore:
         self._keychain = keychain
         self._environ = environ
         self._key: MasterKey | None = None
-        # Of what was read last.
+        # As of the last read.
         self.is_sealed = keychain is True
         self.path = os.path.join(self._folder, FILE_NAME)
 
     def read(self) -> Contents:
-        """What is in it. Raises `StoreUnusable` where others could have written it, or it is not as it has to be."""
+        """Read the file. Raises `StoreUnusable` if other users could have written it or it is in the wrong form."""
         content = self._read_file()
         if content is None:
             self.is_sealed = self._keychain is True
@@ -143,7 +142,7 @@ class TokenStore:
         try:
             contents = decode(self._unsealed(content) if self.is_sealed else content, type=Contents)
             if contents.format > FORMAT:
-                # Set aside, it would be signed out of everything by a version beside it that is older.
+                # Not renamed like a damaged file: an older version running alongside would sign the user out.
                 raise StoreUnusable(
                     f"the sign-ins in `{self.path}` were written by a newer workbench", hint="update this one"
                 )
@@ -156,13 +155,13 @@ class TokenStore:
         return Contents()
 
     async def unlock(self) -> None:
-        """Fetch the key where one is needed, aside from the event loop: `read` would wait for the keychain."""
+        """Fetch the key, if one is needed, without blocking the event loop, as `read` would."""
         is_known = self._key is not None and self._key.is_known
         if not is_known and (self._keychain is True or self._has_sealed_head()):
             await aside(self._unlocked)
 
     async def convert(self, *, sealed: bool) -> Contents:
-        """Store everything encrypted, or in the clear, from now on."""
+        """Rewrite the file encrypted, or in plain text."""
         async with self.locked("store", LOCK_SECONDS):
             contents = await aside(self.read)
             self.is_sealed = sealed
@@ -170,7 +169,7 @@ class TokenStore:
             return contents
 
     def _unlocked(self) -> bytes:
-        # Imported where sign-ins are encrypted.
+        # Imported only where sign-ins are encrypted.
         from mcp_workbench.signin.sealing import MasterKey
 
         if self._key is None:
@@ -178,7 +177,7 @@ class TokenStore:
         return self._key.fetch(create=not self._has_sealed_head())
 
     def _unsealed(self, content: bytes) -> bytes:
-        """What is in an encrypted file; nothing that can be read, where it is damaged."""
+        """Decrypt the file; a damaged one yields content that cannot be parsed."""
         from mcp_workbench.signin.sealing import Damaged, unseal
 
         try:
@@ -220,7 +219,7 @@ class TokenStore:
             ) from None
 
     def stamp(self) -> tuple[int, int, int]:
-        """Changes whenever the file does."""
+        """A value that changes whenever the file does."""
         try:
             found = os.stat(self.path)
         except OSError:
@@ -228,7 +227,7 @@ class TokenStore:
         return found.st_ino, found.st_mtime_ns, found.st_size
 
     async def change(self, change: Callable[[Contents], None]) -> Contents:
-        """Lock, read again, change, write. What is returned is on the disk by then."""
+        """Lock, read again, apply `change`, and write. Returns what is now on disk."""
         await self.unlock()
         async with self.locked("store", LOCK_SECONDS):
             contents = self.read()
@@ -238,7 +237,7 @@ class TokenStore:
 
     @contextlib.asynccontextmanager
     async def locked(self, name: str, seconds: float) -> AsyncIterator[None]:
-        """Nobody else, in any process of this user, is inside with the same name. Raises `StoreUnusable`."""
+        """Hold a lock of this name across all of the user's processes. Raises `StoreUnusable`."""
         self._make_folder()
         lock = os.path.join(self._folder, f"{name}.lock")
         try:
@@ -270,7 +269,7 @@ class TokenStore:
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
                 file.write(content)
                 file.flush()
-                # A refresh token that was used up and not written is lost.
+                # With rotation, the old refresh token is already invalid: losing the new one loses the sign-in.
                 os.fsync(file.fileno())
             os.replace(draft, self.path)
         except OSError as error:
@@ -308,13 +307,13 @@ def _spellings(server: str) -> tuple[str, str]:
 
 
 def lock_name(principal: str, server: str) -> str:
-    """The name of a lock for one principal at one server: names and addresses do not fit into file names."""
+    """The lock name for one principal at one server, hashed because addresses do not fit into file names."""
     return hashlib.sha256(f"{principal}\0{server}".encode()).hexdigest()[:32]
 
 
 def _try_lock(descriptor: int) -> bool:
     try:
-        # Tried again and again instead of waited for, because a wait in `flock` can be neither bounded nor cancelled.
+        # Polled, because a blocking `flock` can be neither bounded nor cancelled.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False

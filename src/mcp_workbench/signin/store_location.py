@@ -1,4 +1,4 @@
-"""Where sign-ins are kept, and whether there is one for an address: all that is asked before anything is imported."""
+"""Where sign-ins are stored, and whether there may be one for an address: enough to decide what to import."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from mcp_workbench.errors import DownstreamError
 
 FILE_NAME: Final = "sign-ins.json"
-# What a file begins with that is encrypted.
+# The first bytes of an encrypted file.
 SEALED_HEAD: Final = b'{"sealed":'
 
 
@@ -27,16 +27,16 @@ def folder() -> str:
 
 
 def mark_of(server: str) -> str:
-    """What stands for a server in a file that is encrypted."""
+    """The hash that identifies a server in an encrypted file."""
     import hashlib
 
     return hashlib.sha256(f"mcp-workbench server\0{server}".encode()).hexdigest()[:32]
 
 
 def may_hold(url: str) -> bool:
-    """Whether somebody may have signed in to this address before. Only then is the rest of the package needed."""
+    """Whether there may be a sign-in for this address. Only then is the rest of the package needed."""
     try:
-        # Without waiting: what lies there may be no file.
+        # Non-blocking, because the path may be a FIFO.
         path = os.path.join(folder(), FILE_NAME)
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             content = file.read()

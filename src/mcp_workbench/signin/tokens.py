@@ -1,6 +1,6 @@
-"""The token endpoint: codes, refresh tokens and client credentials for access tokens, and what its answers mean. Pure.
+"""The token endpoint: exchanging codes, refresh tokens and client credentials, and interpreting its responses. Pure.
 
-Owns how a client proves who it is there, what counts as a token, and which refusals are for good.
+Owns client authentication, what counts as a token, and which errors are permanent.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from mcp_workbench.signin.flow_io import (
     post_form,
 )
 
-# Lives beyond these are nonsense: a token is then used for as long as the server takes it.
+# A longer lifetime is nonsense; such a token is used for as long as the server accepts it.
 LONGEST_LIFE: Final = 10 * 366 * 86400.0
-# Errors with which a grant is over, though RFC 6749, section 5.2, has `invalid_grant` alone for it: Atlassian
-# (`unauthorized_client`), older better-auth (`invalid_request`), and servers that renamed their resource. By the RFC
-# the others say that the request is wrong. A refresh is sent as it was before, so it will be refused again: only a new
-# sign-in helps.
+# Errors that end a grant, although RFC 6749, section 5.2, defines only `invalid_grant` for this: Atlassian
+# (`unauthorized_client`), older better-auth (`invalid_request`), and servers that renamed their resource. In the RFC,
+# the others mean that the request is malformed. But a refresh repeats a request that worked before, so it would be
+# refused again: only a new sign-in helps.
 _GRANT_IS_OVER: Final = frozenset(
     (
         "invalid_grant",
@@ -43,7 +43,7 @@ _GRANT_IS_OVER: Final = frozenset(
         "refresh_token_not_found",
         "bad_refresh_token",
         "refresh_token_already_used",
-        # Slack's, with status 200.
+        # Slack's, sent with status 200.
         "invalid_refresh_token",
         "token_expired",
         "token_revoked",
@@ -52,37 +52,37 @@ _GRANT_IS_OVER: Final = frozenset(
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
-    """What an authorization server gave."""
+    """The tokens that an authorization server issued."""
 
     access_token: str
     refresh_token: str | None = None
-    # Seconds from now; None where it is not said, or nonsense.
+    # Seconds from now; None if missing or nonsensical.
     expires_in: float | None = None
-    # The same of the refresh token: no standard has it, and several say it.
+    # The same for the refresh token: not in any standard, but sent by several servers.
     refresh_expires_in: float | None = None
-    # None: as asked for.
+    # None: as requested.
     scopes: tuple[str, ...] | None = None
     id_token: str | None = None
 
 
 class GrantOver(SignInFailed):
-    """The grant is over: only the user can renew it."""
+    """The grant has ended: only the user can renew it."""
 
 
 class ClientUnknown(SignInFailed):
-    """The authorization server does not know the workbench's client (any more)."""
+    """The authorization server does not know our client, or no longer does."""
 
 
 def request(
     endpoint: str, client: OAuthClient, credentials: Credentials, fields: Mapping[str, str | None]
 ) -> OAuthRequest:
-    """A request to the token endpoint (or one that authenticates in the same way), as this client."""
+    """A request to the token endpoint, or one with the same authentication, as this client."""
     form = {name: value for name, value in fields.items() if value}
     headers: dict[str, str] = {}
     secret = client.secret if client.is_registered else credentials.secret
     match client.auth_method:
         case method if method == BASIC and secret is not None:
-            # Nothing of it in the body: two ways at once are refused.
+            # No credentials in the body as well: servers refuse two methods at once (RFC 6749, section 2.3).
             pair = f"{quote_plus(client.id)}:{quote_plus(secret)}".encode()
             headers["authorization"] = "Basic " + base64.b64encode(pair).decode()
         case method if method in (BASIC, POST) and secret is None:
@@ -102,13 +102,13 @@ def request(
 
 
 def ask(asked: OAuthRequest) -> Requests[Tokens]:
-    """Send it, and read the tokens. Raises `GrantOver`, `ClientUnknown`, `NotNow`, `SignInFailed`."""
+    """Send the request and read the tokens. Raises `GrantOver`, `ClientUnknown`, `NotNow`, `SignInFailed`."""
     answer = yield asked
     return read(answer, origin_of(asked.url))
 
 
 def read(answer: OAuthResponse, where: str) -> Tokens:
-    """The tokens in an answer. Any 2xx counts; an answer without a usable token never does."""
+    """Read the tokens in a response. Any 2xx status is a success, unless there is no usable token."""
     fields = answer.fields()
     error = fields.get("error") or fields.get("error_code")
     if answer.status == 0 or answer.status >= 500 or answer.status in (408, 425, 429):
@@ -130,7 +130,7 @@ def read(answer: OAuthResponse, where: str) -> Tokens:
 def _tokens(fields: dict[str, Any]) -> Tokens | None:
     found = fields
     if not isinstance(fields.get("access_token"), str) and isinstance(fields.get("authed_user"), dict):
-        # Slack nests what a user's token is.
+        # Slack nests the user's token.
         found = fields["authed_user"]
     access = found.get("access_token")
     if fields.get("ok") is False or not isinstance(access, str) or not access.strip():
@@ -143,7 +143,7 @@ def _tokens(fields: dict[str, Any]) -> Tokens | None:
         access_token=access.strip(),
         refresh_token=refresh if isinstance(refresh, str) and refresh else None,
         expires_in=_life(found.get("expires_in")),
-        # Keycloak says 0 of one that never ends.
+        # Keycloak sends 0 for a token that never expires.
         refresh_expires_in=_life(found.get("refresh_token_expires_in", found.get("refresh_expires_in"))) or None,
         scopes=tuple(scope.replace(",", " ").split()) if isinstance(scope, str) and scope.strip() else None,
         id_token=id_token if isinstance(id_token, str) else None,
