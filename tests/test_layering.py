@@ -29,7 +29,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     "slices": (set(), "a function of bytes"),
     "faces": (set(), "a table that settings, help and the composition root read; names modules, imports none"),
     "run": (set(), "chooses the event loop; what runs on it is the caller's"),
-    "runtime_folder": (set(), "where sockets lie; looked at on each start, so it imports nothing"),
+    "process_context": (set(), "where sockets lie, and the terminal; looked at on each start, so it imports nothing"),
     "economy": (
         {"nearest", "json_schema", "slices"},
         "searches, shortens and describes tools as values; does not know where they come from or who asks",
@@ -45,7 +45,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     "file_replacement": ({"errors"}, "replaces files, whatever they hold"),
     "jsonrpc": ({"errors"}, "messages and ids; does not know MCP"),
     "observe": (
-        {"errors", "printable", "runtime_folder", "config", "jsonrpc", "steps"},
+        {"errors", "printable", "process_context", "config", "jsonrpc", "steps"},
         "writes down what others decided, in the encoding of the wire; the secrets to hide are in the config",
     ),
     "transport": (
@@ -134,7 +134,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "what `top` asks of a process: looks at connections and stops them; does not know what clients are shown",
     ),
     "server_links": (
-        {"config", "transport", "catalog", "downstream", "guard", "signin", "user_headers"},
+        {"process_context", "config", "transport", "catalog", "downstream", "guard", "signin", "user_headers"},
         "starts a program or reaches for an address for a connection, with what the runtime has",
     ),
     "gateway": (
@@ -167,16 +167,16 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "keeps a gateway up to date with its file; what a difference does is the gateway's business",
     ),
     "serving": (
-        {"errors", "file_watch", "config", "live", "transport", "session", "gateway"},
+        {"process_context", "errors", "file_watch", "config", "live", "transport", "session", "gateway"},
         "serves clients until the end: knows the links to them and the gateway, nothing behind it",
     ),
     "front": (
-        {"runtime_folder"},
+        {"process_context"},
         "copies bytes between a client and the shared workbench; whatever it imports, every client pays for",
     ),
     "shared": (
         {
-            "runtime_folder",
+            "process_context",
             "file_watch",
             "live",
             "errors",
@@ -224,13 +224,13 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "session",
             "gateway",
             "serving",
-            "runtime_folder",
+            "process_context",
             "front",
             "shared",
         },
         "commands for people: at the very front, nobody imports it",
     ),
-    "entry_point": ({"runtime_folder", "front", "cli"}, "the way in: the front end or a command"),
+    "entry_point": ({"process_context", "front", "cli"}, "the way in: the front end or a command"),
     "__main__": ({"entry_point"}, "`python -m mcp_workbench` is the command"),
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from mcp_workbench.runtime_folder import SOCKET, WANTED, runtime_folder
+from mcp_workbench.process_context import SOCKET, WANTED, runtime_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

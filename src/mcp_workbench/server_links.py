@@ -17,9 +17,10 @@ from mcp_workbench.config.environment import advice, server_environment
 from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.process_context import WITHIN
 from mcp_workbench.transport.child import spawn
 from mcp_workbench.transport.link import AnswerReceiver
-from mcp_workbench.transport.processes import WITHIN, ProcessTable
+from mcp_workbench.transport.processes import ProcessTable
 from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:

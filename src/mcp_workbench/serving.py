@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway
+from mcp_workbench.process_context import has_terminal
 
 if TYPE_CHECKING:
     from mcp_workbench.config.choose import ConfigSource
@@ -231,7 +232,7 @@ class _Shutdown:
         self.reload: Callable[[], None] | None = None
         # `nohup` and shells that start things in the background have it ignored: then it never ends us.
         self._ends_with_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-        self._had_terminal = _has_terminal()
+        self._had_terminal = has_terminal()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal, number)
 
@@ -241,7 +242,7 @@ class _Shutdown:
 
     def _on_signal(self, number: signal.Signals) -> None:
         if number == signal.SIGHUP:
-            is_hung_up = self._had_terminal and not _has_terminal()
+            is_hung_up = self._had_terminal and not has_terminal()
             if not self._ends_with_terminal and (is_hung_up or self.reload is None):
                 return
             if self.reload is not None and not is_hung_up:
@@ -255,14 +256,6 @@ class _Shutdown:
         self.is_urgent = self.begun.is_set()
         self.is_by_hand = number == signal.SIGINT
         self.begin(f"received {number.name}")
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
 
 
 async def wait_until(condition: Callable[[], bool], seconds: float) -> float:

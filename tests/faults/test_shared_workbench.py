@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.front.joining import log_path, socket_path
-from mcp_workbench.runtime_folder import WANTED, make_private, runtime_folder
+from mcp_workbench.process_context import WANTED, make_private, runtime_folder
 from tests.cli.shell import run
 from tests.shared.harness import Shared
 from tests.support.client import RawClient, RpcError

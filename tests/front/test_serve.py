@@ -16,7 +16,7 @@ from tests.cli.shell import run
 from tests.support.workbench import scripted_entry, write_config
 
 # Of our own, and of the standard library beside what an interpreter has loaded before it runs anything.
-OWN = {"mcp_workbench", "mcp_workbench.entry_point", "mcp_workbench.runtime_folder"}
+OWN = {"mcp_workbench", "mcp_workbench.entry_point", "mcp_workbench.process_context"}
 
 
 @pytest.mark.requirement("sharing.front-end")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp_workbench.front.joining import log_path, socket_path, take_lock
-from mcp_workbench.runtime_folder import runtime_folder
+from mcp_workbench.process_context import runtime_folder
 from tests.cli.shell import run
 from tests.support.client import RawClient
 from tests.support.processes import wait_until

@@ -21,9 +21,9 @@ from mcp_workbench.cli.client_context import context_of
 from mcp_workbench.config.choose import ChosenConfig, ConfigSource
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.front import joining
-from mcp_workbench.front.joining import written_hello
+from mcp_workbench.front.line_protocol import SERVE_ALONE, written_hello
 from mcp_workbench.shared import workbench
-from mcp_workbench.shared.client import SERVE_ALONE, ClientContext
+from mcp_workbench.shared.client import ClientContext
 from mcp_workbench.shared.hello import Hello
 from mcp_workbench.shared.workbench import Refused, SharedWorkbench
 from tests.cli.shell import run

@@ -15,7 +15,7 @@ import pytest
 from mcp_workbench.cli.up import REPLACED
 from mcp_workbench.front.commanding import ask
 from mcp_workbench.front.joining import take_lock
-from mcp_workbench.runtime_folder import LOCK, WANTED, make_private, runtime_folder
+from mcp_workbench.process_context import LOCK, WANTED, make_private, runtime_folder
 from tests.cli.shell import COMMAND, environment, run
 from tests.shared.harness import END_SECONDS, Shared
 from tests.support.processes import wait_until

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.runtime_folder import runtime_folder
+from mcp_workbench.process_context import runtime_folder
 from tests.shared.harness import Shared
 from tests.signin.authority import SignInSetup, sign_in_setup
 from tests.signin.command_line import CommandLine

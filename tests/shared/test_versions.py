@@ -12,7 +12,8 @@ import pytest
 
 import mcp_workbench
 from mcp_workbench import __version__
-from mcp_workbench.front.joining import PROTOCOL, socket_path, written_hello
+from mcp_workbench.front.joining import socket_path
+from mcp_workbench.front.line_protocol import PROTOCOL, written_hello
 from tests.shared.harness import Shared
 from tests.support.processes import wait_until
 from tests.support.workbench import scripted_entry, write_config
@@ -68,7 +69,7 @@ def other_version(folder: Path, *, protocol: int = PROTOCOL) -> dict[str, str]:
     shutil.copytree(Path(mcp_workbench.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     for name, old, new in (
         ("__init__.py", f'"{__version__}"', '"9.9.9"'),
-        ("front/joining.py", f"PROTOCOL: Final = {PROTOCOL}", f"PROTOCOL: Final = {protocol}"),
+        ("front/line_protocol.py", f"PROTOCOL: Final = {PROTOCOL}", f"PROTOCOL: Final = {protocol}"),
     ):
         text = (package / name).read_text()
         assert old in text

@@ -9,10 +9,11 @@ from mcp_workbench.cli.flags import UsageError, parse
 from mcp_workbench.cli.serve import FLAGS, options_of
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.errors import ConfigError
+from mcp_workbench.front.line_protocol import ALONE
+from mcp_workbench.process_context import WITHIN
 from mcp_workbench.shared.client import ClientContext
 from mcp_workbench.shared.hello import Hello
 from mcp_workbench.shared.workbench import Refused
-from mcp_workbench.transport.processes import WITHIN
 
 
 async def context_of(hello: Hello) -> ClientContext:
@@ -29,12 +30,12 @@ def _context_of(hello: Hello) -> ClientContext:
         source = ConfigSource(option, argument, hello.environ, hello.folder)
         choice = source.choose()
     except UsageError as error:
-        raise Refused("alone", str(error)) from None
+        raise Refused(ALONE, str(error)) from None
     except ConfigError as error:
-        raise Refused("alone", error.message) from None
+        raise Refused(ALONE, error.message) from None
     config = choice.config
     if config.path in hello.environ.get(WITHIN, "").split(os.pathsep):
-        raise Refused("alone", f"`{config.path}` is being served by the workbench that started this one")
+        raise Refused(ALONE, f"`{config.path}` is being served by the workbench that started this one")
     notes = [] if choice.warning is None else [choice.warning]
     ignored = [f"--{name}" for name in ("debug", "log-file", "log-format") if parsed.has(name)]
     if ignored:

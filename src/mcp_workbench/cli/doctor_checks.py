@@ -144,7 +144,7 @@ def cache(subject: Examined) -> list[Diagnosis]:
 
 def sockets(subject: Examined) -> list[Diagnosis]:
     """Where workbenches listen for `status`, `up` and each other."""
-    from mcp_workbench.runtime_folder import LONGEST_SOCKET_PATH, SOCKET, is_private, runtime_folder
+    from mcp_workbench.process_context import LONGEST_SOCKET_PATH, SOCKET, is_private, runtime_folder
 
     folder = runtime_folder()
     found = []

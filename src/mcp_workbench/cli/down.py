@@ -7,6 +7,7 @@ from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.cli.up import unwant_it
 from mcp_workbench.front.commanding import end
 from mcp_workbench.front.joining import CannotJoin, NotRunning
+from mcp_workbench.front.line_protocol import DOWN
 
 ABOUT = """
 Stops your shared workbench gracefully: running calls get a moment to finish, then its servers are stopped. Connected
@@ -18,7 +19,7 @@ def run(parsed: Parsed) -> int:
     """Tell it to end, and wait until it has."""
     try:
         unwant_it()
-        ended = end("down")
+        ended = end(DOWN)
     except NotRunning:
         print("No shared workbench is running.")
         return 0

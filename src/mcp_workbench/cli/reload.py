@@ -16,8 +16,8 @@ from mcp_workbench.cli.flags import Command, Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stdout
 from mcp_workbench.cli.status import running_workbenches
 from mcp_workbench.front.joining import peer_pid
+from mcp_workbench.process_context import runtime_folder
 from mcp_workbench.run import run as run_loop
-from mcp_workbench.runtime_folder import runtime_folder
 
 ABOUT = """
 Makes each of your running workbenches, or the one with the process ID PID, read its configuration again now, and shows
@@ -88,9 +88,10 @@ def _reload_shared(screen: Screen) -> bool | None:
     """Whether the shared workbench has valid configurations; None where it is not running."""
     from mcp_workbench.front.commanding import ask
     from mcp_workbench.front.joining import CannotJoin, NotRunning
+    from mcp_workbench.front.line_protocol import RELOAD
 
     try:
-        pid, _, rest = ask("reload").partition(" ")
+        pid, _, rest = ask(RELOAD).partition(" ")
     except NotRunning:
         return None
     except CannotJoin as reason:

@@ -7,6 +7,7 @@ from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.cli.up import start_it, want_it
 from mcp_workbench.front.commanding import end
 from mcp_workbench.front.joining import CannotJoin, NotRunning
+from mcp_workbench.front.line_protocol import RESTART
 
 ABOUT = """
 Stops your shared workbench gracefully and starts it again, for example after an update. Connected clients rejoin
@@ -18,7 +19,7 @@ def run(parsed: Parsed) -> int:
     try:
         want_it()
         try:
-            end("restart")
+            end(RESTART)
         except NotRunning:
             print("No shared workbench was running.")
         pid = start_it()

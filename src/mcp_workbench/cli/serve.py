@@ -13,6 +13,7 @@ from mcp_workbench.cli.error_output import complain, remark, warn_if_others_can_
 from mcp_workbench.cli.flags import Flag, Parsed, UsageError, parse
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES, names_of_faces
+from mcp_workbench.process_context import WITHIN
 
 if TYPE_CHECKING:
     from mcp_workbench.cli.http_token import HttpToken
@@ -96,7 +97,7 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
         return complain(error.message, error.hint)
     config = choice.config
     # A workbench among its own servers would start itself without end.
-    if config.path in os.environ.get("MCP_WORKBENCH_WITHIN", "").split(os.pathsep):
+    if config.path in os.environ.get(WITHIN, "").split(os.pathsep):
         return complain(
             f"`{config.path}` is being served by the workbench that started this one",
             "one of its servers is the workbench itself: remove that server",
@@ -111,9 +112,10 @@ def _start_shared_workbench() -> None:
     where that cannot be, which is said."""
     from mcp_workbench.front.commanding import ask
     from mcp_workbench.front.joining import CannotJoin, NotRunning
+    from mcp_workbench.front.line_protocol import PING
 
     try:
-        ask("ping", may_start=True)
+        ask(PING, may_start=True)
         os.execv(sys.executable, sys.orig_argv)
     except (CannotJoin, NotRunning) as reason:
         if not (isinstance(reason, CannotJoin) and reason.is_expected):

@@ -12,7 +12,7 @@ from html import escape
 from typing import Final
 
 from mcp_workbench.front.joining import END_SECONDS, log_path
-from mcp_workbench.runtime_folder import runtime_folder
+from mcp_workbench.process_context import runtime_folder
 
 # What a service manager leaves a workbench to end by itself: more than `down` does, which says that it takes too long.
 STOP_SECONDS: Final = int(END_SECONDS) + 5

@@ -23,13 +23,13 @@ from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
-from mcp_workbench.front.joining import CannotJoin, NotRunning, introduce, written_hello
+from mcp_workbench.front.joining import CannotJoin, NotRunning, introduce
+from mcp_workbench.front.line_protocol import ACCEPTED, BORROW, CONTROL, written_hello
 from mcp_workbench.jsonrpc.framing import LineSplitter
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.revisions import Era
 from mcp_workbench.run import run
-from mcp_workbench.shared.commands import BORROW, OFFER
-from mcp_workbench.shared.link import CONTROL
+from mcp_workbench.shared.commands import OFFER
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def engine_for(
         try:
             hello = written_hello(("--config", config.path, "--face", "proxy"), command=BORROW)
             connection, verb, _ = introduce(hello, may_start=False)
-            if verb == "accepted":
+            if verb == ACCEPTED:
                 return SharedEngine(config, use_cache=use_cache, redactor=redactor, descriptor=connection.detach())
             connection.close()
         except NotRunning:

@@ -21,8 +21,8 @@ from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.cli.process_memory import memory_of
 from mcp_workbench.cli.top_view import ServerRow, log_picture, picture, rows_of
 from mcp_workbench.observe.status_socket import WATCH_SUFFIX
+from mcp_workbench.process_context import runtime_folder
 from mcp_workbench.run import run as run_loop
-from mcp_workbench.runtime_folder import runtime_folder
 
 LOOK_SECONDS: Final = 1.0
 # A workbench on the same machine answers in milliseconds; ending a server takes up to ten seconds.

@@ -12,7 +12,8 @@ from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.front.commanding import ask
 from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, listen, log_path, take_lock
-from mcp_workbench.runtime_folder import WANTED, make_private, runtime_folder
+from mcp_workbench.front.line_protocol import PING
+from mcp_workbench.process_context import WANTED, make_private, runtime_folder
 
 ABOUT = """
 Starts your shared workbench in the background. Until you run `mcp-workbench down`, `mcp-workbench serve` joins it
@@ -41,7 +42,7 @@ def run(parsed: Parsed) -> int:
     try:
         want_it()
         try:
-            print(f"The shared workbench is running already (process {ask('ping')}).")
+            print(f"The shared workbench is running already (process {ask(PING)}).")
         except NotRunning:
             print(f"The shared workbench is running (process {start_it()}).")
     except CannotJoin as reason:
@@ -80,7 +81,7 @@ def _is_wanted() -> bool:
 
 def start_it() -> int:
     """Have it running; its process id. Raises `CannotJoin`."""
-    return int(ask("ping", may_start=True))
+    return int(ask(PING, may_start=True))
 
 
 def _be_it() -> int:

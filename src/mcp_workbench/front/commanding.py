@@ -11,8 +11,8 @@ from mcp_workbench.front.joining import (
     connect,
     exchange,
     introduce,
-    written_hello,
 )
+from mcp_workbench.front.line_protocol import ENDING, written_hello
 
 
 class Ended:
@@ -46,7 +46,7 @@ def end(command: str) -> Ended:
     connection = connect()
     try:
         verb, rest = exchange(connection, written_hello((), command=command), time.monotonic() + ANSWER_SECONDS)
-        if verb != "ending":
+        if verb != ENDING:
             raise CannotJoin(rest if rest else "the shared workbench went away before it answered")
         pid, _, clients = rest.partition(" ")
         connection.settimeout(END_SECONDS)

@@ -12,14 +12,22 @@ import select
 from time import monotonic
 
 from mcp_workbench.front.lane import SMALL_READ, Lane
+from mcp_workbench.front.line_protocol import (
+    BYE,
+    COME_AGAIN,
+    CONTROL,
+    LASTING,
+    NOTE,
+    PING_LINE,
+    RESUME,
+    SERVE_ALONE,
+)
 from mcp_workbench.front.tracking import LONGEST_PASSED, Tracking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
 
-# A line between the two that is no message starts with this, which no JSON text contains.
-CONTROL: Final = b"\x01"
 # While requests are under way and nothing has come for this long, the workbench is asked whether it is there; it has as
 # long again to say so. A workbench answers within milliseconds whatever its servers do.
 SILENCE_SECONDS: Final = 10.0
@@ -35,11 +43,10 @@ DIED: Final = "the shared workbench died"
 HANGS: Final = "the shared workbench does not answer"
 STOPPED: Final = "the shared workbench was stopped"
 RESTARTS: Final = "the shared workbench restarts"
-GOODBYES: Final = {b"down": STOPPED, b"again": RESTARTS}
+GOODBYES: Final = {SERVE_ALONE: STOPPED, COME_AGAIN: RESTARTS}
 
 # What has passed is looked at when so many pieces have come together, or when there is nothing else to do.
 MOST_PASSED: Final = 64
-_PING: Final = CONTROL + b"ping\n"
 
 _IN: Final = select.POLLIN
 _OUT: Final = select.POLLOUT
@@ -363,15 +370,15 @@ class Copying:
                 kept.append(line)
                 continue
             verb, _, rest = line[1:-1].partition(b" ")
-            if verb == b"resume":
+            if verb == RESUME:
                 self.resume = rest
-            elif verb == b"lasting":
+            elif verb == LASTING:
                 self.tracking.lasting.add(rest)
-            elif verb == b"bye":
-                self._goodbye = GOODBYES.get(rest, STOPPED)
+            elif verb == BYE:
+                self._goodbye = GOODBYES.get(line[1:-1], STOPPED)
                 # Whatever it is sent from now on might not be read.
                 self._pause_before_the_end()
-            elif verb == b"note":
+            elif verb == NOTE:
                 try:
                     os.write(2, b"mcp-workbench: " + rest + b"\n")
                 except OSError:
@@ -384,7 +391,7 @@ class Copying:
     def give_up_what_is_under_way(self, reason: str) -> None:
         """The workbench is gone: whatever it was asked fails now. What it was not given yet waits for the next one."""
         down, up = self._down, self._up
-        if down.waiting == _PING:
+        if down.waiting == PING_LINE:
             # It was for that one alone.
             down.waiting, down.begun = b"", 0
         if down.waiting:
@@ -448,7 +455,7 @@ class Copying:
         if not self._up.waiting and (down.waiting or not down.is_mid_line):
             self._is_asked = True
             if not down.waiting and self._goodbye is None:
-                self._send(_PING)
+                self._send(PING_LINE)
         return True
 
     def _watch_what_matters(self) -> None:

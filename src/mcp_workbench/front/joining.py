@@ -1,7 +1,7 @@
 """Finds the user's shared workbench, starts it where there is none, and introduces a client to it.
 
 Owns the socket, the check of who is at its other end, the lock under which exactly one workbench is started, and the
-first lines of a connection. Refuses to know what is sent afterwards.
+first exchange of a connection. Refuses to know what is sent afterwards.
 
 Whoever starts a workbench also makes its socket and hands it over: others can connect from then on, and wait for the
 answer to their hello instead of asking again and again.
@@ -13,18 +13,23 @@ import _socket
 import os
 import sys
 import time
-from _json import encode_basestring_ascii as quoted
 
-from mcp_workbench import __version__
-from mcp_workbench.runtime_folder import LOCK, LONGEST_SOCKET_PATH, SOCKET, make_private, runtime_folder, state_folder
+from mcp_workbench.front.line_protocol import ACCEPTED, AGAIN, ALONE, written_hello
+from mcp_workbench.process_context import (
+    LOCK,
+    LONGEST_SOCKET_PATH,
+    SOCKET,
+    WITHIN,
+    make_private,
+    runtime_folder,
+    state_folder,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Final
 
-# What the two ends say to each other. Raised when an older end could not follow.
-PROTOCOL: Final = 1
 # Everybody is on one machine: a workbench that runs accepts at once. One that has just been started imports and reads
 # its files first, on a machine that may be busy with twenty others.
 ANSWER_SECONDS: Final = 5.0
@@ -44,8 +49,6 @@ _LONGEST_ANSWER: Final = 64 * 1024
 # Descriptors of the socket and of the lock, for the workbench that is started.
 HANDED_OVER: Final = "MCP_WORKBENCH_SHARED"
 LOG_NAME: Final = "shared.log"
-# In the environment of servers, and of what they start.
-_WITHIN: Final = "MCP_WORKBENCH_WITHIN"
 
 
 class NotRunning(Exception):
@@ -77,12 +80,12 @@ def join(arguments: Sequence[str], resume: bytes = b"", *, may_start: bool, is_p
     Raises `NotRunning` and `CannotJoin`.
     """
     connection, verb, rest = introduce(written_hello(arguments, resume), may_start=may_start, is_patient=is_patient)
-    if verb == "accepted":
+    if verb == ACCEPTED:
         version, _, pid = rest.partition(" ")
         connection.settimeout(None)
         return Joined(connection.detach(), version, int(pid))
     connection.close()
-    raise CannotJoin(rest, is_expected=verb == "alone")
+    raise CannotJoin(rest, is_expected=verb == ALONE)
 
 
 def introduce(hello: bytes, *, may_start: bool, is_patient: bool = False) -> tuple[_socket.socket, str, str]:
@@ -115,11 +118,11 @@ def introduce(hello: bytes, *, may_start: bool, is_patient: bool = False) -> tup
             except BaseException:
                 connection.close()
                 raise
-            if verb not in ("", "again"):
+            if verb not in ("", AGAIN):
                 return connection, verb, rest
             # It ends, or has just ended: the next one is ours.
             connection.close()
-            is_ending = verb == "again"
+            is_ending = verb == AGAIN
         now = time.monotonic()
         if is_ending and is_patient and now < begun + END_SECONDS:
             deadline = now + START_SECONDS
@@ -192,24 +195,6 @@ def peer_pid(connection: _socket.socket) -> int | None:
     return None
 
 
-def written_hello(arguments: Sequence[str], resume: bytes = b"", command: str = "") -> bytes:
-    """The first line of a connection: who comes, from where, with what. All versions write the first member alike."""
-    try:
-        folder = os.getcwd()
-    except OSError:
-        folder = "/"
-    environ = ",".join(f"{quoted(name)}:{quoted(value)}" for name, value in os.environ.items())
-    return (
-        (
-            f'{{"hello":{PROTOCOL},"version":{quoted(__version__)},"pid":{os.getpid()},"command":{quoted(command)},'
-            f'"arguments":[{",".join(map(quoted, arguments))}],"folder":{quoted(folder)},"environ":{{{environ}}},'
-            f'"resume":'
-        ).encode()
-        + (resume or b"null")
-        + b"}\n"
-    )
-
-
 def exchange(connection: _socket.socket, hello: bytes, deadline: float) -> tuple[str, str]:
     """Say hello; the answer. `("", "")` where the workbench went away. Raises `CannotJoin`."""
     patience = deadline - time.monotonic()
@@ -240,7 +225,7 @@ def start() -> bool:
 
     Raises `CannotJoin` where it cannot be started.
     """
-    if os.environ.get(_WITHIN):
+    if os.environ.get(WITHIN):
         # It would end with the server that we are.
         raise CannotJoin("a server of a workbench does not start the shared one", is_expected=True)
     folder = runtime_folder()

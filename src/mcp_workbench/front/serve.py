@@ -12,6 +12,7 @@ import time
 
 from mcp_workbench.front.copying import CLIENT_GONE, DIED, HANGS, STOPPED, Copying, Handover
 from mcp_workbench.front.joining import CannotJoin, Joined, NotRunning, join
+from mcp_workbench.process_context import has_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class _Signals:
         self._copying = copying
         # `nohup` and shells that start things in the background have it ignored: then it never ends us.
         self._ends_with_terminal = _signal.getsignal(_signal.SIGHUP) != _signal.SIG_IGN
-        self._had_terminal = _has_terminal()
+        self._had_terminal = has_terminal()
         # A wait that a signal interrupts is begun again, for as long as before: this one ends it.
         copying.signalled, self._wake = os.pipe()
         for descriptor in (copying.signalled, self._wake):
@@ -114,7 +115,7 @@ class _Signals:
         self._copying.begin_to_end()
 
     def _on_hang_up(self, number: int, frame: object) -> None:
-        if self._had_terminal and not _has_terminal():
+        if self._had_terminal and not has_terminal():
             if self._ends_with_terminal:
                 self._end(number, frame)
         elif self.workbench:
@@ -122,14 +123,6 @@ class _Signals:
                 os.kill(self.workbench, number)
             except OSError:
                 pass
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
 
 
 def say(text: str) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder, encode
 
-from mcp_workbench.runtime_folder import make_private, runtime_folder
+from mcp_workbench.process_context import make_private, runtime_folder
 
 # What it is called, behind the process id.
 APPROVAL_SUFFIX: Final = "approve.sock"

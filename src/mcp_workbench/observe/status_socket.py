@@ -14,7 +14,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from mcp_workbench.runtime_folder import make_private, runtime_folder
+from mcp_workbench.process_context import make_private, runtime_folder
 
 # A status of a hundred servers has some 50 KB.
 READ_BYTES: Final = 4 * 1024 * 1024

@@ -12,11 +12,12 @@ from msgspec import Raw, Struct
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.front.line_protocol import BORROW, COME_AGAIN, LASTING, RESUME
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.serving import FLUSH_SECONDS, LOCAL_PRINCIPAL, STDIO_DRAIN_SECONDS, UNFINISHED, wait_until
 from mcp_workbench.session.resuming import ResumedLink, mark_of, restore, written_down
 from mcp_workbench.shared.budgets import ClientBudgets
-from mcp_workbench.shared.commands import BORROW, CommandReceiver
+from mcp_workbench.shared.commands import CommandReceiver
 from mcp_workbench.shared.hello import Hello
 from mcp_workbench.shared.link import FrontEndLink
 
@@ -28,9 +29,6 @@ log = logging.getLogger(__name__)
 # For a front end to learn that we are stopping and to stop sending, which takes milliseconds.
 LAST_REQUESTS_SECONDS: Final = 1.0
 _NOTHING: Final[list[bytes]] = []
-# What a front end is to do when we are gone.
-COME_AGAIN: Final = b"bye again"
-SERVE_ALONE: Final = b"bye down"
 
 
 class ClientContext(Struct, frozen=True, kw_only=True):
@@ -135,7 +133,7 @@ class SharedClient:
         self._mark = mark
         streams = set(self.session.streams)
         begun, self._lasting = streams - self._lasting, streams
-        return [b"resume " + written_down(self.session), *(b"lasting " + id for id in begun)]
+        return [RESUME + b" " + written_down(self.session), *(LASTING + b" " + id for id in begun)]
 
     @property
     def unsent_bytes(self) -> int:

@@ -19,7 +19,6 @@ from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, Malfo
 from mcp_workbench.session.session import Session
 from mcp_workbench.transport.link import Link
 
-BORROW: Final = "borrow"
 OFFER: Final = "workbench/offer"
 _OFFER: Final = b'"workbench/offer"'
 # The method stands near the front of whatever our own commands write.

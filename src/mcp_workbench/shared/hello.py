@@ -1,4 +1,4 @@
-"""The first line of a connection, as the workbench reads it (`front.joining` writes it)."""
+"""The first line of a connection, as the workbench reads it (`front.line_protocol` writes it)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Hello(Struct, frozen=True):
     hello: int
     version: str = ""
     pid: int = 0
-    # One of our own commands instead of a client: `status`, `down`, `restart`.
+    # One of our own commands instead of a client, or as one: see `front.line_protocol`.
     command: str = ""
     # Those of `serve`.
     arguments: tuple[str, ...] = ()

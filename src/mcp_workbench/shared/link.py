@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from mcp_workbench.front.line_protocol import CONTROL, HELD, PING_LINE, PONG
 from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.shared.budgets import LARGE_MESSAGE, ClientBudgets
 from mcp_workbench.transport.lines import LineFeed
@@ -14,9 +15,7 @@ from mcp_workbench.transport.pipes import PipeWriter
 from mcp_workbench.transport.stdio import PAUSE_ABOVE, DescriptorLink
 from mcp_workbench.transport.write_batch import WriteBatch
 
-# Lines that start with this are no messages; no JSON text contains it.
-CONTROL: Final = b"\x01"
-_PING: Final = CONTROL + b"ping"
+_PING: Final = PING_LINE.rstrip(b"\n")
 
 
 class AnnouncingWriter(PipeWriter):
@@ -87,7 +86,7 @@ class FrontEndLink(DescriptorLink):
 
     def say_held(self) -> None:
         """A front end that gets rid of nothing takes us for dead after a while."""
-        self.say(b"held")
+        self.say(HELD)
 
     def _on_drained(self) -> None:
         if not self._is_held and self._writer.unsent_bytes <= PAUSE_ABOVE:
@@ -119,7 +118,7 @@ class FrontEndLink(DescriptorLink):
         kept = []
         for line in lines:
             if line == _PING and not is_line_begun:
-                self.say(b"pong")
+                self.say(PONG)
             else:
                 kept.append(line + b"\n")
             is_line_begun = False

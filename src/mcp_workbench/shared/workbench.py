@@ -20,16 +20,31 @@ from mcp_workbench.catalog.registry import SharedServers
 from mcp_workbench.config.model import DEFAULT_SHARED_IDLE_EXIT
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.front.joining import PROTOCOL, peer_uid
+from mcp_workbench.front.joining import peer_uid
+from mcp_workbench.front.line_protocol import (
+    ACCEPTED,
+    AGAIN,
+    ALONE,
+    BORROW,
+    COME_AGAIN,
+    CONTROL,
+    DOWN,
+    ENDING,
+    NOTE,
+    PING,
+    PROTOCOL,
+    RELOAD,
+    RESTART,
+    SERVE_ALONE,
+    UNABLE,
+)
 from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.process_context import WANTED
 from mcp_workbench.runtime import Runtime
-from mcp_workbench.runtime_folder import WANTED
 from mcp_workbench.shared.budgets import ClientBudgets
 from mcp_workbench.shared.catalogs import Catalogs
-from mcp_workbench.shared.client import COME_AGAIN, SERVE_ALONE, ClientContext, SharedClient
-from mcp_workbench.shared.commands import BORROW
+from mcp_workbench.shared.client import ClientContext, SharedClient
 from mcp_workbench.shared.hello import LONGEST_HELLO, BadHello, Hello, read_hello
-from mcp_workbench.shared.link import CONTROL
 from mcp_workbench.shared.status import describe
 
 log = logging.getLogger(__name__)
@@ -51,8 +66,7 @@ _READ_BYTES: Final = 64 * 1024
 
 
 class Refused(Exception):
-    """A client that is not served here. `verb` says what its front end should do: `alone` or `unable` (both: serve
-    alone, `unable` says why on stderr), `again` (connect again when we are gone)."""
+    """A client that is not served here. `verb` is one of the answers of `front.line_protocol`."""
 
     def __init__(self, verb: str, reason: str) -> None:
         super().__init__(reason)
@@ -183,7 +197,7 @@ class SharedWorkbench:
                 context = await self._admit(hello)
             except BadHello as error:
                 log.warning("a connection was refused: %s", error)
-                refused = Refused("unable", f"the shared workbench refused the connection: {error}")
+                refused = Refused(UNABLE, f"the shared workbench refused the connection: {error}")
                 await self._answer(connection, f"{refused.verb} {_in_one_line(str(refused))}")
                 return
             except Refused as error:
@@ -225,7 +239,7 @@ class SharedWorkbench:
                         counted += len(piece)
                         self._hello_bytes += len(piece)
                         if self._hello_bytes > MOST_HELLO_BYTES:
-                            raise Refused("again", "too many others with long first lines are just arriving")
+                            raise Refused(AGAIN, "too many others with long first lines are just arriving")
                     data += piece
         finally:
             self._hello_bytes -= counted
@@ -234,27 +248,27 @@ class SharedWorkbench:
     async def _admit(self, hello: Hello) -> ClientContext | None:
         """What a client is served with; None for a command. Raises `Refused`."""
         if self._ending.is_set():
-            raise Refused("again", self._reason)
+            raise Refused(AGAIN, self._reason)
         if hello.command and hello.command != BORROW:
             return None
         if hello.version != __version__:
             if not self.clients:
                 self.end(f"version {hello.version} takes the place of {__version__}", COME_AGAIN)
-                raise Refused("again", self._reason)
+                raise Refused(AGAIN, self._reason)
             if hello.hello != PROTOCOL:
                 raise Refused(
-                    "unable",
+                    UNABLE,
                     f"the shared workbench is version {__version__}, this is {hello.version}, and they do not "
                     "understand each other; run `mcp-workbench restart`",
                 )
         context = await self._context(hello)
         if self._ending.is_set():
-            raise Refused("again", self._reason)
+            raise Refused(AGAIN, self._reason)
         if not context.config.shared and not os.path.lexists(os.path.join(os.path.dirname(self._path), WANTED)):
             if not self._was_joined and not self._stays:
                 # A front end started us at the moment of `down`: no client would come for as long as we wait for one.
                 self.end("no client wants a shared workbench any more", COME_AGAIN)
-            raise Refused("alone", f"`{context.config.path}` is not shared, and `mcp-workbench up` was not run")
+            raise Refused(ALONE, f"`{context.config.path}` is not shared, and `mcp-workbench up` was not run")
         return context
 
     async def _context(self, hello: Hello) -> ClientContext:
@@ -269,7 +283,7 @@ class SharedWorkbench:
         except Exception:
             log.exception("the client of process %d cannot be served; please report this", hello.pid)
             reason = "the shared workbench cannot serve this client; `mcp-workbench logs` says why"
-        raise Refused("unable", reason)
+        raise Refused(UNABLE, reason)
 
     async def _answer(self, connection: socket.socket, line: str) -> None:
         async with asyncio.timeout(HELLO_SECONDS):
@@ -284,17 +298,17 @@ class SharedWorkbench:
             except ConfigError as error:
                 # Its user's to mend, such as an audit that cannot be written.
                 log.warning("the client of process %d cannot be served: %s", hello.pid, error.message)
-                await self._answer(connection, f"unable {_in_one_line(error.message)}")
+                await self._answer(connection, f"{UNABLE} {_in_one_line(error.message)}")
                 return
             except Exception:
                 log.exception("the client of process %d cannot be served; please report this", hello.pid)
                 await self._answer(
-                    connection, "unable the shared workbench cannot serve this client; `mcp-workbench logs` says why"
+                    connection, f"{UNABLE} the shared workbench cannot serve this client; `mcp-workbench logs` says why"
                 )
                 return
-            await self._answer(connection, f"accepted {__version__} {os.getpid()}")
+            await self._answer(connection, f"{ACCEPTED} {__version__} {os.getpid()}")
             for note in context.notes:
-                await self._answer(connection, f"note {_in_one_line(note)}")
+                await self._answer(connection, f"{NOTE.decode()} {_in_one_line(note)}")
             client = SharedClient(hello, context, gateway, connection.detach(), self._budgets)
             self.clients.add(client)
             self._was_joined = True
@@ -313,22 +327,22 @@ class SharedWorkbench:
     # ── commands ──
 
     async def _obey(self, connection: socket.socket, hello: Hello) -> None:
-        if hello.command == "ping":
-            await self._answer(connection, f"ping {os.getpid()}")
-        elif hello.command == "reload":
+        if hello.command == PING:
+            await self._answer(connection, f"{PING} {os.getpid()}")
+        elif hello.command == RELOAD:
             rejected = await self.catalogs.reload()
             # The other end reads no endless answers (`front.joining`); `status` and the log have all of it.
             told = [problem[:LONGEST_PROBLEM] for problem in rejected[:MOST_PROBLEMS]]
-            await self._answer(connection, f"reload {os.getpid()} {encode(told).decode()}")
-        elif hello.command in ("down", "restart"):
+            await self._answer(connection, f"{RELOAD} {os.getpid()} {encode(told).decode()}")
+        elif hello.command in (DOWN, RESTART):
             count = len(self.clients)
-            goodbye = COME_AGAIN if hello.command == "restart" else SERVE_ALONE
+            goodbye = COME_AGAIN if hello.command == RESTART else SERVE_ALONE
             self.end(f"requested by `mcp-workbench {hello.command}` (process {hello.pid})", goodbye)
             # It stays open until we are gone, which is what the command waits for.
             self._told_by.append(connection.dup())
-            await self._answer(connection, f"ending {os.getpid()} {count}")
+            await self._answer(connection, f"{ENDING} {os.getpid()} {count}")
         else:
-            await self._answer(connection, f"unable the shared workbench does not know the command `{hello.command}`")
+            await self._answer(connection, f"{UNABLE} the shared workbench does not know the command `{hello.command}`")
 
     def status(self) -> dict[str, object]:
         """How we are doing, who is connected, and who shares what."""

@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from mcp_workbench.transport.process_tag import ProcessTag
 
-# The configurations that the workbenches above a process serve: one that is among them would start itself for ever.
-WITHIN: Final = "MCP_WORKBENCH_WITHIN"
 MARK: Final = "MCP_WORKBENCH_PROCESS"
 # How long a killed process may take to be gone.
 STRAYS_SECONDS: Final = 1.0

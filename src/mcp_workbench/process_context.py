@@ -1,4 +1,4 @@
-"""Where the sockets of a user's workbenches lie.
+"""What a process of ours finds around it: the folder of sockets, the terminal, the workbench above it.
 
 Owns the choice of the folder and the check that it is private. Looked at on each start, so it imports next to nothing.
 """
@@ -15,6 +15,9 @@ LOCK = "shared.lock"
 WANTED = "shared.up"
 # `sun_path` has 108 bytes on Linux and 104 on macOS, the final zero included.
 LONGEST_SOCKET_PATH = 103
+# In the environment of servers, and of what they start: the configurations that the workbenches above a process serve.
+# One that is among them would start itself for ever.
+WITHIN = "MCP_WORKBENCH_WITHIN"
 
 
 def runtime_folder() -> str:
@@ -59,3 +62,13 @@ def make_private(path: str) -> None:
     os.makedirs(path, mode=0o700, exist_ok=True)
     if not is_private(path):
         raise PermissionError(f"`{path}` can be entered by other users, or belongs to one")
+
+
+def has_terminal() -> bool:
+    """Whether there is a controlling terminal. SIGHUP means that it was closed if it is gone now, and else that files
+    are to be read again: the signal is the same."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
