@@ -169,3 +169,40 @@ def test_lines_that_can_never_be_written_are_counted_and_the_rest_goes_on(disk: 
     writer.put("last")
     writer.close()
     assert picky.lines == [b"last lost 2"]
+
+
+def test_lines_of_calls_that_end_after_the_end_are_written_all_the_same(disk: Disk) -> None:
+    writer = AuditWriter(disk, describe, "disk")
+    writer.put("before")
+    writer.close()
+    writer.put("late")
+    writer.put("later")
+    writer.close()
+    assert disk.lines == [b"before", b"late", b"later"] and disk.is_closed
+
+
+def test_to_finish_waits_for_nobody(disk: Disk) -> None:
+    disk.released.clear()
+    writer = AuditWriter(disk, describe, "disk")
+    writer.put("before")
+    assert disk.tried.wait(30)
+    writer.finish()
+    writer.put("late")
+    assert disk.lines == [], "the disk hangs, and nobody waits for it"
+    disk.released.set()
+    writer.close()
+    assert disk.lines == [b"before", b"late"] and disk.is_closed
+
+
+def test_what_a_full_disk_did_not_take_is_written_or_counted_where_the_audit_goes_on(disk: Disk) -> None:
+    disk.is_full = True
+    writer = AuditWriter(disk, describe, "disk")
+    writer.put("described")
+    assert disk.tried.wait(30)
+    other = Disk()
+    heir = AuditWriter(other, describe, "other disk")
+    writer.put("queued")
+    writer.finish(heir)
+    writer.close()
+    heir.close()
+    assert other.lines in ([b"queued lost 1"], [b"described", b"queued"]) and disk.lines == []

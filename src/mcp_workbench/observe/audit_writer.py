@@ -54,9 +54,13 @@ class AuditWriter:
         self._unwritten = 0
         self.is_awake = False
         self._is_closing = False
+        self._heir: AuditWriter | None = None
         self._wake = threading.Event()
         self._is_failing = False
+        # None before the first entry, and when everything was written that there was at the end.
         self._thread: threading.Thread | None = None
+        # Whether the thread goes on or ends is decided, and another one started, under this.
+        self._starting = threading.Lock()
 
     @property
     def is_full(self) -> bool:
@@ -71,35 +75,45 @@ class AuditWriter:
         if not self.is_awake:
             self.wake()
 
-    def count_lost(self) -> None:
+    def count_lost(self, count: int = 1) -> None:
         """There was no room for an entry."""
-        self._lost += 1
+        self._lost += count
 
     def wake(self) -> None:
         """There is something in the queue."""
         self.is_awake = True
-        if self._thread is None:
-            # A daemon: a disk that does not answer must not keep the process from ending.
-            self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
-            self._thread.start()
-        self._wake.set()
+        with self._starting:
+            if self._thread is None:
+                # A daemon: a disk that does not answer must not keep the process from ending.
+                self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+                self._thread.start()
+            self._wake.set()
+
+    def finish(self, heir: AuditWriter | None = None) -> None:
+        """Have what is left written, and the destination closed. Waits for nothing. Calls that are under way may end
+        later: their lines are written all the same, to the destination opened once more. What it does not take, the
+        heir gets."""
+        self._heir = heir or self._heir
+        self._is_closing = True
+        self.wake()
 
     def close(self) -> None:
-        """Write what is left, for a bounded time."""
-        self._is_closing = True
-        if self._thread is None:
-            self._destination.close()
-            return
-        self._wake.set()
-        self._thread.join(CLOSE_SECONDS)
+        """Write what is left, for a bounded time. Blocks, so not for the event loop."""
+        self.finish()
+        thread = self._thread
+        if thread is not None:
+            thread.join(CLOSE_SECONDS)
+            if thread.is_alive():
+                self._report_left()
+
+    def _report_left(self) -> None:
         left = len(self.queue) + self._unwritten + self._lost - self._told
-        if self._thread.is_alive() or left:
+        if left:
             log.error("%d lines of the audit could not be written to `%s`", left, self._where)
 
     def _run(self) -> None:
         waiting: list[bytes] = []
-        is_over = False
-        while not is_over:
+        while True:
             self._wake.wait()
             if not self._is_closing:
                 time.sleep(RETRY_SECONDS if self._is_failing else GATHER_SECONDS)
@@ -121,7 +135,29 @@ class AuditWriter:
                 self._wake.set()
             except Exception:
                 log.exception("writing the audit failed; please report this")
+            if is_over and self._has_ended():
+                return
+
+    def _has_ended(self) -> bool:
+        """Whether nothing has come since the destination was closed. A disk that is full then is not waited for."""
         self._destination.close()
+        with self._starting:
+            if self._wake.is_set() and not self._is_failing:
+                return False
+            self._thread = None
+        if self._heir is None:
+            self._report_left()
+        else:
+            self._hand_over(self._heir)
+        return True
+
+    def _hand_over(self, heir: AuditWriter) -> None:
+        # Counted before they are put in: the first line after the gap is the one that says so. What was described
+        # already was described for this destination.
+        heir.count_lost(self._unwritten + self._lost - self._told)
+        self._unwritten, self._told = 0, self._lost
+        while self.queue:
+            heir.put(self.queue.popleft())
 
     def _append(self, waiting: list[bytes]) -> None:
         """Write some of these, and take them out. Raises OSError where none was written."""
