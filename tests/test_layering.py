@@ -134,7 +134,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "what `top` asks of a process: looks at connections and stops them; does not know what clients are shown",
     ),
     "server_links": (
-        {"process_context", "config", "transport", "catalog", "downstream", "guard", "signin", "user_headers"},
+        {"process_context", "config", "transport", "catalog", "downstream", "guard", "signin", "steps", "user_headers"},
         "starts a program or reaches for an address for a connection, with what the runtime has",
     ),
     "gateway": (

@@ -25,7 +25,7 @@ from mcp_workbench.guard.identity import Identities, Identity
 from mcp_workbench.guard.limit_step import LimitStep
 from mcp_workbench.guard.rules_in_force import Policy, PolicyStep, Role, RoleVisibility, denied
 from mcp_workbench.printable import one_line
-from mcp_workbench.steps import Denial, EventRecorder, GuardedRequest, Step, Subject
+from mcp_workbench.steps import LOCAL, Denial, EventRecorder, GuardedRequest, Step, Subject
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.server_subscriptions import Subscriber
@@ -142,13 +142,13 @@ class Access:
         found = self.approvals.look_at(id) if only_shows else self.approvals.approve(id, seconds)
         if found is None:
             return None
-        told = one_line(f"{found.place} for {found.principal or 'local'}")
+        who = found.principal or LOCAL
+        line = one_line(f"{found.place} for {who}")
         if not only_shows:
-            who = found.principal or "local"
             self._record("approval", principal=who, peer="command line", item=found.place, decision="passed")
-            return told
+            return line
         whole = found.arguments if found.whole is None else found.whole.decode(errors="backslashreplace")
-        return f"{told}\n{whole}"
+        return f"{line}\n{whole}"
 
     # ── what principals see ──
 

@@ -139,7 +139,7 @@ class Gateway:
         """What every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
         judging, holding = ((), ()) if self.access is None else (self.access.judging(), self.access.holding())
         steps = (*judging, *holding) if self.oversight is None else self.oversight.steps(judging, holding)
-        return steps if self.runtime.listener is None else (self.runtime.listener, *steps)
+        return steps if self.runtime.call_watch is None else (self.runtime.call_watch, *steps)
 
     def _use_steps(self) -> None:
         self.router.use_steps(self.steps())
@@ -173,7 +173,7 @@ class Gateway:
         )
         self.router = Router(self.catalog, self.pool, self.face, start_task, self.lists, self.steps())
         self.parking.record = self.record if self.config.audit is not None else None
-        self.runtime.on_listener.append(self._use_steps)
+        self.runtime.on_call_watch.append(self._use_steps)
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self._status_for
         self._services = Services(self.router, self.welcome, self.parking, self._sessions, self)
@@ -228,7 +228,7 @@ class Gateway:
         self.pool.drain_ended()
 
     def _stop_work(self) -> None:
-        self.runtime.on_listener = [use for use in self.runtime.on_listener if use != self._use_steps]
+        self.runtime.on_call_watch = [use for use in self.runtime.on_call_watch if use != self._use_steps]
         self.runtime.drop_approvals(self.approve)
         if self._summary_timer is not None:
             self._summary_timer.cancel()

@@ -72,12 +72,14 @@ class Oversight:
 
     async def record_sign_in(self, begun: BrowserSignIn, entry: ServerEntry, principal: str) -> None:
         """How a sign-in in somebody's browser ends."""
+        from mcp_workbench.steps import LOCAL
+
         decision, reason = "signed in", ""
         try:
             await begun.wait()
         except DownstreamError as error:
             decision, reason = "failed", error.message
-        who = {"principal": principal or "local", "toolbox": entry.toolbox, "server": entry.name}
+        who = {"principal": principal or LOCAL, "toolbox": entry.toolbox, "server": entry.name}
         self.record("sign_in", **who, decision=decision, reason=reason)
 
     # ── the lock ──

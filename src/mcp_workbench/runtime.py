@@ -71,8 +71,8 @@ class Runtime:
         self._approvers: list[Approve] = []
         self._watching: Watching | None = None
         # Whoever listens to the calls of all gateways, and what makes each of them have it listen, or not any more.
-        self.listener: CallWatch | None = None
-        self.on_listener: list[Callable[[], None]] = []
+        self.call_watch: CallWatch | None = None
+        self.on_call_watch: list[Callable[[], None]] = []
         self._http: HttpClient | None = None
         # By whether they have to be encrypted: each configuration has the store that it asks for.
         self._sign_ins: dict[bool | None, SignIns] = {}
@@ -268,9 +268,9 @@ class Runtime:
             if each is not None:
                 each.close()
 
-    def _listen(self, listener: CallWatch | None) -> None:
-        self.listener = listener
-        for use in self.on_listener:
+    def _use_call_watch(self, watch: CallWatch | None) -> None:
+        self.call_watch = watch
+        for use in self.on_call_watch:
             use()
 
     def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -278,15 +278,15 @@ class Runtime:
         from mcp_workbench.watching import Watching
 
         if self._watching is None:
-            self._watching = Watching(self.pool.connections, lambda: self.describe(), self._listen)
+            self._watching = Watching(self.pool.connections, lambda: self.describe(), self._use_call_watch)
         # One of our tasks, which ends with us: whoever looks may do so for ever.
         _ = self.start_task(self._watching.serve(reader, writer))
 
 
 def _known_by_name(principal: str) -> Identity:
-    from mcp_workbench.guard.identity import LOCAL, Identity
+    from mcp_workbench.guard.identity import known_by_name
 
-    return Identity(principal=principal or LOCAL)
+    return known_by_name(principal)
 
 
 async def _nothing() -> None:

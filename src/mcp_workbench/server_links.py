@@ -182,8 +182,8 @@ def _own_headers(means: Means, connection: Connection, config: ServerConfig) -> 
 
 def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> SignInTarget:
     """Where this principal signs in to this server. `config` has everything in it that the server refers to."""
-    from mcp_workbench.guard.identity import LOCAL
     from mcp_workbench.signin.sign_in_target import SignInTarget
+    from mcp_workbench.steps import LOCAL
     from mcp_workbench.transport.http.server.authentication import ANONYMOUS, DEFAULT_PRINCIPAL
 
     assert config.url is not None

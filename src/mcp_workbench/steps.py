@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Final, Literal, Protocol, runtime_checkable
 
-from msgspec import Raw, Struct, field
+from msgspec import DecodeError, Raw, Struct, ValidationError, field
+from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, Part, read_error
 
@@ -24,7 +26,14 @@ HELD_SECONDS: Final = 900.0
 UNDECIDED: Final = f"no decision was made about this request within {HELD_SECONDS:g} s"
 STEP_FAILED: Final = "a check of this request failed, so it was not sent; the log of the workbench says why"
 
-Kind = Literal["result", "error", "cancelled"]
+# The largest answer that is searched whole for a failure of the tool itself; of larger ones, this much at each end.
+MOST_SEARCHED: Final = 256 * 1024
+_EDGE: Final = 4096
+# Over stdio there is one user, whoever started us, whose principal is the empty string. Rules, reports and the audit
+# call it this.
+LOCAL: Final = "local"
+
+EndKind = Literal["result", "error", "cancelled"]
 
 
 class Subject(Struct, frozen=True, kw_only=True, gc=False):
@@ -93,18 +102,26 @@ class Ask(Struct, frozen=True):
     # Decides by what the client answered; by None where it did not answer.
     answered: Callable[[Raw | bytes | None], Denial | Pass]
     # Decides where the client cannot be asked.
-    unasked: Callable[[], Denial]
+    cannot_ask: Callable[[], Denial]
 
 
 # None lets the request pass.
 Verdict = Substitute | Denial | Pass | None
-Decision = Literal["passed", "answered", "denied", "undecided"]
+StepsDecision = Literal["passed", "answered", "denied", "undecided"]
+
+
+class _ToolOutcome(Struct):
+    isError: bool = False
+
+
+_read_result: Final = Decoder(_ToolOutcome).decode
+_find_failure: Final = re.compile(rb'"isError"\s*:\s*true').search
 
 
 class Outcome(Struct, frozen=True, gc=False):
     """How a request ended. Times are those of `time.monotonic`, in seconds."""
 
-    kind: Kind
+    kind: EndKind
     # What the client got, in parts; nothing for a request that was cancelled or needs no answer.
     payload: tuple[Part, ...]
     arrived: float
@@ -112,7 +129,7 @@ class Outcome(Struct, frozen=True, gc=False):
     sent: float | None
     ended: float
     # What the steps decided, and the rules that they named, in their order. Undecided: it ended while it was held.
-    decision: Decision = "passed"
+    decision: StepsDecision = "passed"
     rules: tuple[str, ...] = ()
 
     @property
@@ -126,6 +143,20 @@ class Outcome(Struct, frozen=True, gc=False):
     def code(self) -> int | None:
         """The code of a JSON-RPC error."""
         return read_error(b"".join(self.payload)).code if self.kind == "error" else None
+
+
+def tool_failed(payload: Sequence[Part], size: int) -> bool:
+    """Whether a result says that the tool itself failed. Of a large one only the ends are looked at: servers write it
+    first or last, and no call is to wait for a search through megabytes."""
+    if size > MOST_SEARCHED:
+        return _find_failure(payload[0][:_EDGE]) is not None or _find_failure(payload[-1][-_EDGE:]) is not None
+    whole = b"".join(payload)
+    if b'"isError"' not in whole:
+        return False
+    try:
+        return _read_result(whole).isError
+    except (DecodeError, ValidationError):
+        return False
 
 
 class UserAsker(Protocol):
@@ -156,10 +187,13 @@ class DefinitionStep(Step, Protocol):
     judges_definitions: bool
 
 
-class Listener(Step, Protocol):
-    """A step that looks and never decides. It comes before all others, and is not asked while `is_listener` holds."""
+@runtime_checkable
+class Observer(Step, Protocol):
+    """A step that looks and never decides. It comes before all others, and learns also of what a face keeps from every
+    server."""
 
-    is_listener: bool
+    # Whether requests may have to wait for it. Otherwise it is not asked, and costs a call next to nothing.
+    is_asked: bool
 
     def on_unchecked_end(self, origin: GuardedRequest, body: bytes, meta: Raw | None, outcome: Outcome) -> None:
         """The same as `on_end`, for a request that nobody had to be asked about, and for as little as can be: `origin`
@@ -193,7 +227,7 @@ class EventRecorder(Protocol):
 def origin_of(request: GuardedRequest) -> dict[str, str | int]:
     """Who makes a request, from where, and what for, as an event about it says so (`EventRecorder`)."""
     return {
-        "principal": request.principal or "local",
+        "principal": request.principal or LOCAL,
         "peer": request.peer,
         "client": request.client.decode(errors="replace"),
         "session": request.session,
@@ -216,14 +250,14 @@ class Passage(Struct, eq=False):
 
     steps: tuple[Step, ...]
     request: GuardedRequest
-    # Steps that let everything pass at once: they are not asked, and learn of the end.
-    listeners: tuple[Step, ...] = ()
+    # They let everything pass at once: they are not asked, and learn of the end.
+    observers: tuple[Step, ...] = ()
     # Not the event loop's clock: that of uvloop stands still between two looks at its descriptors.
     arrived: float = field(default_factory=monotonic)
     sent: float | None = None
     # How many steps were asked.
     asked: int = 0
-    decision: Decision = "undecided"
+    decision: StepsDecision = "undecided"
     rules: tuple[str, ...] = ()
     # What a step holds the request for, until somebody waits for it.
     held: Awaitable[Verdict] | Ask | None = None
@@ -300,7 +334,7 @@ class Passage(Struct, eq=False):
                 return following
         return None
 
-    def end(self, kind: Kind, *payload: Part) -> None:
+    def end(self, kind: EndKind, *payload: Part) -> None:
         """It has ended; only the first end counts. The step that was asked last learns of it first."""
         if self.is_over:
             return
@@ -311,14 +345,14 @@ class Passage(Struct, eq=False):
             # Cancelled before anybody came to wait for it.
             self.held.close()
         outcome = Outcome(kind, payload, self.arrived, self.sent, monotonic(), self.decision, self.rules)
-        _tell((*reversed(self.steps[: self.asked]), *self.listeners), self.request, outcome)
+        _tell((*reversed(self.steps[: self.asked]), *self.observers), self.request, outcome)
 
 
 class UncheckedPassage(Struct, eq=False, gc=False):
-    """The same where nobody decides: it is sent as it arrives, and a listener learns of its end. There is one for each
+    """The same where nobody decides: it is sent as it arrives, and an observer learns of its end. There is one for each
     call wherever nothing but an audit is configured, so it does as little as can be."""
 
-    listener: Listener
+    observer: Observer
     # Whose and what: shared by calls that are alike.
     origin: GuardedRequest
     body: bytes
@@ -326,14 +360,14 @@ class UncheckedPassage(Struct, eq=False, gc=False):
     arrived: float
     is_over: bool = False
 
-    def end(self, kind: Kind, *payload: Part) -> None:
+    def end(self, kind: EndKind, *payload: Part) -> None:
         """It has ended; only the first end counts."""
         if self.is_over:
             return
         self.is_over = True
         try:
             outcome = Outcome(kind, payload, self.arrived, self.arrived, monotonic())
-            self.listener.on_unchecked_end(self.origin, self.body, self.meta, outcome)
+            self.observer.on_unchecked_end(self.origin, self.body, self.meta, outcome)
         except Exception:
             log.exception("a step around requests failed; please report this")
 
@@ -349,7 +383,7 @@ def _tell(steps: tuple[Step, ...], request: GuardedRequest, outcome: Outcome) ->
 
 async def _asked(question: Ask, asker: UserAsker | None) -> Denial | Pass:
     if asker is None or not asker.can_ask_user():
-        return question.unasked()
+        return question.cannot_ask()
     return question.answered(await asker.ask_user(question.params))
 
 

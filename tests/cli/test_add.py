@@ -166,9 +166,9 @@ def test_a_trusted_file_stays_trusted_and_one_that_is_not_is_not_edited(home: Pa
     assert done.status == 2 and "is not trusted yet" in done.stderr
     trust.trust(str(path), path.read_bytes())
     assert shell("add", "x", "--toolbox", "web", "--no-check", "--", "x").status == 0
-    assert trust.verdict(str(path), path.read_bytes()) is trust.Verdict.TRUSTED
+    assert trust.verdict(str(path), path.read_bytes()) is trust.TrustVerdict.TRUSTED
     assert shell("remove", "x").status == 0
-    assert trust.verdict(str(path), path.read_bytes()) is trust.Verdict.TRUSTED
+    assert trust.verdict(str(path), path.read_bytes()) is trust.TrustVerdict.TRUSTED
     assert path.read_text() == COMMENTED
 
 

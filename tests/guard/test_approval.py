@@ -207,7 +207,7 @@ def test_what_was_approved_at_the_command_line_is_compared_with_too() -> None:
 
 
 def referred(rig: Rig, about: GuardedRequest) -> str:
-    denial = rig.asked(about).unasked()
+    denial = rig.asked(about).cannot_ask()
     assert isinstance(denial.data, dict)
     return str(denial.data["approval"])
 
@@ -215,7 +215,7 @@ def referred(rig: Rig, about: GuardedRequest) -> str:
 def test_a_client_that_cannot_ask_is_told_how_to_allow_it() -> None:
     rig = Rig()
     id = referred(rig, request())
-    assert f"mcp-workbench approve {id}" in rig.asked(request()).unasked().message
+    assert f"mcp-workbench approve {id}" in rig.asked(request()).cannot_ask().message
     (waiting,) = rig.approvals.waiting()
     assert waiting["id"] == id and waiting["call"] == "box/one/tool" and '"/a"' in str(waiting["arguments"])
 
@@ -254,7 +254,7 @@ def test_calls_that_wait_are_bounded_for_each_principal() -> None:
     ids = {referred(rig, request({"n": n})) for n in range(approval.MOST_WAITING_OF_ONE)}
     assert len(ids) == len(told) == approval.MOST_WAITING_OF_ONE
     assert referred(rig, request({"n": 0})) in ids, "the same call waits once"
-    assert "too many" in rig.asked(request({"n": 99})).unasked().message
+    assert "too many" in rig.asked(request({"n": 99})).cannot_ask().message
     assert referred(rig, request(principal="bob"))
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from mcp_workbench.config.model import PolicyRule
 from mcp_workbench.guard.policy import made_ready
-from mcp_workbench.guard.policy_findings import Known, never_matching
+from mcp_workbench.guard.policy_findings import KnownOffers, never_matching
 
 ALLOW, DENY = PolicyRule(then="allow"), PolicyRule(then="deny")
-KNOWN: Known = {
+KNOWN: KnownOffers = {
     ("work", "github"): {"tools": {"get_issue": 1, "delete_repo": 1}, "prompts": {}, "resources": {}},
     ("home", "files"): None,
 }

@@ -222,7 +222,7 @@ async def test_calls_wait_for_room_for_a_bounded_time_where_that_is_wanted(
     monkeypatch.setattr(audit_module, "WAIT_SECONDS", 0.05)
     config = AuditConfig(file=str(tmp_path / "audit.jsonl"), when_full="wait")
     audit = open_audit(config, Redactor([]), "", stdout_is_free=False)
-    assert not audit.is_listener and audit.check(REQUEST) is None
+    assert audit.is_asked and audit.check(REQUEST) is None
     with monkeypatch.context() as patched:
         patched.setattr(audit_writer, "MOST_QUEUED", 0)
         held = audit.check(REQUEST)

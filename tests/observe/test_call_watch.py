@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.observe.call_watch import MOST_LAST_CALLS, CallWatch
-from mcp_workbench.steps import GuardedRequest, Outcome
+from mcp_workbench.steps import MOST_SEARCHED, GuardedRequest, Outcome
 from tests.support.in_process_workbench import Server, tool, workbench_with
 
 OK = b'{"content":[]}'
@@ -60,7 +60,7 @@ def test_what_is_remembered_is_bounded_and_errors_are_looked_for_at_both_ends() 
         ended(watch, "result", OK)
     assert len(watch.last_calls()) == MOST_LAST_CALLS
     assert watch.figures()["box/s"]["calls"] == MOST_LAST_CALLS + 10
-    long = b" " * 100_000
+    long = b" " * MOST_SEARCHED
     ended(watch, "result", FAILED + long)
     ended(watch, "result", long + FAILED)
     ended(watch, "result", long + FAILED + long)
@@ -79,13 +79,13 @@ async def test_a_workbench_has_the_step_while_somebody_looks(tmp_path: Path, aud
         assert bool(without) is audited
         await seen.use("box/s/work")
         watch = CallWatch()
-        runtime._listen(watch)
+        runtime._use_call_watch(watch)
         assert seen.gateway.steps() == (watch, *without)
         await seen.use("box/s/work")
         await seen.use("box/s/fail")
         assert [(each["item"], each["end"]) for each in watch.last_calls()] == [("work", "ok"), ("fail", "error")]
-        runtime._listen(None)
+        runtime._use_call_watch(None)
         assert seen.gateway.steps() == without
         await seen.use("box/s/work")
         assert watch.figures()["box/s"]["calls"] == 2
-    assert runtime.on_listener == []
+    assert runtime.on_call_watch == []

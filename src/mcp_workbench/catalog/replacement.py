@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.catalog import Catalog
 
 # A toolbox and a server in it. Never one text: any of the names may hold a slash.
-Place = tuple[str, str]
-Name = TypeVar("Name", str, Place)
+ServerPlace = tuple[str, str]
+Name = TypeVar("Name", str, ServerPlace)
 Value = TypeVar("Value", ServerConfig, ToolboxConfig)
 Toolboxes = dict[str, dict[str, ServerEntry]]
 
@@ -43,7 +43,7 @@ class Changes(Struct, Generic[Name], frozen=True):
 class Difference(Struct, frozen=True):
     """What has changed between two configurations."""
 
-    servers: Changes[Place]
+    servers: Changes[ServerPlace]
     toolboxes: Changes[str]
     # Settings of the file itself, by the names of their fields.
     settings: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ def plan(catalog: Catalog, before: WorkbenchConfig, after: WorkbenchConfig, cont
     )
 
 
-def _servers(config: WorkbenchConfig) -> dict[Place, ServerConfig]:
+def _servers(config: WorkbenchConfig) -> dict[ServerPlace, ServerConfig]:
     return {(box.name, name): server for box in config.toolboxes.values() for name, server in box.servers.items()}
 
 

@@ -143,7 +143,7 @@ def configuration_to_name(parsed: Parsed) -> str:
     if parsed.has("project"):
         # To name a file is to trust it, and this one may have come with the project.
         content = read(FILE_NAME)
-        if trust.verdict(FILE_NAME, content) is not trust.Verdict.TRUSTED:
+        if trust.verdict(FILE_NAME, content) is not trust.TrustVerdict.TRUSTED:
             raise ConfigError(
                 f"the configuration `{os.path.abspath(FILE_NAME)}` is not trusted",
                 hint="look at what it starts, and run mcp-workbench trust",

@@ -88,7 +88,7 @@ class OwnConfiguration(Struct):
         if self.before is None:
             create_file(self.path, content)
             return
-        was_trusted = trust.verdict(self.path, self.before) is trust.Verdict.TRUSTED
+        was_trusted = trust.verdict(self.path, self.before) is trust.TrustVerdict.TRUSTED
         replace_file(self.path, self.before, content, lock_folder())
         if was_trusted:
             # After the file: whoever is killed in between leaves one that asks again, not one that is trusted unseen.

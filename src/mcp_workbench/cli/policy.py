@@ -15,7 +15,7 @@ from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.settings import CONFIG, JSON, configuration, log_for
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.guard.identity import Identity
-from mcp_workbench.guard.policy import METHOD_OF, Decision, annotations_of, decide, made_ready
+from mcp_workbench.guard.policy import METHOD_OF, PolicyDecision, annotations_of, decide, made_ready
 from mcp_workbench.steps import Subject
 
 ABOUT = """
@@ -60,7 +60,7 @@ COMMAND = Command(
 )
 
 
-def _show(parsed: Parsed, decision: Decision, who: str, path: str, *, is_known: bool) -> None:
+def _show(parsed: Parsed, decision: PolicyDecision, who: str, path: str, *, is_known: bool) -> None:
     screen = stdout()
     if parsed.has("json"):
         screen.json({"then": decision.then, "rule": decision.rule or None, "why": decision.why, "isKnown": is_known})

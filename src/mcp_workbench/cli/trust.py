@@ -129,7 +129,7 @@ def _why_not(record: trust.TrustRecord) -> str | None:
         judged = trust.verdict(record.path, read(record.path))
     except ConfigProblems as error:
         return error.problems[0].found
-    return None if judged is trust.Verdict.TRUSTED else judged.value
+    return None if judged is trust.TrustVerdict.TRUSTED else judged.value
 
 
 COMMAND = Command("trust [OPTIONS] [FILE]", ABOUT, (LIST, REMOVE, JSON), run, takes=1)

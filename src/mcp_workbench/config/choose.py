@@ -41,7 +41,7 @@ def choose(
     found = locate(option, argument, environ, folder)
     if not found.is_project:
         return ChosenConfig(load(found.path, environ))
-    from mcp_workbench.config.trust import Verdict, verdict
+    from mcp_workbench.config.trust import TrustVerdict, verdict
 
     written_at = modified_at(found.path)
     own = own_file(environ)
@@ -53,7 +53,7 @@ def choose(
             raise
         return ChosenConfig(load(own, environ), f"{error.message}\nusing `{own}` instead")
     judged = verdict(found.path, content, environ)
-    if judged is Verdict.TRUSTED:
+    if judged is TrustVerdict.TRUSTED:
         return ChosenConfig(replace(parse(content, found.path, environ), modified_at=written_at))
     refused = f"the configuration `{os.path.abspath(found.path)}` {judged.value}"
     if own is None:

@@ -25,7 +25,7 @@ from mcp_workbench.errors import ConfigError
 _LARGEST_RECORD: Final = 64 * 1024
 
 
-class Verdict(Enum):
+class TrustVerdict(Enum):
     """What can be said of a file; the value is the rest of a sentence about it."""
 
     TRUSTED = "is trusted"
@@ -40,12 +40,12 @@ class TrustRecord(Struct, frozen=True):
     sha256: str
 
 
-def verdict(path: str, content: bytes, environ: Mapping[str, str] = os.environ) -> Verdict:
+def verdict(path: str, content: bytes, environ: Mapping[str, str] = os.environ) -> TrustVerdict:
     """Whether the user whose environment this is trusts this very content at this path."""
     record = _read(record_of(path, environ))
     if record is None or record.path != real_path(path):
-        return Verdict.UNKNOWN
-    return Verdict.TRUSTED if record.sha256 == _hash(content) else Verdict.CHANGED
+        return TrustVerdict.UNKNOWN
+    return TrustVerdict.TRUSTED if record.sha256 == _hash(content) else TrustVerdict.CHANGED
 
 
 def trust(path: str, content: bytes) -> None:

@@ -14,7 +14,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import path_of
 
-Place = tuple[ServerEntry, str]
+ToolPlace = tuple[ServerEntry, str]
 
 
 class ResolvedPath(Struct, frozen=True):
@@ -84,26 +84,26 @@ def _is_listed(entry: ServerEntry) -> bool:
     return entry.offer is not None and entry.failure is None
 
 
-def _named(catalog: Catalog, path: str) -> Iterator[Place]:
+def _named(catalog: Catalog, path: str) -> Iterator[ToolPlace]:
     for entry, rest in _in_toolbox(catalog, path):
         if rest.startswith(entry.name + "/") and len(rest) > len(entry.name) + 1:
             yield entry, rest[len(entry.name) + 1 :]
 
 
-def _in_toolbox(catalog: Catalog, path: str) -> Iterator[Place]:
+def _in_toolbox(catalog: Catalog, path: str) -> Iterator[ToolPlace]:
     for toolbox, servers in catalog.toolboxes.items():
         if path.startswith(toolbox + "/") and len(path) > len(toolbox) + 1:
             for entry in servers.values():
                 yield entry, path[len(toolbox) + 1 :]
 
 
-def _of_server(catalog: Catalog, path: str) -> Iterator[Place]:
+def _of_server(catalog: Catalog, path: str) -> Iterator[ToolPlace]:
     for entry in catalog.entries():
         if path.startswith(entry.name + "/") and len(path) > len(entry.name) + 1:
             yield entry, path[len(entry.name) + 1 :]
 
 
-def candidates(catalog: Catalog, path: str) -> Iterator[Place]:
+def candidates(catalog: Catalog, path: str) -> Iterator[ToolPlace]:
     """What a path can mean, best first."""
     meant = find(catalog, path)
     if isinstance(meant, ResolvedPath):

@@ -20,7 +20,8 @@ from msgspec.json import Decoder, decode, encode
 
 from mcp_workbench.guard.approval_question import Duration, chosen, is_cut, question, shown
 from mcp_workbench.guard.rules_in_force import COMPLETION, FORBIDDEN, TASKS, Policy, denied
-from mcp_workbench.steps import Ask, Denial, EventRecorder, GuardedRequest, Outcome, Pass, origin_of
+from mcp_workbench.protocol.sealing import RETRY_MEMBERS
+from mcp_workbench.steps import LOCAL, Ask, Denial, EventRecorder, GuardedRequest, Outcome, Pass, origin_of
 
 # For how long "for a time" is. Long enough for a piece of work, short enough to be remembered.
 APPROVED_SECONDS: Final = 3600.0
@@ -38,11 +39,9 @@ MOST_REMEMBERED: Final = 1000
 LARGEST_REMEMBERED: Final = 16 * 1024
 # A call that waits is kept whole up to this, to be looked at with `mcp-workbench approve --show`.
 LARGEST_WAITING: Final = 256 * 1024
-# What a client adds when it comes back to a modern server that has asked something: the same call all the same.
-_RETRY_MEMBERS: Final = ("requestState", "inputResponses")
 # In `_meta`, what belongs to the protocol and to tracing: no server decides by it what a call does.
 _PROTOCOL: Final = "io.modelcontextprotocol/"
-_CARRIED: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
+_TRANSPORTED: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 # By these known clients (Claude Code, VS Code, Codex) number their calls and turns: no call would be the same twice.
 _NUMBERS: Final = frozenset({"claudecode/toolUseId", "vscode.requestId", "callId", "itemId", "x-codex-turn-metadata"})
 
@@ -155,11 +154,11 @@ class Approvals:
             return None
         id = urandom(5).hex()
         expires = self.now() + WAITING_SECONDS
-        told = shown(params) if meta is None else f"{shown(params)} with `_meta` {shown(meta)}"
+        described = shown(params) if meta is None else f"{shown(params)} with `_meta` {shown(meta)}"
         whole = params if meta is None else params + b" with `_meta` " + meta
         kept = whole if len(whole) <= LARGEST_WAITING else None
         compared = params if len(params) <= LARGEST_REMEMBERED else None
-        self._waiting[id] = WaitingCall(id, principal, place, told, digest, expires, kept, compared)
+        self._waiting[id] = WaitingCall(id, principal, place, described, digest, expires, kept, compared)
         if self.on_waiting is not None:
             self.on_waiting()
         return id
@@ -194,7 +193,7 @@ class Approvals:
         return [
             {
                 "id": each.id,
-                "principal": each.principal or "local",
+                "principal": each.principal or LOCAL,
                 "call": each.place,
                 "arguments": each.arguments,
                 "secondsLeft": round(each.expires - now),
@@ -231,13 +230,13 @@ class ApprovalStep:
             return Denial(FORBIDDEN, text, {"rule": decision.rule}, rule=decision.rule)
         members = _members(request)
         digest = digest_of(request, members)
-        is_retry = request.is_retry or not members.keys().isdisjoint(_RETRY_MEMBERS)
+        is_retry = request.is_retry or not members.keys().isdisjoint(RETRY_MEMBERS)
         if is_retry and self._approvals.take_retry(request.principal, _first_digest(request, members)):
             return self._approved(request)
         if self._approvals.take(request.principal, request.session, digest):
             return self._approved(request)
         self._record("question", **origin_of(request), rule=decision.rule)
-        meta = _told_meta(request)
+        meta = _meta_to_judge(request)
         id: str | None = None
         if is_cut(request.params, meta):
             id = self._approvals.wait(request.principal, _place(request), request.params, digest, meta)
@@ -291,7 +290,7 @@ class ApprovalStep:
     def _refer(self, request: GuardedRequest, digest: str, rule: str) -> Denial:
         """This client cannot be asked: say how its user can allow it all the same."""
         place = _place(request)
-        waiting = self._approvals.wait(request.principal, place, request.params, digest, _told_meta(request))
+        waiting = self._approvals.wait(request.principal, place, request.params, digest, _meta_to_judge(request))
         if waiting is None:
             text = f"`{place}` needs the user's approval, and too many calls are waiting for one"
             return Denial(FORBIDDEN, text, {"rule": rule}, rule=rule)
@@ -317,7 +316,7 @@ def digest_of(request: GuardedRequest, members: dict[str, Raw] | None = None) ->
 
 def _first_digest(request: GuardedRequest, members: dict[str, Raw]) -> str:
     """What identifies this call and all of its retries: without what the client adds to those."""
-    return digest_of(request, {name: each for name, each in members.items() if name not in _RETRY_MEMBERS})
+    return digest_of(request, {name: each for name, each in members.items() if name not in RETRY_MEMBERS})
 
 
 def _members(request: GuardedRequest) -> dict[str, Raw]:
@@ -327,23 +326,23 @@ def _members(request: GuardedRequest) -> dict[str, Raw]:
         return {"": Raw(encode(request.params.hex()))}
 
 
-def _told_meta(request: GuardedRequest) -> bytes | None:
+def _meta_to_judge(request: GuardedRequest) -> bytes | None:
     """The `_meta` that a server may act upon: without what the protocol and tracing keep in it."""
     if request.meta is None:
         return None
     members = _named_once(bytes(request.meta))
     if members is None:
         return bytes(request.meta)
-    told = {name: each for name, each in members if not name.startswith(_PROTOCOL) and name not in _CARRIED}
-    return encode(told) if told else None
+    kept = {name: each for name, each in members if not name.startswith(_PROTOCOL) and name not in _TRANSPORTED}
+    return encode(kept) if kept else None
 
 
 def _bound_meta(request: GuardedRequest) -> bytes:
     """Of that, what has to be the same in a call that was approved before."""
-    told = _told_meta(request)
-    members = None if told is None else _named_once(told)
+    meta = _meta_to_judge(request)
+    members = None if meta is None else _named_once(meta)
     if members is None:
-        return told or b""
+        return meta or b""
     bound = {name: each for name, each in sorted(members) if name not in _NUMBERS}
     return encode(bound) if bound else b""
 

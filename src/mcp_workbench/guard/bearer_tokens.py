@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from mcp_workbench.guard.credentials import UNREACHABLE, Pending, TokenRejection, Verdict, Verified
+from mcp_workbench.guard.credentials import UNREACHABLE, Pending, TokenRejection, TokenVerdict, Verified
 from mcp_workbench.guard.identity import Identity
 from mcp_workbench.guard.introspection import UNKNOWN, Introspection
 from mcp_workbench.guard.jwt_tokens import JwtIssuer, peek
@@ -105,7 +105,7 @@ class BearerTokens:
             return None
         return Identity(principal=record.name, toolboxes=record.toolboxes)
 
-    def _verify(self, token: str, digest: bytes) -> Verdict | Pending:
+    def _verify(self, token: str, digest: bytes) -> TokenVerdict | Pending:
         seen = peek(token)
         if seen is not None:
             header, name = seen
@@ -156,7 +156,7 @@ class BearerTokens:
             subject = SubjectToken(token, verified.issuer, verified.expires)
             self._subjects.keep(verified.identity.principal, subject)
 
-    def _noted(self, token: str, digest: bytes, verdict: Verdict) -> Identity | TokenRejection:
+    def _noted(self, token: str, digest: bytes, verdict: TokenVerdict) -> Identity | TokenRejection:
         if isinstance(verdict, Verified):
             _keep(self._known, digest, verdict, MOST_KNOWN)
             self._keep_subject(token, verdict)

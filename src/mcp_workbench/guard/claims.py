@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from mcp_workbench.config.auth_model import IssuerConfig
-from mcp_workbench.guard.credentials import INSUFFICIENT, Claims, TokenRejection, Verdict, Verified
+from mcp_workbench.guard.credentials import INSUFFICIENT, Claims, TokenRejection, TokenVerdict, Verified
 from mcp_workbench.guard.identity import Identity
 
 # A subject is an id or an address; OpenID Connect allows 255 characters.
@@ -20,7 +20,7 @@ MOST_GROUPS: Final = 500
 LONGEST_GROUP: Final = 256
 
 
-def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now: float) -> Verdict:
+def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now: float) -> TokenVerdict:
     """Who these claims are about, if all of them hold now."""
     if claims.get("iss") != settings.issuer:
         return TokenRejection("this token is from another issuer")

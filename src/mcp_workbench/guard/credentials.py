@@ -41,6 +41,6 @@ class TokenRejection(Struct, frozen=True):
     scope: str = ""
 
 
-Verdict = Verified | TokenRejection
-Pending = asyncio.Future[Verdict]
+TokenVerdict = Verified | TokenRejection
+Pending = asyncio.Future[TokenVerdict]
 Claims = dict[str, Any]

@@ -67,7 +67,7 @@ _FREE: Final = frozenset(
     }
 )
 _NOTIFICATIONS: Final = "notifications/"
-Withheld = dict[str, dict[str, str]]
+WithheldReasons = dict[str, dict[str, str]]
 
 
 class Lock:
@@ -115,7 +115,7 @@ class Lock:
                 changed.append(entry)
         return changed
 
-    def judge(self, entry: ServerEntry, offer: Offer) -> Withheld:
+    def judge(self, entry: ServerEntry, offer: Offer) -> WithheldReasons:
         """What of this offer must not be shown, with the reason."""
         if self.problem is not None:
             reason = f"{self.problem.message} ({self.problem.hint or HINT})"
@@ -128,13 +128,13 @@ class Lock:
         self._say(entry, found, locked)
         if not self.is_enforced:
             return {}
-        withheld: Withheld = {}
+        withheld: WithheldReasons = {}
         for kind, name, how in found:
             if how != "removed":
                 withheld.setdefault(kind, {})[name] = _TEXTS[how]
         return withheld
 
-    def _all(self, offer: Offer, reason: str) -> Withheld:
+    def _all(self, offer: Offer, reason: str) -> WithheldReasons:
         return {kind: dict.fromkeys(definitions, reason) for kind, definitions in offer.lists.items() if definitions}
 
     def _hash(self, place: str, name: str, definition: Raw) -> str:

@@ -12,8 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
-# Over stdio there is one user, whoever started us, whose principal is the empty string. Rules and reports call it this.
-LOCAL: Final = "local"
+from mcp_workbench.steps import LOCAL
+
 # Principals of which something is remembered. Whoever calls is remembered with each request, so the ones that are
 # forgotten have not called for longest. Nobody is who is being served, or is limited to some toolboxes.
 MOST_IDENTITIES: Final = 20_000
@@ -56,7 +56,7 @@ class Identities:
         """What is known of this principal; its name where nothing else is."""
         known = self._known.get(principal)
         if known is None:
-            return Identity(principal=principal or LOCAL)
+            return known_by_name(principal)
         self._known.move_to_end(principal)
         return known
 
@@ -82,3 +82,8 @@ class Identities:
         )
         for principal in list(islice(idle, _FORGOTTEN_AT_ONCE)):
             del self._known[principal]
+
+
+def known_by_name(principal: str) -> Identity:
+    """Somebody of whom nothing else is known."""
+    return Identity(principal=principal or LOCAL)

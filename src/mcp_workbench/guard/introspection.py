@@ -16,7 +16,15 @@ from urllib.parse import quote_plus
 
 from mcp_workbench.config.auth_model import IssuerConfig
 from mcp_workbench.guard.claims import judge
-from mcp_workbench.guard.credentials import UNREACHABLE, Fetch, Pending, StartTask, TokenRejection, Verdict, Verified
+from mcp_workbench.guard.credentials import (
+    UNREACHABLE,
+    Fetch,
+    Pending,
+    StartTask,
+    TokenRejection,
+    TokenVerdict,
+    Verified,
+)
 from mcp_workbench.guard.jwks import FETCH_SECONDS
 from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse, SignInFailed, checked_url, post_form
 
@@ -67,7 +75,9 @@ class Introspection:
         return found
 
     async def _ask(self, token: str, digest: bytes, found: Pending) -> None:
-        verdict: Verdict = TokenRejection("the identity provider cannot be reached to check this token", UNREACHABLE)
+        verdict: TokenVerdict = TokenRejection(
+            "the identity provider cannot be reached to check this token", UNREACHABLE
+        )
         try:
             async with asyncio.timeout(FETCH_SECONDS):
                 verdict = self._judge(await self._fetch(self._request(token)))
@@ -85,7 +95,7 @@ class Introspection:
         url = checked_url(settings.introspection, "`introspection`")
         return post_form(url, {"token": token, "token_type_hint": "access_token"}, headers)
 
-    def _judge(self, answer: OAuthResponse) -> Verdict:
+    def _judge(self, answer: OAuthResponse) -> TokenVerdict:
         if not answer.is_good:
             said = answer.body.decode(errors="replace")[:200] if answer.status == 0 else f"status {answer.status}"
             raise SignInFailed(said)

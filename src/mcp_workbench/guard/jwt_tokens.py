@@ -19,7 +19,7 @@ from msgspec.json import decode
 
 from mcp_workbench.config.auth_model import IssuerConfig
 from mcp_workbench.guard.claims import judge
-from mcp_workbench.guard.credentials import UNREACHABLE, Pending, TokenRejection, Verdict, Verified
+from mcp_workbench.guard.credentials import UNREACHABLE, Pending, TokenRejection, TokenVerdict, Verified
 from mcp_workbench.guard.jwks import LONGEST_KID, IssuerKeys
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class JwtIssuer:
         self._audience = audience
         self._now = now
 
-    def verify(self, token: str, header: Mapping[str, Any]) -> Verdict | Pending:
+    def verify(self, token: str, header: Mapping[str, Any]) -> TokenVerdict | Pending:
         """Who this token proves to be calling. Waits where its key is not known yet."""
         algorithm, kid = header.get("alg"), header.get("kid")
         # Before a key is looked for: what is not on the list is not tried, whatever key there is (RFC 8725, 3.1).
@@ -74,7 +74,7 @@ class JwtIssuer:
             return UNKNOWN_KEY
         return TokenRejection("the identity provider cannot be reached to check this token", UNREACHABLE)
 
-    def _checked(self, token: str, algorithm: str, candidates: list[Key]) -> Verdict:
+    def _checked(self, token: str, algorithm: str, candidates: list[Key]) -> TokenVerdict:
         from joserfc import jws
         from joserfc.errors import JoseError
 

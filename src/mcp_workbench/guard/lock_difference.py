@@ -14,7 +14,7 @@ from mcp_workbench.guard.suspicion import hidden_characters, instructions, taken
 
 How = Literal["new", "changed", "removed"]
 # A definition by its hash, as far as this machine remembers it.
-Known = Callable[[str], bytes | None]
+KnownDefinition = Callable[[str], bytes | None]
 LONGEST_SHOWN: Final = 300
 
 
@@ -60,7 +60,11 @@ def changes_of(locked: LockedServer | None, offer: Offer, hash_of: Callable[[str
 
 
 def described_changes(
-    place: tuple[str, str], lock: LockFile | None, offer: Offer, others: Mapping[str, Iterable[str]], known: Known
+    place: tuple[str, str],
+    lock: LockFile | None,
+    offer: Offer,
+    others: Mapping[str, Iterable[str]],
+    known: KnownDefinition,
 ) -> list[DefinitionChange]:
     """The same with what has changed in each, for people. `others`: tools of other servers, by `toolbox/server`."""
     locked = None if lock is None else lock.server(*place)

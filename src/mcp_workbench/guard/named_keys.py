@@ -23,6 +23,7 @@ from msgspec import MsgspecError, Struct
 from msgspec.json import decode, encode
 
 from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.steps import LOCAL
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ LARGEST_RECORD: Final = 64 * 1024
 # Each is read when one of them changes. A larger team has an identity provider.
 MOST_KEYS: Final = 1000
 # Principals that are not keys: a key must not be taken for one of them.
-RESERVED: Final = frozenset(("default", "anonymous", "local", "token"))
+RESERVED: Final = frozenset(("default", "anonymous", LOCAL, "token"))
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # After keys could not be read, because there were no more files to open for example: whoever shows a key has it tried
 # again, this often at most.

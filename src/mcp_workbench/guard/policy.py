@@ -67,7 +67,7 @@ class Annotations(Struct, frozen=True):
     open_world: bool = True
 
 
-class Decision(Struct, frozen=True):
+class PolicyDecision(Struct, frozen=True):
     """What was decided, by which rule, and why."""
 
     then: Then
@@ -169,7 +169,7 @@ def _spelled(paths: Iterable[PathGlob], spell: Callable[[str], set[str]]) -> tup
     return tuple(replace(path, item=item) for path in paths for item in sorted(spell(path.item)))
 
 
-NO_RULES: Final = Decision("allow", "", "there is no policy")
+NO_RULES: Final = PolicyDecision("allow", "", "there is no policy")
 
 
 def decide(
@@ -179,13 +179,13 @@ def decide(
     annotations: Annotations | None = None,
     arguments: bytes | Raw | None = None,
     kind: str | None = None,
-) -> Decision:
+) -> PolicyDecision:
     """What becomes of this request. Without `arguments`, as for a list or for what a call has left behind: the best
     that any arguments get.
 
     `kind` says what the item is where the method does not."""
     if identity.toolboxes is not None and not any(fits(glob, subject.toolbox) for glob in identity.toolboxes):
-        return Decision("hide", KEY_RULE, f"the key is limited to toolboxes {', '.join(identity.toolboxes)}")
+        return PolicyDecision("hide", KEY_RULE, f"the key is limited to toolboxes {', '.join(identity.toolboxes)}")
     if not rules:
         return NO_RULES
     kind = kind or KIND_OF.get(subject.method, "")
@@ -198,7 +198,7 @@ def decide(
         if STRICTNESS[found.then] > STRICTNESS[decision.then]:
             decision = replace(found, why=f"{found.why}; the address is judged as `{item}` too")
     if STRICTNESS[decision.then] < STRICTNESS["deny"] and is_encoded_too_often(subject.item):
-        return Decision("deny", "policy", f"the address is percent-encoded more than {MOST_ENCODINGS} times")
+        return PolicyDecision("deny", "policy", f"the address is percent-encoded more than {MOST_ENCODINGS} times")
     return decision
 
 
@@ -211,11 +211,11 @@ def _first_match(
     arguments: bytes | Raw | None = None,
     *,
     is_other_spelling: bool = False,
-) -> Decision:
+) -> PolicyDecision:
     read = JudgedArguments(arguments)
     # Those that go by annotations, and hold unless what follows is stricter.
     tightening: list[Rule] = []
-    decision = Decision("deny", "policy", "no rule matches")
+    decision = PolicyDecision("deny", "policy", "no rule matches")
     for rule in rules:
         if not rule.concerns(identity) or not rule.is_about(kind, subject, is_other_spelling=is_other_spelling):
             continue
@@ -229,16 +229,16 @@ def _first_match(
                 continue
         except Undecidable as error:
             # Nobody can say whether it matches. What a server makes of such arguments is anybody's guess.
-            decision = Decision("deny", rule.name, str(error))
+            decision = PolicyDecision("deny", rule.name, str(error))
             break
         if rule.written.has_annotations:
             tightening.append(rule)
             continue
-        decision = Decision(rule.then, rule.name, rule.described())
+        decision = PolicyDecision(rule.then, rule.name, rule.described())
         break
     for rule in reversed(tightening):
         if STRICTNESS[rule.then] >= STRICTNESS[decision.then]:
-            decision = Decision(rule.then, rule.name, rule.described())
+            decision = PolicyDecision(rule.then, rule.name, rule.described())
     return decision
 
 

@@ -12,10 +12,10 @@ from mcp_workbench.guard.policy import KINDS, STRICTNESS, Rule
 from mcp_workbench.nearest import nearest
 
 # By toolbox and server, what is known of their items by kind; None where it is not known.
-Known = Mapping[tuple[str, str], Mapping[str, Collection[str]] | None]
+KnownOffers = Mapping[tuple[str, str], Mapping[str, Collection[str]] | None]
 
 
-def never_matching(rules: Sequence[Rule], known: Known) -> list[str]:
+def never_matching(rules: Sequence[Rule], known: KnownOffers) -> list[str]:
     """One sentence for each rule that can never take effect."""
     found = []
     for number, rule in enumerate(rules):
@@ -82,14 +82,14 @@ def _never_tightens(rule: Rule, following: Sequence[Rule]) -> str | None:
     return None
 
 
-def _leads_nowhere(rule: Rule, known: Known) -> str | None:
+def _leads_nowhere(rule: Rule, known: KnownOffers) -> str | None:
     if rule.paths is None:
         return None
     reasons = [_why_nowhere(path, kind, known) for kind in KINDS for path in rule.paths[kind]]
     return None if any(reason is None for reason in reasons) else reasons[0]
 
 
-def _why_nowhere(path: PathGlob, kind: str, known: Known) -> str | None:
+def _why_nowhere(path: PathGlob, kind: str, known: KnownOffers) -> str | None:
     boxes = {toolbox for toolbox, _ in known}
     if not any(fits(path.toolbox, toolbox) for toolbox in boxes):
         return f"no toolbox is named `{path.toolbox}`{_near(path.toolbox, boxes)}"

@@ -14,7 +14,7 @@ from msgspec.json import Decoder
 from mcp_workbench.config.model import PolicyRule
 from mcp_workbench.guard import policy
 from mcp_workbench.guard.identity import Identities, Identity
-from mcp_workbench.guard.policy import Decision, annotations_of
+from mcp_workbench.guard.policy import PolicyDecision, annotations_of
 from mcp_workbench.protocol.constants import RESOURCE_NOT_FOUND
 from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Pass, Subject
 
@@ -68,7 +68,7 @@ class Policy:
         """Whether any rule has the user asked."""
         return any(rule.then == "ask" for rule in self.rules)
 
-    def decide(self, subject: Subject) -> Decision:
+    def decide(self, subject: Subject) -> PolicyDecision:
         """What becomes of a request, or of an item that somebody wants to see."""
         if not subject.toolbox:
             # About the client itself: its log level, and what it tells the servers that it uses.
@@ -134,7 +134,7 @@ class PolicyStep:
         return decision.rule if decision.then == "hide" else ""
 
 
-def denied(subject: Subject, decision: Decision) -> Denial:
+def denied(subject: Subject, decision: PolicyDecision) -> Denial:
     place = f"{subject.toolbox}/{subject.server}/{subject.item}"[:500]
     if decision.then == "hide":
         # Whoever comes here has been told of it by somebody else, or has filled in a template.

@@ -8,7 +8,8 @@ from typing import Final
 
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.guard.credentials import TokenRejection
-from mcp_workbench.guard.identity import LOCAL, Identity
+from mcp_workbench.guard.identity import Identity
+from mcp_workbench.steps import LOCAL
 
 PREFIX: Final = "unix#"
 STRANGER: Final = TokenRejection("this user of the machine may not connect", "")

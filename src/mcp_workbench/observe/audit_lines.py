@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, encode
 
 from mcp_workbench.config.redact import without_keys
-from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.observe.audit_arguments import Arguments, described_arguments
+from mcp_workbench.steps import LOCAL, Outcome, tool_failed
 
 if TYPE_CHECKING:
     from mcp_workbench.config.redact import Redactor
@@ -24,14 +24,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# In a larger answer it is not looked for whether the tool said that it failed.
-MOST_SEARCHED: Final = 256 * 1024
 # Names and URIs come from clients and servers, and may be of any length.
 LONGEST_TEXT: Final = 1024
 # Beginnings of lines that are kept.
 MOST_CACHED: Final = 1024
-# Over stdio the principal has no name.
-LOCAL: Final = "local"
 # A step that holds a request waits for somebody; what takes less is our own work.
 SHORTEST_HOLD: Final = 0.001
 
@@ -92,17 +88,12 @@ class _Trace(Struct):
     traceparent: str = ""
 
 
-class _ToolOutcome(Struct):
-    isError: bool = False
-
-
 class _ClientInfo(Struct):
     name: str = ""
     version: str = ""
 
 
 _read_trace: Final = Decoder(_Trace).decode
-_read_result: Final = Decoder(_ToolOutcome).decode
 _read_client: Final = Decoder(_ClientInfo).decode
 
 
@@ -221,19 +212,11 @@ class LineMaker:
         return self._second_text + _FRACTIONS[int((at - second) * 1000)]
 
 
-def end_of(kind: str, decision: str, payload: Sequence[Part], size: int) -> str:
+def end_of(outcome: Outcome, size: int) -> str:
     """`result`, or `tool_error` where the tool itself says that it failed; `refused` where it was never asked."""
-    if decision == "denied":
+    if outcome.decision == "denied":
         return "refused"
-    if kind != "result" or size > MOST_SEARCHED:
-        return kind
-    whole = b"".join(payload)
-    if b'"isError"' not in whole:
-        return kind
-    try:
-        return "tool_error" if _read_result(whole).isError else kind
-    except (DecodeError, ValidationError):
-        return kind
+    return "tool_error" if outcome.kind == "result" and tool_failed(outcome.payload, size) else outcome.kind
 
 
 def trace_of(meta: Raw) -> str:

@@ -1,6 +1,6 @@
 """The audit: a line for each request that reaches a server or is kept from it, and for each event beside them.
 
-A step around requests that looks and never decides (`steps.Listener`). What it keeps of a request is small and does not
+A step around requests that looks and never decides (`steps.Observer`). What it keeps of a request is small and does not
 hold on to its arguments or its answer, unless arguments are to be written. What a line says is `audit_lines`, where it
 goes `audit_file` and `audit_streams`, when `audit_writer`.
 """
@@ -43,7 +43,7 @@ class Audit:
         self._keeps_arguments = config.arguments != "none"
         self._waits = config.when_full == "wait"
         # Unless calls wait for room, there is nothing to ask it.
-        self.is_listener = not self._waits
+        self.is_asked = self._waits
         self._most = MOST_QUEUED_BY_WAITING if self._waits else MOST_QUEUED
 
     def begin(self, writer: AuditWriter) -> None:
@@ -65,25 +65,22 @@ class Audit:
         self.on_unchecked_end(replace(request, body=b"", meta=None), request.body, request.meta, outcome)
 
     def on_unchecked_end(self, origin: GuardedRequest, body: bytes, meta: Raw | None, outcome: Outcome) -> None:
-        """The same (`steps.Listener`)."""
+        """The same (`steps.Observer`)."""
         # The client's answer is about to leave, so little is done here; but what waits for the thread holds on to no
         # messages. Their memory is used again at once, and a disk that does not get on takes none of it.
-        kind, payload = outcome.kind, outcome.payload
-        size = 0
-        for part in payload:
-            size += len(part)
+        size = outcome.size
         entry = CallEntry(
             origin,
             outcome.decision,
             outcome.rules,
-            end_of(kind, outcome.decision, payload, size),
+            end_of(outcome, size),
             outcome.arrived,
             outcome.ended,
             outcome.sent,
             len(body) + 1,
             size,
             "" if meta is None else trace_of(meta),
-            outcome.code if kind == "error" else None,
+            outcome.code,
             body if self._keeps_arguments and len(body) <= LARGEST_ARGUMENTS else b"",
         )
         writer = self._writer

@@ -1,12 +1,11 @@
 """How long calls take and how they end, for whoever looks at the servers (`top`).
 
-A step around requests that listens: there while somebody looks, and no step at all otherwise. Owns the figures, all of
+A step around requests that looks on: there while somebody looks, and no step at all otherwise. Owns the figures, all of
 them bounded.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from time import monotonic
@@ -14,8 +13,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from mcp_workbench.jsonrpc.messages import Part
-from mcp_workbench.steps import GuardedRequest, Outcome
+from mcp_workbench.steps import GuardedRequest, Outcome, tool_failed
 
 # Percentiles are of this many calls of a server at most: the most recent, which is what one wants to see.
 MOST_DURATIONS: Final = 512
@@ -24,9 +22,6 @@ MOST_RATED: Final = 10_000
 MOST_LAST_CALLS: Final = 50
 # Rates are of the last seconds.
 RATE_SECONDS: Final = 10.0
-# Where an error of a tool is looked for in its result: at either end, which is where servers write it.
-_EDGE: Final = 4096
-_find_error: Final = re.compile(rb'"isError"\s*:\s*true').search
 
 Label = tuple[str, str]
 
@@ -58,9 +53,9 @@ class ServerFigures:
 
 
 class CallWatch:
-    """The figures of all servers of a process (`steps.Listener`)."""
+    """The figures of all servers of a process (`steps.Observer`)."""
 
-    is_listener = True
+    is_asked = False
 
     def __init__(self) -> None:
         self._servers: dict[Label, ServerFigures] = {}
@@ -113,11 +108,7 @@ class CallWatch:
 def _end_of(outcome: Outcome) -> str:
     if outcome.kind == "cancelled":
         return "no answer"
-    return "error" if outcome.kind == "error" or any(map(_says_error, outcome.payload)) else "ok"
-
-
-def _says_error(part: Part) -> bool:
-    return (_find_error(part, 0, _EDGE) or _find_error(part, max(0, len(part) - _EDGE))) is not None
+    return "error" if outcome.kind == "error" or tool_failed(outcome.payload, outcome.size) else "ok"
 
 
 def _percentile(ordered: list[float], part: float) -> float | None:

@@ -16,7 +16,7 @@ from mcp_workbench.config.redact import Redactor
 if TYPE_CHECKING:
     from mcp_workbench.observe.rotated_log import RotatedLog
 
-Format = Literal["text", "json"]
+LogFormat = Literal["text", "json"]
 # Lines that are alike, tracebacks, and lines in all that are logged within a minute.
 MOST_ALIKE: Final = 20
 MOST_TRACEBACKS: Final = 10
@@ -123,7 +123,7 @@ def _for_us_alone(path: str, flags: int) -> int:
 
 
 def set_up(
-    *, debug: bool, file: str | None, format: Format, redactor: Redactor, stream: TextIO | RotatedLog | None = None
+    *, debug: bool, file: str | None, format: LogFormat, redactor: Redactor, stream: TextIO | RotatedLog | None = None
 ) -> None:
     """Send our logs where the user wants them: `stream`, else `file`, else stderr. Raises OSError when the file cannot
     be opened."""

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
-from typing import Final, cast
+from typing import Final
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ from mcp_workbench.steps import (
     GuardedRequest,
     Held,
     HidingStep,
-    Listener,
+    Observer,
     Passage,
     Step,
     Substitute,
@@ -59,16 +59,16 @@ class Guard:
         act: Callable[[RoutedCall, Forward], None],
     ) -> None:
         self._act = act
-        # Those that only look on come first in the list, and last when it ends.
-        self._listeners = tuple(cast("Listener", step) for step in steps if getattr(step, "is_listener", False))
-        self._steps = tuple(step for step in steps if step not in self._listeners)
+        # Those that write down what happens, whether they are asked or not.
+        self._observers = tuple(step for step in steps if isinstance(step, Observer))
+        # Those that are not asked come first in the list, and last when it ends.
+        self._passive = tuple(step for step in self._observers if not step.is_asked)
+        self._steps = tuple(step for step in steps if step not in self._passive)
         # Where nobody decides, and one looks on: calls go past it for as little as can be.
-        self._sole_listener = self._listeners[0] if len(self._listeners) == 1 and not self._steps else None
+        self._sole_observer = self._passive[0] if len(self._passive) == 1 and not self._steps else None
         self._origins: dict[object, GuardedRequest] = {}
         # Whether a server has to say what it offers before anything is sent to it: what is remembered is not enough.
         self.needs_lists = any(getattr(step, "judges_definitions", False) for step in self._steps)
-        # Those that write down what happens, whether they are asked or not.
-        self._observers = tuple(step for step in steps if hasattr(step, "is_listener"))
         self._start_for = start_for
         self._in_background = in_background
         self._stop = stop
@@ -91,9 +91,9 @@ class Guard:
 
     def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
         """Whether every step lets it pass at once. If they do so later, the decision is acted upon then."""
-        if self._sole_listener is not None:
+        if self._sole_observer is not None:
             origin = self._origin(call, decision)
-            call.route.passage = UncheckedPassage(self._sole_listener, origin, decision.body, call.meta, monotonic())
+            call.route.passage = UncheckedPassage(self._sole_observer, origin, decision.body, call.meta, monotonic())
             return True
         call.route.entry, call.route.decision = decision.entry, decision
         later = partial(self._act, call, decision)
@@ -112,7 +112,7 @@ class Guard:
         request = _describe(call, call.introduction, method, entry, item, body, call.meta)
         if "requestState" in call.params:
             request = replace(request, is_retry=True)
-        passage = call.route.passage = Passage(self._steps, request, self._listeners)
+        passage = call.route.passage = Passage(self._steps, request, self._passive)
         verdict = passage.check()
         if verdict is None:
             self._limit(passage, call)
@@ -198,7 +198,7 @@ class Guard:
     ) -> None:
         """Do `work` if every step lets it pass: nobody is answered for it by itself. Raises what `work` raises."""
         passage = Passage(
-            self._steps, _describe(call, call.introduction, method, entry, item, body, call.meta), self._listeners
+            self._steps, _describe(call, call.introduction, method, entry, item, body, call.meta), self._passive
         )
         try:
             verdict = passage.check()
@@ -224,7 +224,7 @@ class Guard:
     def notify(self, sender: Notifier, method: str, body: bytes, send: Callable[[], None]) -> None:
         """Call `send` once every step has let it pass; otherwise it is dropped."""
         passage = Passage(
-            self._steps, _describe(sender, (sender.client_info, sender.peer), method, None, "", body), self._listeners
+            self._steps, _describe(sender, (sender.client_info, sender.peer), method, None, "", body), self._passive
         )
         verdict = passage.check()
         if not isinstance(verdict, Held):

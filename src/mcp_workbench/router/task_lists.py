@@ -16,6 +16,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.errors import DownstreamError, WorkbenchError
+from mcp_workbench.face.base import Params
 from mcp_workbench.face.tasks import Tasks, having_lists
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
@@ -34,8 +35,6 @@ MOST_ON_PAGE: Final = 1000
 # In the `_meta` of a list: the servers whose tasks are missing in it, and why.
 UNAVAILABLE_META: Final = "mcp-workbench/unavailable"
 BAD_CURSOR: Final = "`cursor` was not given out here; list the tasks from the beginning"
-
-Params = dict[str, Raw]
 
 
 class _Page(Struct):

@@ -41,7 +41,10 @@ def noted_by(record: EventRecorder | None, client: AskedClient, label: str) -> C
     """Writes down that a server asks this client something, and by which method. None where nobody writes it down."""
     if record is None:
         return None
-    who = client.view.principal or "local"
+    # Loaded where somebody writes it down: whoever does so has loaded it.
+    from mcp_workbench.steps import LOCAL
+
+    who = client.view.principal or LOCAL
     info = client.client_info.decode(errors="replace")
     asked: dict[str, str] = {"principal": who, "peer": client.peer, "client": info, "server": label}
     return lambda method: record("question", **asked, method=method, decision="passed")

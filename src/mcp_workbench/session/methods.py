@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, ValidationError
 
+from mcp_workbench.face.base import Params
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, decode_string
 from mcp_workbench.protocol.logging_levels import LEVELS
 from mcp_workbench.session.call import ClientCall
@@ -15,7 +16,6 @@ from mcp_workbench.session.notifications import MOST_STREAMS, ListenStream, read
 if TYPE_CHECKING:
     from mcp_workbench.session.session import Session
 
-Params = dict[str, Raw]
 Method = Callable[["Session", ClientCall, Params], None]
 
 

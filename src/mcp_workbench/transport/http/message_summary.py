@@ -19,7 +19,7 @@ from mcp_workbench.protocol.constants import PROTOCOL_VERSION
 from mcp_workbench.slices import sliced
 from mcp_workbench.transport.http.header_names import NAMED_BY
 
-Kind = Literal["request", "notification", "result", "error"]
+MessageKind = Literal["request", "notification", "result", "error"]
 
 # Messages of a large batch that are handled before others have their turn.
 BATCH_AT_ONCE: Final = 1000
@@ -54,7 +54,7 @@ def version_in_answer(message: bytes) -> str | None:
 class MessageSummary(Struct, eq=False):
     """The fields of one message that HTTP routes by."""
 
-    kind: Kind
+    kind: MessageKind
     id: bytes | None
     method: str
     # The members of its params; None where these are something else than members.
@@ -134,10 +134,10 @@ def summarise(message: bytes, found: messages.Envelope | None = None) -> Message
 _HEAD: Final = re.compile(
     rb'\s*\{"jsonrpc":\s?"2\.0",\s?(?:"id":\s?(-?[0-9]{1,18}|"[^"\\]{0,200}"),\s?"(method|result|error)"|"method"):'
 )
-_KINDS: Final[dict[bytes, Kind]] = {b"method": "request", b"result": "result", b"error": "error"}
+_KINDS: Final[dict[bytes, MessageKind]] = {b"method": "request", b"result": "result", b"error": "error"}
 
 
-def kind_and_id(message: bytes) -> tuple[Kind, bytes | None]:
+def kind_and_id(message: bytes) -> tuple[MessageKind, bytes | None]:
     """Kind and id of a message, of which the first part is enough where it was written in the usual order.
 
     Raises `Malformed` where it is neither in that order nor a whole message.

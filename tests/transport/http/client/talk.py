@@ -13,7 +13,7 @@ from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import Envelope, Malformed
 from mcp_workbench.transport.http.client.headers import FixedHeaders, HeaderSource
-from mcp_workbench.transport.http.client.link import HttpLink, ParametersOf
+from mcp_workbench.transport.http.client.link import HttpLink, ToolParameters
 from mcp_workbench.transport.http.client.pool import HttpClient
 from mcp_workbench.transport.http.client.post import HttpTransport
 from tests.transport.http.listening import PATIENCE
@@ -149,7 +149,7 @@ async def talking(
     transport: HttpTransport = "auto",
     source: HeaderSource | None = None,
     limit: int = LIMIT,
-    parameters_of: ParametersOf | None = None,
+    parameters_of: ToolParameters | None = None,
 ) -> AsyncIterator[Talk]:
     """A link to a server, stopped at the end."""
     client = HttpClient("talk/1")

@@ -19,7 +19,7 @@ from mcp_workbench.transport.http.server.endpoint import OnRefused
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.pages import Page
 from mcp_workbench.transport.http.server.serving import HttpOptions, HttpServer, serve_http
-from mcp_workbench.transport.http.server.validation import ParametersOf
+from mcp_workbench.transport.http.server.validation import ShownParameters
 from mcp_workbench.transport.link import Link
 from tests.transport.http.listening import wait_until
 from tests.transport.http.server.raw_client import RawClient, RawConnection, raw_client
@@ -124,7 +124,7 @@ class EchoRig:
 @contextlib.asynccontextmanager
 async def echoing(
     limits: Limits | None = None,
-    parameters_of: ParametersOf | None = None,
+    parameters_of: ShownParameters | None = None,
     pages: dict[str, Page] | None = None,
     on_refused: OnRefused | None = None,
     **options: Any,

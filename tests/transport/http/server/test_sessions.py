@@ -135,7 +135,7 @@ async def test_an_id_that_is_under_way_is_refused_without_harm_to_the_first() ->
 async def test_what_belongs_to_a_call_leaves_on_its_stream_and_the_rest_on_the_other() -> None:
     async with echoing() as rig:
         session = await rig.client.begin_session()
-        unasked = await listen(rig, session)
+        standalone = await listen(rig, session)
         call = await begin(rig, session, legacy("later", id=1))
         await rig.under_way()
         rig.last.ask(77, "elicitation/create", about=b"1")
@@ -143,8 +143,8 @@ async def test_what_belongs_to_a_call_leaves_on_its_stream_and_the_rest_on_the_o
         rig.last.tell("notifications/message", about=b"no such call")
         response = await call.response()
         assert (await response.message())["id"] == 77
-        assert (await unasked.message())["method"] == "notifications/tools/list_changed"
-        assert (await unasked.message())["method"] == "notifications/message"
+        assert (await standalone.message())["method"] == "notifications/tools/list_changed"
+        assert (await standalone.message())["method"] == "notifications/message"
         assert (await post(rig, session, {"jsonrpc": "2.0", "id": 77, "result": {}})).status == 202
         assert rig.last.received[-1] == {"jsonrpc": "2.0", "id": 77, "result": {}}
         rig.last.answer(b"1", {"ok": 1})

@@ -49,7 +49,7 @@ from mcp_workbench.transport.link import SESSION_LOST, AnswerReceiver
 log = logging.getLogger(__name__)
 
 # Which parameters of a tool are mirrored into headers; None for a tool that is not known.
-ParametersOf = Callable[[str], HeaderParameters | None]
+ToolParameters = Callable[[str], HeaderParameters | None]
 
 # HTTP/1.1 needs a connection for each request under way. More than this are queued while their deadlines run.
 MOST_POSTS: Final = 128
@@ -77,7 +77,7 @@ class HttpLink:
         *,
         limit: int,
         transport: HttpTransport = "auto",
-        parameters_of: ParametersOf | None = None,
+        parameters_of: ToolParameters | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """`environ` names the proxy on the way."""

@@ -32,7 +32,7 @@ from mcp_workbench.transport.http.server.sessions import LegacySession, Posted, 
 from mcp_workbench.transport.http.server.status_codes import STATUS_OF_CODE
 from mcp_workbench.transport.http.server.throttle import FORGET_FAILURES_SECONDS, AuthenticationThrottle
 from mcp_workbench.transport.http.server.unauthenticated_connections import network_of
-from mcp_workbench.transport.http.server.validation import ParametersOf, is_stateless, mismatch
+from mcp_workbench.transport.http.server.validation import ShownParameters, is_stateless, mismatch
 from mcp_workbench.transport.pieces import Pieces
 from mcp_workbench.transport.shared_timer import SharedTimer
 
@@ -59,7 +59,7 @@ class Endpoint:
         limits: Limits,
         *,
         readiness: Readiness | None = None,
-        parameters_of: ParametersOf | None = None,
+        parameters_of: ShownParameters | None = None,
         pages: Mapping[str, Page] | None = None,
         header_names: Mapping[bytes, str] = NAMES,
         on_refused: OnRefused | None = None,

@@ -28,7 +28,7 @@ from mcp_workbench.transport.http.server.listening import (
 from mcp_workbench.transport.http.server.pages import Page, Readiness
 from mcp_workbench.transport.http.server.request_head import NAMES, names_with
 from mcp_workbench.transport.http.server.served_session import MakeSession, ServedSession
-from mcp_workbench.transport.http.server.validation import ParametersOf
+from mcp_workbench.transport.http.server.validation import ShownParameters
 
 if TYPE_CHECKING:
     import ssl
@@ -202,7 +202,7 @@ async def serve_http(
     make_session: MakeSession,
     *,
     readiness: Readiness | None = None,
-    parameters_of: ParametersOf | None = None,
+    parameters_of: ShownParameters | None = None,
     pages: Mapping[str, Page] | None = None,
     on_refused: OnRefused | None = None,
 ) -> HttpServer:

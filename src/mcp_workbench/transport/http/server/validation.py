@@ -16,7 +16,7 @@ from mcp_workbench.transport.http.server.request_head import RequestHead
 
 # What a tool mirrors into headers; None for a tool that is not known.
 # By tool, and the principal who calls it.
-ParametersOf = Callable[[str, str], HeaderParameters | None]
+ShownParameters = Callable[[str, str], HeaderParameters | None]
 
 
 def is_stateless(head: RequestHead, summary: MessageSummary) -> bool:
@@ -29,7 +29,7 @@ def is_stateless(head: RequestHead, summary: MessageSummary) -> bool:
     return version is not None and not has_handshake(version) and summary.method != "initialize"
 
 
-def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: ParametersOf | None) -> str | None:
+def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: ShownParameters | None) -> str | None:
     """What is wrong with the headers of a modern request, or None."""
     version, method, headers = summary.version, summary.method, head.headers
     if version is None:
