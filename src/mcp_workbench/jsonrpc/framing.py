@@ -1,23 +1,23 @@
 """Newline framing, sans-I/O.
 
-Owns where one message ends and the next begins. Refuses to know what is inside a line: splitting happens on bytes, so
-that one line of bad UTF-8 cannot take the stream down with it.
+Owns message boundaries. Knows nothing about the content of a line: it splits bytes, so that one line of invalid UTF-8
+cannot break the whole stream.
 """
 
 from __future__ import annotations
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# How much of a line that is too long is kept, from its start and from its end, to find out which request it answers:
-# servers write the id among the first keys or as the last one.
+# How much of the start and of the end of an oversized line is kept, to find the request that it answers: servers write
+# the id either among the first members or as the last one.
 KEPT_OF_OVERSIZED = 512
-# A peer that writes byte by byte makes each of them an object of its own, which takes forty times the room: pieces
-# smaller than this are joined whenever so many have come.
+# A peer that writes byte by byte would make each byte an object, which takes forty times the memory. Parts smaller than
+# this are joined as soon as there are this many of them.
 SMALL_PART = 1024
 MOST_SMALL_PARTS = 1024
 
 
 class Oversized:
-    """What is left of a line that was longer than the limit."""
+    """The start and end of a line that exceeded the limit."""
 
     __slots__ = ("head", "size", "tail")
 
@@ -28,7 +28,7 @@ class Oversized:
 
 
 class LongLine:
-    """A complete line that is so long that joining it takes a while: its pieces."""
+    """The parts of a complete line that is so long that joining it takes noticeable time."""
 
     __slots__ = ("parts",)
 
@@ -36,7 +36,7 @@ class LongLine:
         self.parts = parts
 
     def join(self) -> bytes:
-        """The line. Other threads may run meanwhile: Python lets go of the interpreter to join a megabyte or more."""
+        """Join the parts. Other threads can run meanwhile: Python releases the GIL to join a megabyte or more."""
         return b"".join(self.parts)
 
 
@@ -44,8 +44,8 @@ class LineSplitter:
     """Cuts a byte stream into lines in time linear in its length.
 
     Only new bytes are searched for a newline, and a long line is joined once, when it is complete. Lines longer than
-    `limit` are dropped while they pass, never stored; they end up in `oversized`. A line of more than `long` bytes is
-    not joined here: it is put into `long_line`, and comes before the lines that are returned.
+    `limit` are discarded as they arrive and never stored; what is kept of them is in `oversized`. A line of more than
+    `long` bytes is not joined: it is put into `long_line`, and precedes the lines that are returned.
     """
 
     __slots__ = ("_limit", "_long", "_parts", "_size", "_small_parts", "_start", "long_line", "oversized")
@@ -55,15 +55,15 @@ class LineSplitter:
         self._long = limit if long is None else long
         self._parts: list[bytes] = []
         self._size = 0
-        # How many of the last parts are small.
+        # How many parts at the end of the list are small.
         self._small_parts = 0
-        # The first bytes, until it is clear whether they are a byte order mark.
+        # The first bytes of the stream, until it is clear whether they are a byte order mark.
         self._start: bytes | None = b""
         self.long_line: LongLine | None = None
         self.oversized: list[Oversized] = []
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take in what was read; return the lines it completes, without their newline."""
+        """Add bytes; return the lines they complete, without their newlines."""
         if self._start is not None:
             data = self._without_mark(self._start, data)
         lines = data.split(b"\n")
@@ -86,19 +86,19 @@ class LineSplitter:
 
     @property
     def unfinished_bytes(self) -> int:
-        """How much has come of a line that is not complete."""
+        """How many bytes of an incomplete line have arrived."""
         return self._size
 
     def finish(self) -> bytes | None:
-        """The stream ended: return the unfinished last line, if there is one."""
+        """The stream has ended: return the incomplete last line, if any."""
         return self._take() if self._size else None
 
     def discard(self) -> None:
-        """Nobody will want what has come of an unfinished line."""
+        """Drop the bytes of an incomplete line."""
         self._size, self._parts = 0, []
 
     def _without_mark(self, start: bytes, data: bytes) -> bytes:
-        """The start of the stream without a byte order mark, which may come in pieces like everything else."""
+        """The start of the stream without a byte order mark, which may arrive in several parts too."""
         start += data
         if len(start) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(start):
             self._start = start
@@ -115,7 +115,7 @@ class LineSplitter:
                 self._parts[-MOST_SMALL_PARTS:] = [b"".join(self._parts[-MOST_SMALL_PARTS:])]
                 self._small_parts = 0
             return
-        # Beyond the limit only the head and the newest tail are kept.
+        # Beyond the limit, keep only the start and the latest end of the line.
         seen = b"".join((*self._parts, part))
         self._parts = [seen[:KEPT_OF_OVERSIZED], seen[-KEPT_OF_OVERSIZED:]]
         self._small_parts = 0

@@ -1,15 +1,15 @@
-"""Reading a message of megabytes piece by piece, so that others can run between two pieces.
+"""Reads messages of several megabytes in pieces, so that other threads can run in between.
 
-msgspec holds the interpreter while it decodes, in whichever thread that is. Here every step decodes a piece of bounded
-size, and the pieces together are checked as strictly as the whole: what is no JSON must not pass, or a server could
-write the end of its own answer, and begin another's.
+msgspec holds the GIL while it decodes, in any thread. Here every step decodes a piece of bounded size, and together the
+pieces are validated as strictly as the whole message: invalid JSON must not pass, or a server could write the end of
+its own response and the beginning of another.
 
-Of a request the members of its params are found as well, and those of what is large among them: whoever routes it would
-otherwise go through all of it again, in one go.
+In a request, the members of `params` are located as well, and those of large objects among them. Otherwise the router
+would have to scan all of it again in one step.
 
-A piece ends at a comma. With the brackets that are open at its beginning and at its end it is JSON by itself, and what
-commas must stand between is looked at here. Long strings are pieces of their own. What lies two levels deep or more is
-left out of the outline, in which the members of the message are then found.
+A piece ends at a comma. Completed with the brackets that are open at its start and at its end, it is valid JSON by
+itself; that commas separate the right things is checked here. Long strings are separate pieces. Everything nested two
+or more levels deep is left out of the outline, in which the members of the message are then found.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from msgspec.json import Decoder
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import Envelope, LargeObject, Malformed, decode_object, decode_string, find_id
 
-# Read in one go: a few milliseconds, whatever is in it.
+# Decoding a piece takes a few milliseconds, whatever it contains.
 PIECE_BYTES: Final = 1 << 18
-# What is left of a message without what lies deeper; everything but the payload is small in any real one.
+# The outline of a message, without its nested values. In any real message, everything but the payload is small.
 MOST_OUTLINE: Final = 1 << 22
-# A member of the params that is an object of at least this size is taken apart too: `use_tool` has its call in one.
+# Objects of at least this size in `params` are split into members as well: `use_tool` has its call in one.
 LARGE_MEMBER: Final = 1 << 20
-# Commas at which a piece may end that are tried before a longer piece is.
+# How many commas are tried as the end of a piece before a longer piece is.
 MOST_TRIES: Final = 32
 _LONGEST_TAIL: Final = 1 << 12
-# Rounds in which pairs of brackets are taken out at once; what is nested deeper is looked at one by one.
+# Rounds in which all matching pairs of brackets are removed at once; deeper nesting is followed bracket by bracket.
 _MOST_ROUNDS: Final = 32
 
-# Whatever is no string, and whole strings, as far as they go.
+# The longest prefix that consists of complete strings and anything between them.
 _STRINGS: Final = re.compile(rb'(?:[^"]*+"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
@@ -54,14 +54,14 @@ Span = tuple[int, int]
 
 
 class LargeEnvelope(Envelope, gc=False):
-    """A message that was read in pieces. `members` are those of its params; None where it has none, or they are
-    something else than an object of reasonable members."""
+    """A message that was read in pieces. `members` are those of `params`; None if there are none, or if `params` is not
+    an object with a reasonable number of members."""
 
     members: LargeObject | None = None
 
 
 def read_large(line: bytes, piece_bytes: int = PIECE_BYTES, large_member: int = LARGE_MEMBER) -> Envelope:
-    """The same as `messages.read`. Raises `Malformed`."""
+    """Like `messages.read`, in pieces. Raises `Malformed`."""
     if not line.startswith(b"{"):
         return messages.read(line)
     if not line.isascii() and not messages.is_utf8(line):
@@ -91,8 +91,8 @@ def _envelope(members: dict[str, memoryview]) -> LargeEnvelope:
 def _large_object(
     line: bytes, span: Span, piece_bytes: int, large_member: int, *, deeper: bool = False
 ) -> LargeObject | None:
-    """The members of what is known to be JSON; None where it is no object, has too many members, or is not valid
-    Unicode: what a session then says of it is its own affair."""
+    """The members of valid JSON; None if it is not an object, has too many members, or is not valid Unicode. The
+    session then reports the problem."""
     if not line.startswith(b"{", span[0]):
         return None
     try:
@@ -111,34 +111,34 @@ def _large_object(
 
 
 def _members(line: bytes, span: Span, piece_bytes: int, *, is_tolerant: bool = True) -> dict[str, Span]:
-    """Where the members of an object stand. Raises what is wrong with it."""
+    """The position of each member of an object. Raises if it is invalid."""
     outline = _Outline(line, span, piece_bytes, is_tolerant)
     outline.read()
     return outline.members()
 
 
 class _Outline:
-    """Goes through a message, or an object in it, checks it, and keeps where its outline stands in it."""
+    """Validates a message, or an object in it, and records the positions of its outline."""
 
     def __init__(self, line: bytes, span: Span, piece_bytes: int, is_tolerant: bool) -> None:
         self._line = line
         self._start, self._end = span
         self._piece_bytes = piece_bytes
-        # Lone surrogates, which JavaScript writes, are let pass.
+        # Whether to accept lone surrogates, which JavaScript writes.
         self._is_tolerant = is_tolerant
         self._brackets = bytearray()
-        # Since the last comma at which a piece ended.
+        # The spans since the end of the last piece.
         self._piece: list[Span] = []
         self._is_first = True
-        # What is kept of it, with the place where each part stands; -1 for what stands for all that was left out.
+        # The outline, with the position of each part in the message; -1 for a placeholder of what was left out.
         self._parts: list[tuple[bytes, int]] = []
         self._size = 0
-        # The brackets that are open where the last kept part ends.
+        # The brackets that are open at the end of the last part of the outline.
         self._kept_brackets = b""
         self._has_left_out = False
 
     def read(self) -> None:
-        """Raises what is wrong with it."""
+        """Validate everything. Raises if it is invalid."""
         line, position, end = self._line, self._start, self._end
         while position < end:
             edge = min(position + self._piece_bytes, end)
@@ -160,7 +160,7 @@ class _Outline:
         self._end_piece(None)
 
     def members(self) -> dict[str, Span]:
-        """Where its members stand."""
+        """The position of each member."""
         text = b"".join(part for part, _ in self._parts)
         try:
             found = decode_object(text)
@@ -186,7 +186,7 @@ class _Outline:
         return members
 
     def _long_string(self, quote: int) -> int:
-        """Check a string that is longer than a piece; where it has ended."""
+        """Validate a string that is longer than a piece, and return the position of its end."""
         line, at, end = self._line, quote + 1, self._end
         self._piece.append((quote, at))
         while True:
@@ -204,7 +204,7 @@ class _Outline:
             at = stop
 
     def _last_comma(self, start: int, stop: int) -> int | None:
-        """The last comma that is in no string. Where `stop` is, no string is open."""
+        """The last comma outside of strings. `stop` is outside of strings too."""
         line, at = self._line, stop
         for _ in range(MOST_TRIES):
             at = line.rfind(b",", max(start, stop - _LONGEST_TAIL), at)
@@ -234,7 +234,7 @@ class _Outline:
         self._is_first = False
 
     def _check(self, text: bytes) -> None:
-        """Raises unless this is JSON."""
+        """Raise unless this is valid JSON."""
         try:
             _check(text)
         except _UNREADABLE:
@@ -255,14 +255,14 @@ class _Outline:
 
 
 def _leap(here: bytes, there: bytes) -> bytes:
-    """From one place within a payload to another: what has to stand between them, so that brackets match."""
+    """What to insert between two places within a payload, so that brackets match."""
     closing = b"".join((b'"":null' if here[-1] == _OBJECT else b"null", _closed(bytearray(here[2:]))))
     opening = b"" if len(there) == 2 else (b'"":' if there[1] == _OBJECT else b"") + _opened(there[2:])
     return b"".join((closing, b",", opening))
 
 
 def _before_escape(line: bytes, start: int, stop: int) -> int:
-    """The same place in a string, or a few bytes before, where it would cut a `\\u20ac` in two."""
+    """Move a position within a string back by a few bytes if it would cut an escape such as `\\u20ac` in two."""
     escape = line.rfind(b"\\u", max(start, stop - 5), stop)
     if escape < 0:
         return stop
@@ -271,7 +271,7 @@ def _before_escape(line: bytes, start: int, stop: int) -> int:
 
 
 def _follow(brackets: bytearray, text: bytes) -> int:
-    """Open and close brackets as `text` does; how few were open at any time."""
+    """Apply the brackets of `text`, and return the smallest number that were open at any time."""
     left = _STRING.sub(b"", text).translate(None, _NO_BRACKETS)
     for _ in range(_MOST_ROUNDS):
         before = len(left)
@@ -289,7 +289,7 @@ def _follow(brackets: bytearray, text: bytes) -> int:
 
 
 def _opened(brackets: bytes) -> bytes:
-    """What stands before a piece: in the innermost object, a member is to follow."""
+    """The prefix that completes a piece: in the innermost object, a member follows."""
     if not brackets:
         return b""
     outer = b"".join(b'{"":' if each == _OBJECT else b"[" for each in brackets[:-1])

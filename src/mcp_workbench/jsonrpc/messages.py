@@ -1,7 +1,7 @@
-"""Envelopes: what JSON-RPC itself says about a message, and how one is written.
+"""Envelopes: the members of a message that JSON-RPC defines, read and written.
 
-Owns reading and writing of `id`, `method`, `params`, `result`, `error`, and remembering what short pieces say that
-clients repeat. Refuses to look inside the payloads.
+Owns `id`, `method`, `params`, `result` and `error`, and a cache for short pieces that clients repeat. Never looks
+inside the payloads.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ INTERNAL_ERROR: Final = -32603
 NOT_A_MESSAGE: Final = "not a JSON-RPC message: neither method, result nor error"
 
 encode: Final = Encoder().encode
-# Of a message that is written in pieces, so that a large payload is not copied. Not a `Raw`: that has no length.
+# Messages are written in parts, so that large payloads are not copied. A `Raw` is not among them: it has no length.
 Part = bytes | memoryview
 
 
 class Envelope(Struct, gc=False):
-    """One message. Which fields are set says what it is: request, notification, result or error.
+    """One message. The fields that are set tell whether it is a request, a notification, a result or an error.
 
-    `jsonrpc` is not looked at: there is one version, and peers that forget to say so mean it all the same.
+    `jsonrpc` is ignored: there is only one version, and peers that omit it mean the same.
     """
 
     method: str | UnsetType = UNSET
@@ -44,7 +44,7 @@ class Envelope(Struct, gc=False):
 
 
 class ErrorObject(Struct, gc=False):
-    """The `error` of an answer. `data` stays as it was written."""
+    """The `error` of a response. `data` is kept as it was written."""
 
     code: int = INTERNAL_ERROR
     message: str = ""
@@ -52,8 +52,8 @@ class ErrorObject(Struct, gc=False):
 
 
 class LargeObject(dict[str, Raw]):
-    """The members of an object of megabytes, which was read in a thread. `inner` has the members of those among them
-    that are large objects themselves: reading these again would keep everybody waiting."""
+    """The members of a large object that was read in a thread. `inner` has the members of large objects among them:
+    reading these again on the event loop would delay every other request."""
 
     __slots__ = ("inner",)
 
@@ -63,9 +63,9 @@ class LargeObject(dict[str, Raw]):
 
 
 class Malformed(Exception):
-    """A line that is not a JSON-RPC message. `id` is what could be made out of its id, as JSON, if anything.
+    """A line that is not a JSON-RPC message. `id` is its id as JSON, if it could be found.
 
-    `code` is what JSON-RPC calls the mistake.
+    `code` is the JSON-RPC error code.
     """
 
     def __init__(self, reason: str, id: bytes | None = None, *, code: int = PARSE_ERROR) -> None:
@@ -75,7 +75,7 @@ class Malformed(Exception):
 
     @property
     def complaint(self) -> str:
-        """What its sender is told."""
+        """The error message for the sender."""
         return str(self) if self.code == INVALID_REQUEST else f"cannot be read: {self}"
 
 
@@ -86,7 +86,7 @@ decode_object: Final = Decoder(dict[str, Raw]).decode
 decode_string: Final = Decoder(str).decode
 _NULL: Final = b"null"
 
-# Python's own bound on nesting is about 1,000 levels; msgspec turns deeper input into RecursionError.
+# Python allows about 1,000 levels of nesting; msgspec raises RecursionError for deeper input.
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 _UTF8_CHUNK: Final = 1 << 20
 
@@ -104,14 +104,14 @@ def read(line: bytes) -> Envelope:
     except _UNREADABLE:
         message = _read_tolerantly(line)
     if message.error is not UNSET and bytes(message.error) == _NULL and message.result is not UNSET:
-        # As JSON-RPC 1.0 wrote it: both members, one of them null.
+        # JSON-RPC 1.0 has both members, one of them null.
         message.error = UNSET
     return message
 
 
 def _from_brace(line: bytes) -> bytes:
-    """The line without what may stand before a message. Servers that print to stdout print a lot: what is not meant as
-    a message must be told from one at no cost."""
+    """The line without anything before its first brace. Servers that log to stdout log a lot, so lines that are not
+    messages must be recognised cheaply."""
     start = line.lstrip().removeprefix(BYTE_ORDER_MARK)
     if start[:1] != b"{":
         raise Malformed("not a JSON object", None if start[:1] == b"[" else find_id(line))
@@ -119,7 +119,7 @@ def _from_brace(line: bytes) -> bytes:
 
 
 def is_utf8(line: bytes) -> bool:
-    """Whether these bytes can be decoded; looked at in pieces."""
+    """Whether these bytes are valid UTF-8, decoded in pieces."""
     import codecs
 
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -133,33 +133,33 @@ def is_utf8(line: bytes) -> bool:
     return True
 
 
-# An escape of a surrogate, alone or one of a pair, that is not itself an escaped backslash followed by a `u`.
+# An escaped surrogate, alone or in a pair. The backslash must not itself be escaped.
 _SURROGATE: Final = re.compile(rb"((?<!\\)(?:\\\\)*)\\u(?=[dD][89abcdefABCDEF][0-9a-fA-F]{2})")
 
 
 _WHOLE_SURROGATE: Final = re.compile(rb"((?<!\\)(?:\\\\)*)\\u[dD][89abcdefABCDEF][0-9a-fA-F]{2}")
 
-# Half of a pair; msgspec says that the input is truncated, or wrong somewhere else.
+# For half of a surrogate pair, msgspec itself reports truncated input, or an error elsewhere.
 _LONE_SURROGATE: Final = (
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
 
 
 def why_unreadable(data: bytes | Raw, error: Exception) -> str:
-    """What is wrong with JSON that cannot be decoded, for whoever sent it."""
+    """Explain to the sender why JSON cannot be decoded."""
     return "not valid Unicode: half of a surrogate pair" if re.search(_LONE_SURROGATE, bytes(data)) else str(error)
 
 
 def without_surrogates(text: bytes) -> bytes:
-    """JSON of the same length, with a letter for each escape of a surrogate: valid where nothing else is wrong."""
+    """JSON of the same length with escaped surrogates replaced: valid unless something else is wrong."""
     return _WHOLE_SURROGATE.sub(rb"\1\\u0041", text)
 
 
 def _read_tolerantly(line: bytes) -> Envelope:
-    """Second try for what is meant well: lone surrogates (`"\\ud800"`), which JavaScript writes.
+    """Read a message with lone surrogates (`"\\ud800"`), which JavaScript writes.
 
-    msgspec refuses such escapes even in what it skips. A word that is nowhere else stands in for them while it looks;
-    then they are put back as they were, and nothing else in the message is touched.
+    msgspec rejects such escapes even in values that it skips. They are replaced by a marker that occurs nowhere else
+    while it decodes, and then restored, so that the message is otherwise untouched.
     """
     aside = b"surrogate" + os.urandom(8).hex().encode()
     try:
@@ -177,7 +177,7 @@ def _read_tolerantly(line: bytes) -> Envelope:
 
 _ID: Final = re.compile(rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*[,}]')
 _KIND: Final = re.compile(rb'"(method|result|error)"\s*:')
-# The id is among the first members or the last one.
+# Where an id is searched for: it is among the first members, or the last one.
 _SEARCHED: Final = 4096
 
 
@@ -189,7 +189,7 @@ def find_id(text: bytes) -> bytes | None:
     if found is None:
         return None
     try:
-        # It may be sent back: what is not JSON by itself must not be.
+        # It may be sent back, so it must be valid JSON by itself.
         _decode_id(found[1])
     except _UNREADABLE:
         return None
@@ -197,13 +197,13 @@ def find_id(text: bytes) -> bytes | None:
 
 
 def looks_like_answer(text: bytes) -> bool:
-    """Whether what cannot be read is an answer, as far as it shows. A request has an id too, and it is not ours."""
+    """Whether an unreadable message appears to be a response. Requests have ids too, but those are not ours."""
     kind = _KIND.search(text, 0, _SEARCHED)
     return kind is not None and kind[1] != b"method"
 
 
 def read_error(raw: Raw | bytes) -> ErrorObject:
-    """Read an `error` payload; one that is not an error object becomes an internal error that quotes it."""
+    """Read an `error` payload; anything but an error object becomes an internal error that quotes it."""
     try:
         return _decode_error(raw)
     except _UNREADABLE:
@@ -211,7 +211,7 @@ def read_error(raw: Raw | bytes) -> ErrorObject:
 
 
 def is_valid_id(id: bytes) -> bool:
-    """JSON-RPC in MCP: an id is a string or a number, never null."""
+    """In MCP, an id is a string or a number, never null."""
     return id.isdigit() or (id[:1] in b'"-0123456789' and id != _NULL)
 
 
@@ -226,7 +226,7 @@ def notification(method: str, params: bytes | Raw | None = None) -> bytes:
 
 
 def error_response(id: bytes | None, code: int, message: str, data: Any = UNSET) -> bytes:
-    """An error answer, written. Without an id the member is null, as JSON-RPC asks."""
+    """An encoded error response. Without an id, the member is null, as JSON-RPC requires."""
     body = {"code": code, "message": message}
     if data is not UNSET and data is not None:
         body["data"] = data
@@ -234,20 +234,20 @@ def error_response(id: bytes | None, code: int, message: str, data: Any = UNSET)
 
 
 def not_a_message(id: bytes | None) -> bytes:
-    """The error answer to what is a JSON object, and no message; under its id, if that is one."""
+    """The error response to a JSON object that is not a message, with its id if that is valid."""
     return error_response(id if id is not None and is_valid_id(id) else None, INVALID_REQUEST, NOT_A_MESSAGE)
 
 
-# 256 pieces of at most 1 KiB, for each function that remembers.
+# Each cache holds up to 256 pieces of at most 1 KiB.
 MOST_KEPT: Final = 256
 LONGEST_KEPT: Final = 1024
 Meaning = TypeVar("Meaning")
 
 
 def remembered_if_short(read: Callable[[bytes], Meaning]) -> Callable[[Raw | bytes], Meaning]:
-    """The same function, which looks up what it was asked lately. Its answers are shared: not to be changed.
+    """Cache the results of a function for short arguments. Results are shared and must not be changed.
 
-    Clients write the same few pieces into all of their requests. Long ones are read each time.
+    Clients put the same few pieces into all of their requests. Long ones are read each time.
     """
     kept = lru_cache(MOST_KEPT)(read)
 

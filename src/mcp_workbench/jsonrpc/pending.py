@@ -1,6 +1,7 @@
-"""Requests that wait for their answer.
+"""Requests that are waiting for their response.
 
-Owns outgoing ids, who waits for which, and until when. Refuses to know how messages travel or what they ask.
+Owns outgoing ids, which exchange each belongs to, and its deadline. Knows nothing about how messages travel or what
+they contain.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from msgspec import Raw, Struct, field
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import ErrorObject, read_error
 
-# A deadline is checked this often: one timer for all requests of a connection instead of one for each of them, which
-# would cost more than the rest of a call. A timeout is late by at most twice this much: what a look finds late is
-# judged by the next one, after everything that has arrived meanwhile was read.
+# How often deadlines are checked, with one timer for all requests of a connection: one for each would cost more than
+# the rest of the call. A timeout is late by at most twice this interval: a request that is found overdue fails only at
+# the next check, after everything that has arrived in the meantime was read.
 DEADLINE_CHECK_INTERVAL: Final = 0.25
-# How often whoever waits for an answer is notified that it is still on its way. Clients time out after a minute at the
-# earliest, so the second of these is in time even where the first is lost.
+# How often a waiting client is notified that its request is still running. Clients time out after a minute at the
+# earliest, so the second notification is in time even if the first is lost.
 REMIND_INTERVAL: Final = 15.0
-# A look that comes later than this was not made late by work: we were stopped (a debugger, a snapshot, no memory left),
-# and wake up with everything unread that came meanwhile. That time counts for no deadline.
+# A check that is later than this was not delayed by work: the process was stopped (a debugger, a snapshot, no memory
+# left) and has yet to read what arrived meanwhile. That time does not count towards any deadline.
 STOPPED_SECONDS: Final = 1.0
 
 
 @contextlib.asynccontextmanager
 async def within(seconds: float) -> AsyncIterator[None]:
-    """Like `asyncio.timeout`, which judges before anything is read: here what has arrived at the deadline counts, and
-    time in which we were stopped does not."""
+    """Like `asyncio.timeout`, which expires before pending input is read: here, what has arrived by the deadline
+    counts, and time during which the process was stopped does not."""
     loop = asyncio.get_running_loop()
     looked_at = loop.time()
     due = looked_at + seconds
@@ -45,7 +46,7 @@ async def within(seconds: float) -> AsyncIterator[None]:
             if stopped > STOPPED_SECONDS:
                 due += stopped
             if due <= looked_at:
-                # It was late at the look before: what has arrived since has been read.
+                # Overdue at the previous check already, and everything that arrived since has been read.
                 verdict.reschedule(now)
                 return
             looked_at = now
@@ -59,15 +60,15 @@ async def within(seconds: float) -> AsyncIterator[None]:
 
 
 class Exchange(Struct, eq=False, kw_only=True):
-    """One request under way. Ends with exactly one of `on_result`, `on_error` and `on_failure`.
+    """One request in progress. Ends with exactly one of `on_result`, `on_error` and `on_failure`.
 
-    A `Struct` because there is one for each call, and it is made in C.
+    A `Struct`, because there is one for each call and structs are created in C.
     """
 
     wire_id: int = 0
     timeout: float = 0.0
     deadline: float = 0.0
-    # Progress may push the deadline out, never beyond this moment.
+    # Progress extends the deadline, but never beyond this time.
     latest: float = 0.0
 
     def on_result(self, result: Raw) -> None:
@@ -77,13 +78,13 @@ class Exchange(Struct, eq=False, kw_only=True):
         """The peer answered with a JSON-RPC error."""
 
     def on_failure(self, error: WorkbenchError) -> None:
-        """No answer will come: deadline, crash, shutdown."""
+        """There will be no response: timeout, crash, shutdown."""
 
     def on_progress(self, params: Raw) -> None:
-        """The peer reported progress on this very request."""
+        """The peer reported progress on this request."""
 
     def on_waiting(self, now: float) -> None:
-        """It is still under way; told now and then."""
+        """Called from time to time while the request is running."""
 
 
 class RemoteError(WorkbenchError):
@@ -100,7 +101,7 @@ def _future() -> asyncio.Future[Raw]:
 
 
 class AwaitedExchange(Exchange):
-    """An exchange for code that wants to `await` its answer."""
+    """An exchange whose response can be awaited."""
 
     future: asyncio.Future[Raw] = field(default_factory=_future)
 
@@ -114,24 +115,24 @@ class AwaitedExchange(Exchange):
     def on_failure(self, error: WorkbenchError) -> None:
         if not self.future.done():
             self.future.set_exception(error)
-            # The waiter may be gone already (cancelled); an unread exception means nothing then.
+            # Mark it as retrieved: the waiter may have been cancelled, and asyncio would log it.
             self.future.exception()
 
 
-# One row of numbers for all tables: connections over HTTP are shared, and an answer that a server gives twice, or too
-# late, must not pass for the answer to somebody else's request.
+# One counter for all tables: HTTP connections are shared, and a duplicate or late response must never be mistaken for
+# the response to another request.
 new_id: Final = count(1).__next__
 
 
 class PendingRequests:
-    """The table of requests under way on one connection."""
+    """The requests in progress on one connection."""
 
     __slots__ = ("_by_id", "_new_id", "_reminded_at", "unmatched")
 
     def __init__(self, new_id: Callable[[], int] = new_id) -> None:
         self._new_id = new_id
         self._by_id: dict[int, Exchange] = {}
-        # Answers that nobody waited for: late, doubled, or with an id that was never ours.
+        # Counts responses without a request: late, duplicate, or with an id that we never used.
         self.unmatched = 0
         self._reminded_at = 0.0
 
@@ -140,15 +141,15 @@ class PendingRequests:
 
     @property
     def waiting_count(self) -> int:
-        """How many are not under way yet, because too many of the same client are."""
+        """How many have not been sent yet, because their client has too many requests in progress."""
         return 0
 
     def values(self) -> list[Exchange]:
-        """Everything under way, oldest first."""
+        """All exchanges, oldest first."""
         return list(self._by_id.values())
 
     def add(self, exchange: Exchange, now: float, timeout: float, latest: float) -> int:
-        """Enter an exchange; return the id that goes on the wire."""
+        """Add an exchange, and return its id on the wire."""
         exchange.wire_id = id = self._new_id()
         exchange.timeout = timeout
         exchange.deadline = now + timeout
@@ -157,11 +158,11 @@ class PendingRequests:
         return id
 
     def enter(self, exchange: Exchange) -> None:
-        """Enter an exchange that has its id and its deadline."""
+        """Add an exchange that already has its id and deadline."""
         self._by_id[exchange.wire_id] = exchange
 
     def take(self, id: Raw | bytes) -> Exchange | None:
-        """The exchange that an answer with this id belongs to. The first answer wins; `"1"` is not `1`."""
+        """Remove and return the exchange that a response belongs to. The first response wins; `"1"` is not `1`."""
         try:
             found = self._by_id.pop(int(bytes(id)), None)
         except ValueError:
@@ -171,39 +172,39 @@ class PendingRequests:
         return found
 
     def find(self, id: int) -> Exchange | None:
-        """The exchange with this id, left where it is."""
+        """The exchange with this id, without removing it."""
         return self._by_id.get(id)
 
     def remove(self, exchange: Exchange) -> bool:
-        """Forget an exchange; its answer, should it come, is dropped."""
+        """Remove an exchange; a later response is dropped."""
         return self._by_id.pop(exchange.wire_id, None) is not None
 
     def extend(self, exchange: Exchange, now: float) -> None:
-        """Progress came: the clock starts again, up to the latest moment."""
+        """Restart the timeout after progress, up to `latest`."""
         exchange.deadline = min(now + exchange.timeout, exchange.latest)
 
     def postpone(self, seconds: float) -> None:
-        """So much time passed without our being there."""
+        """Extend all deadlines by the time during which the process was stopped."""
         for exchange in self._by_id.values():
             exchange.deadline += seconds
             exchange.latest += seconds
 
     def remind(self, now: float) -> None:
-        """Now and then, tell everything under way that it still is."""
+        """Call `on_waiting` on all exchanges every `REMIND_INTERVAL`."""
         if now - self._reminded_at >= REMIND_INTERVAL:
             self._reminded_at = now
             for exchange in self.values():
                 exchange.on_waiting(now)
 
     def expired(self, now: float) -> list[Exchange]:
-        """Take out and return everything whose deadline has passed."""
+        """Remove and return all exchanges whose deadline has passed."""
         late = [exchange for exchange in self._by_id.values() if exchange.deadline <= now]
         for exchange in late:
             del self._by_id[exchange.wire_id]
         return late
 
     def drain(self) -> list[Exchange]:
-        """Take out and return everything."""
+        """Remove and return all exchanges."""
         everything = self.values()
         self._by_id.clear()
         return everything

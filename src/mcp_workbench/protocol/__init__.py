@@ -1,8 +1,8 @@
-"""MCP itself: what its revisions have, and how requests and answers get from one to another.
+"""MCP itself: how its revisions differ, and how requests and responses are translated between them.
 
 - `revisions`: one value for each revision, and the two eras; `constants`: names and error codes of the specification.
-- `handshake`: meeting a server, with or without a handshake.
-- `meta`: what requests carry in `_meta`; `results`: results and errors in the words of the client's revision.
-- `sealing`: `requestState` that only its client can use; `logging_levels`: their order.
-Refuses to know who is behind a connection and how messages travel.
+- `handshake`: the first exchange with a server, in either era.
+- `meta`: what requests carry in `_meta`; `results`: results and errors as the client's revision defines them.
+- `sealing`: `requestState` that only its own client can use; `logging_levels`: their order.
+Knows nothing about who is at the other end of a connection or how messages travel.
 """

@@ -17,16 +17,16 @@ PROGRESS_TOKEN: Final = "progressToken"
 
 # ── error codes, beyond those of JSON-RPC ──
 
-# Up to 2025-11-25; later revisions say "invalid params".
+# Up to 2025-11-25; later revisions use "invalid params".
 RESOURCE_NOT_FOUND: Final = -32002
 # Since 2026-07-28.
 HEADER_MISMATCH: Final = -32020
 MISSING_CLIENT_CAPABILITY: Final = -32021
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
-# Known to revision 2025-11-25 only; later ones forbid sending it.
+# Defined by revision 2025-11-25 only; later ones forbid sending it.
 URL_ELICITATION_REQUIRED: Final = -32042
-# What no server up to 2025-11-25 answers with.
+# Error codes that no server up to 2025-11-25 uses.
 STATELESS_CODES: Final = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
 
-# The requests that the specification lets a server answer with `input_required`.
+# The requests that a server may answer with `input_required`.
 ANSWERS_INPUT_REQUIRED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})

@@ -1,7 +1,7 @@
-"""Meeting a server: which eras it speaks, what it can do, who it is.
+"""The first exchange with a server: which eras it speaks, what it supports, and its name and version.
 
-Owns the probe and the handshake as the specification describes them ("Backward compatibility" of the stdio and
-streamable HTTP pages). Refuses to know how messages travel: it is given something that can ask.
+Owns the probe and the handshake as the specification describes them ("Backward compatibility" on the pages about stdio
+and Streamable HTTP). Knows nothing about how messages travel: requests go through an `Asker`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from mcp_workbench.protocol.revisions import (
 )
 
 # A legacy server may answer `server/discover` with any error, or not at all, and so may a modern one `initialize`.
-# Those that understand it answer at once, but a package runner in front of them may take seconds to get there. Waiting
-# longer delays the first start of silent servers only: what was found is remembered.
+# Servers that understand the request answer at once, but the package runner that starts them may take seconds. This
+# delays only the first start of a server that stays silent, because the result is cached.
 PROBE_TIMEOUT: Final = 5.0
 NO_MEMBERS: Final = Raw(b"{}")
 
@@ -42,32 +42,32 @@ class Asker(Protocol):
     """What the handshake needs of a connection."""
 
     async def ask(self, method: str, params: bytes) -> Raw:
-        """Send a request, wait for its result. Raises `RemoteError` and `DownstreamError`."""
+        """Send a request and wait for its result. Raises `RemoteError` and `DownstreamError`."""
 
     def tell(self, method: str, params: bytes | None = None) -> None:
         """Send a notification."""
 
 
 class OtherEra(DownstreamError):
-    """The server does not shake hands, and has settled for nothing else: started again, it may speak modern MCP."""
+    """The server refused the handshake and has not committed to an era: restarted, it may speak modern MCP."""
 
 
 class ServerProfile(Struct, frozen=True, dict=True):
-    """What a server said of itself. This is what manifests keep: `era` and `version` are written there."""
+    """How a server described itself. Stored in manifests, including `era` and `version`."""
 
     era: Era
     version: str
     capabilities: Raw = NO_MEMBERS
-    # Empty where it did not say who it is.
+    # Empty if the server did not send any.
     server_info: Raw = NO_MEMBERS
     instructions: str | None = None
-    # What meeting it has shown of the eras that it speaks; in a manifest, all that is known of them.
+    # What this handshake showed about the eras it speaks; in a manifest, everything known about them.
     eras: SpokenEras = SpokenEras()
 
     @cached_property
     def revision(self) -> Revision:
         """The revision that the server agreed to."""
-        # A manifest may have been written by a later version of ours.
+        # The manifest may have been written by a later version of the workbench.
         return KNOWN.get(self.version) or newest(self.era)
 
     @staticmethod
@@ -104,10 +104,10 @@ _decode_supported: Final = Decoder(_Supported).decode
 
 
 async def perform_handshake(asker: Asker, choice: str, spoken: SpokenEras, identity: ClientIdentity) -> ServerProfile:
-    """Find out in which era to speak to the server, the client's own where it can be; shake hands where that is legacy.
+    """Choose the era for this server, preferring the client's, and perform the handshake if it is legacy.
 
-    `choice` is the user's setting: `auto`, an era, or a revision. `spoken` is what was found out earlier. A server that
-    speaks both eras settles for the one it is first spoken to in, so the era that is wanted is tried first.
+    `choice` is the user's setting: `auto`, an era, or a revision. `spoken` is what earlier connections found out. A
+    server of both eras commits to the one of the first request, so the preferred era is tried first.
     """
     wanted = chosen(choice)
     if wanted is None:
@@ -116,7 +116,7 @@ async def perform_handshake(asker: Asker, choice: str, spoken: SpokenEras, ident
             profile = await _handshake_first(asker, identity, is_known=spoken.legacy is True)
         else:
             profile = await _probe_first(asker, identity)
-        # The one that was tried first was tried in vain where another was found.
+        # If the server turned out to speak the other era, it does not speak the one we tried first.
         other = None if profile.era == expected else False
         return replace(profile, eras=SpokenEras.found(profile.era, other))
     if wanted.has_handshake:
@@ -127,9 +127,9 @@ async def perform_handshake(asker: Asker, choice: str, spoken: SpokenEras, ident
 
 
 def second_try(tried: Era, failure: DownstreamError) -> Era | None:
-    """In which era a server is worth another start after a handshake that failed, if in any.
+    """The era in which to start a server once more after a failed handshake; None if that is pointless.
 
-    Some legacy servers die of the probe, and some modern ones answer nothing more after a handshake that they refused.
+    Some legacy servers crash on the probe, and some modern ones stop answering after a handshake that they refused.
     """
     if isinstance(failure, OtherEra):
         return "modern" if tried == "legacy" else None
@@ -137,7 +137,7 @@ def second_try(tried: Era, failure: DownstreamError) -> Era | None:
 
 
 async def _handshake_first(asker: Asker, identity: ClientIdentity, *, is_known: bool) -> ServerProfile:
-    """For a legacy client: a modern server alone refuses the handshake, or says nothing to it."""
+    """For a legacy client. A server that speaks only modern MCP refuses the handshake or ignores it."""
     handshake = _begin(_initialize(asker, identity, newest("legacy")))
     probe: asyncio.Future[Raw] | None = None
     try:
@@ -153,7 +153,7 @@ async def _handshake_first(asker: Asker, identity: ClientIdentity, *, is_known: 
         except ServerGone:
             raise
         except WorkbenchError as refusal:
-            # Package runners update servers behind an unchanged command line, and so into the modern era.
+            # Even if it was legacy before: package runners update servers behind an unchanged command line.
             probe = probe or _begin(_discover(asker, identity))
             await asyncio.wait({probe}, timeout=PROBE_TIMEOUT)
             profile = _read_probe_if_answered(probe)
@@ -181,7 +181,7 @@ async def _probe_first(asker: Asker, identity: ClientIdentity) -> ServerProfile:
         try:
             return await _initialize(asker, identity, newest("legacy"))
         except RemoteError:
-            # A modern server that was slow to start has both requests before it and refuses the second one.
+            # A modern server that started slowly has received both requests, and refuses the second.
             if answered:
                 raise
             profile = _read_probe(probe) if probe.done() else None
@@ -193,7 +193,7 @@ async def _probe_first(asker: Asker, identity: ClientIdentity) -> ServerProfile:
 
 
 async def _discover(asker: Asker, identity: ClientIdentity, revision: Revision | None = None) -> Raw:
-    """Ask what the server is; once more where it refuses the revision and then names one that we speak."""
+    """Send `server/discover`, and again if the server refuses the revision but names one that we speak."""
     try:
         return await asker.ask("server/discover", discover_params(identity, revision or newest("modern")))
     except RemoteError as error:
@@ -216,13 +216,13 @@ Result = TypeVar("Result")
 
 def _begin(work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
     future = asyncio.ensure_future(work)
-    # Nobody may look at how it failed; that is not an error of its own.
+    # Retrieve the exception, so that asyncio does not log it if no one awaits this future.
     future.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
     return future
 
 
 def _read_probe_if_answered(probe: asyncio.Future[Raw]) -> ServerProfile | None:
-    """The same for one that comes second: what became of the handshake is said in better words."""
+    """Like `_read_probe`, but None if the probe failed: the handshake's error is more helpful."""
     failure = probe.exception() if probe.done() else None
     if not probe.done() or (failure is not None and not isinstance(failure, RemoteError)):
         return None
@@ -230,7 +230,7 @@ def _read_probe_if_answered(probe: asyncio.Future[Raw]) -> ServerProfile | None:
 
 
 def _read_probe(probe: asyncio.Future[Raw]) -> ServerProfile | None:
-    """A profile where the answer is a modern server's; None where it is anything else."""
+    """The profile, if the response is a modern server's; otherwise None."""
     try:
         return _agreed(probe.result())
     except RemoteError as error:
@@ -256,7 +256,7 @@ def _supported(error: RemoteError) -> list[str] | None:
 
 
 def _agreed(result: Raw, choices: Collection[str] | None = None) -> ServerProfile | None:
-    """The profile of a server without a handshake, in the newest revision that we both speak, or of `choices`."""
+    """The profile of a modern server, in the newest revision that both sides speak, restricted to `choices`."""
     try:
         found = _decode_discover(result)
     except (DecodeError, ValidationError):
@@ -264,7 +264,7 @@ def _agreed(result: Raw, choices: Collection[str] | None = None) -> ServerProfil
     supported = found.supportedVersions
     revision = newest_stateless(supported if choices is None else [name for name in supported if name in choices])
     if revision is None:
-        # Some servers answer the probe and list legacy revisions only: that is an invitation to shake hands.
+        # Some servers answer the probe but list only legacy revisions: they expect the handshake.
         return None
     return ServerProfile.of(revision, found.capabilities, found.meta.server_info, found.instructions)
 
@@ -300,17 +300,17 @@ async def _initialize(asker: Asker, identity: ClientIdentity, revision: Revision
 
 
 def discover_params(identity: ClientIdentity, revision: Revision) -> bytes:
-    """The parameters of `server/discover`: nothing but who asks."""
+    """The parameters of `server/discover`: only the client's identity."""
     return b'{"_meta":' + revision.stamp(identity.info, identity.capabilities) + b"}}"
 
 
 def _own(raw: Raw) -> Raw:
-    # A Raw is a view into the message it came in, and would keep all of it alive.
+    # A `Raw` is a view into its message and would keep the whole message in memory.
     return Raw(bytes(raw))
 
 
 def _own_members(value: Raw) -> Raw:
-    """The same for what has to be an object, and counts for nothing where it is not one."""
+    """Like `_own`, for a member that must be an object; anything else is treated as empty."""
     try:
         return _own(value) if decode_object(value) else NO_MEMBERS
     except (DecodeError, ValidationError):
@@ -326,7 +326,7 @@ _decode_implementation: Final = Decoder(_Implementation).decode
 
 
 def who(server_info: Raw) -> tuple[str, str]:
-    """Name and version of a server, which it says alike in both eras; empty where it does not say."""
+    """The name and version of a server, empty if missing. Their format is the same in both eras."""
     try:
         found = _decode_implementation(server_info)
     except (DecodeError, ValidationError):

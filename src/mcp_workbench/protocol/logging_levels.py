@@ -11,7 +11,7 @@ LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "ale
 
 
 def is_at_least(level: str, least: str) -> bool:
-    """Whether a message of `level` is wanted by somebody who asked for `least`. Unknown words are let through."""
+    """Whether a message of `level` passes a threshold of `least`. Unknown levels always pass."""
     if level not in LEVELS or least not in LEVELS:
         return True
     return LEVELS.index(level) >= LEVELS.index(least)
@@ -25,7 +25,7 @@ _decode_level: Final = Decoder(_LogMessage).decode
 
 
 def is_severe(message: Raw | None, least: str) -> bool:
-    """Whether a log message is at least as severe as somebody wants it."""
+    """Whether the level of a log message passes a threshold of `least`."""
     try:
         return message is not None and is_at_least(_decode_level(message).level, least)
     except (DecodeError, ValidationError):

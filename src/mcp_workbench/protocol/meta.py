@@ -1,8 +1,8 @@
-"""`_meta`: what each era keeps in it, and how it is translated from one to the other.
+"""`_meta`: what each era puts into it, and how it is translated between them.
 
-Everything that is not named here passes through untouched, in the order it came. Owns what a stamp must have; clients
-write the same few into all of their requests, so a verdict is looked up where it can be. Refuses to know what an
-unstamped request means: that depends on whether its client has shaken hands.
+Everything not named here passes through untouched and in order. Owns the validation of a stamp: clients put the same
+one into every request, so results are cached. Knows nothing about what an unstamped request means, which depends on
+whether its client has performed the handshake.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from mcp_workbench.protocol.constants import (
 from mcp_workbench.protocol.logging_levels import LEVELS
 from mcp_workbench.protocol.revisions import KNOWN, Era, Revision, names
 
-# They are kept for as long as a legacy client is there, and with every connection that is made for them. Those of real
-# clients are some hundred bytes.
+# Capabilities are kept as long as a legacy client is connected, and with every connection made for it. Those of real
+# clients are a few hundred bytes.
 MOST_CAPABILITIES: Final = 64 * 1024
 TOO_CAPABLE: Final = f"the client's capabilities are larger than {MOST_CAPABILITIES} bytes"
 NO_CAPABILITIES: Final = b"{}"
 
 _encode_sorted: Final = Encoder(order="deterministic").encode
-# What makes a difference to a server in what it can ask a client for.
+# The modes of elicitation that make a difference to a server.
 _MODES: Final = ("form", "url")
 _SAMPLING: Final = ("context", "tools")
 
-# Keys that take the place of the handshake: whoever has shaken hands has said or learnt the same there.
+# Keys that replace the handshake: in the legacy era, the handshake carries the same information.
 HOP_KEYS: Final = frozenset({PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL})
 
 
 class _RequestMeta(Struct, gc=False):
-    """What we have to know of a request's `_meta`."""
+    """The parts of a request's `_meta` that we need."""
 
     version: str | UnsetType = field(name=PROTOCOL_VERSION, default=UNSET)
     client_info: Raw | UnsetType = field(name=CLIENT_INFO, default=UNSET)
@@ -54,9 +54,9 @@ _read_request_meta: Final = Decoder(_RequestMeta).decode
 
 
 class Stamp(Struct, frozen=True, gc=False):
-    """What a request is stamped with. Shared by requests: not to be changed."""
+    """The stamp of a request. Cached and shared by requests, so it must not be changed."""
 
-    # None where the request names none: then it depends on whether its client has shaken hands.
+    # None if the request names none: then it depends on whether its client has performed the handshake.
     revision: Revision | None = None
     capabilities: bytes = NO_CAPABILITIES
     log_level: str | None = None
@@ -66,7 +66,7 @@ class Stamp(Struct, frozen=True, gc=False):
 
 
 class BadStamp(Struct, frozen=True):
-    """Why a request is refused: the JSON-RPC error."""
+    """The JSON-RPC error for a request with an invalid stamp."""
 
     code: int
     message: str
@@ -75,7 +75,7 @@ class BadStamp(Struct, frozen=True):
 
 @remembered_if_short
 def read_stamp(meta: bytes) -> Stamp | BadStamp:
-    """Judge the `_meta` of a request."""
+    """Read and validate the stamp in the `_meta` of a request."""
     try:
         read = _read_request_meta(meta)
     except (DecodeError, ValidationError) as error:
@@ -100,7 +100,7 @@ def read_stamp(meta: bytes) -> Stamp | BadStamp:
 
 @remembered_if_short
 def canonical(capabilities: bytes) -> bytes | None:
-    """Capabilities in one spelling: they are part of what decides who shares a connection. None: too large to keep."""
+    """Capabilities in canonical form, because they are part of the key for shared connections. None: too large."""
     if len(capabilities) > MOST_CAPABILITIES:
         return None
     try:
@@ -112,10 +112,10 @@ def canonical(capabilities: bytes) -> bytes | None:
 
 @remembered_if_short
 def usable(capabilities: bytes) -> bytes:
-    """The capabilities that a legacy server can act upon, in one spelling: clients with the same ones can share it.
+    """The capabilities that a legacy server can act on, in canonical form: clients with equal ones can share a server.
 
-    Known ones are reduced to what they say: `{"elicitation": {}}` and `{"elicitation": {"form": {}}}` are the same, and
-    so are no `roots.listChanged` and a false one. Others, such as extensions, count as they are, unless they are empty.
+    Known capabilities are reduced to their meaning: `{"elicitation": {}}` equals `{"elicitation": {"form": {}}}`, and a
+    missing `roots.listChanged` equals a false one. Others, such as extensions, are kept unless they are empty.
     """
     try:
         declared = decode(capabilities)
@@ -128,14 +128,14 @@ def usable(capabilities: bytes) -> bytes:
 
 @remembered_if_short
 def without_roots(capabilities: bytes) -> bytes:
-    """Those of a client, in one spelling, without that it has roots."""
+    """The capabilities in canonical form, without `roots`."""
     declared = decode(capabilities)
     return _encode_sorted({name: value for name, value in declared.items() if name != "roots"})
 
 
 @remembered_if_short
 def without_capabilities(meta: bytes) -> Raw:
-    """A stamp that declares nothing."""
+    """The stamp with its capabilities removed."""
     fields = decode_object(meta)
     if CLIENT_CAPABILITIES not in fields:
         return Raw(meta)
@@ -143,10 +143,10 @@ def without_capabilities(meta: bytes) -> Raw:
 
 
 def _said(name: str, value: Any) -> Any:
-    """What a capability says, None where that is nothing."""
+    """The meaning of a capability; None if it is not declared."""
     if name not in ("roots", "sampling", "elicitation"):
         return value or None
-    # Presence is what counts; a client that writes `true` means it all the same.
+    # Presence is what counts, so `true` instead of an object declares it too.
     members = value if isinstance(value, dict) else {}
     if value is None or value is False:
         return None
@@ -154,13 +154,13 @@ def _said(name: str, value: Any) -> Any:
         return {"listChanged": True} if members.get("listChanged") is True else {}
     if name == "sampling":
         return {each: {} for each in _SAMPLING if each in members}
-    # A client that names no mode means forms, which are older than modes and were written without one.
+    # Without a mode, forms are meant: they existed before modes did.
     modes = [mode for mode in _MODES if mode in members]
     return {} if modes in ([], ["form"]) else {mode: {} for mode in modes}
 
 
 class ClientIdentity(Struct, frozen=True):
-    """Who the client is: what a server behind us is told, and the era of the handshake to try first."""
+    """The client's identity, as sent to servers, and the era to try first."""
 
     info: bytes = b'{"name":"mcp-workbench","version":"0"}'
     capabilities: bytes = b"{}"
@@ -177,10 +177,11 @@ def meta_for_server(
     progress_token: int | None,
     log_level: str | None,
 ) -> bytes | None:
-    """The `_meta` of a client's request on its way to a server, each with its revision. None: no `_meta` at all.
+    """Translate the `_meta` of a request from the client's revision to the server's. None: no `_meta` at all.
 
-    The progress token, where the client gave one, is replaced by ours: two clients may use the same. `info`,
-    `capabilities` and `log_level` stand for a client that has shaken hands where the server is told with each request.
+    The client's progress token, if any, is replaced by ours, because two clients may use the same one. `info`,
+    `capabilities` and `log_level` are from the handshake of a legacy client, for servers that expect them in each
+    request.
     """
     if server.has_handshake:
         if meta is None:
@@ -194,10 +195,10 @@ def meta_for_server(
     if progress_token is not None:
         fields[PROGRESS_TOKEN] = Raw(b"%d" % progress_token)
     if not client.has_handshake:
-        # The server is spoken to in the revision that it agreed to, whatever the client speaks to us.
+        # The revision that the server agreed to, whichever the client uses.
         fields[PROTOCOL_VERSION] = Raw(encode(server.name))
         return encode(fields)
-    # The client has said in its handshake who it is and what it can do; it cannot say otherwise here.
+    # A legacy client declared these in its handshake and must not override them here.
     fields = _without_hop_keys(fields)
     if log_level is not None:
         fields[LOG_LEVEL] = Raw(encode(log_level))

@@ -1,4 +1,4 @@
-"""Results and errors on their way from a server of one revision to a client of another."""
+"""Translation of results and errors from a server's revision to a client's."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mcp_workbench.protocol.constants import (
 from mcp_workbench.protocol.revisions import Revision
 
 ASKING: Final = "input_required"
-# A letter of ASCII that is written as an escape: with one of them, words need not look like what they are.
+# An ASCII letter written as an escape: a text search may then miss names that are there.
 _find_escaped_letter: Final = re.compile(rb"\\u00[4-7]").search
 CACHEABLE: Final = frozenset({"resources/read"})
 COMPLETE: Final = b'"resultType":"complete"'
 _EMPTY_OBJECT: Final = re.compile(rb"\{\s*\}")
 _NO_CACHE: Final = {"ttlMs": b'"ttlMs":0', "cacheScope": b'"cacheScope":"private"'}
-# Members that are looked for in results, as they occur in them, wherever that is.
+# Searches for members in the bytes of a result, at any depth.
 _find: Final = {
     name: re.compile(b'"%b"' % name.encode()).search
     for name in ("resultType", ASKING, "inputRequests", "elicitations", "_meta", *_NO_CACHE)
@@ -42,36 +42,36 @@ _decode: Final = Decoder(_ResultType).decode
 
 
 def result_type(result: Raw | bytes) -> str | None:
-    """The `resultType` of a result, None when it has none: such a result counts as complete."""
+    """The `resultType` of a result; None if it has none, which means complete."""
     return type_and_spelling(result)[0]
 
 
 def type_and_spelling(result: Raw | bytes) -> tuple[str | None, bool]:
-    """The same, and whether names in it may be spelt with escapes, so that looking for them does not find them."""
+    """The `resultType`, and whether names in the result may be spelled with escapes, which a text search would miss."""
     is_escaped = _find_escaped_letter(result) is not None
-    # The search is many times faster than decoding, takes no copy, and legacy results do not have the word in them.
+    # Searching is many times faster than decoding and copies nothing, and legacy results do not contain the word.
     if not is_escaped and _find_result_type(result) is None:
         return None, False
     try:
         found = _decode(result).resultType
     except _UNREADABLE:
-        # It passes as it came, unless a client that reads it could take it for a question: nobody has looked at that.
+        # What we cannot decode passes unchanged, unless a client might read it as a question that we have not checked.
         return ASKING if may_mention(result, ASKING) else None, is_escaped
     return None if isinstance(found, UnsetType) else found, is_escaped
 
 
 def may_mention(data: Raw | bytes, name: str) -> bool:
-    """Whether this name or value may occur in what a server wrote, however it is spelt. A no is certain."""
+    """Whether a name or value may occur in JSON, with or without escapes. False is certain, True is not."""
     return _find[name](data) is not None or _find_escaped_letter(data) is not None
 
 
 def modern_parts(
     result: Raw | bytes, kind: str | None, method: str, server_info: Raw | bytes | None, *, is_escaped: bool
 ) -> tuple[Part, ...]:
-    """The same result with what modern clients expect and legacy servers do not write.
+    """Add the members that modern clients expect and legacy servers do not send.
 
-    In parts, so that a large result is not copied for a few members more. `kind` is its `resultType`; `server_info` is
-    who made the result, as said in the handshake. `is_escaped`: whether names in it may be spelt with escapes.
+    Returned in parts, so that a large result is not copied to add a few members. `kind` is its `resultType`,
+    `server_info` comes from the handshake. `is_escaped`: whether names in it may be spelled with escapes.
     """
     written = memoryview(result)
     if kind is not None or bytes(written[:1]) != b"{":
@@ -82,7 +82,7 @@ def modern_parts(
         written = memoryview(result)
     head = _head(b"" if server_info is None or has_meta else bytes(server_info))
     if method in CACHEABLE:
-        # Nothing is known of how long it holds, and it may be one user's own.
+        # We do not know how long the result is valid, and it may be private to one user.
         absent = (hint for name, hint in _NO_CACHE.items() if not _has_member(result, name, is_escaped))
         head = b",".join((head, *absent))
     separator = b"" if _EMPTY_OBJECT.match(result) else b","
@@ -91,17 +91,17 @@ def modern_parts(
 
 @lru_cache(256)
 def _head(server_info: bytes) -> bytes:
-    """How a result begins that a legacy server has made."""
+    """The members to insert at the start of a legacy server's result."""
     return b"{%b%b" % (COMPLETE, b',"_meta":' + meta_of(server_info) if server_info else b"")
 
 
 def meta_of(server_info: Raw | bytes) -> bytes:
-    """The `_meta` of a result that says nothing but who made it."""
+    """A `_meta` that contains only the server's identity."""
     return b'{"%b":%b}' % (SERVER_INFO.encode(), bytes(server_info))
 
 
 def _has_member(data: Raw | bytes, name: str, is_escaped: bool) -> bool:
-    # Decoding is needed only where the word occurs at all, which may be further inside.
+    # Decode only if the word occurs at all; it may be nested deeper.
     if not is_escaped and _find[name](data) is None:
         return False
     try:
@@ -123,11 +123,11 @@ def _with_server_info(data: Raw | bytes, server_info: Raw | bytes) -> Raw | byte
 
 
 def error_for_client(error: Raw | bytes, method: str, client: Revision) -> Raw | bytes:
-    """An error in the words of the client's revision.
+    """Translate an error to the client's revision.
 
-    A resource that does not exist is -32002 up to 2025-11-25, and -32602 with its `uri` since. A page that has to be
-    visited first (-32042) is a capability that is missing where there are questions in results: a client that has it
-    never gets here.
+    A missing resource is -32002 up to 2025-11-25, and -32602 with its `uri` since then. A required URL elicitation
+    (-32042) becomes a missing capability in revisions that ask in results: for a client with that capability, the error
+    has been turned into a question before.
     """
     read = read_error(error)
     if client.asks_in_results and read.code == URL_ELICITATION_REQUIRED:
@@ -140,12 +140,12 @@ def error_for_client(error: Raw | bytes, method: str, client: Revision) -> Raw |
 
 
 def _is_not_found(error: ErrorObject) -> bool:
-    # "Invalid params" can mean anything; with the `uri` it means that there is no such resource.
+    # "Invalid params" can mean anything; only with a `uri` does it mean a missing resource.
     return error.code == RESOURCE_NOT_FOUND or (error.code == INVALID_PARAMS and "uri" in _members(error))
 
 
 def _members(error: ErrorObject) -> dict[str, Raw]:
-    """The members of an error's `data`, where that is an object."""
+    """The members of an error's `data`; empty unless it is an object."""
     if isinstance(error.data, UnsetType):
         return {}
     try:

@@ -1,10 +1,10 @@
-"""The revisions of MCP: one value for each, of which everybody asks what differs between them.
+"""The revisions of MCP: one value for each, with a field for everything that differs between them.
 
-A new revision is a new value in `KNOWN`; where it differs in something new, also a field that says so, and the mapping
-of that difference in this package (`meta`, `results`). No other package compares dates or eras to decide what to write.
+A new revision is a new value in `KNOWN`. If it differs in a new way, it also needs a field for the difference and its
+mapping in this package (`meta`, `results`). No other package compares dates or eras to decide what to write.
 
-The *era* says how a conversation begins: with a handshake ("legacy", up to 2025-11-25) or without ("modern"). It
-is what has to be found out about a server, and what connections are shared by (`SpokenEras`).
+The *era* says how a conversation begins: with a handshake ("legacy", up to 2025-11-25) or without ("modern"). It has to
+be discovered for each server (`SpokenEras`), and connections are shared by it.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ Era = Literal["legacy", "modern"]
 
 
 class Revision(Struct, frozen=True, eq=False, gc=False):
-    """One revision. The defaults are the newest revision's; compared by identity."""
+    """One revision. The defaults describe the newest one. Compared by identity."""
 
     name: str
-    # `initialize` agrees on revision and capabilities once for a connection, which over HTTP is a session with streams
-    # that can be resumed. Otherwise each request carries both in `_meta`, and closing its stream cancels it.
+    # `initialize` negotiates revision and capabilities once for a connection, which over HTTP is a session with
+    # resumable streams. Otherwise each request carries both in `_meta`, and closing its stream cancels it.
     has_handshake: bool = False
-    # Servers ask in the result of a request (`input_required`), and the client sends it again with the answers.
-    # Otherwise they send requests of their own to the client.
+    # Servers ask questions in a result (`input_required`), and the client repeats the request with the answers.
+    # Otherwise they send requests to the client.
     asks_in_results: bool = True
-    # Results say their type, who made them, and for how long they hold.
+    # Results state their type, their server, and how long they may be cached.
     has_result_types: bool = True
-    # One `subscriptions/listen` names everything that a client wants to be told. Otherwise `resources/subscribe` does
-    # for each resource, and changed lists are announced without being asked for.
+    # One `subscriptions/listen` names everything that a client subscribes to. Otherwise each resource needs a
+    # `resources/subscribe`, and list changes are announced without a subscription.
     has_listen: bool = True
-    # A log level comes with each request, and none means no messages. Otherwise `logging/setLevel` sets it for all.
+    # Each request has its own log level, and no level means no messages. Otherwise `logging/setLevel` sets it for all.
     has_log_level_per_request: bool = True
-    # Headers repeat the method, the name and annotated arguments of a request.
+    # HTTP headers mirror the method, the name and annotated arguments of a request.
     has_mirrored_headers: bool = True
-    # Tasks are the extension `io.modelcontextprotocol/tasks`. Otherwise, where they exist, they are a capability.
+    # Tasks are the extension `io.modelcontextprotocol/tasks`. Otherwise, if they exist, they are a capability.
     has_task_extension: bool = True
     # Tasks are a capability that servers declare in `initialize`.
     has_task_capability: bool = False
@@ -53,10 +53,10 @@ class Revision(Struct, frozen=True, eq=False, gc=False):
     task_methods: frozenset[str] = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
     # Several messages in one POST.
     has_batches: bool = False
-    # Streams begin with an event that has an id and no data; older clients may choke on it.
+    # Streams begin with an event that has an id and no data, which older clients may not accept.
     has_primed_streams: bool = False
     resource_not_found: int = INVALID_PARAMS
-    # Not passed on either: a server behind us that has a handshake would know them.
+    # Not forwarded either: a legacy server behind us would accept them.
     removed_methods: frozenset[str] = frozenset(
         {"ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
     )
@@ -67,7 +67,7 @@ class Revision(Struct, frozen=True, eq=False, gc=False):
         return "legacy" if self.has_handshake else "modern"
 
     def stamp(self, info: bytes, capabilities: bytes) -> bytes:
-        """What each request without a handshake says in `_meta`, as an object that is still open at its end."""
+        """The members of `_meta` for each request without a handshake, as a JSON object without its closing brace."""
         if len(capabilities) > LONGEST_KEPT:
             return _write_stamp(self.name, info, capabilities)
         return _kept_stamp(self.name, info, capabilities)
@@ -84,7 +84,7 @@ def _write_stamp(name: str, info: bytes, capabilities: bytes) -> bytes:
     )
 
 
-# A client that has shaken hands gets the same for all of its requests.
+# The stamp is the same for all requests of a legacy client.
 _kept_stamp: Final = lru_cache(MOST_KEPT)(_write_stamp)
 
 
@@ -128,23 +128,23 @@ def names(era: Era) -> tuple[str, ...]:
 
 
 def newest(era: Era) -> Revision:
-    """What we speak to a server of which no more is known than its era."""
+    """The revision for a server of which only the era is known."""
     return KNOWN[names(era)[-1]]
 
 
 def newest_stateless(offered: Collection[str]) -> Revision | None:
-    """The newest revision without a handshake that both of us speak."""
+    """The newest revision without a handshake that both sides speak."""
     return next((KNOWN[name] for name in reversed(names("modern")) if name in offered), None)
 
 
 def has_handshake(name: str) -> bool:
-    """Whether this is a revision that we know and that shakes hands."""
+    """Whether this is a known revision with a handshake."""
     revision = KNOWN.get(name)
     return revision is not None and revision.has_handshake
 
 
 def chosen(protocol: str) -> Revision | None:
-    """What the setting `protocol` of a server asks for: a revision, or the newest of an era; None for `auto`."""
+    """The revision that a server's `protocol` setting selects, which may name an era; None for `auto`."""
     match protocol:
         case "legacy" | "modern":
             return newest(protocol)
@@ -153,38 +153,38 @@ def chosen(protocol: str) -> Revision | None:
 
 
 def negotiate(requested: str) -> Revision:
-    """The revision to answer `initialize` with: the client's own if we know it, else our newest with a handshake."""
+    """The revision to answer `initialize` with: the client's if we know it, else our newest with a handshake."""
     return KNOWN[requested] if has_handshake(requested) else newest("legacy")
 
 
 class SpokenEras(Struct, frozen=True, gc=False):
-    """Which eras a server speaks, as far as it was tried: None where nobody has.
+    """Which eras a server speaks; None for an era that has not been tried.
 
-    A server never says so itself: one of both eras lists modern revisions in `server/discover` and answers
-    `initialize` all the same, and over stdio the first request of a process settles which of the two it speaks.
+    Servers never say so themselves: a server of both eras lists only modern revisions in `server/discover` but answers
+    `initialize` as well, and over stdio the first request decides which era the process speaks.
     """
 
     legacy: bool | None = None
     modern: bool | None = None
 
     def for_client(self, client: Era) -> Era:
-        """In which era a client's requests are to reach the server: in its own, unless that was tried in vain."""
+        """The era in which to send a client's requests: its own, unless the server does not speak it."""
         if client == "legacy":
             return "modern" if self.legacy is False else "legacy"
         return "legacy" if self.modern is False else "modern"
 
     @staticmethod
     def only(era: Era) -> SpokenEras:
-        """It speaks this one, and was tried in vain in the other."""
+        """It speaks this era and not the other."""
         return SpokenEras(legacy=era == "legacy", modern=era == "modern")
 
     @staticmethod
     def found(era: Era, other: bool | None) -> SpokenEras:
-        """It speaks this one; `other` is what was seen of the other."""
+        """It speaks this era; `other` says whether it speaks the other one, None if unknown."""
         return SpokenEras(True, other) if era == "legacy" else SpokenEras(other, True)
 
     def updated(self, newer: SpokenEras) -> SpokenEras:
-        """With what was found out since."""
+        """Add newer findings."""
         return SpokenEras(
             self.legacy if newer.legacy is None else newer.legacy,
             self.modern if newer.modern is None else newer.modern,

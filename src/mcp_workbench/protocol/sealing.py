@@ -1,9 +1,9 @@
-"""`requestState` that we hand out: sealed, so that only what we gave out comes back, to the one we gave it to. Pure.
+"""The `requestState` values that we issue, sealed so that only the client that received one can use it. Pure.
 
-The specification asks for all of it: integrity, the principal, a short expiry, and a digest of the request it belongs
-to. That a state is used once is up to whoever keeps what it points at.
+The specification requires integrity, the principal, a short expiry, and a digest of the request it belongs to. That a
+state is used only once is ensured by the owner of what it refers to.
 
-What it needs of the standard library is imported where it is used: starting up does not need it.
+Modules of the standard library are imported where they are used, because start-up does not need them.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc.messages import encode
 
-# How our states begin. What follows tells those of this process from everybody else's: states of modern servers pass
-# through us unread, and such a server may be a workbench too.
+# The start of our states. A random part follows that identifies this process: states of modern servers pass through
+# unread, and such a server may be another workbench.
 PREFIX: Final = "mcpwb1."
 _NAME_BYTES: Final = 6
-# Members of a request that differ between the first try and the next ones.
+# Members in which a retry differs from the first request.
 RETRY_MEMBERS: Final = frozenset({"inputResponses", "requestState"})
 _MAC_BYTES: Final = 32
 NOT_OURS: Final = "`requestState` was not issued here; send the request again without it"
 
 
 class Sealed(Struct, frozen=True):
-    """What a state says."""
+    """The content of a state."""
 
-    # What is kept for it here; empty where nothing is.
+    # The key of what we keep for it; empty if nothing.
     key: str
-    # Counts the questions of one call: an answered one cannot be answered again.
+    # Counts the questions of one call, so that none can be answered twice.
     round: int
     principal: str
     digest: str
@@ -39,7 +39,7 @@ class Sealed(Struct, frozen=True):
 
 
 class BadState(Exception):
-    """A state that is not accepted. Says why, for the client."""
+    """A state that is not accepted, with the reason for the client."""
 
 
 _decode: Final = Decoder(Sealed).decode
@@ -54,16 +54,16 @@ class Sealer:
         self._prefix = f"{PREFIX}{name}."
 
     def gave_out(self, text: str) -> bool:
-        """Whether this looks like one of ours. Whether it is, says `open`."""
+        """Whether this looks like one of our states. `open` verifies it."""
         return text.startswith(self._prefix)
 
     def seal(self, state: Sealed) -> str:
-        """A state as a string that the client hands back."""
+        """The state as a string for the client to send back."""
         body = encode(state)
         return self._prefix + _spelled(self._mac(body) + body)
 
     def open(self, text: str, *, principal: str, digest: str, now: float) -> Sealed:
-        """The state again. Raises `BadState` for anything but one of ours, for this caller and this request."""
+        """Verify and decode a state. Raises `BadState` unless we issued it to this caller for this request."""
         import base64
         import hmac
 
@@ -72,7 +72,7 @@ class Sealer:
         except ValueError:
             raise BadState(NOT_OURS) from None
         mac, body = data[:_MAC_BYTES], data[_MAC_BYTES:]
-        # Written again, because several spellings of base64 mean the same bytes, and one of them is ours.
+        # Compare the encoded form too: several base64 strings decode to the same bytes, and only one is ours.
         if not hmac.compare_digest(mac, self._mac(body)) or self._prefix + _spelled(data) != text:
             raise BadState(NOT_OURS)
         try:
@@ -94,9 +94,9 @@ class Sealer:
 
 
 def digest_of(method: str, params: dict[str, Raw]) -> str:
-    """What identifies a request across its tries: the method and all parameters but those of the retry itself.
+    """A digest that identifies a request across retries: the method and all parameters except those of the retry.
 
-    Compared as values: a client may write the same parameters with other white space, and in another order.
+    Computed from values, because a client may write the same parameters with different white space or in another order.
     """
     import hashlib
     import json
@@ -106,7 +106,7 @@ def digest_of(method: str, params: dict[str, Raw]) -> str:
         values = {key: json.loads(value) for key, value in salient.items()}
         text = json.dumps([method, values], sort_keys=True).encode()
     except (ValueError, RecursionError):
-        # Deeper, or with longer numbers, than Python reads: then it has to be the same to the letter.
+        # Nested too deeply, or with numbers too long, for Python: then the bytes have to be the same.
         text = encode([method, sorted((key, value) for key, value in salient.items())])
     return hashlib.sha256(text).hexdigest()
 

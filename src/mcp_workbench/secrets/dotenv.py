@@ -1,8 +1,8 @@
-"""`.env` files: what they hold. Pure.
+"""Parses `.env` files. Pure.
 
-`NAME=value` in lines, as shells and docker write them: `export` in front, comments, quotes, a byte order mark and line
-ends of Windows. In single quotes everything is literal, in double ones a backslash escapes (a line break, a tab, or
-what follows), and either may span lines. `${VAR}` is not expanded in there: a value is what stands in the file.
+Lines of `NAME=value`, as shells and Docker accept them: with `export`, comments, quotes, a byte order mark and Windows
+line endings. Single-quoted values are literal; in double quotes, a backslash escapes the next character (`\\n` and
+`\\t` as usual); both may span lines. `${VAR}` is not expanded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 class DotenvError(ValueError):
-    """The line that cannot be understood. Never what is in it."""
+    """Names the line that cannot be parsed, never its content."""
 
     def __init__(self, line: int) -> None:
         super().__init__(f"line {line} is not `NAME=value`")
@@ -27,7 +27,7 @@ class DotenvError(ValueError):
 
 
 def parse(text: str) -> dict[str, str]:
-    """The variables; of two with the same name, the later. Raises `DotenvError`."""
+    """The variables; of two with the same name, the later counts. Raises `DotenvError`."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     found: dict[str, str] = {}
     position = 0
@@ -45,7 +45,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def _value(text: str, position: int) -> tuple[str, int]:
-    """The value that stands there, and where the next line begins."""
+    """The value at a position, and the start of the next line."""
     quoted = (_SINGLE if text[position : position + 1] == "'" else _DOUBLE).match(text, position)
     if quoted is not None:
         rest = _BLANK.match(text, quoted.end())
@@ -59,7 +59,7 @@ def _value(text: str, position: int) -> tuple[str, int]:
     end = text.find("\n", position)
     end = len(text) if end < 0 else end
     line = text[position:end]
-    # A comment begins behind white space; `pass#word` is a value.
+    # A comment must follow white space: `pass#word` is a value.
     for mark in (" #", "\t#"):
         line = line.partition(mark)[0]
     return ("" if line.startswith("#") else line.strip()), end + 1

@@ -1,6 +1,7 @@
-"""The system's keychain: values by service and name, through a process that can be ended when the keychain hangs.
+"""The system's keychain: values by service and name, through a process that can be killed if the keychain hangs.
 
-Owns the time limit and the words for everything that may be wrong with a keychain. Blocks: for a thread, or a command.
+Owns the time limit and the error messages for everything that can go wrong. Blocks, so call it in a thread or a
+command.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from mcp_workbench.secrets.program import Program, ProgramEnd
 if TYPE_CHECKING:
     from mcp_workbench.transport.processes import ProcessTable
 
-# What a keychain may take to answer, which takes milliseconds. One that is locked may wait for its user for ever.
+# Keychains answer in milliseconds, but a locked one may wait for its user for ever.
 KEYCHAIN_SECONDS: Final = 3.0
-# Importing all that it takes to ask may take this much more, on a machine that is busy.
+# Importing the keychain libraries may take this much longer on a busy machine.
 IMPORT_SECONDS: Final = 15.0
-# A value, and what is around it.
+# A value and the JSON around it.
 MOST_REPLY_BYTES: Final = 256 * 1024
-# What our own entries stand under; a name without a service means one of these.
+# The service of our own entries, and the default for names without one.
 SERVICE: Final = "mcp-workbench"
 START_ONE: Final = "on Linux, start one (GNOME Keyring, KWallet) with a D-Bus session"
 _MODULE: Final = "mcp_workbench.secrets.keychain_child"
 
 
 class KeychainUnusable(DownstreamError):
-    """The keychain does not answer, or there is none."""
+    """The keychain does not respond, or there is none."""
 
 
 class KeychainMissing(KeychainUnusable):
@@ -47,7 +48,7 @@ class KeychainRequest(Struct, frozen=True):
 
 
 class KeychainReply(Struct, frozen=True, omit_defaults=True):
-    """What it answered. `error`: `uninstalled`, `missing`, `locked` or `failed`."""
+    """The keychain's response. `error`: `uninstalled`, `missing`, `locked` or `failed`."""
 
     value: str | None = None
     found: bool = False
@@ -56,7 +57,7 @@ class KeychainReply(Struct, frozen=True, omit_defaults=True):
 
 
 class Inquiry:
-    """One question to the keychain. Made on the event loop where there is a table; `reply` is for a thread."""
+    """One request to the keychain. With a table, create it on the event loop; call `reply` in a thread."""
 
     def __init__(self, request: KeychainRequest, environ: Mapping[str, str], table: ProcessTable | None = None) -> None:
         command = (sys.executable, "-P", "-m", _MODULE)
@@ -66,27 +67,27 @@ class Inquiry:
             raise KeychainUnusable(f"the system's keychain cannot be asked: {error.strerror}") from None
 
     def reply(self) -> KeychainReply:
-        """Wait for the answer. Raises `KeychainUnusable`."""
+        """Wait for the reply. Raises `KeychainUnusable`."""
         return _read(self.program.finish(KEYCHAIN_SECONDS + IMPORT_SECONDS, MOST_REPLY_BYTES))
 
 
 def get(service: str, name: str, environ: Mapping[str, str]) -> str | None:
-    """The value, or None where there is none. Raises `KeychainUnusable`."""
+    """Read a value; None if there is none. Raises `KeychainUnusable`."""
     return Inquiry(KeychainRequest("get", service, name), environ).reply().value
 
 
 def put(service: str, name: str, value: str, environ: Mapping[str, str]) -> None:
-    """Keep a value. Raises `KeychainUnusable`."""
+    """Store a value. Raises `KeychainUnusable`."""
     Inquiry(KeychainRequest("set", service, name, value), environ).reply()
 
 
 def delete(service: str, name: str, environ: Mapping[str, str]) -> bool:
-    """Forget a value; whether there was one. Raises `KeychainUnusable`."""
+    """Delete a value, and return whether there was one. Raises `KeychainUnusable`."""
     return Inquiry(KeychainRequest("delete", service, name), environ).reply().found
 
 
 def entry_of(name: str) -> tuple[str, str]:
-    """Service and name of `service/name`; a service may have slashes itself. Without one, ours."""
+    """Split `service/name`; the service may contain slashes and defaults to ours."""
     service, _, own = name.rpartition("/")
     return service or SERVICE, own
 

@@ -1,9 +1,8 @@
-"""The process that speaks to the system's keychain: one request, one answer, then it ends.
+"""The process that accesses the system's keychain: one request, one reply, then it exits.
 
-A process of its own, because a keychain that is locked may hang in the system's libraries, where no thread can be
-stopped, and because they and what they import (170 modules) are of no use to anybody else. Reads a
-`KeychainRequest` from stdin, writes a `KeychainReply` to stdout. Its time begins when everything is imported; the
-system ends it when that is over.
+It is a separate process because a locked keychain may hang in the system's libraries, where a thread cannot be stopped,
+and because these libraries import 170 modules that nothing else needs. Reads a `KeychainRequest` from stdin and writes
+a `KeychainReply` to stdout. Its time limit starts when everything is imported, and is enforced by the system.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def answer(request: KeychainRequest) -> KeychainReply:
         import keyring.errors
     except ImportError:
         return KeychainReply(error="uninstalled")
-    # The default action ends the process, wherever it hangs.
+    # The default action terminates the process, wherever it hangs.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, KEYCHAIN_SECONDS)
     try:
@@ -41,7 +40,7 @@ def answer(request: KeychainRequest) -> KeychainReply:
     except keyring.errors.PasswordDeleteError:
         return KeychainReply(found=False)
     except Exception as error:
-        # Back ends raise whatever their libraries do.
+        # Backends raise whatever their libraries raise.
         return KeychainReply(error="failed", detail=_short(error))
 
 

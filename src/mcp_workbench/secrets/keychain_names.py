@@ -1,6 +1,6 @@
-"""Which entries of the system's keychain were made here: names alone, never values. No keychain can list its entries.
+"""Records which keychain entries we created, because keychains cannot list them: only names, never values.
 
-One file for each, so that two who write at once lose nothing. Best effort: an entry works without being listed.
+Each name has its own file, so that concurrent writers lose nothing. Best effort: an entry works without its record.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 from msgspec import MsgspecError
 from msgspec.json import decode, encode
 
-# A name in quotes; anything larger is no record of ours.
+# A record is a quoted name; anything larger is not ours.
 LARGEST_RECORD: Final = 4096
 
 
 def folder() -> str | None:
-    """Where the records lie; None where the user has no home."""
+    """The folder of the records; None if the user has no home."""
     from platformdirs import user_data_dir
 
     data = user_data_dir("mcp-workbench", appauthor=False)
@@ -43,7 +43,7 @@ def forget(name: str) -> None:
 
 
 def names() -> list[str]:
-    """All of them, sorted."""
+    """All recorded names, sorted."""
     where = folder()
     found = []
     with contextlib.suppress(OSError):

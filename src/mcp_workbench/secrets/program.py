@@ -1,6 +1,6 @@
-"""Runs a program to its end and takes what it prints: without a shell, and bounded in time and output.
+"""Runs a program and collects its output, without a shell and with limits on time and output.
 
-Owns the process from its start until nothing is left of its group. Refuses to know what the output means.
+Owns the process until nothing is left of its process group. Knows nothing about what the output means.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from mcp_workbench.transport.processes import ProcessTable
 
-# What a program says beside its output is quoted, never more than this of it.
+# How much of stderr is quoted in errors.
 MOST_STDERR_BYTES: Final = 4096
-# A killed process is gone at once, unless the system holds it.
+# A killed process is gone at once, unless it is stuck in the kernel.
 KILLED_SECONDS: Final = 1.0
 _READ_BYTES: Final = 64 * 1024
 
 
 class ProgramEnd(Struct, frozen=True):
-    # Negative: ended by that signal. None: killed, because it took too long or printed too much.
+    # Negative: terminated by that signal. None: killed, because it took too long or printed too much.
     status: int | None
     output: bytes
     errors: bytes
@@ -35,7 +35,7 @@ class ProgramEnd(Struct, frozen=True):
 
 
 class Program:
-    """A program that has been started. `finish` blocks: for a thread. `release` belongs to the event loop."""
+    """A running program. `finish` blocks, so call it in a thread; call `release` on the event loop."""
 
     def __init__(
         self,
@@ -46,7 +46,8 @@ class Program:
         given: bytes = b"",
         table: ProcessTable | None = None,
     ) -> None:
-        """Start it. Raises OSError. With a `table`, on the event loop: what collects orphans must know it at once."""
+        """Start it. Raises OSError. With a `table`, call this on the event loop: the process table must know the
+        program before it collects orphans."""
         self._given = given
         self._table = table
         self._is_over = False
@@ -67,21 +68,21 @@ class Program:
                 env=environment,
                 cwd=cwd,
                 bufsize=0,
-                # A group of its own, so that `_kill` reaches whatever it starts; and no terminal, so that it cannot
-                # prompt for a password on the one that the client's user is typing at.
+                # In its own group, so that `_kill` reaches everything it starts; and without a terminal, so that it
+                # cannot prompt for a password on the one the client's user is typing at.
                 start_new_session=True,
             )
         if table is not None:
             table.add(self._process.pid)
 
     def finish(self, seconds: float, most_bytes: int) -> ProgramEnd:
-        """Wait for its end. Nothing of its group is left after that."""
+        """Wait until it exits. Nothing of its group is left afterwards."""
         process = self._process
         assert process.stdout is not None and process.stderr is not None
         ends_at = time.monotonic() + seconds
         status: int | None = None
         try:
-            # The pipe takes far more than is ever given.
+            # Cannot block: the pipe holds far more than is ever written.
             self._give(process.stdin)
             output, errors, is_over = _read(process.stdout, process.stderr, ends_at, most_bytes)
             if is_over:
@@ -99,9 +100,9 @@ class Program:
         return ProgramEnd(status, output, errors, is_late=status is None and len(output) <= most_bytes)
 
     def release(self) -> None:
-        """It has ended, or is not waited for any more."""
+        """Called when it has exited or its waiter was cancelled."""
         if not self._is_over:
-            # Whoever is in `finish` sees its end.
+            # The thread in `finish` sees it exit.
             self._kill()
         if self._table is not None:
             self._table.remove(self._process.pid)
@@ -113,13 +114,13 @@ class Program:
                 pipe.close()
 
     def _kill(self) -> None:
-        # macOS says EPERM of a group in which only zombies are left.
+        # macOS reports EPERM for a group that has only zombies left.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def _read(stdout: IO[bytes], stderr: IO[bytes], ends_at: float, most_bytes: int) -> tuple[bytes, bytes, bool]:
-    """Output and errors until both end, there is more than allowed, or it is time; whether they have ended."""
+    """Read stdout and stderr until both end or a limit is reached. Also returns whether both ended."""
     taken: dict[IO[bytes], bytearray] = {stdout: bytearray(), stderr: bytearray()}
     with selectors.DefaultSelector() as selector:
         for pipe in taken:

@@ -1,7 +1,7 @@
-"""From a server as it was written to one that can be started: fetches everything that it refers to.
+"""Turns a configured server into one that can be started, by fetching everything it refers to.
 
-Owns what each kind of reference means, its limits, and its words when something is missing: always the name of the
-reference, never a value. Nothing here waits on the event loop.
+Owns the meaning of each kind of reference, the limits, and the error messages, which name the reference and never a
+value. Nothing here blocks the event loop.
 """
 
 from __future__ import annotations
@@ -29,56 +29,56 @@ from mcp_workbench.secrets.secret_files import MOST_SECRET_BYTES, Unreadable
 if TYPE_CHECKING:
     from mcp_workbench.transport.processes import ProcessTable
 
-# A password manager may ask for a fingerprint first. Less than a server may take to start.
+# A password manager may ask for a fingerprint first. Shorter than the time limit for starting a server.
 COMMAND_SECONDS: Final = 30.0
 _LONGEST_QUOTE: Final = 300
 _HOW: Final = "docs/secrets.md explains references"
 
 
 class ReferenceUnresolved(DownstreamError):
-    """Something that a server refers to is not there. The server cannot be started."""
+    """A reference cannot be resolved, so the server cannot be started."""
 
 
 class Resolved(Struct, frozen=True):
     """A server that can be started."""
 
     config: ServerConfig
-    # What must not be printed from now on.
+    # Values that must be redacted from now on.
     secrets: frozenset[str]
     warnings: tuple[str, ...] = ()
 
 
 async def resolve(server: ServerConfig, environ: Mapping[str, str], table: ProcessTable | None = None) -> Resolved:
-    """The server with everything fetched, for whoever has this environment. Raises `ReferenceUnresolved`."""
+    """Resolve all references of a server in this environment. Raises `ReferenceUnresolved`."""
     resolving = _Resolving(environ, table, commands=True)
     try:
         return await resolving.resolve(server)
     except ReferenceUnresolved as error:
-        # A program that fails may say what it was given, or what it should have printed.
+        # A failing program may print its input, or the value it was meant to output.
         raise concealed(error, Redactor(resolving.secrets)) from None
 
 
 async def look(server: ServerConfig, environ: Mapping[str, str]) -> tuple[list[ReferenceUnresolved], list[str]]:
-    """All that the server refers to and that is not there, and warnings. No program is run for it."""
+    """All references that cannot be resolved, and warnings. Runs no programs."""
     looking = _Resolving(environ, None, commands=False)
     problems = await looking.problems(server)
     return [concealed(each, Redactor(looking.secrets)) for each in problems], looking.warnings
 
 
 def concealed(error: ReferenceUnresolved, redactor: Redactor) -> ReferenceUnresolved:
-    """The same without secrets."""
+    """The error with secrets redacted."""
     return ReferenceUnresolved(
         redactor.text(error.message), hint=None if error.hint is None else redactor.text(error.hint)
     )
 
 
 class _Resolving:
-    """One server; what is referred to twice is fetched once."""
+    """Resolves one server. A reference that occurs twice is fetched once."""
 
     def __init__(self, environ: Mapping[str, str], table: ProcessTable | None, *, commands: bool) -> None:
         self._environ = environ
         self._table = table
-        # Otherwise none is run, and what they would print is left as it was written.
+        # If false, `${cmd:…}` references are left unresolved.
         self._commands = commands
         self._fetched: dict[tuple[str, tuple[str, ...]], str] = {}
         self._variables: dict[str, str] = {}
@@ -97,14 +97,14 @@ class _Resolving:
         return Resolved(config, frozenset(self.secrets), tuple(self.warnings))
 
     async def problems(self, server: ServerConfig) -> list[ReferenceUnresolved]:
-        """Everything that keeps it from being resolved, where `resolve` would end with the first."""
+        """All problems, where `resolve` would stop at the first."""
         found: list[ReferenceUnresolved] = []
         for path in server.env_files:
             try:
                 self._variables |= await self._read_env_file(path)
             except ReferenceUnresolved as error:
                 found.append(error)
-        # What is in a file that cannot be read is not known to be missing.
+        # A variable may be defined in an `envFile` that cannot be read, so it is not reported as missing.
         knows_variables = not found
         for value in server.references:
             try:
@@ -229,7 +229,7 @@ class _Resolving:
     # ── where they go ──
 
     def _checked(self, value: ReferringValue, text: str) -> str:
-        """What the loading of a file would have looked at."""
+        """Apply the checks that loading the configuration makes to literal values."""
         name, where = value.field[0], _named(value)
         if name in ("url", "headers"):
             text = text.strip()
@@ -268,7 +268,7 @@ class _Resolving:
 
 
 class _Missing(Exception):
-    """Why something cannot be fetched."""
+    """Why a value cannot be fetched."""
 
     def __init__(self, why: str, hint: str) -> None:
         super().__init__(why)
@@ -277,7 +277,7 @@ class _Missing(Exception):
 
 
 def _printed(name: str, end: ProgramEnd) -> str:
-    """What a program printed, as a value. What it wrote to stderr is the diagnosis; its output is never quoted."""
+    """The output of a program as a value. Errors quote its stderr, never its output."""
     said = " ".join(end.errors.decode(errors="replace").split())[-_LONGEST_QUOTE:]
     quoted = f": {said}" if said else ""
     hint = f"run {quote(name)} in a terminal to see what it needs"

@@ -1,6 +1,6 @@
-"""Files that hold a secret: read as a whole, within bounds, never waited for.
+"""Reads files that hold a secret, with a size limit and without blocking.
 
-Owns what such a file may be. Refuses to know what is in it.
+Owns what such a file may be. Knows nothing about its content.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ import os
 import stat
 from typing import Final
 
-# No program takes a longer argument or variable than 128 KiB, and keys and certificates are a few.
+# Linux limits arguments and variables to 128 KiB each; keys and certificates are a few KiB.
 MOST_SECRET_BYTES: Final = 128 * 1024
-# Where container runtimes put secrets: everybody in the container can read them there, on purpose.
+# Container runtimes mount secrets here, deliberately readable by every user in the container.
 _MOUNTED: Final = ("/run/secrets/", "/var/run/secrets/")
 
 
 class Unreadable(Exception):
-    """Why a file is not read; `str(error)` goes on from its name."""
+    """Why a file is not read; `str(error)` continues a sentence that begins with its name."""
 
 
 def read(path: str) -> tuple[str, bool]:
-    """What is in the file, and whether other users can read it. Raises `Unreadable`."""
+    """The content of the file, and whether other users can read it. Raises `Unreadable`."""
     try:
-        # Without waiting: a pipe without a writer would block for ever.
+        # Non-blocking, because opening a FIFO without a writer would block for ever.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):

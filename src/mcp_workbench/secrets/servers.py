@@ -1,7 +1,7 @@
-"""The servers of one workbench with everything that they refer to: fetched when one starts, kept while it runs.
+"""The resolved servers of one workbench: their references are fetched when a server starts and kept while it runs.
 
-Owned by the composition root, made with the first server that refers to something. Several connections to one server
-share what was fetched; after its end it is fetched again, because secrets are replaced now and then.
+Owned by the composition root and created for the first server with references. Connections to the same server share the
+values. When it starts again, they are fetched again, because secrets are rotated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _KeptServer(Struct, frozen=True):
 
 
 class ResolvedServers:
-    """Keys are whatever the caller tells servers apart by."""
+    """Keys are whatever the caller identifies servers by."""
 
     def __init__(self, table: ProcessTable, redactor: Redactor) -> None:
         self._table = table
@@ -46,7 +46,7 @@ class ResolvedServers:
         environ: Mapping[str, str],
         is_in_use: Callable[[], bool],
     ) -> ServerConfig:
-        """The server as it can be started. Raises `ReferenceUnresolved`."""
+        """Resolve a server so that it can be started. Raises `ReferenceUnresolved`."""
         async with self._fetching.setdefault(key, asyncio.Lock()):
             kept = self._kept.get(key)
             if kept is None or kept.written != server or not kept.is_in_use():
@@ -54,7 +54,7 @@ class ResolvedServers:
                     found = await resolve(server, environ, self._table)
                 except ReferenceUnresolved as error:
                     raise concealed(error, self._redactor) from None
-                # Before anything can be said of it.
+                # Before anything about it can be logged.
                 self._redactor.replace(key, found.secrets)
                 for warning in found.warnings:
                     log.warning("[%s] %s", label, warning)
@@ -62,14 +62,14 @@ class ResolvedServers:
             return kept.resolved
 
     def known(self, key: Hashable, server: ServerConfig) -> ServerConfig:
-        """As it was started last; as it was written, where it has not been."""
+        """The server as last resolved, or as configured if it never was."""
         kept = self._kept.get(key)
         if kept is None or (kept.written.references, kept.written.env_files) != (server.references, server.env_files):
             return server
         return kept.resolved
 
     def forget(self, keys: Iterable[Hashable]) -> None:
-        """These are in the configuration no more."""
+        """Drop servers that were removed from the configuration."""
         for key in keys:
             self._kept.pop(key, None)
             self._fetching.pop(key, None)
