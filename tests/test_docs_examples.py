@@ -19,9 +19,9 @@ from typing import NamedTuple
 import pytest
 from msgspec import Raw
 
-from mcp_workbench.cli.commands import SUMMARIES, find
 from mcp_workbench.cli.flags import parse
 from mcp_workbench.cli.serve import FLAGS
+from mcp_workbench.cli.usage import COMMANDS
 from mcp_workbench.config.load import parse as parse_config
 from mcp_workbench.config.trust import trust
 from mcp_workbench.face.identifier import ToolIdentifier, read_use_tool
@@ -164,7 +164,7 @@ def sets_a_variable(line: str, folder: Path) -> None:
 
 def is_a_command_line_for_a_server_elsewhere(line: str, folder: Path) -> None:
     _, command, *rest = shlex.split(line)
-    assert find(command).parse(rest).positionals == ["linear"]
+    assert COMMANDS[command].parse(rest).positionals == ["linear"]
 
 
 def starts_the_shared_workbench(line: str, folder: Path) -> None:
@@ -174,7 +174,7 @@ def starts_the_shared_workbench(line: str, folder: Path) -> None:
 
 def is_a_command_line(line: str, folder: Path) -> None:
     _, command, *rest = shlex.split(line)
-    find(command).parse(rest)
+    COMMANDS[command].parse(rest)
 
 
 CHECKS: dict[str, Callable[[str, Path], None]] = {
@@ -246,8 +246,8 @@ def test_commands_that_the_text_mentions_exist_with_their_options(document: str,
         first = "serve"
     if first in ("COMMAND", "help"):
         return
-    assert first in SUMMARIES, f"{document}: there is no command `{first}`"
-    known = {flag.name for flag in (FLAGS if first == "serve" else find(first).flags)} | {"help"}
+    assert first in COMMANDS, f"{document}: there is no command `{first}`"
+    known = {flag.name for flag in COMMANDS[first].flags} | {"help"}
     own = re.split(r"[;|]", span)[0]
     options = re.findall(r"(?<= )--([a-z-]+)", f" {own}")
     unknown = [option for option in options if option not in known] if first != "demo" else []

@@ -241,9 +241,6 @@ KNOTS: dict[frozenset[str], str] = {
     frozenset({"catalog.catalog", "catalog.entry", "catalog.replacement"}): (
         "a catalogue makes its entries and applies plans; both are about one catalogue"
     ),
-    frozenset({"cli.commands", "cli.serve"}): (
-        "each hands over to the other, and neither is loaded before it is needed: `serve` is the start-up path"
-    ),
     frozenset({"face.proxy", "face.split_use_tool"}): (
         "the one is the other with a tool more, and is loaded only where the configuration wants it"
     ),

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import mcp_workbench
-from mcp_workbench.cli.main import COMMANDS
+from mcp_workbench.cli.usage import COMMANDS
 from mcp_workbench.config.load import load
 
 pytestmark = pytest.mark.processes

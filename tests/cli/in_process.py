@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.cli import commands
+from mcp_workbench.cli.usage import COMMANDS
 from mcp_workbench.entry_point import main
 from tests.cli import shell
 from tests.cli.shell import Done, environment
@@ -31,6 +32,12 @@ class Stream(io.TextIOWrapper):
         held = self.buffer
         assert isinstance(held, io.BytesIO)
         return held.getvalue().decode()
+
+
+def carried_out(name: str, *words: object) -> int:
+    """The exit status of a command whose errors come out as they are."""
+    declared = COMMANDS[name]
+    return commands.carry_out(declared, declared.parse([str(word) for word in words]))
 
 
 def command(
@@ -66,7 +73,7 @@ def run(
 
     Tests of the process (signals, encodings, terminals, what is left running) take `shell.run`, and so do async tests,
     whose event loop is in the way."""
-    if arguments[:1] == ("serve",) or arguments[0] not in ("help", *commands.SUMMARIES):
+    if arguments[:1] == ("serve",) or arguments[0] not in ("help", *COMMANDS):
         # `serve` takes over signals and streams, and what is no command may be its configuration.
         return shell.run(*arguments, stdin=stdin, env=env, cwd=cwd)
     streams = Stream(stdin), Stream(), Stream()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.cli.commands import SUMMARIES
+from mcp_workbench.cli.usage import COMMANDS
 from tests.cli.golden_output import CASES, FOLDER, MODES, WIDTH, record
 
 pytestmark = pytest.mark.processes
@@ -39,4 +39,4 @@ def test_nothing_is_wider_than_the_terminal(recorded: tuple[str, dict[str, str]]
 
 def test_every_command_is_among_them() -> None:
     ran = {case.words.split()[0] for case in CASES}
-    assert [name for name in SUMMARIES if name not in ran] == [], "a case in tests/cli/golden_output.py is missing"
+    assert [name for name in COMMANDS if name not in ran] == [], "a case in tests/cli/golden_output.py is missing"

@@ -12,11 +12,11 @@ import pytest
 from msgspec.json import encode
 
 from mcp_workbench.cli import completion_words
-from mcp_workbench.cli.commands import SUMMARIES, find
-from mcp_workbench.cli.completion import COMMAND, SCRIPTS
-from mcp_workbench.cli.completion_words import completed, completed_line, takes_value
+from mcp_workbench.cli.completion import SCRIPTS
+from mcp_workbench.cli.completion_words import completed, completed_line
 from mcp_workbench.cli.flags import UsageError
-from mcp_workbench.cli.list import COMMAND as LIST
+from mcp_workbench.cli.usage import COMMANDS
+from tests.cli.in_process import carried_out
 from tests.support.workbench import write_config
 
 
@@ -30,7 +30,7 @@ def config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     never = {"command": sys.executable, "args": ["-c", f"open({str(tmp_path / 'started')!r}, 'w')"]}
     known = {"notes": demo("notes"), "clock": demo("clock")}
     path = write_config(tmp_path, {"desk": known})
-    LIST.run(LIST.parse(["--config", str(path), "--connect"]))
+    carried_out("list", "--config", path, "--connect")
     capsys.readouterr()
     remote = {"url": "https://example.test/mcp"}
     return write_config(tmp_path, {"desk": known, "other": {"never": never, "remote": remote}})
@@ -43,8 +43,8 @@ def words(config: Path, *typed: str) -> list[str]:
 
 @pytest.mark.requirement("cli.completion")
 def test_commands_and_options_are_completed() -> None:
-    assert [word.partition("\t")[0] for word in completed([""])] == list(SUMMARIES)
-    assert completed(["comp"]) == [f"completion\t{SUMMARIES['completion']}"]
+    assert [word.partition("\t")[0] for word in completed([""])] == list(COMMANDS)
+    assert completed(["comp"]) == [f"completion\t{COMMANDS['completion'].summary}"]
     assert [word.partition("\t")[0] for word in completed(["call", "--ou"])] == ["--output"]
     assert "--http\t" in "\n".join(completed(["serve", "--"]))
     assert completed(["nonsense", "--"]) == []
@@ -143,22 +143,15 @@ def test_bash_gets_what_it_has_not_left_standing(config: Path) -> None:
     assert completed_line("mcp-workbench und \"'") == []
 
 
-def test_options_that_take_a_value_are_known_without_loading_their_commands() -> None:
-    with_positionals = (*completion_words._ONCE, "call", "prompt", "find", "install", "uninstall", "undo")
-    for command in set(with_positionals) - {"help", "completion"}:
-        for flag in find(command).flags:
-            assert takes_value(command, flag.name) == (flag.value is not None), (command, flag.name)
-
-
 def test_the_command_prints_scripts_and_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert COMMAND.run(COMMAND.parse(["bash"])) == 0
+    assert carried_out("completion", "bash") == 0
     assert capsys.readouterr().out == SCRIPTS["bash"]
-    assert COMMAND.run(COMMAND.parse(["words", "--", "und"])) == 0
+    assert carried_out("completion", "words", "--", "und") == 0
     assert capsys.readouterr().out.startswith("undo\t")
-    assert COMMAND.run(COMMAND.parse(["words", "--line", "mcp-workbench und"])) == 0
+    assert carried_out("completion", "words", "--line", "mcp-workbench und") == 0
     assert capsys.readouterr().out == "undo \n"
     with pytest.raises(UsageError, match="SHELL is bash, zsh or fish, not `tcsh`"):
-        COMMAND.run(COMMAND.parse(["tcsh"]))
+        carried_out("completion", "tcsh")
 
 
 BASH = """

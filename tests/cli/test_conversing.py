@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli.call import COMMAND
 from mcp_workbench.cli.conversing import LiveProgress
 from mcp_workbench.cli.engine import Engine, Progress
 from mcp_workbench.cli.flags import UsageError
-from tests.cli.in_process import command
+from tests.cli.in_process import carried_out, command
 from tests.support.workbench import scripted_entry, write_config
 
 
@@ -60,7 +59,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def call(config: Path, *words: object) -> int:
-    return COMMAND.run(COMMAND.parse(["--config", str(config), *map(str, words)]))
+    return carried_out("call", "--config", config, *words)
 
 
 def test_a_call_prints_its_result(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
-from mcp_workbench.cli.commands import find as command_named
 from mcp_workbench.cli.flags import UsageError
+from tests.cli.in_process import carried_out as run
 from tests.support.workbench import scripted_entry, write_config
 
 
@@ -26,11 +26,6 @@ NOTES = [sys.executable, "-m", "mcp_workbench.demo.notes", "--with-samples"]
 def config(tmp_path: Path) -> Path:
     servers = {"notes": demo("notes", "--with-samples"), "clock": demo("clock")}
     return write_config(tmp_path, {"desk": servers, "odd": {"one": scripted_entry("--offers", "test")}})
-
-
-def run(name: str, *words: object) -> int:
-    command = command_named(name)
-    return command.run(command.parse([str(word) for word in words]))
 
 
 @pytest.mark.requirement("cli.find")

@@ -69,7 +69,7 @@ def test_a_runner_leaves_what_follows_its_first_argument_alone() -> None:
 
 
 def test_a_command_names_the_arguments_that_are_missing_unless_help_is_wanted() -> None:
-    command = Command("go [OPTIONS] FROM TO", "Goes.", FLAGS, lambda parsed: 0, names=["FROM", "TO"], takes=2)
+    command = Command("go [OPTIONS] FROM TO", "go", "Goes.", FLAGS, names=["FROM", "TO"], takes=2)
     with pytest.raises(UsageError, match="TO missing") as raised:
         command.parse(["here"])
     assert raised.value.hint == "mcp-workbench go [OPTIONS] FROM TO"
@@ -77,8 +77,18 @@ def test_a_command_names_the_arguments_that_are_missing_unless_help_is_wanted() 
     assert command.parse(["here", "there"]).positionals == ["here", "there"]
 
 
+def test_a_command_knows_its_actions() -> None:
+    command = Command("shop [sell|buy]", "shop", "Shops.", (), actions=("sell", "buy"), takes=1)
+    assert command.name == "shop"
+    assert command.parse([]).positionals == [] and command.parse(["buy"]).positionals == ["buy"]
+    with pytest.raises(UsageError, match=r"unknown action `sel`; did you mean `sell`\?") as raised:
+        command.parse(["sel"])
+    assert raised.value.hint == "mcp-workbench shop [sell|buy]"
+    assert command.parse(["sel", "--help"]).wants_help
+
+
 def test_help_lists_every_option_with_its_value() -> None:
-    text = Command("go", "\nGoes.\n", FLAGS, lambda parsed: 0).help()
+    text = Command("go", "go", "\nGoes.\n", FLAGS).help()
     assert text.startswith("Usage: mcp-workbench go\n\nGoes.\n\nOptions:\n")
     assert [line.split()[0] for line in text.splitlines()[5:]] == [
         "--config",

@@ -54,8 +54,8 @@ def test_an_expired_key_is_listed_as_such(keys: KeyFolder, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "expected `create`, `list` or `revoke`"),
-        (("make", "x"), "expected `create`, `list` or `revoke`"),
+        ((), "create|list|revoke missing"),
+        (("make", "x"), "unknown action `make`"),
         (("create",), "the name of the key is missing"),
         (("revoke",), "the name of the key is missing"),
         (("list", "x"), "list takes no name"),

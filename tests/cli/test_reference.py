@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli.commands import SUMMARIES, find
 from mcp_workbench.cli.flags import HELP, Flag
-from mcp_workbench.cli.serve import FLAGS
+from mcp_workbench.cli.usage import COMMANDS
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 
@@ -21,11 +20,11 @@ def section(command: str) -> str:
 
 
 def options(command: str) -> list[Flag]:
-    return [*(FLAGS if command == "serve" else find(command).flags), HELP]
+    return [*COMMANDS[command].flags, HELP]
 
 
 @pytest.mark.requirement("project.documentation")
-@pytest.mark.parametrize("command", SUMMARIES)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_stands_in_the_table_of_its_command_in_the_same_order(command: str) -> None:
     written = re.findall(r"^\| `--([a-z-]+)( [A-Z=]+)?` \| \S.*\|$", section(command), re.MULTILINE)
     written = [(name, value.strip()) for name, value in written]
@@ -34,7 +33,7 @@ def test_every_option_stands_in_the_table_of_its_command_in_the_same_order(comma
     assert written[ways:] == [(flag.name, flag.value or "") for flag in options(command)]
 
 
-@pytest.mark.parametrize("command", SUMMARIES)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_in_the_list_and_has_an_example(command: str) -> None:
     assert f"| [`{command}`](#{command}) | " in DOCUMENT
     assert f"```sh\nmcp-workbench {command}" in section(command)

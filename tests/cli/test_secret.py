@@ -42,8 +42,8 @@ def test_a_value_is_kept_listed_and_removed(chain: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("words", "text", "said"),
     [
-        ((), "", "expected `set`, `list` or `remove`"),
-        (("show", "x"), "", "expected `set`, `list` or `remove`"),
+        ((), "", "set|list|remove missing"),
+        (("show", "x"), "", "unknown action `show`"),
         (("set",), "", "the name of the entry is missing"),
         (("set", "service/"), "", "the name of the entry is missing"),
         (("set", "x"), "\n", "the value is empty"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.cli.commands import SUMMARIES
+from mcp_workbench.cli.usage import COMMANDS
 from mcp_workbench.cli.wrapping import beside, folded, paragraphs
 from tests.cli.in_process import command
 from tests.cli.shell import on_terminal, run
@@ -38,7 +38,7 @@ def test_prose_is_rewrapped_and_examples_stay() -> None:
     assert beside("left", "right " * 8, 6, 40).split("\n")[1].startswith(" " * 8 + "right")
 
 
-@pytest.mark.parametrize("name", SUMMARIES)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_fits_a_terminal_and_says_the_same_as_in_a_pipe(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = command(monkeypatch, "help", name).stdout
     status, shown, _ = command(monkeypatch, "help", name, width=80)

@@ -1,14 +1,16 @@
 """Commands for people: parse, print, exit status.
 
-- `main` finds the command; `serve` is the lean one that clients start. `commands` runs the others, each the module of
-  its name: `add`, `approve`, `audit`, `auth`, `call`, `check`, `completion`, `demo`, `doctor`, `down`, `find`,
-  `init`, `install`, `key`, `list`, `lock`, `login`, `logout`, `logs`, `open`, `policy`, `prompt`, `reload`, `remove`,
-  `resource`, `restart`, `schema`, `secret`, `status`, `tokens`, `top`, `trust`, `undo`, `uninstall`, `up`.
+- `usage` declares every command: its options, its help. `main` finds the one that is meant; `serve` is the lean one
+  that clients start. `commands` reads the command line of the others by their declarations, then imports the module
+  of the command's name and calls its `run`: `add`, `approve`, `audit`, `auth`, `call`, `check`, `completion`, `demo`,
+  `doctor`, `down`, `find`, `init`, `install`, `key`, `list`, `lock`, `login`, `logout`, `logs`, `open`, `policy`,
+  `prompt`, `reload`, `remove`, `resource`, `restart`, `schema`, `secret`, `status`, `tokens`, `top`, `trust`, `undo`,
+  `uninstall`, `up`.
 - `client_files` finds and changes the files of MCP clients, `edit_preview` shows what changes, `client_commands` runs
   their own commands.
 - `own_configuration` edits our own file for `add` and `remove`, `secret_store` keeps the secrets that stood in entries,
   `mcp_registry` looks servers up by name, `server_preview` says what an entry starts before it does.
-- `flags` parses command lines, `settings` has the options that commands share, `engine` reaches servers for them
+- `flags` parses command lines, `settings` says what options that commands share mean, `engine` reaches servers for them
   (`shared_engine` through the shared workbench),
   `demo_client` for the demo. `http_token` is the token of `serve --http`, `http_callers` who else may call it,
   `client_settings` what to paste into clients.

@@ -17,12 +17,11 @@ from msgspec.json import decode
 
 from mcp_workbench.cli.consent import agrees, ask
 from mcp_workbench.cli.error_output import FAILED, remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError, named_value
+from mcp_workbench.cli.flags import Parsed, UsageError, named_value
 from mcp_workbench.cli.own_configuration import OwnConfiguration, own_configuration
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.secret_store import SecretStore
 from mcp_workbench.cli.server_preview import preview
-from mcp_workbench.cli.settings import CONFIG
 from mcp_workbench.clients.foreign_text import literal, variable_name
 from mcp_workbench.clients.server_json import Described, Input, Way, described
 from mcp_workbench.clients.toolbox_proposals import ImportedServer, proposed
@@ -35,32 +34,10 @@ from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import read_file
 from mcp_workbench.printable import one_line
 
-TOOLBOX = Flag("toolbox", "TOOLBOX", "the toolbox it goes into; created if there is none")
-ENV = Flag("env", "NAME=VALUE", "a variable for it, or what its server.json asks for; may be repeated", repeats=True)
-HEADER = Flag("header", "NAME=VALUE", "a header for its address; may be repeated", repeats=True)
-SHARE = Flag("share", "WITH", "who shares one process of it: project, user or session")
-YES = Flag("yes", None, "add what a server.json or a registry describes, without asking")
-NO_CHECK = Flag("no-check", None, "do not start it")
 _REGISTRY_NAME: Final = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+")
 # A line of a table.
 _SHORT_TEXT: Final = 100
 _FORMS: Final = "a program goes after --, for example: mcp-workbench add time -- uvx mcp-server-time"
-
-ABOUT = """
-Adds a server to your configuration and creates the file if there is none; every other byte of it stays as it is. SOURCE
-is an address, a server.json, or the name of a server in the MCP registry, such as io.github.owner/server; a program
-goes after --. Words after -- behind a server.json or a registry name are more arguments for its program.
-
-You are asked for what a server.json requires, unless --env or --header provides it. Secrets go to the keychain or, if
-there is none, to a file that only you can read, and the configuration refers to them; write --env 'TOKEN=${TOKEN}' to
-refer to a variable yourself. Without --toolbox, the server goes to the toolbox for its purpose if there is one, or else
-to the only one. At the end the server is started once and its tools are shown.
-
-What a server.json or the registry describes was written by somebody else: you are shown the command or the address with
-the names of its variables and headers, and asked before it is added. Without a terminal, --yes is needed.
-
-Exit code: 0; 1 if the server was added and does not work, or the registry cannot be reached; 2 if nothing was added.
-"""
 
 
 def run(parsed: Parsed) -> int:
@@ -81,15 +58,6 @@ def run(parsed: Parsed) -> int:
         file.write(file.with_server(toolbox, description, name, entry))
     _say_added(file, toolbox, name, entry, store)
     return 0 if parsed.has("no-check") else _started(file.path, toolbox, name)
-
-
-COMMAND = Command(
-    "add [OPTIONS] NAME SOURCE | NAME -- COMMAND …",
-    ABOUT,
-    (TOOLBOX, ENV, HEADER, SHARE, CONFIG, YES, NO_CHECK),
-    run,
-    names=("NAME",),
-)
 
 
 def _meant(parsed: Parsed) -> tuple[str, str | None, list[str]]:

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from mcp_workbench.cli.error_output import complain
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.observe.approval_socket import approve_anywhere
 from mcp_workbench.printable import one_line
 from mcp_workbench.run import run as run_loop
 
-ABOUT = """
-Allows the call with this ID. A client that cannot ask its user gets the ID when a rule of the policy says `ask`, and
-can make the same call again once you have approved it. The approval is for exactly that call: its server, its tool, its
-arguments, and the user who made it. `mcp-workbench status` shows the calls that are waiting.
-"""
 # A day: nobody remembers tomorrow what they have allowed today.
 MOST_SECONDS = 86_400
 
-SHOW = Flag("show", None, "print all of what will be sent, and allow nothing")
-FOR = Flag("for", "SECONDS", "allow the same call repeatedly for this long; without it, once")
-
 
 def run(parsed: Parsed) -> int:
-    id = parsed.positional(0)
-    if id is None:
-        raise UsageError("which call?", hint="`mcp-workbench status` shows those that are waiting, and their ids")
+    id = parsed.positionals[0]
     only_shows = parsed.has("show")
     approved = run_loop(approve_anywhere(id, _seconds(parsed.value("for")), only_shows=only_shows))
     if approved is None:
@@ -46,6 +36,3 @@ def _seconds(written: str | None) -> float | None:
     if not (written.isascii() and written.isdecimal()) or not 0 < int(written[:9]) <= MOST_SECONDS:
         raise UsageError(f"`--for {written[:50]}` is not a number of seconds", hint=f"1 to {MOST_SECONDS:,}")
     return float(written)
-
-
-COMMAND = Command("approve ID [OPTIONS]", ABOUT, (SHOW, FOR), run, takes=1)

@@ -13,26 +13,11 @@ from msgspec import DecodeError
 from msgspec.json import decode
 
 from mcp_workbench.cli.error_output import FAILED, complain, remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
-from mcp_workbench.cli.settings import CONFIG, JSON, configuration
+from mcp_workbench.cli.settings import configuration
 from mcp_workbench.observe.audit_chain import OpenedFiles, verify
 from mcp_workbench.printable import one_line
-
-ABOUT = """
-Prints the audit as a table: when, who, from where, what was called, what was decided, how it ended. Reads the file that
-"audit" in the configuration names, and its rotated files; or FILE.
-
-verify checks that no line was edited, inserted, moved or removed since it was written, and prints the number and the
-hash of the last line. Keep these elsewhere, and --expect NUMBER:HASH finds a record that was rewritten as a whole.
-
-Exit code: 0; 1 if verify finds something, or the file cannot be read; 2 if the command line or configuration is wrong.
-"""
-WHO = Flag("who", "GLOB", "only lines of these principals")
-TOOL = Flag("tool", "GLOB", "only lines about these, as toolbox/server/tool; a name alone means any server's")
-SINCE = Flag("since", "WHEN", "only lines since then: 30m, 12h, 7d, or 2026-11-16T08:00")
-LINES = Flag("lines", "N", "how many of the last lines to print (default: 200; 0 for all)")
-EXPECT = Flag("expect", "LINE", "with verify: this line must be there as it was, as NUMBER:HASH")
 
 LAST_LINES: Final = 200
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -57,11 +42,6 @@ def run(parsed: Parsed) -> int:
         return _verify(parsed, path) if verifies else _print(parsed, path)
     except OSError as error:
         return complain(f"`{path}` cannot be read: {error.strerror}", status=FAILED)
-
-
-COMMAND = Command(
-    "audit [OPTIONS] [verify] [FILE]", ABOUT, (CONFIG, WHO, TOOL, SINCE, LINES, EXPECT, JSON), run, takes=2
-)
 
 
 def _configured(parsed: Parsed) -> str | None:

@@ -8,9 +8,8 @@ import time
 from typing import Any
 
 from mcp_workbench.cli.error_output import remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
-from mcp_workbench.cli.settings import JSON
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.redact import Redactor, secrets_in_url
 from mcp_workbench.errors import DownstreamError
@@ -20,15 +19,6 @@ from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.signed_in_headers import due_at
 from mcp_workbench.signin.store import SignInRecord, TokenStore, WantedSignIn
 
-ABOUT = """
-Shows every sign-in in your data folder: the server, the account if it is known, the scopes, when the token expires, and
-whether it is refreshed automatically. Servers that require a sign-in are shown too.
-
---encrypt encrypts all sign-ins with a key in the system's keychain, for all your workbenches; --decrypt undoes that.
-"keychain": true in a configuration makes encryption mandatory.
-"""
-ENCRYPT = Flag("encrypt", None, "encrypt stored sign-ins with a key in the system's keychain")
-DECRYPT = Flag("decrypt", None, "store sign-ins unencrypted again")
 HEADER = ("server", "state", "account", "scopes", "token valid until", "signed in", "sign in again by")
 
 
@@ -62,9 +52,6 @@ def run(parsed: Parsed) -> int:
     how = "encrypted with a key in your keychain" if store.is_sealed else "readable only by you"
     remark("note", f"stored in {store.path}, {how}")
     return 0
-
-
-COMMAND = Command("auth [OPTIONS]", ABOUT, (ENCRYPT, DECRYPT, JSON), run, takes=0)
 
 
 def _convert(parsed: Parsed, store: TokenStore) -> int:

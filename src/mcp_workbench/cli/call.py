@@ -15,49 +15,19 @@ from mcp_workbench.cli.arguments import read_arguments, read_json, unexpected
 from mcp_workbench.cli.conversing import conversing, engine_of
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import FAILED, complain, remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.result_content import ResultContent, asks_the_user
 from mcp_workbench.cli.result_output import show
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.cli.settings import CONFIG, DEBUG, NO_CACHE, PRIVATE
 from mcp_workbench.cli.tool_schema import arguments_schema
-from mcp_workbench.cli.unlisted_servers import HEADER, TOOLBOX, hint_about
+from mcp_workbench.cli.unlisted_servers import TOOLBOX, hint_about
+from mcp_workbench.cli.usage import COMMANDS
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.economy.signature import signature
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import ErrorObject
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.constants import MISSING_CLIENT_CAPABILITY, URL_ELICITATION_REQUIRED
-
-ARGUMENTS = Flag("json", "OBJECT", "all arguments as one JSON object; - reads it from stdin")
-RAW = Flag("raw", None, "print the whole result as JSON")
-OUTPUT = Flag("output", "FILE", "save image, audio or other data to this file, or the text if there is none")
-
-ABOUT = """
-Calls a tool and prints its result: text as text, structured content as a table on a terminal and as JSON in a pipe,
-images inline where the terminal can show them and as files elsewhere. The server is started for the call and stopped
-afterwards; where a shared workbench is running, its server is used instead, and stays.
-
-Arguments are key=value; the tool's input schema decides whether a value is text, a number, a boolean or JSON. key:=json
-passes a value as JSON regardless of the schema. Repeat a key to pass a list.
-
-    mcp-workbench call desk/clock/now zone=Europe/Vienna
-    mcp-workbench call desk clock now zone=Europe/Vienna
-    mcp-workbench call now zone=Europe/Vienna
-    mcp-workbench call desk notes add_note title=Train text=Nine tags=a tags=b
-    mcp-workbench call add_note --json '{"title": "Train", "text": "Nine"}'
-
-The tool's name alone is enough if only one known tool has it. A server that is in no file is named by its address, or
-by its command after --; the last word that is no key=value is the tool:
-
-    mcp-workbench call https://mcp.example.com/mcp search query=bees
-    mcp-workbench call -- uvx mcp-server-time get_current_time timezone=UTC
-
-What the tool asks (elicitation) is asked at the terminal, and declined where there is none; with a shared workbench
-only with --private. Ctrl-C cancels the call. Tools cannot use the client's model (sampling) here.
-
-Exit code: 0, 1 if the tool or its server failed, 2 if there is no such tool or the arguments are invalid.
-"""
 
 _CLIENTS_ONLY: Final = (
     "the tool asks its client something while it runs (such as sampling or roots) that a command line cannot "
@@ -119,15 +89,6 @@ def run(parsed: Parsed) -> int:
     return _show(parsed, reading, where, redactor, unanswered)
 
 
-COMMAND = Command(
-    "call [OPTIONS] TOOLBOX/SERVER/TOOL | URL TOOL | -- COMMAND … TOOL [key=value ...]",
-    ABOUT,
-    (CONFIG, ARGUMENTS, RAW, OUTPUT, HEADER, NO_CACHE, PRIVATE, DEBUG),
-    run,
-    names=["TOOLBOX/SERVER/TOOL"],
-)
-
-
 def _is_at_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
@@ -182,7 +143,7 @@ def _not_called(reading: ResultContent, where: str) -> str | None:
 def _refuse_too_few(positionals: list[str]) -> None:
     missing = ("TOOLBOX", "SERVER", "TOOL")[len(positionals) :]
     if missing:
-        raise UsageError(f"{' and '.join(missing)} missing", hint=f"mcp-workbench {COMMAND.usage}")
+        raise UsageError(f"{' and '.join(missing)} missing", hint=f"mcp-workbench {COMMANDS['call'].usage}")
 
 
 def _given_json(parsed: Parsed, words: list[str]) -> bytes | None:

@@ -21,10 +21,10 @@ from mcp_workbench.catalog.offer import KINDS, SINGULAR, about_oversized
 from mcp_workbench.cli.check_references import Unfetched, look
 from mcp_workbench.cli.engine import Engine, StartingPlaces
 from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.list import counted
 from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, stdout
-from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE, configuration, log_for
+from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
 from mcp_workbench.config.foreign_keys import about_ignored_keys
 from mcp_workbench.config.load import unresolved
@@ -45,22 +45,6 @@ _STYLES: Final[dict[str, Style]] = {"ready": "good", "failed": "bad", SIGN_IN_NE
 
 MOST_WITHHELD_NAMED: Final = 20
 _HIDDEN_FOUND: Final = ("one definition contains hidden characters", "some definitions contain hidden characters")
-
-CONNECT = Flag("connect", None, "start every server and list what it offers")
-
-ABOUT = """
-Validates the configuration and reports all problems at once. With --connect, also starts every server, lists its tools
-and stops it again. A table shows which servers are ready, the MCP revision they use, how many tools they have and how
-long they took. Below it are all failures, with the last lines of the server's stderr, and every tool, prompt, resource
-or instruction with invisible characters (control, zero-width, bidirectional, tags).
-
---connect always asks the servers, and caches what they offer unless --no-cache is given.
-
-References to files and keychain entries are always resolved; programs in ${cmd:...} are run only with --connect.
-
-Exit code: 0 if everything is fine, 1 if a server failed, 2 if the configuration is wrong, or lacks a variable, file or
-keychain entry it refers to.
-"""
 
 
 class Finding(Struct):
@@ -183,9 +167,6 @@ def about_sign_ins(config: WorkbenchConfig) -> list[str]:
     from mcp_workbench.cli.auth import warnings
 
     return warnings(config)
-
-
-COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_CACHE, PRIVATE, DEBUG), run, takes=1)
 
 
 def connect(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from mcp_workbench.blocking_work import aside
-from mcp_workbench.cli.flags import UsageError, parse
-from mcp_workbench.cli.serve import FLAGS, options_of
+from mcp_workbench.cli.flags import UsageError
+from mcp_workbench.cli.serve import SERVE, options_of
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.front.line_protocol import ALONE
@@ -24,7 +24,7 @@ async def context_of(hello: Hello) -> ClientContext:
 
 def _context_of(hello: Hello) -> ClientContext:
     try:
-        parsed = parse(hello.arguments, FLAGS, positionals=1)
+        parsed = SERVE.parse(hello.arguments)
         options = options_of(parsed)
         option, argument = (_from(hello.folder, path) for path in (parsed.value("config"), parsed.positional(0)))
         source = ConfigSource(option, argument, hello.environ, hello.folder)

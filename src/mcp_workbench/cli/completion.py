@@ -5,23 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
-
-LINE = Flag("line", "TEXT", "for `words`: the whole command line up to the cursor, as bash passes it")
-
-ABOUT = """
-Prints a script for your shell, which then completes commands, options, toolboxes, servers, tools, prompts, resources
-and the names of arguments. What servers offer is taken from the cache: nothing is started.
-
-    bash: mcp-workbench completion bash > \\
-          ~/.local/share/bash-completion/completions/mcp-workbench
-    zsh:  mcp-workbench completion zsh > "${fpath[1]}/_mcp-workbench"
-    fish: mcp-workbench completion fish > \\
-          ~/.config/fish/completions/mcp-workbench.fish
-
-The scripts run `mcp-workbench completion words`, which prints what fits the last word, one per line.
-"""
 
 # `-o nospace`: words that can go on, such as `key=`, end without a space; others bring theirs. Nothing found: files.
 BASH: Final = r"""# bash completion for mcp-workbench
@@ -85,6 +70,3 @@ def run(parsed: Parsed) -> int:
         raise UsageError(f"SHELL is bash, zsh or fish, not `{' '.join(parsed.positionals)}`")
     stdout().text(SCRIPTS[shell])
     return 0
-
-
-COMMAND = Command("completion bash | zsh | fish", ABOUT, (LINE,), run, names=["SHELL"])

@@ -16,18 +16,16 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from mcp_workbench.cli.flags import HELP, Flag
+from mcp_workbench.cli.usage import COMMANDS
 from mcp_workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.catalog import Catalog
-    from mcp_workbench.cli.flags import Flag
 
 # More than this no shell shows sensibly.
 MOST_WORDS: Final = 2_000
 _LONGEST_DESCRIPTION: Final = 80
-# Options of commands with positionals that take a value; their modules would take half a second to load. `--json` is
-# one for `call` alone.
-_WITH_VALUE: Final = frozenset({"as", "budget", "config", "header", "json", "limit", "name", "output", "toolbox"})
 # What bash takes for the end of a word in the middle of one.
 _BREAKS: Final = "=:"
 # Letters that mean nothing to bash, zsh or fish.
@@ -69,9 +67,7 @@ def _is_harmless(described: str, last: str) -> bool:
 
 def _fitting(before: Sequence[str], last: str) -> Iterable[str]:
     if not before:
-        from mcp_workbench.cli.commands import SUMMARIES
-
-        return [_described(name, summary) for name, summary in SUMMARIES.items()]
+        return [_described(command.name, command.summary) for command in COMMANDS.values()]
     command, *rest = before
     if "--" in rest:
         # A command line of somebody else's.
@@ -89,21 +85,13 @@ def _fitting(before: Sequence[str], last: str) -> Iterable[str]:
 
 
 def takes_value(command: str, flag: str) -> bool:
-    """Whether an option of a command with positionals is followed by a value."""
-    return flag in _WITH_VALUE and (flag != "json" or command == "call")
+    """Whether an option is followed by a value."""
+    found = _flags(command).get(flag)
+    return found is not None and found.value is not None
 
 
 def _flags(command: str) -> dict[str, Flag]:
-    from mcp_workbench.cli.commands import SUMMARIES, find
-    from mcp_workbench.cli.flags import HELP
-
-    if command not in SUMMARIES:
-        return {}
-    if command == "serve":
-        from mcp_workbench.cli.serve import FLAGS
-
-        return {flag.name: flag for flag in (*FLAGS, HELP)}
-    return {flag.name: flag for flag in (*find(command).flags, HELP)}
+    return {flag.name: flag for flag in (*COMMANDS[command].flags, HELP)} if command in COMMANDS else {}
 
 
 def _faces(rest: Sequence[str]) -> Iterable[str]:
@@ -127,6 +115,10 @@ def _without_flags(command: str, words: Sequence[str]) -> list[str]:
 def _positionals(command: str, given: list[str], rest: Sequence[str], last: str) -> Iterable[str]:
     if command in _ONCE and not given:
         return _ONCE[command](rest)
+    if command in COMMANDS and not given:
+        actions = COMMANDS[command].actions
+        if actions:
+            return actions
     if command in ("install", "uninstall", "undo"):
         return [client for client in _clients(rest) if client.partition("\t")[0] not in given]
     if command == "call":
@@ -239,9 +231,7 @@ def _clients(rest: Sequence[str]) -> list[str]:
 
 
 def _commands(rest: Sequence[str]) -> Iterable[str]:
-    from mcp_workbench.cli.commands import SUMMARIES
-
-    return list(SUMMARIES)
+    return list(COMMANDS)
 
 
 # What the first positional of these commands is; there is only one.

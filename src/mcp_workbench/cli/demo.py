@@ -20,7 +20,7 @@ from typing import Any, Final
 from mcp_workbench.cli.client_settings import client_settings
 from mcp_workbench.cli.demo_client import DemoClient, DemoFailed, demo_servers_below, still_running
 from mcp_workbench.cli.error_output import FAILED, complain
-from mcp_workbench.cli.flags import Command, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.nearest import nearest
 
@@ -29,13 +29,6 @@ TIMED_CALLS: Final = 200
 # Alternating, so that a moment in which the machine is busy with something else affects both measurements.
 ROUNDS: Final = 5
 
-ABOUT = """
-Shows in a few seconds what MCP Workbench does: a client connects, opens a toolbox and uses tools; a server crashes and
-recovers. Everything runs on included servers in a temporary folder, without Node or network, and leaves nothing behind.
-
-With the name of an included server (notes, clock, calculator, files), runs that server over stdio, so that your first
-configuration needs nothing else: { "command": "mcp-workbench", "args": ["demo", "clock"] }
-"""
 
 TOOLBOXES: Final[dict[str, tuple[str, dict[str, list[str]]]]] = {
     "desk": ("Notes and the clock: the everyday things", {"notes": ["--with-samples"], "clock": []}),
@@ -60,9 +53,6 @@ def run(parsed: Parsed) -> int:
             said = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
             return complain("\n".join([error.message, *said]), "please report this", status=FAILED)
     return 0
-
-
-COMMAND = Command("demo [SERVER [ARGUMENTS ...]]", ABOUT, (), run, is_runner=True)
 
 
 def _be_server(name: str, arguments: list[str]) -> int:

@@ -16,16 +16,14 @@ from mcp_workbench.cli.check import Finding, connect
 from mcp_workbench.cli.diagnosis import Check, Diagnosis, Examined, Severity, in_order
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import FAILED, remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Screen, Style, stdout
-from mcp_workbench.cli.settings import CONFIG, JSON, log_for
+from mcp_workbench.cli.settings import log_for
 from mcp_workbench.config.choose import choose
 from mcp_workbench.config.foreign_keys import about_ignored_keys
 from mcp_workbench.config.load import unresolved
 from mcp_workbench.downstream.status import SIGN_IN_NEEDED
 from mcp_workbench.errors import ConfigError, WorkbenchError
-
-FIX = Flag("fix", None, "fix what is safe to fix: permissions of your own files and folders")
 
 # For all servers together; those that are not ready by then are said to be slow.
 SERVERS_SECONDS: Final = 60.0
@@ -47,16 +45,6 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("older files of clients", doctor_clients.stale_files),
 )
 _STYLES: Final[dict[Severity, Style]] = {"error": "bad", "warning": "warn", "note": "name"}
-
-ABOUT = """
-Looks at everything that can be wrong, and says what to do about it, the most important first: the configuration and
-whether it is trusted, programs that are missing, variables and secrets, sign-ins, servers that fail, start slowly or
-write to stdout, names that clients refuse, hidden characters, what your clients start, files of older versions of
-clients, the keychain, the cache, sockets, versions, and limits of the system. Every server is started once. It changes
-nothing, except with --fix, which fixes what is safe to fix.
-
-Exit code: 0 if nothing is broken, 1 if something is.
-"""
 
 
 def run(parsed: Parsed) -> int:
@@ -86,9 +74,6 @@ def run(parsed: Parsed) -> int:
         screen.flush()
         _sum_up(found)
     return FAILED if any(each.severity == "error" and not each.fixed for each in found) else 0
-
-
-COMMAND = Command("doctor [OPTIONS]", ABOUT, (CONFIG, FIX, JSON), run, takes=0)
 
 
 class _Aside:

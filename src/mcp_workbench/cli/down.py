@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from mcp_workbench.cli.error_output import FAILED, complain
-from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.up import unwant_it
 from mcp_workbench.front.commanding import end
 from mcp_workbench.front.joining import CannotJoin, NotRunning
 from mcp_workbench.front.line_protocol import DOWN
-
-ABOUT = """
-Stops your shared workbench gracefully: running calls get a moment to finish, then its servers are stopped. Connected
-clients carry on, each with its own workbench.
-"""
 
 
 def run(parsed: Parsed) -> int:
@@ -27,6 +22,3 @@ def run(parsed: Parsed) -> int:
         return complain(str(reason), status=FAILED)
     print(f"The shared workbench (process {ended.pid}) has ended.{ended.about_clients()}")
     return 0
-
-
-COMMAND = Command("down", ABOUT, (), run, takes=0)

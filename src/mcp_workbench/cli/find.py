@@ -8,28 +8,14 @@ from msgspec import Raw
 
 from mcp_workbench.cli.conversing import configured_engine, conversing
 from mcp_workbench.cli.error_output import FAILED, complain
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.result_content import ResultContent
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
 from mcp_workbench.economy.search_answer import FULL_DEFINITIONS, MORE, NOTHING
 from mcp_workbench.errors import WorkbenchError
 
-TOOLBOX = Flag("toolbox", "NAME", "only in this toolbox")
-LIMIT = Flag("limit", "N", "at most this many tools")
 _MOST: Final = 1000
 _WHOLE: Final = "Full definitions: mcp-workbench open TOOLBOX --budget null."
-
-ABOUT = """
-Searches for tools by what they do, as an agent does with open_toolbox. The text is what the agent gets, except for the
-advice at the end; with --json it is exactly what the agent gets.
-Servers that have not been listed yet are started to say what they offer; --no-cache asks all of them again.
-
-    mcp-workbench find create an issue
-    mcp-workbench find --toolbox desk what time is it
-
-Exit code: 0, 1 if nothing was found or no server could be reached, 2 if there is no such toolbox.
-"""
 
 
 def run(parsed: Parsed) -> int:
@@ -73,8 +59,3 @@ def _limit(text: str) -> int:
     if text.isascii() and text.isdecimal() and len(text) <= 4 and 0 < int(text) <= _MOST:
         return int(text)
     raise UsageError(f"--limit is a number from 1 to {_MOST}; found `{text}`")
-
-
-COMMAND = Command(
-    "find [OPTIONS] WORDS…", ABOUT, (CONFIG, TOOLBOX, LIMIT, JSON, NO_CACHE, PRIVATE, DEBUG), run, names=["WORDS"]
-)

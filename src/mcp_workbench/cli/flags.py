@@ -6,7 +6,7 @@ Owns what an option is, how a command line is read, and how help is laid out. Re
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 
@@ -100,25 +100,29 @@ class Parsed:
 
 
 class Command:
-    """One command beside `serve`: how it is called, what it says of itself, and what carries it out."""
+    """A command: how it is called, and what it says of itself. `run` in the module of its name carries it out."""
 
-    __slots__ = ("about", "flags", "is_runner", "names", "run", "takes", "usage")
+    __slots__ = ("about", "actions", "flags", "is_runner", "name", "names", "summary", "takes", "usage")
 
     def __init__(
         self,
         usage: str,
+        summary: str,
         about: str,
         flags: Sequence[Flag],
-        run: Callable[[Parsed], int],
         *,
+        actions: Sequence[str] = (),
         names: Sequence[str] = (),
         takes: int | None = None,
         is_runner: bool = False,
     ) -> None:
+        self.name = usage.split()[0].strip("[]")
         self.usage = usage
+        self.summary = summary
         self.about = about
         self.flags = tuple(flags)
-        self.run = run
+        # What the first positional may be, where it says what to do.
+        self.actions = tuple(actions)
         # Positionals that must be there, by name, and how many there may be; None for any number.
         self.names = tuple(names)
         self.takes = takes
@@ -137,9 +141,18 @@ class Command:
     def parse(self, arguments: Sequence[str]) -> Parsed:
         """Read the command's arguments. Raises `UsageError`."""
         parsed = parse(arguments, self.flags, positionals=self.takes, is_runner=self.is_runner)
+        if parsed.wants_help:
+            return parsed
         missing = self.names[len(parsed.positionals) :]
-        if missing and not parsed.wants_help:
+        if missing:
             raise UsageError(f"{' and '.join(missing)} missing", hint=f"mcp-workbench {self.usage}")
+        action = parsed.positional(0)
+        if self.actions and action is not None and action not in self.actions:
+            from mcp_workbench.nearest import nearest
+
+            near = nearest(action, self.actions, 1)
+            meant = f"; did you mean `{near[0]}`?" if near else ""
+            raise UsageError(f"unknown action `{action}`{meant}", hint=f"mcp-workbench {self.usage}")
         return parsed
 
 

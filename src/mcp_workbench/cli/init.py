@@ -16,11 +16,10 @@ from msgspec import Struct
 from mcp_workbench.cli.client_files import FoundFile, existing, present
 from mcp_workbench.cli.consent import agrees, ask
 from mcp_workbench.cli.error_output import FAILED, remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stderr, stdout
 from mcp_workbench.cli.secret_store import SecretStore
 from mcp_workbench.cli.server_preview import preview
-from mcp_workbench.cli.settings import JSON
 from mcp_workbench.clients.dialects import is_own, translated
 from mcp_workbench.clients.documents import Servers
 from mcp_workbench.clients.remote_wrappers import unwrapped
@@ -33,26 +32,6 @@ from mcp_workbench.config.problems import ConfigProblems, in_one_line
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.faces import PROPOSED_FACE
 from mcp_workbench.file_replacement import create_file
-
-FROM = Flag("from", "CLIENT", "use the servers of this client only; may be repeated", repeats=True)
-PROJECT = Flag("project", None, "write workbench-config.json into this folder, from the files of this project")
-YES = Flag("yes", None, "read what is found, and keep what is proposed, without asking")
-DRY_RUN = Flag("dry-run", None, "print the configuration, and write nothing")
-NO_CHECK = Flag("no-check", None, "do not start the servers once at the end")
-
-ABOUT = """
-Creates your workbench-config.json from the MCP servers that the clients on this machine have. It looks for their files,
-asks whether to read them, merges servers that several clients have, and groups them into toolboxes. Keys in those files
-go to the keychain or, if there is none, to files that only you can read, and the configuration refers to them. Anything
-that cannot be converted is listed with what to do about it. The clients' files are not changed; mcp-workbench install
-CLIENT --replace does that. At the end every server is started once, as by check --connect.
-
-Names and descriptions of toolboxes are proposals, which you can change at the prompt. Later, edit the file: changes
-take effect when you save it.
-
-Exit code: 0; 1 if the file was written and a server failed the check; 2 if there is nothing to convert or the file
-already exists.
-"""
 
 
 class Imported(Struct):
@@ -110,9 +89,6 @@ def run(parsed: Parsed) -> int:
     if parsed.has("project"):
         trust.trust(target, content)
     return _checked(parsed, target, servers)
-
-
-COMMAND = Command("init [OPTIONS]", ABOUT, (FROM, PROJECT, YES, DRY_RUN, NO_CHECK, JSON), run, takes=0)
 
 
 def _put_away(target: str, config: dict[str, Any], parsed: Parsed) -> bytes:
@@ -306,10 +282,12 @@ def _as_json(target: str, servers: list[ImportedServer], imported: Imported, con
 def _checked(parsed: Parsed, target: str, servers: list[ImportedServer]) -> int:
     status = 0
     if not parsed.has("no-check") and not parsed.has("json"):
-        from mcp_workbench.cli.check import COMMAND as CHECK
+        from mcp_workbench.cli.commands import carry_out
+        from mcp_workbench.cli.usage import COMMANDS
 
         # A missing variable is not wrong usage of this command.
-        status = FAILED if CHECK.run(CHECK.parse(["--connect", "--config", target])) else 0
+        check = COMMANDS["check"]
+        status = FAILED if carry_out(check, check.parse(["--connect", "--config", target])) else 0
     had = dict.fromkeys(source for server in servers for source in server.sources)
     here = [name for name in had if not find(name).import_only] or [client.name for client in present()][:1]
     project = " --project" if parsed.has("project") else ""

@@ -31,10 +31,9 @@ from mcp_workbench.cli.client_files import (
 )
 from mcp_workbench.cli.edit_preview import edit_preview, hiding
 from mcp_workbench.cli.error_output import complain, remark, status_of
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.own_configuration import servers_written
 from mcp_workbench.cli.screen import stderr, stdout
-from mcp_workbench.cli.settings import CONFIG, JSON
 from mcp_workbench.clients.client_paths import this_system
 from mcp_workbench.clients.dialects import is_own, own_entry, translated
 from mcp_workbench.clients.documents import Servers, has_comments, servers_in, with_server, without_servers
@@ -51,12 +50,6 @@ from mcp_workbench.errors import ConfigError
 from mcp_workbench.printable import visible
 from mcp_workbench.secrets import dotenv
 
-ALL = Flag("all", None, "all clients that are found on this machine")
-PROJECT = Flag("project", None, "into the files of this project, with its workbench-config.json")
-NAME = Flag("name", "NAME", "what the workbench is called there (default: workbench)")
-REPLACE = Flag("replace", None, "also remove the servers that the workbench now serves")
-PRINT = Flag("print", None, "only print what to enter by hand")
-DRY_RUN = Flag("dry-run", None, "show what would be done, and do nothing")
 DEFAULT_NAME: Final = "workbench"
 _CACHED_PROGRAM: Final = re.compile(r"/(archive-v\d+|environments-v\d+|pipx/\.cache|\.cache/pipx)/")
 # Claude Code takes nothing else, and a name that begins with - would be an option of clients' own commands.
@@ -64,18 +57,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 # What Gemini CLI leaves out of the environment of servers.
 _LOOKS_SECRET: Final = re.compile("TOKEN|KEY|SECRET|PASSWORD|AUTH|CREDENTIAL", re.IGNORECASE)
-
-ABOUT = """
-Adds the workbench to MCP clients, with absolute paths. If a client has a command for that (claude, codex, gemini,
-copilot, code), it is used; otherwise the client's file is edited in place, and everything else in it stays as it is,
-including comments. You see what changes, and mcp-workbench undo CLIENT restores what was there. With --replace, servers
-that your configuration also has are removed from the client, so that nothing is listed twice. A server that the
-workbench cannot start, because a variable or a secret is missing, stays.
-
-Quit a client with a window first, and start it again afterwards. docs/clients.md has a section for each client.
-
-Exit code: 0; 1 if one of several clients failed; 2 if nothing could be done.
-"""
 
 
 class InstallPlan(Struct):
@@ -127,11 +108,6 @@ def run(parsed: Parsed) -> int:
     if parsed.has("json"):
         stdout().json(results)
     return status_of(failed, len(chosen))
-
-
-COMMAND = Command(
-    "install [OPTIONS] CLIENT… | --all", ABOUT, (ALL, PROJECT, NAME, CONFIG, REPLACE, PRINT, DRY_RUN, JSON), run
-)
 
 
 def configuration_to_name(parsed: Parsed) -> str:

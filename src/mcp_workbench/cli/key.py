@@ -8,36 +8,17 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mcp_workbench.cli.error_output import remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
-from mcp_workbench.cli.settings import JSON
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.guard.named_keys import KeyFolder, KeyRecord, folder
 
-ABOUT = """
-Named keys tell the clients of serve --http apart: each has processes, opened toolboxes, kept results and sign-ins of
-its own. create NAME makes a key and prints its token once; give that to the client as its bearer token. --toolboxes
-limits the key to toolboxes with these names, --expires ends it after a time (30d, 12h, 45m) or on a day (2027-01-31, at
-0:00 UTC). list shows all keys, revoke NAME ends one. Running workbenches follow within a second.
-
-Only a hash of the token is kept, in a file that only you can read.
-
-Exit code: 0; 1 if keys cannot be read or written, or there is no such key to revoke; 2 if the command line is wrong.
-"""
-ACTIONS: Final = ("create", "list", "revoke")
-TOOLBOXES: Final = Flag(
-    "toolboxes", "NAMES", "create: toolboxes that the key is limited to, separated by commas; globs", repeats=True
-)
-EXPIRES: Final = Flag("expires", "WHEN", "create: when the key ends: 30d, 12h, 45m, or a date such as 2027-01-31")
 _UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0, "y": 365 * 86400.0}
 
 
 def run(parsed: Parsed) -> int:
     """Create, list or revoke."""
     action, name = parsed.positional(0), parsed.positional(1)
-    if action not in ACTIONS:
-        hint = "mcp-workbench key create NAME, list, or revoke NAME"
-        raise UsageError("expected `create`, `list` or `revoke`", hint=hint)
     if action != "create" and (parsed.has("toolboxes") or parsed.has("expires")):
         raise UsageError("--toolboxes and --expires require create")
     if action == "list" and name is not None:
@@ -51,9 +32,6 @@ def run(parsed: Parsed) -> int:
     if action == "list":
         return _list(parsed, keys)
     return _create(parsed, keys, name or "") if action == "create" else _revoke(parsed, keys, name or "")
-
-
-COMMAND = Command("key [OPTIONS] create|list|revoke [NAME]", ABOUT, (TOOLBOXES, EXPIRES, JSON), run, takes=2)
 
 
 def _create(parsed: Parsed, keys: KeyFolder, name: str) -> int:

@@ -11,32 +11,17 @@ from msgspec.json import decode
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.serve import face_named, separator_named
-from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, PRIVATE, configuration, log_for
+from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_that_knows, reported
 from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.config.problems import in_one_line
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.face.view import View
-from mcp_workbench.faces import names_of_faces
 from mcp_workbench.gateway import Options
 from mcp_workbench.serving import LOCAL_PRINCIPAL
-
-ABOUT = """
-Shows the toolboxes with their descriptions and servers: how each server is reached, which of its tools are allowed, and
-how many tools it has, if it has been listed before. Starts nothing unless --connect is given, and shows no secrets.
-
-With --face, --separator or --no-prefix (as for serve), prints the names of the tools that clients see, one per line.
-With the face dynamic, these are the names once every toolbox is open.
-
-Exit code: 0, or 1 if a server that had to be started failed.
-"""
-CONNECT = Flag("connect", None, "start the servers that have not been listed yet")
-FACE = Flag("face", "FACE", f"show the tool names of this face: {names_of_faces()}")
-SEPARATOR = Flag("separator", "CHARS", "show the names with this separator (face flat)")
-NO_PREFIX = Flag("no-prefix", None, "show the names without a prefix where they are unique (face flat)")
 
 
 def run(parsed: Parsed) -> int:
@@ -55,13 +40,9 @@ def run(parsed: Parsed) -> int:
     return reported(failures, redactor)
 
 
-FLAGS = (CONFIG, FACE, SEPARATOR, NO_PREFIX, CONNECT, JSON, PRIVATE, DEBUG)
-COMMAND = Command("list [OPTIONS] [CONFIG]", ABOUT, FLAGS, run, takes=1)
-
-
 def _options(parsed: Parsed) -> Options | None:
     """How names are to be shown; None where toolboxes and servers are."""
-    if not any(parsed.has(flag.name) for flag in (FACE, SEPARATOR, NO_PREFIX)):
+    if not any(parsed.has(name) for name in ("face", "separator", "no-prefix")):
         return None
     return Options(
         face=face_named(parsed.value("face")),

@@ -10,41 +10,23 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.offer import KINDS, SINGULAR
 from mcp_workbench.cli.engine import Engine, connect
 from mcp_workbench.cli.error_output import FAILED, complain, remark
-from mcp_workbench.cli.flags import Command, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.own_configuration import lock_folder
 from mcp_workbench.cli.screen import Screen, stdout
-from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, configuration, log_for
+from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import read_file, replace_file
 from mcp_workbench.guard.definition_store import DefinitionStore, default_folder
 from mcp_workbench.guard.lock_difference import DefinitionChange, about_server, described_changes
 from mcp_workbench.guard.lock_file import LockedServer, LockFile, locked_server, merged, read_lock, written
-from mcp_workbench.nearest import nearest
 
-ABOUT = """
-Starts every server and writes workbench.lock beside the configuration: for each server its package and version as far
-as they are known, and a hash for each tool, prompt and resource. Commit it. With "lock" in the configuration,
-definitions that differ from it are reported ("warn"), or neither listed nor callable ("enforce").
-
-lock diff shows what differs, and points out hidden characters, sentences that address the model, tools with the name
-of another server's, and annotations that promise less. lock accept accepts what differs: of all servers, of SERVER, or
-of SERVER/TOOL (also a prompt or resource). Running workbenches notice within a second.
-
-Exit code: 0; 1 if lock diff finds something, or a server cannot be started; 2 if the command line or the configuration
-is wrong.
-"""
-ACTIONS = ("diff", "accept")
 NEW_FILE_MODE = 0o644
 
 
 def run(parsed: Parsed) -> int:
     """Lock, compare or accept."""
     action, named = parsed.positional(0), parsed.positional(1)
-    if action not in (None, *ACTIONS):
-        near = nearest(action or "", ACTIONS, 1)
-        hint = f"did you mean `{near[0]}`?" if near else "mcp-workbench lock, lock diff, or lock accept [SERVER[/TOOL]]"
-        raise UsageError(f"unknown action `{action}`", hint=hint)
     if named is not None and action != "accept":
         raise UsageError(f"unexpected argument `{named}`")
     config = configuration(parsed)
@@ -52,9 +34,6 @@ def run(parsed: Parsed) -> int:
     if action is None:
         return locking.write()
     return locking.show() if action == "diff" else locking.accept(named)
-
-
-COMMAND = Command("lock [OPTIONS] [diff|accept [SERVER[/TOOL]]]", ABOUT, (CONFIG, JSON, DEBUG), run, takes=2)
 
 
 class _Locking:

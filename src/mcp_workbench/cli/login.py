@@ -11,8 +11,8 @@ from typing import Final
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
-from mcp_workbench.cli.settings import CONFIG, DEBUG, configuration, log_for
+from mcp_workbench.cli.flags import Parsed, UsageError
+from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.printable import visible
 from mcp_workbench.serving import LOCAL_PRINCIPAL
@@ -21,30 +21,14 @@ from mcp_workbench.signin.grant_end import ends_at, shown
 from mcp_workbench.signin.sign_ins import BrowserSignIn
 from mcp_workbench.signin.store import SignInRecord
 
-ABOUT = """
-Connects to the server and, if it requires a sign-in, opens the sign-in page in your browser (the one named by BROWSER,
-or else the system's). The page redirects to an address on this machine that exists only for this sign-in. Tokens are
-stored in your data folder, readable only by you, and all your workbenches use and refresh them from then on.
-
-On a machine without a browser, --no-browser prints the address: open it anywhere, and paste the address you are
-redirected to at the end, even if that page cannot be shown. With --device, if the server supports it, you enter a short
-code on another device instead.
-
-Exit code: 0 once you are signed in, 1 if that failed, 2 if there is no such server.
-"""
-NO_BROWSER = Flag("no-browser", None, "print the address instead of opening it, and read the pasted redirect")
-DEVICE = Flag("device", None, "sign in with a code on another device, if the server supports it")
-AGAIN = Flag("again", None, "sign in even if you are signed in already: as someone else, or with more scopes")
-NEW_CLIENT = Flag("new-client", None, "register again, if the server has lost the earlier registration")
-AS = Flag("as", "PRINCIPAL", "sign in for another user of serve --http: the name of a key, or issuer#subject")
 # A browser that is a program of the terminal may take as long as the user; it does not keep us from listening.
 _READ_BYTES: Final = 64 * 1024
 
 
 def run(parsed: Parsed) -> int:
     """Sign in; the exit status."""
-    engine, entry = server_at_url(parsed, hint="mcp-workbench list shows all servers")
-    name = parsed.positional(0)
+    engine, entry = server_at_url(parsed)
+    name = parsed.positionals[0]
     if any(header.lower() == "authorization" for header in entry.config.headers):
         raise UsageError(
             f"`{name}` already has a token in `headers`", hint="remove `Authorization` there to sign in instead"
@@ -55,22 +39,15 @@ def run(parsed: Parsed) -> int:
     return 0
 
 
-def server_at_url(parsed: Parsed, *, hint: str) -> tuple[Engine, ServerEntry]:
+def server_at_url(parsed: Parsed) -> tuple[Engine, ServerEntry]:
     """The server that the command line names, which must be one that people sign in to, and an engine to reach it."""
-    name = parsed.positional(0)
-    if name is None:
-        raise UsageError("which server?", hint=hint)
+    name = parsed.positionals[0]
     config = configuration(parsed)
     engine = Engine(config, use_cache=True, redactor=log_for(parsed, config), is_audited=True)
     entry = engine.find_server(name)
     if entry.config.url is None:
         raise UsageError(f"`{name}` is a program on this machine, not an address to sign in to")
     return engine, entry
-
-
-COMMAND = Command(
-    "login [OPTIONS] SERVER", ABOUT, (CONFIG, NO_BROWSER, DEVICE, AGAIN, NEW_CLIENT, AS, DEBUG), run, takes=1
-)
 
 
 async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:

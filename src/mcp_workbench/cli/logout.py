@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from mcp_workbench.cli.error_output import remark
-from mcp_workbench.cli.flags import Command, Parsed
-from mcp_workbench.cli.login import AS, server_at_url
-from mcp_workbench.cli.settings import CONFIG, DEBUG
+from mcp_workbench.cli.flags import Parsed
+from mcp_workbench.cli.login import server_at_url
 from mcp_workbench.serving import LOCAL_PRINCIPAL
-
-ABOUT = """
-Deletes the tokens for a server from your data folder, and revokes them if the authorization server supports that. The
-workbench may stay on the server's own list of connected apps; you can remove it there.
-
-Exit code: 0, even if you were not signed in; 2 if there is no such server.
-"""
 
 
 def run(parsed: Parsed) -> int:
     """Sign out; the exit status."""
-    engine, entry = server_at_url(parsed, hint="mcp-workbench auth lists your sign-ins")
+    engine, entry = server_at_url(parsed)
 
     async def sign_out() -> None:
         gateway = engine.gateway
@@ -42,6 +34,3 @@ def run(parsed: Parsed) -> int:
 
     engine.run(sign_out)
     return 0
-
-
-COMMAND = Command("logout [OPTIONS] SERVER", ABOUT, (CONFIG, AS, DEBUG), run, takes=1)

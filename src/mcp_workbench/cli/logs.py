@@ -9,19 +9,9 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final
 
 from mcp_workbench.cli.error_output import FAILED, complain, remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.front.joining import log_path
 from mcp_workbench.observe.rotated_log import OLD
-
-ABOUT = """
-Prints the log of your shared workbench: clients that join and leave, servers that start and stop, and what servers
-write to stderr. With SERVER (a name, or toolbox/server), prints only the lines about that server.
-"""
-
-FLAGS = (
-    Flag("follow", None, "keep printing new lines until Ctrl-C", short="f"),
-    Flag("lines", "N", "how many of the last lines to print (default: 200; with --follow: 20)"),
-)
 
 LAST_LINES: Final = 200
 LAST_LINES_BEFORE_FOLLOWING: Final = 20
@@ -53,9 +43,6 @@ def run(parsed: Parsed) -> int:
         # From where reading has come to: what is written meanwhile is not lost.
         _follow(path, file, server)
     return 0
-
-
-COMMAND = Command("logs [OPTIONS] [SERVER]", ABOUT, FLAGS, run, takes=1)
 
 
 def _opened(path: str) -> BinaryIO | None:

@@ -16,45 +16,6 @@ if TYPE_CHECKING:
 # Each server needs about ten more.
 FEWEST_FREE_FILES = 16
 
-COMMANDS = (
-    "serve",
-    "init",
-    "install",
-    "uninstall",
-    "undo",
-    "add",
-    "remove",
-    "doctor",
-    "check",
-    "list",
-    "open",
-    "find",
-    "call",
-    "prompt",
-    "resource",
-    "tokens",
-    "up",
-    "down",
-    "restart",
-    "logs",
-    "status",
-    "top",
-    "audit",
-    "lock",
-    "reload",
-    "login",
-    "logout",
-    "auth",
-    "secret",
-    "key",
-    "approve",
-    "policy",
-    "demo",
-    "completion",
-    "trust",
-    "schema",
-)
-
 
 def main(argv: Sequence[str] | None = None, handover: Handover | None = None) -> int:
     """Run a command; the exit status. `handover` is a client that another process has served so far."""
@@ -114,19 +75,14 @@ def _dispatch(arguments: list[str], handover: Handover | None) -> int:
     if first in ("--help", "-h"):
         arguments = ["help"]
         first = "help"
-    if first == "help" or (first in COMMANDS and first != "serve"):
-        from mcp_workbench.cli.commands import run
+    # What could be a command; a configuration may be named without one before it.
+    if first.isidentifier() and first != "serve":
+        from mcp_workbench.cli.commands import is_command, run, unknown
 
-        return run(arguments)
-    if first not in COMMANDS and _cannot_be_a_file(first):
-        from mcp_workbench.cli.commands import unknown
-
-        return unknown(first, COMMANDS)
+        if is_command(first):
+            return run(arguments)
+        if not os.path.lexists(first):
+            return unknown(first)
     from mcp_workbench.cli.serve import run as serve
 
     return serve(arguments[1:] if first == "serve" else arguments, handover)
-
-
-def _cannot_be_a_file(word: str) -> bool:
-    """A configuration may be named without a command before it; a bare word that is no file is a misspelt command."""
-    return bool(word) and not word.startswith(("-", "~", ".")) and word.isidentifier() and not os.path.lexists(word)

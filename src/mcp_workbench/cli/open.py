@@ -9,9 +9,9 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.json import decode
 
 from mcp_workbench.cli.error_output import FAILED, remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stderr, stdout
-from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE, configuration, log_for
+from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
 from mcp_workbench.cli.tool_schema import arguments_schema
 from mcp_workbench.config.redact import Redactor
@@ -21,19 +21,8 @@ from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import NO_RETRY_ADVICE
 
-BUDGET = Flag("budget", "TOKENS", "the token limit of the answer, instead of the configured budget; null for none")
 # Digits of a number that is not worth reading any more.
 _LONGEST_BUDGET: Final = 9
-
-ABOUT = """
-Shows the tools of a toolbox as an agent gets them from open_toolbox. Full definitions, if they fit the budget, are laid
-out for people; otherwise the text is exactly what the agent gets. --json prints the structured content, or an object
-with the text. --budget null shows everything.
-
-Servers that have been listed before are not started: the cached list is shown. --no-cache asks all of them.
-
-Exit code: 0, 1 if no server of the toolbox could be reached, 2 if there is no such toolbox.
-"""
 
 
 def run(parsed: Parsed) -> int:
@@ -72,10 +61,6 @@ def run(parsed: Parsed) -> int:
             screen.flush()
             remark("note", "from the cache; --no-cache asks the servers again")
     return FAILED if len(failures) == len(entries) else 0
-
-
-FLAGS = (CONFIG, BUDGET, JSON, NO_CACHE, PRIVATE, DEBUG)
-COMMAND = Command("open [OPTIONS] TOOLBOX", ABOUT, FLAGS, run, names=["TOOLBOX"], takes=1)
 
 
 def _budget(value: str | None) -> int | UnsetType | None:

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import DecodeError
 from msgspec.json import decode
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore, default_folder
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.cli.settings import CONFIG, JSON, configuration, log_for
+from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.guard.identity import Identity
 from mcp_workbench.guard.policy import METHOD_OF, PolicyDecision, annotations_of, decide, made_ready
 from mcp_workbench.steps import Subject
 
-ABOUT = """
-Says what the policy in the configuration decides when WHO uses TOOL with these arguments, which rule decides so, and
-why. WHO is a principal: `local`, the name of a key, or `issuer#subject`. TOOL is toolbox/server/tool; with --prompt or
---resource it is the path of a prompt or resource. ARGUMENTS is a JSON object; without it the answer is the one for a
-list, in which the item is shown if any arguments are allowed. If WHO is a named key, its toolboxes count. What servers
-say of their tools is taken from the cache, and no server is started.
-
-Exit code: 0; 2 if the configuration or the command line is wrong.
-"""
-GROUP: Final = Flag("group", "NAME", "a group that WHO is in, as the identity provider says", repeats=True)
-PROMPT: Final = Flag("prompt", None, "TOOL is a prompt")
-RESOURCE: Final = Flag("resource", None, "TOOL is a resource")
-
 
 def run(parsed: Parsed) -> int:
     """Test; the exit status."""
-    action, who, path, written = (parsed.positional(number) for number in range(4))
-    if action != "test" or who is None or path is None:
-        raise UsageError("expected `test`, WHO and TOOL", hint="mcp-workbench policy test WHO TOOL [ARGUMENTS]")
+    _, who, path, *rest = parsed.positionals
+    written = rest[0] if rest else None
     if parsed.has("prompt") and parsed.has("resource"):
         raise UsageError("--prompt and --resource cannot be combined")
     kind = "prompts" if parsed.has("prompt") else "resources" if parsed.has("resource") else "tools"
@@ -53,11 +37,6 @@ def run(parsed: Parsed) -> int:
     is_known = kind != "tools" or definition is not None
     _show(parsed, decision, who, path, is_known=is_known)
     return 0
-
-
-COMMAND = Command(
-    "policy test WHO TOOL [ARGUMENTS] [OPTIONS]", ABOUT, (CONFIG, GROUP, PROMPT, RESOURCE, JSON), run, takes=4
-)
 
 
 def _show(parsed: Parsed, decision: PolicyDecision, who: str, path: str, *, is_known: bool) -> None:

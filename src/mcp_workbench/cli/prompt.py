@@ -8,32 +8,16 @@ from typing import Any
 from msgspec import Raw
 
 from mcp_workbench.cli.arguments import Given
-from mcp_workbench.cli.call import RAW, print_raw
+from mcp_workbench.cli.call import print_raw
 from mcp_workbench.cli.conversing import conversing, engine_of
-from mcp_workbench.cli.flags import Command, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of, show_list
 from mcp_workbench.cli.result_content import ResultContent, decoded
 from mcp_workbench.cli.result_output import show
 from mcp_workbench.cli.screen import Part
-from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
-from mcp_workbench.cli.unlisted_servers import HEADER, TOOLBOX
+from mcp_workbench.cli.unlisted_servers import TOOLBOX
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.jsonrpc.messages import encode
-
-ABOUT = """
-Gets a prompt and prints the text of its messages. Without a name, lists the prompts of all servers with their
-arguments; --json prints that list as JSON.
-
-    mcp-workbench prompt
-    mcp-workbench prompt desk/notes/weekly_review week=42
-    mcp-workbench prompt weekly_review week=42
-    mcp-workbench prompt -- uvx mcp-server-fetch fetch url=https://example.com
-
-Arguments are key=value, all of them text. The name alone is enough if only one prompt has it. A server that is in no
-file is named as for call.
-
-Exit code: 0, 1 if the server failed, 2 if there is no such prompt or an argument is missing.
-"""
 
 
 def run(parsed: Parsed) -> int:
@@ -69,14 +53,6 @@ def run(parsed: Parsed) -> int:
         content = [each.get("content") for each in said if isinstance(each, dict)]
         show(ResultContent(encode({"content": content})), None)
     return 0
-
-
-COMMAND = Command(
-    "prompt [OPTIONS] [TOOLBOX/SERVER/PROMPT | URL PROMPT | -- COMMAND … PROMPT] [key=value ...]",
-    ABOUT,
-    (CONFIG, RAW, JSON, HEADER, NO_CACHE, PRIVATE, DEBUG),
-    run,
-)
 
 
 def _bare(name: str, servers: list[str]) -> str:

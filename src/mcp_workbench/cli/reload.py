@@ -12,17 +12,13 @@ from typing import Any, Final
 from msgspec.json import decode
 
 from mcp_workbench.cli.error_output import FAILED, complain
-from mcp_workbench.cli.flags import Command, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stdout
 from mcp_workbench.cli.status import running_workbenches
 from mcp_workbench.front.joining import peer_pid
 from mcp_workbench.process_context import runtime_folder
 from mcp_workbench.run import run as run_loop
 
-ABOUT = """
-Makes each of your running workbenches, or the one with the process ID PID, read its configuration again now, and shows
-the outcome. SIGHUP does the same. A saved configuration also takes effect within a second without this command.
-"""
 # Reading a file takes milliseconds; a disk that does not answer is said.
 PATIENCE: Final = 10.0
 LOOK_EVERY: Final = 0.05
@@ -42,9 +38,6 @@ def run(parsed: Parsed) -> int:
     if not results:
         return complain("no workbench is running" if pid is None else f"no workbench is running as process {pid}")
     return 0 if all(results) else FAILED
-
-
-COMMAND = Command("reload [PID]", ABOUT, (), run, takes=1)
 
 
 def _reload(screen: Screen, status: dict[str, Any]) -> bool:

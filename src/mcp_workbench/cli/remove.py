@@ -7,21 +7,11 @@ import re
 from typing import Final
 
 from mcp_workbench.cli.error_output import remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.own_configuration import own_configuration
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.cli.settings import CONFIG
 
-TOOLBOX = Flag("toolbox", "TOOLBOX", "the toolbox it is in, if several have one of this name")
 _KEPT: Final = re.compile(r"\$\{keyring:([^{}/]+)\}")
-
-ABOUT = """
-Takes a server out of your configuration; every other byte of the file stays as it is. A toolbox that has no other
-server goes with it. A running workbench stops the server at once. Secrets that the server referred to stay where they
-are, and it is said how to remove them.
-
-Exit code: 0, or 2 if there is no such server or the file cannot be written.
-"""
 
 
 def run(parsed: Parsed) -> int:
@@ -38,6 +28,3 @@ def run(parsed: Parsed) -> int:
     for path in [files] if isinstance(files, str) else files:
         remark("note", f"its variables are still in `{path}`, next to the configuration")
     return 0
-
-
-COMMAND = Command("remove [OPTIONS] SERVER", ABOUT, (TOOLBOX, CONFIG), run, names=("SERVER",), takes=1)

@@ -9,31 +9,14 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from mcp_workbench.cli.call import OUTPUT, RAW, print_raw
+from mcp_workbench.cli.call import print_raw
 from mcp_workbench.cli.conversing import conversing, engine_of
-from mcp_workbench.cli.flags import Command, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of, show_list
 from mcp_workbench.cli.result_content import ResultContent, decoded
 from mcp_workbench.cli.result_output import show
 from mcp_workbench.cli.screen import Part
-from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
-from mcp_workbench.cli.unlisted_servers import HEADER
 from mcp_workbench.jsonrpc.messages import encode
-
-ABOUT = """
-Reads a resource and prints it. In a pipe, data that is no text comes out as it is; on a terminal, images are shown
-where it can show them and everything else goes to a file. Without an address, lists the resources and templates of all
-servers; --json prints that list as JSON. Where several servers have the same address, the server is named before it; it
-is started for the command.
-
-    mcp-workbench resource
-    mcp-workbench resource notes://1
-    mcp-workbench resource desk/notes notes://1
-    mcp-workbench resource https://mcp.example.com/mcp docs://welcome
-    mcp-workbench resource -- ./my-server docs://welcome
-
-Exit code: 0, 1 if the server failed or has no such resource, 2 if there is no such server.
-"""
 
 
 def run(parsed: Parsed) -> int:
@@ -65,14 +48,6 @@ def run(parsed: Parsed) -> int:
         read = contents if isinstance(contents, list) else []
         _show(ResultContent(encode({"content": [{"type": "resource", "resource": each} for each in read]})), parsed)
     return 0
-
-
-COMMAND = Command(
-    "resource [OPTIONS] [URI | TOOLBOX/SERVER URI | URL URI | -- COMMAND … URI]",
-    ABOUT,
-    (CONFIG, RAW, JSON, OUTPUT, HEADER, NO_CACHE, PRIVATE, DEBUG),
-    run,
-)
 
 
 def _show(reading: ResultContent, parsed: Parsed) -> None:

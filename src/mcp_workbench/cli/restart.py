@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from mcp_workbench.cli.error_output import FAILED, complain
-from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.up import start_it, want_it
 from mcp_workbench.front.commanding import end
 from mcp_workbench.front.joining import CannotJoin, NotRunning
 from mcp_workbench.front.line_protocol import RESTART
-
-ABOUT = """
-Stops your shared workbench gracefully and starts it again, for example after an update. Connected clients rejoin
-automatically, and running calls get a moment to finish.
-"""
 
 
 def run(parsed: Parsed) -> int:
@@ -27,6 +22,3 @@ def run(parsed: Parsed) -> int:
         return complain(str(reason), status=FAILED)
     print(f"The shared workbench is running (process {pid}).")
     return 0
-
-
-COMMAND = Command("restart", ABOUT, (), run, takes=0)

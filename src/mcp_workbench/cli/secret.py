@@ -6,31 +6,15 @@ import os
 import sys
 
 from mcp_workbench.cli.error_output import remark
-from mcp_workbench.cli.flags import Command, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.cli.settings import JSON
 from mcp_workbench.secrets import keychain, keychain_names
 from mcp_workbench.secrets.secret_files import MOST_SECRET_BYTES
-
-ABOUT = """
-set NAME stores a value in the keychain of your system (macOS Keychain, GNOME Keyring, KWallet). It prompts for the
-value without echoing it, or reads it from standard input in a pipe. Refer to it as ${keyring:NAME} in a configuration.
-Write service/name to use an entry that another program created.
-
-list shows the names of the entries created with set; remove NAME deletes one. Values are never shown.
-
-Exit code: 0; 1 if the keychain cannot be used, or has no such entry to remove; 2 if the command line is wrong.
-"""
-ACTIONS = ("set", "list", "remove")
 
 
 def run(parsed: Parsed) -> int:
     """Set, list or remove."""
     action, name = parsed.positional(0), parsed.positional(1)
-    if action not in ACTIONS:
-        raise UsageError(
-            "expected `set`, `list` or `remove`", hint="mcp-workbench secret set NAME, list, or remove NAME"
-        )
     if action == "list":
         return _list(parsed, name)
     if parsed.has("json"):
@@ -40,9 +24,6 @@ def run(parsed: Parsed) -> int:
             "the name of the entry is missing", hint=f"mcp-workbench secret {action} NAME, or service/name"
         )
     return _set(name) if action == "set" else _remove(name)
-
-
-COMMAND = Command("secret [OPTIONS] set|list|remove [NAME]", ABOUT, (JSON,), run, takes=2)
 
 
 def _set(name: str) -> int:

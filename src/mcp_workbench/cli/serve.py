@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mcp_workbench import __version__
 from mcp_workbench.cli.error_output import complain, remark, warn_if_others_can_read
-from mcp_workbench.cli.flags import Flag, Parsed, UsageError, parse
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES, names_of_faces
 from mcp_workbench.process_context import WITHIN
@@ -62,24 +62,26 @@ HTTP_FLAGS = (
     *("allow-user", "tls-cert", "tls-key", "tls-client-ca"),
 )
 
-USAGE = """\
-Usage: mcp-workbench [serve] [OPTIONS] [CONFIG]
-
+SERVE = Command(
+    "[serve] [OPTIONS] [CONFIG]",
+    "run the MCP server, over stdio or HTTP (the default command)",
+    """
 Runs the MCP server. MCP clients start it over stdio; with --http it serves any number of them at one address. It is the
 default command: its options can stand without it.
-"""
+""",
+    FLAGS,
+    takes=1,
+)
 
 
 def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
     """Serve until the client goes; the exit status. `handover` is a client that has been served by another process."""
     try:
-        parsed = parse(arguments, FLAGS, positionals=1)
+        parsed = SERVE.parse(arguments)
     except UsageError as error:
         return complain(str(error), "mcp-workbench serve --help lists all options")
     if parsed.wants_help:
-        from mcp_workbench.cli.commands import about_serve
-
-        print(about_serve())
+        print(SERVE.help())
         return 0
     if parsed.is_bare("version"):
         print(f"mcp-workbench {__version__}")

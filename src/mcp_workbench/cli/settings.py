@@ -1,25 +1,18 @@
 """What the commands have in common: which configuration, how talkative, how fresh.
 
-Owns these options and what they mean. Refuses to know what a command does with the configuration.
+Owns what these options mean; `usage` declares them. Refuses to know what a command does with the configuration.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from typing import Final
 
 from mcp_workbench.cli.error_output import remark
-from mcp_workbench.cli.flags import Flag, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.config.choose import choose
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
-
-CONFIG: Final = Flag("config", "FILE", "the configuration file")
-DEBUG: Final = Flag("debug", None, "log to stderr, including servers' stderr")
-NO_CACHE: Final = Flag("no-cache", None, "neither use nor update the cache of what servers offer")
-PRIVATE: Final = Flag("private", None, "start servers for this command, even if a shared workbench is running")
-JSON: Final = Flag("json", None, "print JSON")
 
 
 def configuration(parsed: Parsed, argument: str | None = None) -> WorkbenchConfig:

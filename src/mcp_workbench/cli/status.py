@@ -8,22 +8,14 @@ from typing import Any
 from msgspec import DecodeError
 from msgspec.json import decode
 
-from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, stdout
-from mcp_workbench.cli.settings import JSON
 from mcp_workbench.observe.status_socket import query_all
 from mcp_workbench.printable import one_line
 from mcp_workbench.run import run as run_loop
 
 MOST_WITHHELD_NAMED = 20
 
-ABOUT = """
-Shows each of your running workbenches: its process, where it serves, its face and configuration, and for each server
-its state, uptime, starts and failures, calls in flight, bytes sent and received, and last error. A narrow terminal
-shows only the most important of these. Of the shared workbench it shows the clients, by process and folder, and which
-of them use which server. A generated HTTP token is shown, too. The same, without the token, is available at /readyz
-over HTTP, and to clients as the resource workbench://status.
-"""
 
 EXPECTED = {"pid", "config", "face", "uptimeSeconds", "servers"}
 HEADER = ("toolbox/server", "state", "up", "tools", "under way", "starts", "failures", "received", "sent")
@@ -46,9 +38,6 @@ def run(parsed: Parsed) -> int:
             screen.blank()
         _show(screen, status)
     return 0
-
-
-COMMAND = Command("status [OPTIONS]", ABOUT, (JSON,), run, takes=0)
 
 
 async def running_workbenches() -> list[dict[str, Any]]:

@@ -6,25 +6,14 @@ from pathlib import Path
 from typing import Final
 
 from mcp_workbench.cli.error_output import FAILED, complain, remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, stdout
-from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, PRIVATE, configuration, log_for
+from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_that_knows, reported
 from mcp_workbench.cli.token_report import ABOUT_FLAT, ABOUT_FULL, COLUMNS, Report, Row, as_json, measure, rows, said
 
 # What decides, where there is no room for every form.
 _NARROW: Final = ["", "tools", "flat list", "full", "opened"]
-
-CONNECT = Flag("connect", None, "start the servers that have not been listed yet")
-HTML = Flag("html", "FILE", "write the same as an HTML page with a chart")
-
-ABOUT = """
-Shows what the tools of every toolbox and server cost an agent, in tokens (bytes / 4): as a flat list, which is part of
-every conversation without the workbench; in each form that open_toolbox can show them in; and when a toolbox is opened
-within its budget. Counts the servers that have been listed before; --connect starts the others.
-
-Exit code: 0, or 1 if a server that had to be started failed.
-"""
 
 
 def run(parsed: Parsed) -> int:
@@ -50,9 +39,6 @@ def run(parsed: Parsed) -> int:
             return complain(f"`{page}` cannot be written: {failure.strerror}", status=FAILED)
         remark("note", f"wrote {page}")
     return reported(failures, redactor)
-
-
-COMMAND = Command("tokens [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, HTML, PRIVATE, DEBUG), run, takes=1)
 
 
 def show(screen: Screen, report: Report) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from msgspec.json import decode, encode
 
-from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.process_memory import memory_of
 from mcp_workbench.cli.top_view import ServerRow, log_picture, picture, rows_of
 from mcp_workbench.observe.status_socket import WATCH_SUFFIX
@@ -37,15 +37,6 @@ _A_KEY: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|\x1b[^\[O]|[^\x1b]"
 # How long the rest of a sequence may take after its escape; alone, that is a key.
 _ESCAPE_SECONDS: Final = 0.1
 
-ABOUT = """
-Shows what your running workbenches are doing, updated every second: toolboxes and servers with their state, memory,
-calls in flight, calls per second, the 50th and 95th percentile of how long calls take, errors, and the last calls.
-Figures cover the time since top was started; nothing is measured while it is not running.
-
-Keys: up and down choose a server, l shows its log, s stops it (the next call starts it again), r restarts it, q quits.
-In a pipe, it prints one snapshot, taken over one second.
-"""
-
 
 def run(parsed: Parsed) -> int:
     """Show it until the user quits."""
@@ -59,9 +50,6 @@ def run(parsed: Parsed) -> int:
     for line in run_loop(_one_picture()):
         print(line)
     return 0
-
-
-COMMAND = Command("top", ABOUT, (), run, takes=0)
 
 
 class Workbenches:

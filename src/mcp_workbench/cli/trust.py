@@ -7,29 +7,15 @@ from collections import Counter
 
 from mcp_workbench.catalog.hidden_text import described, hidden_in
 from mcp_workbench.cli.error_output import remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.list import address
 from mcp_workbench.cli.screen import Part, stdout
-from mcp_workbench.cli.settings import JSON
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME
 from mcp_workbench.config.load import parse, read
 from mcp_workbench.config.model import ServerConfig, WorkbenchConfig, references_in
 from mcp_workbench.config.problems import ConfigProblems, quote
 from mcp_workbench.config.redact import Redactor
-
-ABOUT = """
-A workbench-config.json decides which programs are started, and one in a project's folder was written by the
-project's authors. It is used only after this command, which shows what it starts and records its path and a hash of its
-content. After a change, trust it again. A file that you name with --config, as an argument or with WORKBENCH_CONFIG
-needs no trust.
-
-Trust covers the file, not the programs it names: a script in the project may change without asking again.
-
-Exit code: 0, or 2 if the file cannot be read or is not a configuration.
-"""
-LIST = Flag("list", None, "list the trusted files")
-REMOVE = Flag("remove", None, "stop trusting the file")
 
 
 def run(parsed: Parsed) -> int:
@@ -130,6 +116,3 @@ def _why_not(record: trust.TrustRecord) -> str | None:
     except ConfigProblems as error:
         return error.problems[0].found
     return None if judged is trust.TrustVerdict.TRUSTED else judged.value
-
-
-COMMAND = Command("trust [OPTIONS] [FILE]", ABOUT, (LIST, REMOVE, JSON), run, takes=1)

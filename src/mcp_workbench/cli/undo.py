@@ -7,19 +7,11 @@ import os
 from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.client_files import Change, changes, digest, existing, forget, state_folder
 from mcp_workbench.cli.error_output import of_several
-from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.clients.table import Client, find
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import read_file, replace_file
-
-ABOUT = """
-Undoes the last install or uninstall for a client: its file gets exactly the bytes that it had before, and a file that
-was created is deleted. If the file has been changed since, nothing is done. For Claude Code, which owns its file, the
-reverse commands are run instead. Run it again to undo the change before that.
-
-Exit code: 0; 1 if one of several clients failed; 2 if there is nothing to undo or the file has changed.
-"""
 
 
 def run(parsed: Parsed) -> int:
@@ -44,9 +36,6 @@ def _undo(client: Client) -> None:
         forget(client, change)
     for where in dict.fromkeys(change.path or client.title for change in reversed(last)):
         stdout().line((where, "strong"), ": ", ("as it was before", "good"))
-
-
-COMMAND = Command("undo CLIENT…", ABOUT, (), run, names=("CLIENT",))
 
 
 def _is_as_before(client: Client, change: Change) -> bool:

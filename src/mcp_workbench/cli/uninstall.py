@@ -5,7 +5,7 @@ from __future__ import annotations
 from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.client_files import FoundFile, changes, existing, new_run, take_steps, write
 from mcp_workbench.cli.error_output import of_several, remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.clients.dialects import is_own, translated
 from mcp_workbench.clients.documents import servers_in, without_servers
@@ -13,15 +13,6 @@ from mcp_workbench.clients.table import Client, Scope, find
 from mcp_workbench.config.problems import quote
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import read_file
-
-PROJECT = Flag("project", None, "from the files of this project")
-
-ABOUT = """
-Removes the entries that start the workbench from a client's file; everything else in it stays as it is. Servers that
-install --replace removed do not come back; mcp-workbench undo CLIENT restores them.
-
-Exit code: 0; 1 if one of several clients has no workbench or its file cannot be written; 2 if nothing could be done.
-"""
 
 
 def run(parsed: Parsed) -> int:
@@ -63,9 +54,6 @@ def _taken_out_before(client: Client, scope: Scope) -> set[str]:
                 if before and each.path == change.path:
                     found.update(servers_in(before, each.file, each.path))
     return found
-
-
-COMMAND = Command("uninstall [OPTIONS] CLIENT…", ABOUT, (PROJECT,), run, names=("CLIENT",))
 
 
 def _take_out(found: FoundFile, scope: Scope, run: str) -> str | None:

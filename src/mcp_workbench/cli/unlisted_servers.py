@@ -15,14 +15,13 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from mcp_workbench.cli.flags import Flag, Parsed, UsageError, named_value
+from mcp_workbench.cli.flags import Parsed, UsageError, named_value
 from mcp_workbench.config.kinds import url_fault
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.errors import SignInNeeded, WorkbenchError
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.guard.packages import package_of
 
-HEADER: Final = Flag("header", "NAME=VALUE", "a header for a server given by URL; may be repeated", repeats=True)
 TOOLBOX: Final = "unlisted"
 _TOKEN_HINT: Final = (
     "give a token with --header Authorization='Bearer …', or add the server to a configuration (mcp-workbench add) and "

@@ -9,26 +9,15 @@ import socket
 from typing import Final
 
 from mcp_workbench.cli.error_output import FAILED, complain, remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed
+from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.front.commanding import ask
 from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, listen, log_path, take_lock
 from mcp_workbench.front.line_protocol import PING
 from mcp_workbench.process_context import WANTED, make_private, runtime_folder
 
-ABOUT = """
-Starts your shared workbench in the background. Until you run `mcp-workbench down`, `mcp-workbench serve` joins it
-instead of starting its own servers. It exits when it has had no client for `sharedIdleExit`, and the next client starts
-it again.
-"""
-
 # `EX_TEMPFAIL` of sysexits.h: another one is to take our place, so a service manager starts us again. After `down`,
 # which ends with 0, it does not.
 REPLACED: Final = 75
-
-FLAGS = (
-    Flag("foreground", None, "run in this terminal, or under a service manager, instead of in the background"),
-    Flag("print-service", None, "print a systemd user unit (on macOS a launchd agent) that keeps it running, and exit"),
-)
 
 
 def run(parsed: Parsed) -> int:
@@ -48,9 +37,6 @@ def run(parsed: Parsed) -> int:
     except CannotJoin as reason:
         return complain(str(reason), status=FAILED)
     return 0
-
-
-COMMAND = Command("up [OPTIONS]", ABOUT, FLAGS, run, takes=0)
 
 
 def want_it() -> None:

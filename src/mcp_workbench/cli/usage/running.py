@@ -1,0 +1,101 @@
+"""Commands that run workbenches, and show what runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcp_workbench.cli.flags import Command, Flag
+from mcp_workbench.cli.serve import SERVE
+from mcp_workbench.cli.usage.options import JSON
+
+COMMANDS: Final = (
+    SERVE,
+    Command(
+        "up [OPTIONS]",
+        "start the shared workbench; serve joins it from then on",
+        """
+Starts your shared workbench in the background. Until you run `mcp-workbench down`, `mcp-workbench serve` joins it
+instead of starting its own servers. It exits when it has had no client for `sharedIdleExit`, and the next client starts
+it again.
+""",
+        (
+            Flag("foreground", None, "run in this terminal, or under a service manager, instead of in the background"),
+            Flag(
+                "print-service",
+                None,
+                "print a systemd user unit (on macOS a launchd agent) that keeps it running, and exit",
+            ),
+        ),
+        takes=0,
+    ),
+    Command(
+        "down",
+        "stop the shared workbench",
+        """
+Stops your shared workbench gracefully: running calls get a moment to finish, then its servers are stopped. Connected
+clients carry on, each with its own workbench.
+""",
+        (),
+        takes=0,
+    ),
+    Command(
+        "restart",
+        "stop the shared workbench and start it again",
+        """
+Stops your shared workbench gracefully and starts it again, for example after an update. Connected clients rejoin
+automatically, and running calls get a moment to finish.
+""",
+        (),
+        takes=0,
+    ),
+    Command(
+        "status [OPTIONS]",
+        "show the running workbenches and the state of their servers",
+        """
+Shows each of your running workbenches: its process, where it serves, its face and configuration, and for each server
+its state, uptime, starts and failures, calls in flight, bytes sent and received, and last error. A narrow terminal
+shows only the most important of these. Of the shared workbench it shows the clients, by process and folder, and which
+of them use which server. A generated HTTP token is shown, too. The same, without the token, is available at /readyz
+over HTTP, and to clients as the resource workbench://status.
+""",
+        (JSON,),
+        takes=0,
+    ),
+    Command(
+        "top",
+        "watch servers and calls live, stop and restart servers",
+        """
+Shows what your running workbenches are doing, updated every second: toolboxes and servers with their state, memory,
+calls in flight, calls per second, the 50th and 95th percentile of how long calls take, errors, and the last calls.
+Figures cover the time since top was started; nothing is measured while it is not running.
+
+Keys: up and down choose a server, l shows its log, s stops it (the next call starts it again), r restarts it, q quits.
+In a pipe, it prints one snapshot, taken over one second.
+""",
+        (),
+        takes=0,
+    ),
+    Command(
+        "logs [OPTIONS] [SERVER]",
+        "show the shared workbench's log",
+        """
+Prints the log of your shared workbench: clients that join and leave, servers that start and stop, and what servers
+write to stderr. With SERVER (a name, or toolbox/server), prints only the lines about that server.
+""",
+        (
+            Flag("follow", None, "keep printing new lines until Ctrl-C", short="f"),
+            Flag("lines", "N", "how many of the last lines to print (default: 200; with --follow: 20)"),
+        ),
+        takes=1,
+    ),
+    Command(
+        "reload [PID]",
+        "make running workbenches read their configuration again now",
+        """
+Makes each of your running workbenches, or the one with the process ID PID, read its configuration again now, and shows
+the outcome. SIGHUP does the same. A saved configuration also takes effect within a second without this command.
+""",
+        (),
+        takes=1,
+    ),
+)

@@ -1,0 +1,291 @@
+"""Commands that set things up: configuration, clients, secrets, sign-ins."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcp_workbench.cli.flags import Command, Flag
+from mcp_workbench.cli.usage.options import AS, CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
+
+COMMANDS: Final = (
+    Command(
+        "init [OPTIONS]",
+        "create a configuration from the servers that your clients have",
+        """
+Creates your workbench-config.json from the MCP servers that the clients on this machine have. It looks for their files,
+asks whether to read them, merges servers that several clients have, and groups them into toolboxes. Keys in those files
+go to the keychain or, if there is none, to files that only you can read, and the configuration refers to them. Anything
+that cannot be converted is listed with what to do about it. The clients' files are not changed; mcp-workbench install
+CLIENT --replace does that. At the end every server is started once, as by check --connect.
+
+Names and descriptions of toolboxes are proposals, which you can change at the prompt. Later, edit the file: changes
+take effect when you save it.
+
+Exit code: 0; 1 if the file was written and a server failed the check; 2 if there is nothing to convert or the file
+already exists.
+""",
+        (
+            Flag("from", "CLIENT", "use the servers of this client only; may be repeated", repeats=True),
+            Flag("project", None, "write workbench-config.json into this folder, from the files of this project"),
+            Flag("yes", None, "read what is found, and keep what is proposed, without asking"),
+            Flag("dry-run", None, "print the configuration, and write nothing"),
+            Flag("no-check", None, "do not start the servers once at the end"),
+            JSON,
+        ),
+        takes=0,
+    ),
+    Command(
+        "install [OPTIONS] CLIENT… | --all",
+        "add the workbench to MCP clients",
+        """
+Adds the workbench to MCP clients, with absolute paths. If a client has a command for that (claude, codex, gemini,
+copilot, code), it is used; otherwise the client's file is edited in place, and everything else in it stays as it is,
+including comments. You see what changes, and mcp-workbench undo CLIENT restores what was there. With --replace, servers
+that your configuration also has are removed from the client, so that nothing is listed twice. A server that the
+workbench cannot start, because a variable or a secret is missing, stays.
+
+Quit a client with a window first, and start it again afterwards. docs/clients.md has a section for each client.
+
+Exit code: 0; 1 if one of several clients failed; 2 if nothing could be done.
+""",
+        (
+            Flag("all", None, "all clients that are found on this machine"),
+            Flag("project", None, "into the files of this project, with its workbench-config.json"),
+            Flag("name", "NAME", "what the workbench is called there (default: workbench)"),
+            CONFIG,
+            Flag("replace", None, "also remove the servers that the workbench now serves"),
+            Flag("print", None, "only print what to enter by hand"),
+            Flag("dry-run", None, "show what would be done, and do nothing"),
+            JSON,
+        ),
+    ),
+    Command(
+        "uninstall [OPTIONS] CLIENT…",
+        "remove the workbench from MCP clients",
+        """
+Removes the entries that start the workbench from a client's file; everything else in it stays as it is. Servers that
+install --replace removed do not come back; mcp-workbench undo CLIENT restores them.
+
+Exit code: 0; 1 if one of several clients has no workbench or its file cannot be written; 2 if nothing could be done.
+""",
+        (Flag("project", None, "from the files of this project"),),
+        names=("CLIENT",),
+    ),
+    Command(
+        "undo CLIENT…",
+        "undo the last install or uninstall",
+        """
+Undoes the last install or uninstall for a client: its file gets exactly the bytes that it had before, and a file that
+was created is deleted. If the file has been changed since, nothing is done. For Claude Code, which owns its file, the
+reverse commands are run instead. Run it again to undo the change before that.
+
+Exit code: 0; 1 if one of several clients failed; 2 if there is nothing to undo or the file has changed.
+""",
+        (),
+        names=("CLIENT",),
+    ),
+    Command(
+        "add [OPTIONS] NAME SOURCE | NAME -- COMMAND …",
+        "add a server to the configuration",
+        """
+Adds a server to your configuration and creates the file if there is none; every other byte of it stays as it is. SOURCE
+is an address, a server.json, or the name of a server in the MCP registry, such as io.github.owner/server; a program
+goes after --. Words after -- behind a server.json or a registry name are more arguments for its program.
+
+You are asked for what a server.json requires, unless --env or --header provides it. Secrets go to the keychain or, if
+there is none, to a file that only you can read, and the configuration refers to them; write --env 'TOKEN=${TOKEN}' to
+refer to a variable yourself. Without --toolbox, the server goes to the toolbox for its purpose if there is one, or else
+to the only one. At the end the server is started once and its tools are shown.
+
+What a server.json or the registry describes was written by somebody else: you are shown the command or the address with
+the names of its variables and headers, and asked before it is added. Without a terminal, --yes is needed.
+
+Exit code: 0; 1 if the server was added and does not work, or the registry cannot be reached; 2 if nothing was added.
+""",
+        (
+            Flag("toolbox", "TOOLBOX", "the toolbox it goes into; created if there is none"),
+            Flag(
+                "env",
+                "NAME=VALUE",
+                "a variable for it, or what its server.json asks for; may be repeated",
+                repeats=True,
+            ),
+            Flag("header", "NAME=VALUE", "a header for its address; may be repeated", repeats=True),
+            Flag("share", "WITH", "who shares one process of it: project, user or session"),
+            CONFIG,
+            Flag("yes", None, "add what a server.json or a registry describes, without asking"),
+            Flag("no-check", None, "do not start it"),
+        ),
+        names=("NAME",),
+    ),
+    Command(
+        "remove [OPTIONS] SERVER",
+        "remove a server from the configuration",
+        """
+Takes a server out of your configuration; every other byte of the file stays as it is. A toolbox that has no other
+server goes with it. A running workbench stops the server at once. Secrets that the server referred to stay where they
+are, and it is said how to remove them.
+
+Exit code: 0, or 2 if there is no such server or the file cannot be written.
+""",
+        (
+            Flag("toolbox", "TOOLBOX", "the toolbox it is in, if several have one of this name"),
+            CONFIG,
+        ),
+        names=("SERVER",),
+        takes=1,
+    ),
+    Command(
+        "doctor [OPTIONS]",
+        "find out what is wrong, and what to do about it",
+        """
+Looks at everything that can be wrong, and says what to do about it, the most important first: the configuration and
+whether it is trusted, programs that are missing, variables and secrets, sign-ins, servers that fail, start slowly or
+write to stdout, names that clients refuse, hidden characters, what your clients start, files of older versions of
+clients, the keychain, the cache, sockets, versions, and limits of the system. Every server is started once. It changes
+nothing, except with --fix, which fixes what is safe to fix.
+
+Exit code: 0 if nothing is broken, 1 if something is.
+""",
+        (
+            CONFIG,
+            Flag("fix", None, "fix what is safe to fix: permissions of your own files and folders"),
+            JSON,
+        ),
+        takes=0,
+    ),
+    Command(
+        "check [OPTIONS] [CONFIG]",
+        "validate the configuration; with --connect, test every server",
+        """
+Validates the configuration and reports all problems at once. With --connect, also starts every server, lists its tools
+and stops it again. A table shows which servers are ready, the MCP revision they use, how many tools they have and how
+long they took. Below it are all failures, with the last lines of the server's stderr, and every tool, prompt, resource
+or instruction with invisible characters (control, zero-width, bidirectional, tags).
+
+--connect always asks the servers, and caches what they offer unless --no-cache is given.
+
+References to files and keychain entries are always resolved; programs in ${cmd:...} are run only with --connect.
+
+Exit code: 0 if everything is fine, 1 if a server failed, 2 if the configuration is wrong, or lacks a variable, file or
+keychain entry it refers to.
+""",
+        (
+            CONFIG,
+            Flag("connect", None, "start every server and list what it offers"),
+            JSON,
+            NO_CACHE,
+            PRIVATE,
+            DEBUG,
+        ),
+        takes=1,
+    ),
+    Command(
+        "secret [OPTIONS] set|list|remove [NAME]",
+        "keep secrets in the system's keychain",
+        """
+set NAME stores a value in the keychain of your system (macOS Keychain, GNOME Keyring, KWallet). It prompts for the
+value without echoing it, or reads it from standard input in a pipe. Refer to it as ${keyring:NAME} in a configuration.
+Write service/name to use an entry that another program created.
+
+list shows the names of the entries created with set; remove NAME deletes one. Values are never shown.
+
+Exit code: 0; 1 if the keychain cannot be used, or has no such entry to remove; 2 if the command line is wrong.
+""",
+        (JSON,),
+        actions=("set", "list", "remove"),
+        names=("set|list|remove",),
+        takes=2,
+    ),
+    Command(
+        "login [OPTIONS] SERVER",
+        "sign in to a remote server, in the browser",
+        """
+Connects to the server and, if it requires a sign-in, opens the sign-in page in your browser (the one named by BROWSER,
+or else the system's). The page redirects to an address on this machine that exists only for this sign-in. Tokens are
+stored in your data folder, readable only by you, and all your workbenches use and refresh them from then on.
+
+On a machine without a browser, --no-browser prints the address: open it anywhere, and paste the address you are
+redirected to at the end, even if that page cannot be shown. With --device, if the server supports it, you enter a short
+code on another device instead.
+
+Exit code: 0 once you are signed in, 1 if that failed, 2 if there is no such server.
+""",
+        (
+            CONFIG,
+            Flag("no-browser", None, "print the address instead of opening it, and read the pasted redirect"),
+            Flag("device", None, "sign in with a code on another device, if the server supports it"),
+            Flag("again", None, "sign in even if you are signed in already: as someone else, or with more scopes"),
+            Flag("new-client", None, "register again, if the server has lost the earlier registration"),
+            AS,
+            DEBUG,
+        ),
+        names=("SERVER",),
+        takes=1,
+    ),
+    Command(
+        "logout [OPTIONS] SERVER",
+        "forget a sign-in, and revoke it if possible",
+        """
+Deletes the tokens for a server from your data folder, and revokes them if the authorization server supports that. The
+workbench may stay on the server's own list of connected apps; you can remove it there.
+
+Exit code: 0, even if you were not signed in; 2 if there is no such server.
+""",
+        (
+            CONFIG,
+            AS,
+            DEBUG,
+        ),
+        names=("SERVER",),
+        takes=1,
+    ),
+    Command(
+        "auth [OPTIONS]",
+        "list your sign-ins and how long they last",
+        """
+Shows every sign-in in your data folder: the server, the account if it is known, the scopes, when the token expires, and
+whether it is refreshed automatically. Servers that require a sign-in are shown too.
+
+--encrypt encrypts all sign-ins with a key in the system's keychain, for all your workbenches; --decrypt undoes that.
+"keychain": true in a configuration makes encryption mandatory.
+""",
+        (
+            Flag("encrypt", None, "encrypt stored sign-ins with a key in the system's keychain"),
+            Flag("decrypt", None, "store sign-ins unencrypted again"),
+            JSON,
+        ),
+        takes=0,
+    ),
+    Command(
+        "completion bash | zsh | fish",
+        "print a script that completes command lines, for your shell",
+        """
+Prints a script for your shell, which then completes commands, options, toolboxes, servers, tools, prompts, resources
+and the names of arguments. What servers offer is taken from the cache: nothing is started.
+
+    bash: mcp-workbench completion bash > \\
+          ~/.local/share/bash-completion/completions/mcp-workbench
+    zsh:  mcp-workbench completion zsh > "${fpath[1]}/_mcp-workbench"
+    fish: mcp-workbench completion fish > \\
+          ~/.config/fish/completions/mcp-workbench.fish
+
+The scripts run `mcp-workbench completion words`, which prints what fits the last word, one per line.
+""",
+        (Flag("line", "TEXT", "for `words`: the whole command line up to the cursor, as bash passes it"),),
+        names=("SHELL",),
+    ),
+    Command(
+        "schema",
+        "print the JSON Schema of the configuration, for editors",
+        """
+Prints the JSON Schema of the configuration, with which an editor completes and checks what you type. Save it next to
+the configuration, and name it there:
+
+    mcp-workbench schema > workbench-config.schema.json
+    "$schema": "./workbench-config.schema.json"
+""",
+        (),
+        takes=0,
+    ),
+)

@@ -1,0 +1,211 @@
+"""Commands that use servers from a shell, or show what they offer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcp_workbench.cli.flags import Command, Flag
+from mcp_workbench.cli.usage.options import CONFIG, CONNECT, DEBUG, HEADER, JSON, NO_CACHE, OUTPUT, PRIVATE, RAW
+from mcp_workbench.faces import names_of_faces
+
+COMMANDS: Final = (
+    Command(
+        "list [OPTIONS] [CONFIG]",
+        "show toolboxes and servers; with --face, what clients see",
+        """
+Shows the toolboxes with their descriptions and servers: how each server is reached, which of its tools are allowed, and
+how many tools it has, if it has been listed before. Starts nothing unless --connect is given, and shows no secrets.
+
+With --face, --separator or --no-prefix (as for serve), prints the names of the tools that clients see, one per line.
+With the face dynamic, these are the names once every toolbox is open.
+
+Exit code: 0, or 1 if a server that had to be started failed.
+""",
+        (
+            CONFIG,
+            Flag("face", "FACE", f"show the tool names of this face: {names_of_faces()}"),
+            Flag("separator", "CHARS", "show the names with this separator (face flat)"),
+            Flag("no-prefix", None, "show the names without a prefix where they are unique (face flat)"),
+            CONNECT,
+            JSON,
+            PRIVATE,
+            DEBUG,
+        ),
+        takes=1,
+    ),
+    Command(
+        "open [OPTIONS] TOOLBOX",
+        "show the tools of a toolbox as an agent gets them",
+        """
+Shows the tools of a toolbox as an agent gets them from open_toolbox. Full definitions, if they fit the budget, are laid
+out for people; otherwise the text is exactly what the agent gets. --json prints the structured content, or an object
+with the text. --budget null shows everything.
+
+Servers that have been listed before are not started: the cached list is shown. --no-cache asks all of them.
+
+Exit code: 0, 1 if no server of the toolbox could be reached, 2 if there is no such toolbox.
+""",
+        (
+            CONFIG,
+            Flag("budget", "TOKENS", "the token limit of the answer, instead of the configured budget; null for none"),
+            JSON,
+            NO_CACHE,
+            PRIVATE,
+            DEBUG,
+        ),
+        names=("TOOLBOX",),
+        takes=1,
+    ),
+    Command(
+        "find [OPTIONS] WORDS…",
+        "search for tools as an agent does",
+        """
+Searches for tools by what they do, as an agent does with open_toolbox. The text is what the agent gets, except for the
+advice at the end; with --json it is exactly what the agent gets.
+Servers that have not been listed yet are started to say what they offer; --no-cache asks all of them again.
+
+    mcp-workbench find create an issue
+    mcp-workbench find --toolbox desk what time is it
+
+Exit code: 0, 1 if nothing was found or no server could be reached, 2 if there is no such toolbox.
+""",
+        (
+            CONFIG,
+            Flag("toolbox", "NAME", "only in this toolbox"),
+            Flag("limit", "N", "at most this many tools"),
+            JSON,
+            NO_CACHE,
+            PRIVATE,
+            DEBUG,
+        ),
+        names=("WORDS",),
+    ),
+    Command(
+        "call [OPTIONS] TOOLBOX/SERVER/TOOL | URL TOOL | -- COMMAND … TOOL [key=value ...]",
+        "call a tool",
+        """
+Calls a tool and prints its result: text as text, structured content as a table on a terminal and as JSON in a pipe,
+images inline where the terminal can show them and as files elsewhere. The server is started for the call and stopped
+afterwards; where a shared workbench is running, its server is used instead, and stays.
+
+Arguments are key=value; the tool's input schema decides whether a value is text, a number, a boolean or JSON. key:=json
+passes a value as JSON regardless of the schema. Repeat a key to pass a list.
+
+    mcp-workbench call desk/clock/now zone=Europe/Vienna
+    mcp-workbench call desk clock now zone=Europe/Vienna
+    mcp-workbench call now zone=Europe/Vienna
+    mcp-workbench call desk notes add_note title=Train text=Nine tags=a tags=b
+    mcp-workbench call add_note --json '{"title": "Train", "text": "Nine"}'
+
+The tool's name alone is enough if only one known tool has it. A server that is in no file is named by its address, or
+by its command after --; the last word that is no key=value is the tool:
+
+    mcp-workbench call https://mcp.example.com/mcp search query=bees
+    mcp-workbench call -- uvx mcp-server-time get_current_time timezone=UTC
+
+What the tool asks (elicitation) is asked at the terminal, and declined where there is none; with a shared workbench
+only with --private. Ctrl-C cancels the call. Tools cannot use the client's model (sampling) here.
+
+Exit code: 0, 1 if the tool or its server failed, 2 if there is no such tool or the arguments are invalid.
+""",
+        (
+            CONFIG,
+            Flag("json", "OBJECT", "all arguments as one JSON object; - reads it from stdin"),
+            RAW,
+            OUTPUT,
+            HEADER,
+            NO_CACHE,
+            PRIVATE,
+            DEBUG,
+        ),
+        names=("TOOLBOX/SERVER/TOOL",),
+    ),
+    Command(
+        "prompt [OPTIONS] [TOOLBOX/SERVER/PROMPT | URL PROMPT | -- COMMAND … PROMPT] [key=value ...]",
+        "get a prompt, or list prompts",
+        """
+Gets a prompt and prints the text of its messages. Without a name, lists the prompts of all servers with their
+arguments; --json prints that list as JSON.
+
+    mcp-workbench prompt
+    mcp-workbench prompt desk/notes/weekly_review week=42
+    mcp-workbench prompt weekly_review week=42
+    mcp-workbench prompt -- uvx mcp-server-fetch fetch url=https://example.com
+
+Arguments are key=value, all of them text. The name alone is enough if only one prompt has it. A server that is in no
+file is named as for call.
+
+Exit code: 0, 1 if the server failed, 2 if there is no such prompt or an argument is missing.
+""",
+        (
+            CONFIG,
+            RAW,
+            JSON,
+            HEADER,
+            NO_CACHE,
+            PRIVATE,
+            DEBUG,
+        ),
+    ),
+    Command(
+        "resource [OPTIONS] [URI | TOOLBOX/SERVER URI | URL URI | -- COMMAND … URI]",
+        "read a resource, or list resources",
+        """
+Reads a resource and prints it. In a pipe, data that is no text comes out as it is; on a terminal, images are shown
+where it can show them and everything else goes to a file. Without an address, lists the resources and templates of all
+servers; --json prints that list as JSON. Where several servers have the same address, the server is named before it; it
+is started for the command.
+
+    mcp-workbench resource
+    mcp-workbench resource notes://1
+    mcp-workbench resource desk/notes notes://1
+    mcp-workbench resource https://mcp.example.com/mcp docs://welcome
+    mcp-workbench resource -- ./my-server docs://welcome
+
+Exit code: 0, 1 if the server failed or has no such resource, 2 if there is no such server.
+""",
+        (
+            CONFIG,
+            RAW,
+            JSON,
+            OUTPUT,
+            HEADER,
+            NO_CACHE,
+            PRIVATE,
+            DEBUG,
+        ),
+    ),
+    Command(
+        "tokens [OPTIONS] [CONFIG]",
+        "show what tools cost an agent, with and without the workbench",
+        """
+Shows what the tools of every toolbox and server cost an agent, in tokens (bytes / 4): as a flat list, which is part of
+every conversation without the workbench; in each form that open_toolbox can show them in; and when a toolbox is opened
+within its budget. Counts the servers that have been listed before; --connect starts the others.
+
+Exit code: 0, or 1 if a server that had to be started failed.
+""",
+        (
+            CONFIG,
+            CONNECT,
+            JSON,
+            Flag("html", "FILE", "write the same as an HTML page with a chart"),
+            PRIVATE,
+            DEBUG,
+        ),
+        takes=1,
+    ),
+    Command(
+        "demo [SERVER [ARGUMENTS ...]]",
+        "walk through a short session on the included servers",
+        """
+Shows in a few seconds what MCP Workbench does: a client connects, opens a toolbox and uses tools; a server crashes and
+recovers. Everything runs on included servers in a temporary folder, without Node or network, and leaves nothing behind.
+
+With the name of an included server (notes, clock, calculator, files), runs that server over stdio, so that your first
+configuration needs nothing else: { "command": "mcp-workbench", "args": ["demo", "clock"] }
+""",
+        (),
+        is_runner=True,
+    ),
+)
