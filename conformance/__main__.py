@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from conformance.processes import Trouble
 from conformance.runs import (
     AUTH,
     AUTH_EXTENSIONS,
@@ -23,7 +24,6 @@ from conformance.runs import (
     run_combinations,
     run_direct,
 )
-from conformance.stage import Trouble
 from conformance.suite import PACKAGE, REVISIONS, VERSION, Outcome, Score, Suite, Unavailable, cache_folder, install
 
 PARTS = ("direct", "server", "client")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from conformance.stage import (
+from conformance.processes import (
     MODERN,
     Era,
     Transport,

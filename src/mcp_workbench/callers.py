@@ -84,22 +84,22 @@ class Callers:
             named = self._proxy.recognise(head.address, head.peer_names, head.headers)
             head.forwarded = self._proxy.address(head.address, head.peer_names, head.headers)
             if named is not None:
-                return self._told(head, named)
+                return self._outcome(head, named)
         authorization = head.headers.get("authorization")
         if authorization is not None:
             return self._by_token(head, authorization)
         if self._proxy is not None and self._proxy.runs_as(head.peer):
-            return self._told(head, NOT_VOUCHED_FOR)
+            return self._outcome(head, NOT_VOUCHED_FOR)
         user = None if self._users is None else self._users.recognise(head.peer)
-        return self._told(head, NO_TOKEN if user is None else user)
+        return self._outcome(head, NO_TOKEN if user is None else user)
 
     def _by_token(self, head: RequestHead, authorization: str) -> Authentication | asyncio.Future[Authentication]:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer":
-            return self._told(head, NO_TOKEN)
+            return self._outcome(head, NO_TOKEN)
         found = self._tokens.recognise(token.strip())
         if not isinstance(found, asyncio.Future):
-            return self._told(head, found)
+            return self._outcome(head, found)
         later: asyncio.Future[Authentication] = asyncio.get_running_loop().create_future()
 
         def settle(done: asyncio.Future[Identity | TokenRejection]) -> None:
@@ -108,12 +108,12 @@ class Callers:
             if done.cancelled():
                 later.cancel()
             else:
-                later.set_result(self._told(head, done.result()))
+                later.set_result(self._outcome(head, done.result()))
 
         found.add_done_callback(settle)
         return later
 
-    def _told(self, head: RequestHead, found: Identity | TokenRejection) -> Authentication:
+    def _outcome(self, head: RequestHead, found: Identity | TokenRejection) -> Authentication:
         if isinstance(found, Identity):
             # A stream asks nothing of us: its token must not decide about requests that come with another.
             if not head.is_of_stream:

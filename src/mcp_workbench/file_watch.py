@@ -48,22 +48,22 @@ class Watched:
         # Told from the watching thread, with what the files are like now.
         self._changed = changed
         # What was reported last, and what was seen last.
-        self._told = known
+        self._reported = known
         self._seen = known
         self._since = 0.0
 
     @property
     def is_settling(self) -> bool:
         """Whether it has changed and may not be over yet."""
-        return self._seen != self._told
+        return self._seen != self._reported
 
     def look(self, now: float) -> None:
         """See whether there is something to tell."""
         seen = fingerprint(self.files)
         if seen != self._seen:
             self._seen, self._since = seen, now
-        elif seen != self._told and now - self._since >= STILL_SECONDS:
-            self._told = seen
+        elif seen != self._reported and now - self._since >= STILL_SECONDS:
+            self._reported = seen
             self._changed(seen)
 
 

@@ -286,7 +286,7 @@ class Gateway:
             difference = self.catalog.replace(plan)
             if has_rules:
                 self._restrict()
-                self._sessions.tell_differences(before)
+                self._sessions.notify_differences(before)
             if self.oversight is not None:
                 self.oversight.release(plan.ending)
                 self.oversight.reload(plan.config)
@@ -361,12 +361,12 @@ class Gateway:
 
     def readiness(self, principal: str) -> tuple[bool, bytes]:
         """Whether clients may be sent here, and what an operator should see, as JSON."""
-        return not self.pool.is_closing, self._told(principal, self.router.views.face_of(principal))
+        return not self.pool.is_closing, self._status_json(principal, self.router.views.face_of(principal))
 
     def _status_for(self, view: View) -> bytes:
-        return self._told(view.principal, view.face)
+        return self._status_json(view.principal, view.face)
 
-    def _told(self, principal: str, face: Face) -> bytes:
+    def _status_json(self, principal: str, face: Face) -> bytes:
         """For a client: without what is hidden from it, and without the connections of others."""
         described = self._describe(principal)
         return encode(described if self.access is None else self.access.status_for(face, described))

@@ -111,7 +111,7 @@ class Oversight:
         entry.judge_again()
         if entry.withheld != before:
             # Whoever calls this tells our own clients.
-            _tell(entry, [catalog for catalog in entry.catalogs if catalog is not self._catalog])
+            _notify(entry, [catalog for catalog in entry.catalogs if catalog is not self._catalog])
 
     def reload(self, config: WorkbenchConfig) -> None:
         """The lock file may have changed with the configuration, or by itself: both are watched."""
@@ -119,7 +119,7 @@ class Oversight:
         if self._lock is None:
             return
         for entry in self._lock.reload(config.lock_target, self._catalog.entries()):
-            _tell(entry, list(entry.catalogs))
+            _notify(entry, list(entry.catalogs))
 
     # ── around requests ──
 
@@ -134,7 +134,7 @@ class Oversight:
         return (*audit, *judging, LockStep(self._catalog), *holding)
 
 
-def _tell(entry: ServerEntry, catalogs: Iterable[Catalog]) -> None:
+def _notify(entry: ServerEntry, catalogs: Iterable[Catalog]) -> None:
     for catalog in catalogs:
         entry.tools_differ = True
-        catalog.tell(entry, frozenset(KINDS))
+        catalog.notify(entry, frozenset(KINDS))

@@ -306,7 +306,7 @@ class Passage(Struct, eq=False):
         return verdict
 
     def check_again(self) -> Denial | None:
-        """Its server has said anew what it offers: what refuses it now."""
+        """Its server has listed again what it offers: what refuses it now."""
         for step in self.steps:
             verdict = step.check(self.request) if getattr(step, "judges_definitions", False) else None
             if isinstance(verdict, Denial):
@@ -345,7 +345,7 @@ class Passage(Struct, eq=False):
             # Cancelled before anybody came to wait for it.
             self.held.close()
         outcome = Outcome(kind, payload, self.arrived, self.sent, monotonic(), self.decision, self.rules)
-        _tell((*reversed(self.steps[: self.asked]), *self.observers), self.request, outcome)
+        _report_end((*reversed(self.steps[: self.asked]), *self.observers), self.request, outcome)
 
 
 class UncheckedPassage(Struct, eq=False, gc=False):
@@ -372,7 +372,7 @@ class UncheckedPassage(Struct, eq=False, gc=False):
             log.exception("a step around requests failed; please report this")
 
 
-def _tell(steps: tuple[Step, ...], request: GuardedRequest, outcome: Outcome) -> None:
+def _report_end(steps: tuple[Step, ...], request: GuardedRequest, outcome: Outcome) -> None:
     for step in steps:
         try:
             step.on_end(request, outcome)

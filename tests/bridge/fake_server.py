@@ -132,7 +132,7 @@ class FakeServer:
         elif method == "subscriptions/listen" and self.era == "modern":
             meta = {META + "subscriptionId": message["id"]}
             granted = params["notifications"]
-            self.tell("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": granted})
+            self.notify("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": granted})
         elif method in LEGACY_REQUESTS and self.era == "legacy":
             self.reply(message, {})
 
@@ -194,9 +194,9 @@ class FakeServer:
         return found[0] if found else None
 
     def withdraw(self, id: str) -> None:
-        self.tell("notifications/cancelled", {"requestId": id, "reason": "the server changed its mind"})
+        self.notify("notifications/cancelled", {"requestId": id, "reason": "the server changed its mind"})
 
-    def tell(self, method: str, params: Json | None = None) -> None:
+    def notify(self, method: str, params: Json | None = None) -> None:
         self.say({"method": method, "params": params or {}})
 
     def told(self, method: str) -> list[Json]:

@@ -88,7 +88,7 @@ class Client:
         if era == "legacy":
             params = {"protocolVersion": LEGACY_VERSION, "capabilities": capabilities, "clientInfo": {"name": "fake"}}
             self.send_request("initialize", params)
-            self.tell("notifications/initialized")
+            self.notify("notifications/initialized")
 
     # what the session does with it
 
@@ -119,11 +119,11 @@ class Client:
             META + "clientCapabilities": self.capabilities,
         }
 
-    def tell(self, method: str, params: Json | None = None) -> None:
+    def notify(self, method: str, params: Json | None = None) -> None:
         self.send_raw({"method": method, "params": params or {}})
 
     def cancel(self, request: Request) -> None:
-        self.tell("notifications/cancelled", {"requestId": request.id, "reason": "the test cancels"})
+        self.notify("notifications/cancelled", {"requestId": request.id, "reason": "the test cancels"})
 
     def told(self, method: str) -> list[Json]:
         """The parameters of the notifications of one kind, in order."""

@@ -171,7 +171,7 @@ async def test_within_the_legacy_era_a_question_and_its_answer_pass_as_they_are(
             token = question["params"]["_meta"].pop("progressToken")
             expected = {"message": "m", "a": [1, None], "_meta": {"kept": 1}}
             assert (question["method"], question["params"]) == (method, expected)
-            client.tell("notifications/progress", {"progressToken": token, "progress": number})
+            client.notify("notifications/progress", {"progressToken": token, "progress": number})
             assert server.told("notifications/progress")[-1] == {"progressToken": "theirs", "progress": number}
             client.answer(question, {"x-unknown": [None]})
             assert (server.answer_to(id) or {})["result"] == {"x-unknown": [None]}
@@ -311,11 +311,11 @@ async def test_progress_does_not_bring_the_end_nearer() -> None:
         request = client.call(meta={"progressToken": 1})
         progress = {"progressToken": server.call["id"], "progress": 1}
         server.ask("elicitation/create", FORM)
-        server.tell("notifications/progress", progress)
+        server.notify("notifications/progress", progress)
         server.advance(QUESTION_TIMEOUT - 1)
         assert request.answer is None, "not while a question is open"
         client.answer(client.questions()[-1], YES)
-        server.tell("notifications/progress", progress)
+        server.notify("notifications/progress", progress)
         server.advance(TIMEOUT / 2)
         assert request.answer is None, "nor after one that took longer than progress could ever stretch a call"
 

@@ -81,11 +81,11 @@ async def test_progress_comes_under_the_token_that_the_client_chose(client_era: 
         assert meta["progressToken"] == server.call["id"], "two clients may use the same token, so it is ours"
         assert meta["example.test/kept"] == 1
         for step in (1, 2):
-            server.tell(
+            server.notify(
                 "notifications/progress", {"progressToken": meta["progressToken"], "progress": step, "total": 2}
             )
         server.reply(server.call, {"content": []})
-        server.tell("notifications/progress", {"progressToken": meta["progressToken"], "progress": 3})
+        server.notify("notifications/progress", {"progressToken": meta["progressToken"], "progress": 3})
         assert [(each["progressToken"], each["progress"]) for each in request.progress] == [("mine", 1), ("mine", 2)]
 
 
@@ -97,7 +97,7 @@ async def test_a_client_that_wants_no_progress_gets_none(client_era: str, server
         server = await workbench.connect(client)
         request = client.call()
         assert "progressToken" not in server.call["params"].get("_meta", {})
-        server.tell("notifications/progress", {"progressToken": server.call["id"], "progress": 1})
+        server.notify("notifications/progress", {"progressToken": server.call["id"], "progress": 1})
         assert request.progress == []
 
 
@@ -146,8 +146,8 @@ async def test_what_cannot_be_cancelled_is_ignored(client_era: str, server_era: 
         server = await workbench.connect(client)
         request = client.call()
         for id in (request.id + 1, str(request.id), None, {"a": 1}):
-            client.tell("notifications/cancelled", {"requestId": id})
-        client.tell("notifications/cancelled")
+            client.notify("notifications/cancelled", {"requestId": id})
+        client.notify("notifications/cancelled")
         server.reply(server.call, {"content": []})
         assert request.result["content"] == []
         client.cancel(request)

@@ -200,7 +200,7 @@ async def test_a_task_that_moves_on_outside_of_calls_is_told_under_the_handle_of
             owner.reply(owner.call, {"task": task("1")})
             handles.append(request.result["task"]["taskId"])
         for owner in (server, other):
-            owner.tell("notifications/tasks/status", task("1"))
+            owner.notify("notifications/tasks/status", task("1"))
         assert [told["taskId"] for told in client.told("notifications/tasks/status")] == handles
         assert handles[0] != handles[1]
 

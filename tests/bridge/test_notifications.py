@@ -26,7 +26,7 @@ async def test_a_modern_client_gets_the_log_of_a_request_that_asked_for_it(serve
         server = await workbench.connect(client)
         client.call(meta={LOG_LEVEL: "warning"})
         for level in LEVELS:
-            server.tell("notifications/message", {"level": level, "data": level})
+            server.notify("notifications/message", {"level": level, "data": level})
         assert log(client) == list(LEVELS[3:])
         if server_era == "modern":
             assert server.call["params"]["_meta"][LOG_LEVEL] == "warning"
@@ -42,10 +42,10 @@ async def test_a_modern_client_that_did_not_ask_gets_none(server_era: str) -> No
         client = workbench.client("modern")
         server = await workbench.connect(client)
         client.call()
-        server.tell("notifications/message", {"level": "emergency", "data": 1})
+        server.notify("notifications/message", {"level": "emergency", "data": 1})
         assert log(client) == []
         server.reply(server.call, {"content": []})
-        server.tell("notifications/message", {"level": "emergency", "data": 1})
+        server.notify("notifications/message", {"level": "emergency", "data": 1})
         assert log(client) == []
 
 
@@ -69,8 +69,8 @@ async def test_a_legacy_server_is_asked_for_the_most_that_anybody_wants_and_each
         for level in ("error", "debug", "info"):
             client.call(meta={LOG_LEVEL: level})
         assert [each["params"]["level"] for each in server.requests("logging/setLevel")] == ["error", "debug"]
-        server.tell("notifications/message", {"level": "debug", "data": "too much for the youngest"})
-        server.tell("notifications/message", {"level": "info", "data": "enough"})
+        server.notify("notifications/message", {"level": "debug", "data": "too much for the youngest"})
+        server.notify("notifications/message", {"level": "info", "data": "enough"})
         assert log(client) == ["enough"]
 
 
@@ -88,7 +88,7 @@ async def test_a_legacy_client_sets_its_level_once(server_era: str) -> None:
         else:
             assert [call["params"]["_meta"][LOG_LEVEL] for call in server.open_calls()] == ["error", "error"]
         for level in ("warning", "error"):
-            server.tell("notifications/message", {"level": level, "data": level})
+            server.notify("notifications/message", {"level": level, "data": level})
         assert log(client) == ["error"]
 
 
@@ -98,9 +98,9 @@ async def test_a_legacy_client_that_set_no_level_gets_what_the_server_sends() ->
         client = workbench.client("legacy")
         server = await workbench.connect(client)
         client.call()
-        server.tell("notifications/message", {"level": "debug", "data": 1})
+        server.notify("notifications/message", {"level": "debug", "data": 1})
         server.reply(server.call, {"content": []})
-        server.tell("notifications/message", {"level": "debug", "data": 2})
+        server.notify("notifications/message", {"level": "debug", "data": 2})
         assert log(client) == [1, 2]
 
 
@@ -121,7 +121,7 @@ async def test_a_changed_list_is_told_in_the_way_of_the_client(client_era: str, 
             stream = client.send_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
             await until(lambda: bool(client.told("notifications/subscriptions/acknowledged")))
         server.offers["tools/list"]["tools"].append({"name": "new", "inputSchema": {"type": "object"}})
-        server.tell("notifications/tools/list_changed")
+        server.notify("notifications/tools/list_changed")
         await until(lambda: bool(client.told("notifications/tools/list_changed")))
         (told,) = client.told("notifications/tools/list_changed")
         assert told == ({} if stream is None else {"_meta": {SUBSCRIPTION: stream.id}})
@@ -145,7 +145,7 @@ async def test_a_changed_resource_with_odd_meta_is_told_without_it(client_era: s
             wanted = {"notifications": {"resourceSubscriptions": ["test:///one"]}}
             client.send_request("subscriptions/listen", wanted)
             await until(lambda: bool(client.told("notifications/subscriptions/acknowledged")))
-        server.tell("notifications/resources/updated", {"uri": "test:///one", "_meta": []})
+        server.notify("notifications/resources/updated", {"uri": "test:///one", "_meta": []})
         (told,) = client.told("notifications/resources/updated")
         assert told["uri"] == "test:///one" and told.get("_meta") != []
 
@@ -170,12 +170,12 @@ async def test_a_changed_resource_is_told_in_the_way_of_the_client(client_era: s
             assert acknowledged["_meta"] == {SUBSCRIPTION: stream.id}
         if server_era == "legacy":
             assert [each["params"] for each in server.requests("resources/subscribe")] == [{"uri": wanted[0]}]
-            server.tell("notifications/resources/updated", {"uri": wanted[0], "kept": 1})
+            server.notify("notifications/resources/updated", {"uri": wanted[0], "kept": 1})
         else:
             listening = server.requests("subscriptions/listen")[-1]
             assert listening["params"]["notifications"]["resourceSubscriptions"] == wanted
             stamp = {SUBSCRIPTION: listening["id"]}
-            server.tell("notifications/resources/updated", {"uri": wanted[0], "kept": 1, "_meta": stamp})
+            server.notify("notifications/resources/updated", {"uri": wanted[0], "kept": 1, "_meta": stamp})
         told: Json = {"uri": wanted[0], "kept": 1}
         if client_era == "modern":
             told["_meta"] = {SUBSCRIPTION: stream.id}
@@ -232,12 +232,12 @@ async def test_changed_roots_are_told_to_servers_that_would_remember_them(server
     async with in_process_workbench(server_era) as workbench:
         client = workbench.client("legacy")
         server = await workbench.connect(client)
-        client.tell("notifications/roots/list_changed", {"kept": 1})
+        client.notify("notifications/roots/list_changed", {"kept": 1})
         expected: list[Json] = [{"kept": 1}] if server_era == "legacy" else []
         assert server.told("notifications/roots/list_changed") == expected
         modern = workbench.client("modern", {"roots": {}})
         other = await workbench.connect(modern)
-        client.tell("notifications/roots/list_changed")
+        client.notify("notifications/roots/list_changed")
         assert other.told("notifications/roots/list_changed") == [], "they are not its client's"
 
 
@@ -253,5 +253,5 @@ async def test_a_first_request_that_listens_waits_for_the_servers_that_have_the_
         assert acknowledged["method"] == "notifications/subscriptions/acknowledged", "nothing comes before it"
         assert acknowledged["params"]["notifications"] == wanted
         (server,) = workbench.gateway.fake_servers
-        server.tell("notifications/resources/updated", {"uri": "test:///one"})
+        server.notify("notifications/resources/updated", {"uri": "test:///one"})
         assert [each["uri"] for each in client.told("notifications/resources/updated")] == ["test:///one"]

@@ -75,8 +75,8 @@ async def test_a_question_that_follows_while_the_client_is_away_is_asked_when_it
 @pytest.mark.bridge("progress", "logging")
 async def test_progress_and_log_messages_go_to_whoever_waits_and_to_nobody_while_nobody_does() -> None:
     def report(step: int) -> None:
-        on.server.tell("notifications/progress", {"progressToken": on.server.call["id"], "progress": step})
-        on.server.tell("notifications/message", {"level": "info", "data": step})
+        on.server.notify("notifications/progress", {"progressToken": on.server.call["id"], "progress": step})
+        on.server.notify("notifications/message", {"level": "info", "data": step})
 
     async with modern_to_legacy() as on:
         level = {META + "logLevel": "info"}
@@ -97,7 +97,7 @@ async def test_that_a_page_was_visited_is_not_told_to_modern_clients() -> None:
     """They learn it from the result of their retry; their era does not know the notification."""
     async with modern_to_legacy() as on:
         on.client.call()
-        on.server.tell("notifications/elicitation/complete", {"elicitationId": "e-1"})
+        on.server.notify("notifications/elicitation/complete", {"elicitationId": "e-1"})
         assert on.client.received == []
 
 

@@ -235,10 +235,10 @@ async def test_notifications_about_a_cancelled_call_reach_nobody_else(is_calling
         one.cancel(request)
         if not is_calling:
             one.session.leave()
-        server.tell("notifications/message", {"level": "error", "data": "the secret of the first client"})
+        server.notify("notifications/message", {"level": "error", "data": "the secret of the first client"})
         assert other.told("notifications/message") == []
         for call in server.open_calls():
             server.reply(call, DONE)
-        server.tell("notifications/message", {"level": "error", "data": "of nobody else"})
+        server.notify("notifications/message", {"level": "error", "data": "of nobody else"})
         expected = [] if is_calling else ["of nobody else"]
         assert [each["data"] for each in other.told("notifications/message")] == expected

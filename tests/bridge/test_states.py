@@ -85,7 +85,7 @@ async def test_the_same_principal_may_return_on_another_connection() -> None:
         elsewhere = on.workbench.client("modern")
         retry = elsewhere.retry(request, answered(request))
         assert on.server.answer_to(id) is not None
-        on.server.tell("notifications/progress", {"progressToken": on.server.call["id"], "progress": 1})
+        on.server.notify("notifications/progress", {"progressToken": on.server.call["id"], "progress": 1})
         on.server.reply(on.server.call, DONE)
         assert retry.result["content"] == DONE["content"]
         assert on.workbench.is_clean()

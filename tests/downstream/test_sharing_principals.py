@@ -92,7 +92,7 @@ async def test_a_changed_resource_is_told_to_the_user_who_watches_it() -> None:
         watching = alice.send_request("resources/subscribe", {"uri": "test:///one"})
         await until(lambda: watching.answer is not None)
         for server in (hers, his):
-            server.tell("notifications/resources/updated", {"uri": "test:///one"})
+            server.notify("notifications/resources/updated", {"uri": "test:///one"})
         await settled()
         assert len(alice.told("notifications/resources/updated")) == 1
         assert not bob.told("notifications/resources/updated")
@@ -105,7 +105,7 @@ async def test_a_log_is_told_to_the_user_whose_server_wrote_it() -> None:
         for client in (alice, bob):
             client.send_request("logging/setLevel", {"level": "debug"})
             client.call()
-        hers.tell("notifications/message", {"level": "error", "data": "hers"})
+        hers.notify("notifications/message", {"level": "error", "data": "hers"})
         assert [each["data"] for each in alice.told("notifications/message")] == ["hers"]
         assert not bob.told("notifications/message")
 
@@ -134,10 +134,10 @@ async def test_what_belongs_to_no_call_is_told_to_nobody() -> None:
         for client in (alice, bob):
             client.send_request("logging/setLevel", {"level": "debug"})
         alice.call()
-        server.tell("notifications/message", {"level": "error", "data": "whose?"})
+        server.notify("notifications/message", {"level": "error", "data": "whose?"})
         server.reply(server.open_calls()[-1], DONE)
         bob.call()
-        server.tell("notifications/message", {"level": "error", "data": "whose?"})
+        server.notify("notifications/message", {"level": "error", "data": "whose?"})
         assert not alice.told("notifications/message") and not bob.told("notifications/message")
         id = server.ask("elicitation/create", FORM)
         refusal = server.answer_to(id)

@@ -167,7 +167,7 @@ class Play:
                 if known:
                     id = known[detail % len(known)]
                     self.cancelled[which].add(json.dumps(id))
-                    client.tell("notifications/cancelled", {"requestId": id})
+                    client.notify("notifications/cancelled", {"requestId": id})
             case "retry":
                 self._retry(client, which, detail)
             case "respond":
@@ -206,7 +206,7 @@ class Play:
             case "server progresses":
                 for call in calls:
                     token = _object(call["params"].get("_meta")).get("progressToken")
-                    server.tell("notifications/progress", {"progressToken": token, "progress": 1})
+                    server.notify("notifications/progress", {"progressToken": token, "progress": 1})
             case "server replies strangely" if calls:
                 server.reply(calls[0], detail)
             case "server fails" if calls:

@@ -61,7 +61,7 @@ class Server:
             raise answer
         return Raw(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
-    def tell(self, method: str, params: bytes | None = None) -> None:
+    def notify(self, method: str, params: bytes | None = None) -> None:
         self.told.append(method)
 
     @property

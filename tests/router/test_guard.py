@@ -237,14 +237,14 @@ async def test_a_request_that_is_cancelled_while_it_is_held_never_reaches_the_se
 @pytest.mark.parametrize("method", ["notifications/roots/list_changed", "notifications/x/unknown"])
 async def test_notifications_to_servers_pass_the_steps(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     async with guarded_pair(monkeypatch, "legacy", "legacy") as on:
-        on.client.tell(method)
+        on.client.notify(method)
         assert on.of_clients() == [method]
         assert on.step.outcome.kind == "result"
         assert (on.step.requests[0].method, on.step.requests[0].server) == (method, "")
         on.step.decide = lambda: REFUSED
-        on.client.tell(method)
+        on.client.notify(method)
         on.step.decide = lambda: Substitute(b"{}")
-        on.client.tell(method)
+        on.client.notify(method)
         assert on.of_clients() == [method]
         assert [outcome.kind for _, outcome in on.step.ended] == ["result", "error", "result"]
 
@@ -254,7 +254,7 @@ async def test_notifications_are_held_up_to_a_bound(monkeypatch: pytest.MonkeyPa
         decision: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         on.step.decide = lambda: decision
         for _ in range(MOST_HELD_NOTIFICATIONS + 5):
-            on.client.tell("notifications/roots/list_changed")
+            on.client.notify("notifications/roots/list_changed")
         assert [outcome.kind for _, outcome in on.step.ended] == ["cancelled"] * 5
         decision.set_result(None)
         await until(lambda: len(on.step.ended) == MOST_HELD_NOTIFICATIONS + 5)

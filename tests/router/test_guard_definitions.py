@@ -90,7 +90,7 @@ async def test_a_tool_that_changes_while_its_user_answers_is_not_called_with_the
         server.reply(server.call, input_required({"q": ("elicitation/create", FORM)}))
         await until(lambda: bool(legacy.questions()))
         change(server)
-        server.tell("notifications/tools/list_changed")
+        server.notify("notifications/tools/list_changed")
         (entry,) = step.gateway.catalog.entries()
         await until(lambda: b"changed" in bytes(entry.tools["work"]))
         legacy.answer(legacy.questions()[0], {"action": "accept", "content": {}})

@@ -40,7 +40,7 @@ async def test_a_call_that_ends_late_does_not_end_another_one_with_its_id() -> N
         await workbench.connect(client)
         first = client.call("tool")
         late = client.session.calls[b"%d" % first.id]
-        client.tell("notifications/cancelled", {"requestId": first.id})
+        client.notify("notifications/cancelled", {"requestId": first.id})
         client.send_raw({"id": first.id, "method": "prompts/get", "params": {"name": "box:server:write"}})
         second = client.session.calls[late.id]
         assert second is not late

@@ -93,7 +93,7 @@ class Servers:
             entry.failure = None
             changed = frozenset(KINDS)
         if changed or first_time:
-            _tell(entry, changed)
+            _notify(entry, changed)
         if first_time or "tools" in changed:
             for listener in self.on_tools:
                 listener(entry)
@@ -101,7 +101,7 @@ class Servers:
             on_learned(entry, before)
         if announced - changed:
             for catalog in entry.catalogs:
-                catalog.tell_announced(entry, announced - changed)
+                catalog.notify_announced(entry, announced - changed)
 
     def withdraw(self, entry: ServerEntry, failure: DownstreamError) -> None:
         """A connection has given its server up: what it offered is no longer shown."""
@@ -109,7 +109,7 @@ class Servers:
             entry.failure = failure
             # They cannot be used, and a call says so; they are the same tools.
             entry.tools_differ = False
-            _tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
+            _notify(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
         entry.failure = failure
 
     def asks(self, entry: ServerEntry) -> None:
@@ -133,7 +133,7 @@ class Servers:
         if entry.failure is not None:
             entry.failure = None
             entry.tools_differ = False
-            _tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
+            _notify(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
 
 
 class Catalog:
@@ -210,7 +210,7 @@ class Catalog:
         _refuse_unresolved(plan.beginning, plan.config)
         for entry in plan.ending:
             is_removed = (entry.toolbox, entry.name) in plan.difference.servers.removed
-            self._tell_all(entry)
+            self._notify_of_all(entry)
             why = DownstreamError(REMOVED if is_removed else CHANGED, hint=None if is_removed else "call again")
             self.servers.release(entry, self, why)
         self._config, self.toolboxes, self._context = plan.config, plan.toolboxes, plan.context
@@ -222,10 +222,10 @@ class Catalog:
         for replaced in (*self.servers.on_replaced, *self.on_replaced):
             replaced(plan)
         for entry in plan.beginning:
-            self._tell_all(entry)
+            self._notify_of_all(entry)
         for entry, kinds in changed.items():
             if kinds:
-                _tell(entry, kinds)
+                _notify(entry, kinds)
         return plan.difference
 
     def abandon(self, plan: Plan, why: DownstreamError) -> None:
@@ -241,11 +241,11 @@ class Catalog:
             self.servers.release(entry, self, why)
         self.toolboxes = {}
 
-    def _tell_all(self, entry: ServerEntry) -> None:
+    def _notify_of_all(self, entry: ServerEntry) -> None:
         kinds = frozenset(kind for kind in KINDS if entry.definitions(kind))
         entry.tools_differ = "tools" in kinds
         if kinds:
-            self.tell(entry, kinds)
+            self.notify(entry, kinds)
 
     # ── what is remembered ──
 
@@ -271,7 +271,7 @@ class Catalog:
 
     # ── notifications ──
 
-    def tell(self, entry: ServerEntry, changed: frozenset[str]) -> None:
+    def notify(self, entry: ServerEntry, changed: frozenset[str]) -> None:
         """What this server offers is shown otherwise from now on."""
         if entry.ended is not None:
             # Its last calls are still running; it is not shown any more.
@@ -280,7 +280,7 @@ class Catalog:
         for listener in self._listeners:
             listener(entry, changed)
 
-    def tell_announced(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
+    def notify_announced(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """Lists were announced as changed that are equal all the same."""
         # Nothing that was computed from the lists is outdated, so the revision stays.
         for listener in self.on_announced:
@@ -299,9 +299,9 @@ def context_of(config: WorkbenchConfig, context: ServerContext) -> ServerContext
     )
 
 
-def _tell(entry: ServerEntry, changed: frozenset[str]) -> None:
+def _notify(entry: ServerEntry, changed: frozenset[str]) -> None:
     for catalog in list(entry.catalogs):
-        catalog.tell(entry, changed)
+        catalog.notify(entry, changed)
 
 
 def _refuse_unresolved(entries: Iterable[ServerEntry], config: WorkbenchConfig) -> None:

@@ -23,13 +23,13 @@ SINGULAR: Final = {
     "resourceTemplates": "resource template",
 }
 # A server with ten thousand bad names is described well enough by some of them.
-MOST_TOLD: Final = 20
+MOST_LEFT_OUT: Final = 20
 
 Definitions = dict[str, Raw]
 # So many that were left out are named, and so much of each name: they come from a server that means no good.
 MOST_OVERSIZED: Final = 100
 LONGEST_IDENTITY: Final = 200
-MOST_SAID: Final = 5
+MOST_NAMED: Final = 5
 # Bytes of all definitions.
 LARGE_OFFER: Final = 1 << 20
 
@@ -43,7 +43,7 @@ class Offer(Struct, frozen=True):
     dropped: int = 0
     # How long each list holds by the server's word, in milliseconds, for those lists of which it said so.
     ttls: dict[str, int] = field(default_factory=dict)
-    # Of those that were dropped, and whose name can be told: what and why, for people. At most `MOST_TOLD`.
+    # Of those that were dropped, and whose name can be told: what and why, for people. At most `MOST_LEFT_OUT`.
     left_out: tuple[str, ...] = ()
     # What was left out of each list for its size, with that size.
     oversized: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Collected:
                 continue
             if has_control(identity):
                 self.dropped += 1
-                if len(self.left_out) < MOST_TOLD:
+                if len(self.left_out) < MOST_LEFT_OUT:
                     name = f"{SINGULAR[self.kind]} {quote(identity)}"
                     self.left_out.append(f"{name} is left out: a control character in its name")
                 continue
@@ -146,6 +146,6 @@ def by_identity(kind: str, definitions: list[Raw], left_out: list[str] | None = 
 
 def about_oversized(kind: str, sizes: dict[str, int]) -> str:
     """What to say of definitions that were left out."""
-    named = ", ".join(f"{quote(name[:80])} ({size:,} bytes)" for name, size in list(sizes.items())[:MOST_SAID])
-    more = f" and {len(sizes) - MOST_SAID} more" if len(sizes) > MOST_SAID else ""
+    named = ", ".join(f"{quote(name[:80])} ({size:,} bytes)" for name, size in list(sizes.items())[:MOST_NAMED])
+    more = f" and {len(sizes) - MOST_NAMED} more" if len(sizes) > MOST_NAMED else ""
     return f"{kind} are left out because their definitions are larger than `maxDefinitionBytes`: {named}{more}"

@@ -159,7 +159,8 @@ class ToolIndex:
     def is_summary_missing(self) -> bool:
         """Whether more or less is known about a toolbox than its summary says."""
         return any(
-            (told := self._summaries.get(name)) is None or told.tools != sum(len(entry.tools) for entry in box.values())
+            (summary := self._summaries.get(name)) is None
+            or summary.tools != sum(len(entry.tools) for entry in box.values())
             for name, box in self._catalog.toolboxes.items()
             if any(map(_is_known, box.values()))
         )
@@ -167,7 +168,7 @@ class ToolIndex:
     @cached_property
     def _summaries(self) -> dict[str, _Summary]:
         """As remembered, where it was worked out from just the manifests that are there now; else worked out again, so
-        that what is told of the same tools is the same whatever happened to the process that listed them."""
+        that what is said of the same tools is the same whatever happened to the process that listed them."""
         data = self._store.load_blob(self._summary_name)
         try:
             found = None if data is None else _decode_summaries(data)

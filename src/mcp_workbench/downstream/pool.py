@@ -21,10 +21,10 @@ from mcp_workbench.downstream.sharing import (
     Caller,
     ConnectionKey,
     connection_key,
+    declared_capabilities,
     era_for,
     expected_revision,
     owner_of,
-    told,
 )
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.protocol.logging_levels import LEVELS
@@ -140,7 +140,7 @@ class Pool:
 
         owner = owner_of(entry, caller.principal)
         era = era_for(entry, caller, serves_many=self._serves_many)
-        first = Caller(owner, era, told(entry, caller.capabilities), client)
+        first = Caller(owner, era, declared_capabilities(entry, caller.capabilities), client)
         connection = Connection(entry, self._servers, first, self._own_info, self._open_link, self._start_task)
         connection.on_handshake = lambda: self._on_handshake(entry)
         if self._serves_many and client == SHARED:
@@ -331,7 +331,7 @@ def _is_like(connection: Connection, caller: Caller, catalog: Catalog) -> bool:
         return False
     if first.principal != caller.principal or first.client not in (SHARED, caller.client):
         return False
-    return first.capabilities == told(connection.entry, caller.capabilities)
+    return first.capabilities == declared_capabilities(connection.entry, caller.capabilities)
 
 
 def _is_free(connection: Connection, client: ClientPeer) -> bool:

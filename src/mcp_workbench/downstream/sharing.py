@@ -92,14 +92,14 @@ def connection_key(
     `agreed` is the revision of a handshake that is done; without one, it is guessed from what is known so far.
     """
     revision = agreed or expected_revision(entry, era_for(entry, caller, serves_many=serves_many))
-    capabilities = told(entry, caller.capabilities) if revision.has_handshake else ANY_CAPABILITIES
+    capabilities = declared_capabilities(entry, caller.capabilities) if revision.has_handshake else ANY_CAPABILITIES
     is_asked = entry.asks and not revision.asks_in_results and any(word in capabilities for word in ASKABLE)
     client = caller.client if is_asked or entry.per_client else SHARED
     return ConnectionKey(entry, owner_of(entry, caller.principal), revision.era, capabilities, client)
 
 
 def is_everyones(config: ServerConfig) -> bool:
-    """Whether users share it: nothing that belongs to no call by itself is told to any of them."""
+    """Whether users share it: nothing that belongs to no call by itself is passed on to any of them."""
     return config.share == "everyone"
 
 
@@ -114,7 +114,7 @@ def era_for(entry: ServerEntry, caller: Caller, *, serves_many: bool) -> Era:
     nothing can be asked. A server of both eras then needs one process for them, not two."""
     if not entry.config.ask or is_everyones(entry.config):
         return "modern"
-    if serves_many and not entry.per_client and told(entry, caller.capabilities) == NO_CAPABILITIES:
+    if serves_many and not entry.per_client and declared_capabilities(entry, caller.capabilities) == NO_CAPABILITIES:
         return "modern"
     return caller.era
 
@@ -127,7 +127,7 @@ def withheld(config: ServerConfig) -> frozenset[str]:
     return ROOTS if config.share == "user" else NOTHING
 
 
-def told(entry: ServerEntry, capabilities: bytes) -> bytes:
+def declared_capabilities(entry: ServerEntry, capabilities: bytes) -> bytes:
     """What a server with a handshake is told of what its clients can do, in one spelling."""
     kept_back = withheld(entry.config)
     if kept_back is EVERYTHING:

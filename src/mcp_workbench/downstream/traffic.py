@@ -166,14 +166,14 @@ class Traffic:
         )
         # A revision without a handshake wants its stamp in every request; with one, `_meta` is the client's alone.
         if meta is not None or not agreed.has_handshake:
-            asks_nobody = self.withheld is EVERYTHING
+            hides_capabilities = self.withheld is EVERYTHING
             sent_meta = meta_for_server(
-                without_capabilities(meta) if asks_nobody and meta is not None else meta,
+                without_capabilities(meta) if hides_capabilities and meta is not None else meta,
                 client=client,
                 server=agreed,
                 info=self.identity.info,
                 # Of the client whose request it is: a connection without a handshake serves clients of every kind.
-                capabilities=NO_CAPABILITIES if asks_nobody else call.caller.capabilities,
+                capabilities=NO_CAPABILITIES if hides_capabilities else call.caller.capabilities,
                 progress_token=None if call.progress_token is None else id,
                 log_level=call.log_level,
             )
@@ -257,7 +257,7 @@ class Traffic:
         stamp = b'"_meta":' + revision.stamp(self.identity.info, self.identity.capabilities) + b"}"
         return await self.ask(method, b"{" + stamp + (b"," + members if members else b"") + b"}")
 
-    def tell(self, method: str, params: bytes | None = None) -> None:
+    def notify(self, method: str, params: bytes | None = None) -> None:
         self.send(messages.notification(method, params))
 
     def cancel(self, id: int, params: dict[str, Raw]) -> None:
@@ -267,7 +267,7 @@ class Traffic:
         exchange = self.pending.find(id)
         if exchange is not None and self.pending.remove(exchange):
             self.questions.cancelled_calls.add(exchange, self.loop.time())
-            self.tell("notifications/cancelled", messages.encode({**params, "requestId": exchange.wire_id}))
+            self.notify("notifications/cancelled", messages.encode({**params, "requestId": exchange.wire_id}))
 
     def answer(self, id: bytes, payload: bytes) -> None:
         """The client answered a question of the server. `payload` is `"result":…` or `"error":…`."""
@@ -281,7 +281,7 @@ class Traffic:
             self._link.send(message)
 
     def _send_cancel(self, id: int, reason: str) -> None:
-        self.tell("notifications/cancelled", b'{"requestId":%d,"reason":%b}' % (id, messages.encode(reason)))
+        self.notify("notifications/cancelled", b'{"requestId":%d,"reason":%b}' % (id, messages.encode(reason)))
 
     def _check_deadlines(self) -> None:
         self._is_check_scheduled = False

@@ -51,11 +51,11 @@ def introduced(boxes: Sequence[Box], room: int) -> str:
     no room for all names, as many as fit and how many more there are."""
     if not boxes:
         return cut("No toolbox is configured.", room)
-    lines = told_within(boxes, room - len("Toolboxes:"))
+    lines = described_within(boxes, room - len("Toolboxes:"))
     return names(boxes, room=room) if lines is None else "\n".join(["Toolboxes:", *lines])
 
 
-def told_within(boxes: Sequence[Box], room: int) -> list[str] | None:
+def described_within(boxes: Sequence[Box], room: int) -> list[str] | None:
     """A line for each toolbox, in at most `room` bytes with their line ends; None where their names alone take more."""
     everything = [_line(box, *_LEVELS[-1]) for box in boxes]
     if _size(everything) <= room:

@@ -188,17 +188,17 @@ class DynamicFace(Face):
         return "\n".join(lines)
 
 
-class _Told(Struct, gc=False):
+class _Introduction(Struct, gc=False):
     # Whatever they are; everything else is skipped, which is many times faster than decoding it.
     title: object = None
     description: object = None
 
 
-_decode_told: Final = Decoder(_Told).decode
+_decode_introduction: Final = Decoder(_Introduction).decode
 
 
-def _description(target: Target, told: _Told | None = None) -> str:
-    own = (told or _decode_told(target.definition)).description
+def _description(target: Target, introduction: _Introduction | None = None) -> str:
+    own = (introduction or _decode_introduction(target.definition)).description
     where = f"[{target.entry.toolbox}/{target.entry.name}]"
     return f"{where} {own}" if isinstance(own, str) and own else where
 
@@ -208,14 +208,14 @@ def _registered(exposed: str, target: Target) -> bytes:
 
 
 def _summary(exposed: str, target: Target) -> dict[str, object]:
-    told = _decode_told(target.definition)
+    introduction = _decode_introduction(target.definition)
     return {
         "name": exposed,
         "original_name": target.name,
         "server": target.entry.name,
         "toolbox_name": target.entry.toolbox,
-        "description": _description(target, told),
-        **({"title": told.title} if isinstance(told.title, str) else {}),
+        "description": _description(target, introduction),
+        **({"title": introduction.title} if isinstance(introduction.title, str) else {}),
     }
 
 

@@ -16,7 +16,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.offer import about_oversized
 from mcp_workbench.catalog.tool_index import ToolIndex
-from mcp_workbench.economy.instructions import Box, told_within
+from mcp_workbench.economy.instructions import Box, described_within
 from mcp_workbench.economy.prose import clip, cut, one_line
 from mcp_workbench.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET
 from mcp_workbench.errors import DownstreamError, StillStarting, WorkbenchError
@@ -69,10 +69,10 @@ def index_result(
         head = f"{clip(one_line(notice), _LONGEST_NOTICE)}\n{head}"
     room = _UNLIMITED if budget is None else _bytes(budget) - len(head.encode())
     for reasons in (said, {}):
-        lines = told_within(boxes, room - sum(len(each.encode()) for each in reasons.values()))
+        lines = described_within(boxes, room - sum(len(each.encode()) for each in reasons.values()))
         if lines is not None:
-            told = (line + reasons.get(box.name, "") for line, box in zip(lines, boxes, strict=True))
-            return text_result("\n".join([head, *told]))
+            described = (line + reasons.get(box.name, "") for line, box in zip(lines, boxes, strict=True))
+            return text_result("\n".join([head, *described]))
     shown = _page_of_names(boxes, room - _FRAME)
     left = len(boxes) - len(shown)
     lines = [f"- {cut(box.name, _LONGEST_SHOWN_NAME)}" for box in shown]
@@ -183,7 +183,7 @@ def _as_text(beside: dict[str, object], listed: str) -> str:
     changed, notes = beside.get("changed"), beside.get("notes")
     said = f"\nAlso changed: {', '.join(changed)}" if isinstance(changed, list) else ""
     said += "".join(f"\nNote: {note}" for note in notes) if isinstance(notes, list) else ""
-    return f"{beside['toolbox']}: {listed}{said_unavailable(beside['unavailable'])}{said}"
+    return f"{beside['toolbox']}: {listed}{unavailable_text(beside['unavailable'])}{said}"
 
 
 def _sign_in_notes(entries: Iterable[ServerEntry]) -> list[str]:
@@ -229,17 +229,17 @@ def _about_withheld(tools: Mapping[str, str]) -> str:
 
 def unavailable(failures: Failures, budget: int | None = None) -> list[dict[str, str]]:
     """What cannot be used right now: said, never hidden. Reasons are cut where they would take too much of a budget."""
-    told = list(_told(failures, None))
+    described = list(_described(failures, None))
     if budget is not None:
         most = _bytes(budget) // _SHARE_OF_FAILURES
         for longest in (400, 160, 60):
-            if len(encode(told)) <= most:
+            if len(encode(described)) <= most:
                 break
-            told = list(_told(failures, longest))
-        if len(encode(told)) > most:
+            described = list(_described(failures, longest))
+        if len(encode(described)) > most:
             slow = {place: error for place, error in failures.items() if isinstance(error, StillStarting)}
             failed = {place: error for place, error in failures.items() if place not in slow}
-            told = [
+            described = [
                 {"server": cut(", ".join(map("/".join, places)), most // 3), "reason": reason, "retry": retry}
                 for places, reason, retry in (
                     (failed, f"{_servers(failed)} cannot be used", NO_RETRY_ADVICE),
@@ -247,14 +247,14 @@ def unavailable(failures: Failures, budget: int | None = None) -> list[dict[str,
                 )
                 if places
             ]
-    return told
+    return described
 
 
 def _servers(places: Sized) -> str:
     return f"{len(places)} server{'s' * (len(places) != 1)}"
 
 
-def _told(failures: Failures, longest: int | None) -> Iterator[dict[str, str]]:
+def _described(failures: Failures, longest: int | None) -> Iterator[dict[str, str]]:
     several = len({toolbox for toolbox, _ in failures}) > 1
     for (toolbox, server), error in failures.items():
         reason, retry = error.message, error.hint or NO_RETRY_ADVICE
@@ -263,14 +263,14 @@ def _told(failures: Failures, longest: int | None) -> Iterator[dict[str, str]]:
         yield {"server": f"{toolbox}/{server}" if several else server, "reason": reason, "retry": retry}
 
 
-def said_unavailable(told: object) -> str:
+def unavailable_text(described: object) -> str:
     """The same as lines of text. Those that are only slow share one."""
-    assert isinstance(told, list)
-    waiting = [each["server"] for each in told if each["reason"] == _IS_STARTING]
+    assert isinstance(described, list)
+    waiting = [each["server"] for each in described if each["reason"] == _IS_STARTING]
     lines = [
         f"\n{'Still starting' if each['reason'].endswith(_STARTING) else 'Not available'}: "
         f"{each['server']}: {each['reason']} ({each['retry']})"
-        for each in told
+        for each in described
         if each["reason"] != _IS_STARTING
     ]
     if waiting:

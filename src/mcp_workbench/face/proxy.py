@@ -133,8 +133,8 @@ class ProxyFace(Face):
 
     def announces(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> frozenset[str]:
         """Of the tools only those that are pinned are listed."""
-        told = super().announces(view, entry, kinds)
-        return told if "tools" not in told or entry in self._pins.servers() else told - {"tools"}
+        changed = super().announces(view, entry, kinds)
+        return changed if "tools" not in changed or entry in self._pins.servers() else changed - {"tools"}
 
     def take_note(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """The list of tools never changes. A changed toolbox is announced with the next result instead."""

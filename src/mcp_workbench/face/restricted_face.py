@@ -180,10 +180,10 @@ class RestrictedFace:
             seen = self._catalog.toolboxes.get(entry.toolbox, {}).get(entry.name)
             after = {} if seen is None else _lists(seen)
             hidden = self._catalog.entry_of(entry)
-            told = frozenset(
+            seen_changes = frozenset(
                 kind
                 for kind in KINDS
-                # Where nothing is hidden, whatever is told of it is told.
+                # Where nothing is hidden, every change that is announced counts.
                 if (seen is not None and not hidden.hides(kind) and kind in before)
                 or list(before.get(kind, {}).items()) != list(after.get(kind, {}).items())
             )
@@ -191,7 +191,7 @@ class RestrictedFace:
                 self._shown.pop(entry, None)
             else:
                 self._shown[entry] = after
-            self._last = (entry, self._catalog.real.revision, told)
+            self._last = (entry, self._catalog.real.revision, seen_changes)
         return kinds & self._last[2]
 
 

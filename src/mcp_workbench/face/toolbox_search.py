@@ -19,9 +19,9 @@ from mcp_workbench.face.opening import (
     budget_of,
     bytes_of,
     json_result,
-    said_unavailable,
     text_result,
     unavailable,
+    unavailable_text,
 )
 from mcp_workbench.face.paths import Ambiguous, NotListed, ResolvedPath, find
 from mcp_workbench.face.wording import REVIEW, error_result, no_such
@@ -60,12 +60,12 @@ def found_result(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, 
     found, ranked = _ranked(tool_index, request.query, limit + NEXT_IN_RANK, within)
     if len(_different(ranked)) < limit and len(found.hits) < found.matched:
         found, ranked = _ranked(tool_index, request.query, _TWINS * (limit + NEXT_IN_RANK), within)
-    told = unavailable(failures, budget_of(catalog, request)) if failures else []
+    failed = unavailable(failures, budget_of(catalog, request)) if failures else []
     form = None if request.detail is None else Form(request.detail)
     if form is not None and form.is_json:
-        return _definitions(catalog, request, ranked[:limit], told, {"matched": found.matched})
+        return _definitions(catalog, request, ranked[:limit], failed, {"matched": found.matched})
     most = bytes_of(budget_of(catalog, request))
-    said = said_unavailable(told)
+    said = unavailable_text(failed)
     made = answer(
         ranked,
         matched=found.matched,
@@ -147,11 +147,11 @@ def definitions_result(catalog: Catalog, request: OpenRequest, failures: Failure
         else:
             missing.append(_why_not(catalog, path, meant, failures))
     budget = budget_of(catalog, request)
-    told = unavailable(failures, budget) if failures else []
+    failed = unavailable(failures, budget) if failures else []
     missing = _few(missing, budget)
     if not tools:
-        return error_result("\n".join(missing) + said_unavailable(told))
-    return _definitions(catalog, request, list(tools.values()), told, {"missing": missing} if missing else {})
+        return error_result("\n".join(missing) + unavailable_text(failed))
+    return _definitions(catalog, request, list(tools.values()), failed, {"missing": missing} if missing else {})
 
 
 def _few(missing: list[str], budget: int | None) -> list[str]:
@@ -164,21 +164,21 @@ def _few(missing: list[str], budget: int | None) -> list[str]:
 
 
 def _definitions(
-    catalog: Catalog, request: OpenRequest, tools: Sequence[Tool], told: list[dict[str, str]], more: dict[str, object]
+    catalog: Catalog, request: OpenRequest, tools: Sequence[Tool], failed: list[dict[str, str]], more: dict[str, object]
 ) -> bytes:
     from mcp_workbench.economy.forms import Form
     from mcp_workbench.economy.named_tools import named
 
-    beside: dict[str, object] = {**more, **({"unavailable": told} if told else {})}
+    beside: dict[str, object] = {**more, **({"unavailable": failed} if failed else {})}
     most = bytes_of(budget_of(catalog, request))
     # What is left out is named in the answer: of fifty names at most a few kilobytes.
     room = None if most is None else most - len(encode(beside)) - _NOTE - sum(len(tool.path) + 3 for tool in tools[1:])
     form = None if request.detail is None else Form(request.detail)
     made = named(tools, most=room, form=form, extras=request.detail == "full")
-    return _shown(made, beside, told)
+    return _shown(made, beside, failed)
 
 
-def _shown(made: Named, beside: dict[str, object], told: list[dict[str, str]]) -> bytes:
+def _shown(made: Named, beside: dict[str, object], failed: list[dict[str, str]]) -> bytes:
     from mcp_workbench.economy.forms import DESCRIBED
 
     left_out = [tool.path for tool in made.left_out]
@@ -198,7 +198,7 @@ def _shown(made: Named, beside: dict[str, object], told: list[dict[str, str]]) -
         lines.insert(0, f"{len(made.shown)} tool{'s' * (len(made.shown) != 1)}, {DESCRIBED[made.shown[0].form]}:")
     if left_out:
         lines.append(f"Left out: {', '.join(left_out)}")
-    return text_result("\n".join([*([made.note] if made.note else []), *lines, *missing]) + said_unavailable(told))
+    return text_result("\n".join([*([made.note] if made.note else []), *lines, *missing]) + unavailable_text(failed))
 
 
 def _meant(catalog: Catalog, request: OpenRequest, path: str) -> ResolvedPath | Ambiguous | NotListed | None:

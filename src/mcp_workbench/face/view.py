@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 # The `clientInfo` of a client that has none.
-NOBODY: Final = b"{}"
+NO_CLIENT_INFO: Final = b"{}"
 # It is kept for as long as its client is there. Those of real clients are some hundred bytes.
 LONGEST_INFO: Final = 16 * 1024
 # What has happened to a toolbox: other tools in it, or another configuration with or without it.
@@ -32,7 +32,7 @@ class View:
         if face is not None:
             self.face = face
         # How its client introduced itself, as JSON, and what is known of such clients once somebody has asked.
-        self.client_info = NOBODY
+        self.client_info = NO_CLIENT_INFO
         self.client: Behaviour | None = None
         # An insertion-ordered set.
         self.opened: dict[str, None] = {}
@@ -43,7 +43,7 @@ class View:
 
     def introduced(self, client_info: bytes) -> View:
         """The same for a client that says who it is, before its first look. Not kept: others may share this one."""
-        if client_info in (self.client_info, NOBODY):
+        if client_info in (self.client_info, NO_CLIENT_INFO):
             return self
         view = View(self.principal, self.face)
         view.opened, view.changed, view.missing = self.opened, self.changed, self.missing
@@ -74,7 +74,7 @@ class Views:
             view = self._of_principals[principal] = self._new(principal)
         return view
 
-    def meet(self, view: View, client_info: bytes) -> View:
+    def of_request(self, view: View, client_info: bytes) -> View:
         """The view for a request of a modern client, which says with each of them who it is: one connection may carry
         those of several."""
         if view not in self.of_sessions:
@@ -102,7 +102,7 @@ class Views:
 
     def introduce(self, view: View, client_info: bytes) -> None:
         """Its client has said who it is."""
-        view.client_info = client_info if len(client_info) <= LONGEST_INFO else NOBODY
+        view.client_info = client_info if len(client_info) <= LONGEST_INFO else NO_CLIENT_INFO
         view.client = None
         self.settle(view)
 

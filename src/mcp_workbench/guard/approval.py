@@ -41,7 +41,7 @@ LARGEST_REMEMBERED: Final = 16 * 1024
 LARGEST_WAITING: Final = 256 * 1024
 # In `_meta`, what belongs to the protocol and to tracing: no server decides by it what a call does.
 _PROTOCOL: Final = "io.modelcontextprotocol/"
-_TRANSPORTED: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
+_FOR_TRANSPORT: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 # By these known clients (Claude Code, VS Code, Codex) number their calls and turns: no call would be the same twice.
 _NUMBERS: Final = frozenset({"claudecode/toolUseId", "vscode.requestId", "callId", "itemId", "x-codex-turn-metadata"})
 
@@ -333,7 +333,7 @@ def _meta_to_judge(request: GuardedRequest) -> bytes | None:
     members = _named_once(bytes(request.meta))
     if members is None:
         return bytes(request.meta)
-    kept = {name: each for name, each in members if not name.startswith(_PROTOCOL) and name not in _TRANSPORTED}
+    kept = {name: each for name, each in members if not name.startswith(_PROTOCOL) and name not in _FOR_TRANSPORT}
     return encode(kept) if kept else None
 
 

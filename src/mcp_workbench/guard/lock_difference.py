@@ -137,15 +137,15 @@ def _lines(how: How, before: bytes | None, definition: Raw | None) -> Iterator[s
 
 def _arguments(before: object, after: object) -> Iterator[str]:
     old, new = _properties(before), _properties(after)
-    told = False
+    is_described = False
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
-            told = True
+            is_described = True
             if name in old:
                 yield f"- argument {name}: {_shown(old[name])}"
             if name in new:
                 yield f"+ argument {name}: {_shown(new[name])}"
-    if not told:
+    if not is_described:
         yield f"- inputSchema: {_shown(before)}"
         yield f"+ inputSchema: {_shown(after)}"
 

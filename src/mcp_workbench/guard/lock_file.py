@@ -78,18 +78,18 @@ def parse_lock(content: bytes, target: LockTarget) -> LockFile:
             )
         lock = msgspec.json.decode(content, type=LockFile)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ConfigError(f"`{path}` is damaged: {error}", hint=_ANEW) from None
+        raise ConfigError(f"`{path}` is damaged: {error}", hint=_WRITE_AGAIN) from None
     theirs = {(box, name) for box, servers in lock.toolboxes.items() for name in servers}
     if lock.config != target.config or (theirs and theirs.isdisjoint(target.places)):
         raise ConfigError(
             f"`{path}` belongs to another configuration, `{lock.config}`: it has none of these servers, or is next to "
             "another file",
-            hint=_ANEW,
+            hint=_WRITE_AGAIN,
         )
     return lock
 
 
-_ANEW: Final = "`mcp-workbench lock` writes a new one; review it before you commit it"
+_WRITE_AGAIN: Final = "`mcp-workbench lock` writes a new one; review it before you commit it"
 
 
 def read_lock(target: LockTarget) -> LockFile | None:

@@ -139,13 +139,13 @@ class AuditFile:
         """Write lines of them, from the first on, at least one, and say how many. Raises OSError, and then none was
         written."""
         with self._locked():
-            told = (*self._unsaid, *self._find_file())
+            notes = (*self._unsaid, *self._find_file())
             head = self._head
             if sum(map(len, bodies)) > GROUP_BYTES:
                 bodies = _within(bodies, GROUP_BYTES)
-            lines = group(head.seq + 1, head.hash, (*told, *bodies))
+            lines = group(head.seq + 1, head.hash, (*notes, *bodies))
             self._write(lines + b"\n")
-            head.seq, head.hash = head.seq + len(told) + len(bodies), group_hash(lines)
+            head.seq, head.hash = head.seq + len(notes) + len(bodies), group_hash(lines)
             self._unsaid = []
             self._save_head()
             if head.size >= self._largest:
@@ -194,36 +194,36 @@ class AuditFile:
             is_damaged = head.seq < known.seq
             head = known if is_damaged else head
         self._head = head
-        told = [self._notice(f"`{self._path}{HEAD}` was changed by another program")] if is_damaged else []
+        notes = [self._notice(f"`{self._path}{HEAD}` was changed by another program")] if is_damaged else []
         try:
             found = os.stat(self._path, follow_symlinks=False)
         except FileNotFoundError:
             if head.seq and head.inode:
-                told.append(
+                notes.append(
                     self._notice(f"`{self._path}` was deleted or moved after line {head.seq}; this is a new file")
                 )
             self._begin()
-            return told
+            return notes
         if self._file < 0 or not _is_same(os.fstat(self._file), found):
             self._reopen(found)
         if not head.seq:
-            return told + self._adopt(found.st_size)
+            return notes + self._adopt(found.st_size)
         if found.st_ino != head.inode:
             if found.st_size == 0:
                 # As `logrotate` does it.
-                told.append(self._notice(f"`{self._path}` was replaced after line {head.seq}; this is a new file"))
+                notes.append(self._notice(f"`{self._path}` was replaced after line {head.seq}; this is a new file"))
                 head.inode, head.size, head.first = found.st_ino, 0, head.seq + 1
-                return told
+                return notes
             aside = self._set_aside()
-            told.append(self._notice(f"`{self._path}` was replaced after line {head.seq} and is now `{aside}`"))
+            notes.append(self._notice(f"`{self._path}` was replaced after line {head.seq} and is now `{aside}`"))
             self._begin()
         elif found.st_size < head.size:
             text = f"`{self._path}` was cut: it had {head.size} bytes after line {head.seq}, and has {found.st_size}"
-            told.append(self._notice(text))
+            notes.append(self._notice(text))
             self._mend(found.st_size)
         elif found.st_size > head.size:
-            told += self._adopt(found.st_size)
-        return told
+            notes += self._adopt(found.st_size)
+        return notes
 
     def _begin(self) -> None:
         if self._file >= 0:
@@ -248,7 +248,7 @@ class AuditFile:
         """Go on from the last line of a file that holds more than the head says: another of us died in between, or
         somebody has written to it."""
         head = self._head
-        told: list[Body] = []
+        notes: list[Body] = []
         before, is_headless = head.seq, not head.seq
         start = max(0, size - TAIL_BYTES) if is_headless else head.size
         tail = os.pread(self._file, TAIL_BYTES, start)
@@ -259,23 +259,23 @@ class AuditFile:
             # Nor can the end of a group be hashed; none of ours is longer than what is read.
             lines = list(dropwhile(lambda line: b'"prev":' not in line, lines[1:]))
         if not _follow(head, lines):
-            told.append(
+            notes.append(
                 self._notice(f"what follows line {head.seq} in `{self._path}` was not written by the workbench")
             )
         if before and head.seq > before:
             # Hashes that fit prove nothing: there is no key, so anybody who can write here can make them.
             text = f"lines {before + 1} to {head.seq} of `{self._path}` are not in `{self._path}{HEAD}`"
-            told.append(self._notice(f"{text}: a workbench ended while it wrote them, or another program added them"))
+            notes.append(self._notice(f"{text}: a workbench ended while it wrote them, or another program added them"))
         head.inode = os.fstat(self._file).st_ino
         if is_headless and size:
             head.first = _first_line(os.pread(self._file, TAIL_BYTES, 0)) or head.seq + 1
             head.oldest = min([head.first, *(int(each.rpartition(".")[2]) for each in rotated_files(self._path))])
             text = f"`{self._path}{HEAD}` was missing: whether lines after {head.seq} are gone cannot be known"
-            told.append(self._notice(text))
+            notes.append(self._notice(text))
         if rest:
-            told.append(self._notice(f"line {head.seq + 1} of `{self._path}` was not completed; it is left as it is"))
+            notes.append(self._notice(f"line {head.seq + 1} of `{self._path}` was not completed; it is left as it is"))
         self._mend(size)
-        return told
+        return notes
 
     def _mend(self, size: int) -> None:
         """A line that somebody left without its end is one of its own."""

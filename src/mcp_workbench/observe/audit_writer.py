@@ -49,7 +49,7 @@ class AuditWriter:
         self.queue: deque[object] = deque()
         # Counted where entries are put in, and reported by the thread: each number has one writer.
         self._lost = 0
-        self._told = 0
+        self._reported = 0
         # Described, and not written yet.
         self._unwritten = 0
         self.is_awake = False
@@ -107,7 +107,7 @@ class AuditWriter:
                 self._report_left()
 
     def _report_left(self) -> None:
-        left = len(self.queue) + self._unwritten + self._lost - self._told
+        left = len(self.queue) + self._unwritten + self._lost - self._reported
         if left:
             log.error("%d lines of the audit could not be written to `%s`", left, self._where)
 
@@ -154,8 +154,8 @@ class AuditWriter:
     def _hand_over(self, heir: AuditWriter) -> None:
         # Counted before they are put in: the first line after the gap is the one that says so. What was described
         # already was described for this destination.
-        heir.count_lost(self._unwritten + self._lost - self._told)
-        self._unwritten, self._told = 0, self._lost
+        heir.count_lost(self._unwritten + self._lost - self._reported)
+        self._unwritten, self._reported = 0, self._lost
         while self.queue:
             heir.put(self.queue.popleft())
 
@@ -168,18 +168,18 @@ class AuditWriter:
         except Exception:
             # The same lines would fail in the same way for ever, and no other would be written.
             log.exception("writing the audit failed, and %d lines of it are lost; please report this", len(waiting))
-            self._told -= len(waiting)
+            self._reported -= len(waiting)
             waiting.clear()
 
     def _batch(self) -> list[bytes]:
         """The bodies of some entries, and that lines were lost before them."""
         queue, lost = self.queue, self._lost
         entries = [queue.popleft() for _ in range(min(len(queue), MOST_DESCRIBED))]
-        bodies = self._describe(entries, lost - self._told)
+        bodies = self._describe(entries, lost - self._reported)
         if bodies:
-            self._told = lost
+            self._reported = lost
         # What cannot be described is lost too.
-        self._told -= len(entries) - len(bodies)
+        self._reported -= len(entries) - len(bodies)
         return bodies
 
     def _failed(self, error: OSError) -> None:

@@ -44,7 +44,7 @@ class Asker(Protocol):
     async def ask(self, method: str, params: bytes) -> Raw:
         """Send a request and wait for its result. Raises `RemoteError` and `DownstreamError`."""
 
-    def tell(self, method: str, params: bytes | None = None) -> None:
+    def notify(self, method: str, params: bytes | None = None) -> None:
         """Send a notification."""
 
 
@@ -295,7 +295,7 @@ async def _initialize(asker: Asker, identity: ClientIdentity, revision: Revision
             f"the server wants to speak MCP `{found.protocolVersion}`, which this workbench does not support",
             hint=f"known revisions: {', '.join(KNOWN)}",
         )
-    asker.tell("notifications/initialized")
+    asker.notify("notifications/initialized")
     return ServerProfile.of(KNOWN[found.protocolVersion], found.capabilities, found.serverInfo, found.instructions)
 
 

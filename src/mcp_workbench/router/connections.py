@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # A server that was not of the era that was expected is looked for again: once in the other era, and once more should
 # it have been replaced meanwhile.
-MOST_MEETINGS: Final = 4
+MOST_HANDSHAKES: Final = 4
 CHANGES_ERAS: Final = "the server speaks a different era of MCP each time it starts"
 
 
@@ -41,7 +41,7 @@ class CallerConnections:
 
         The handshake may show that the server speaks other eras than expected; then the call takes another connection.
         """
-        for _ in range(MOST_MEETINGS):
+        for _ in range(MOST_HANDSHAKES):
             connection = self.of_call(entry, call)
             await connection.ensure_ready()
             if connection is self.of_call(entry, call):

@@ -135,7 +135,7 @@ class Guard:
         return found
 
     def denies_again(self, call: RoutedCall) -> bool:
-        """Its server has said anew what it offers. Whether it is refused by that."""
+        """Its server has listed again what it offers. Whether it is refused by that."""
         passage = call.route.passage
         denial = passage.check_again() if isinstance(passage, Passage) else None
         if denial is not None:

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 # A result that has to be shortened and is larger than this is shortened in a thread, so that others need not wait.
 LARGE_RESULT: Final = 256 * 1024
-NOBODY_ASKED: Final = "`requestState` does not belong to any question asked here; send the request again without it"
+UNKNOWN_STATE: Final = "`requestState` does not belong to any question asked here; send the request again without it"
 
 
 class Router:
@@ -282,7 +282,7 @@ class Router:
         route.traffic = traffic = connection.traffic
         if call.is_retry and not traffic.takes_retries:
             # A legacy server would take it for a new call, and do once more what was done before.
-            call.finish_error(INVALID_PARAMS, NOBODY_ASKED)
+            call.finish_error(INVALID_PARAMS, UNKNOWN_STATE)
             return
         if call.log_level is not None:
             connection.subscriptions.want_log_level(call.log_level)
@@ -436,7 +436,7 @@ class Router:
             return encode({"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]})
         return view.face.own_resource(view, uri)
 
-    # ── what clients want to be told, and tell ──
+    # ── log levels, and notifications to servers ──
 
     def set_log_level(self, call: RoutedCall, level: str, accepted: Callable[[], None]) -> None:
         """Have every server that callers like this one use log from this level on, those started later included."""
@@ -458,7 +458,7 @@ class Router:
             for connection in self._pool.used_by(sender.caller, self._catalog):
                 revision = connection.revision
                 if connection.state is State.READY and revision is not None and revision.has_handshake:
-                    connection.traffic.tell(method, params)
+                    connection.traffic.notify(method, params)
 
         if self._guard is None:
             send()

@@ -64,13 +64,13 @@ class TaskLists:
         self._connections = connections
         self._guard = guard
 
-    async def answer(self, call: RoutedCall, params: Params, nobody: Callable[[], None]) -> None:
+    async def answer(self, call: RoutedCall, params: Params, no_server: Callable[[], None]) -> None:
         """Answer with the next page of each server that has one; call `nobody` where none lists its tasks."""
         await self._lists.load(call.view.face.needed(call.view, "prompts"))
         having = having_lists(call.view.face.entries(call.view))
         if not having:
             call.route.task = None
-            nobody()
+            no_server()
             return
         try:
             positions = _read_cursor(params, having)

@@ -61,8 +61,8 @@ CODES_FOR_CLIENTS: Final = STATELESS_CODES | {URL_ELICITATION_REQUIRED}
 UNFINISHED: Final = frozenset({ASKING, "task"})
 # A larger result is looked through in a thread.
 LARGE_RESULT: Final = 4 << 20
-# Of no use to clients that are asked in results: they are told with the result of their retry.
-TOLD_BY_RETRY: Final = frozenset({"notifications/elicitation/complete"})
+# Of no use to clients that are asked in results: they learn of it with the result of their retry.
+NOT_FOR_RETRYING_CLIENTS: Final = frozenset({"notifications/elicitation/complete"})
 
 
 class _PagesToVisit(Struct):
@@ -273,7 +273,7 @@ class ClientCall(Struct, eq=False):
         return can_answer(messages.decode_object(self.caller.capabilities), method)
 
     def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
-        """The server gave its question up."""
+        """The server cancelled its question."""
         if self.revision.asks_in_results:
             self.session.parking.withdraw(self, traffic, id)
             return
@@ -283,7 +283,7 @@ class ClientCall(Struct, eq=False):
         """Log messages and whatever else a server tells."""
         if self._is_away or (method == "notifications/message" and not self._wants_log(params)):
             return
-        if self.revision.asks_in_results and method in TOLD_BY_RETRY:
+        if self.revision.asks_in_results and method in NOT_FOR_RETRYING_CLIENTS:
             return
         if method.startswith("notifications/tasks") and params is not None and self.route.entry is not None:
             params = Raw(self.session.router.show_task(self, bytes(params)))

@@ -22,5 +22,9 @@ def keep_waiting(call: ClientCall) -> None:
     if call.progress_token is None or not call.view.face.recognise(call.client_info).progress_extends:
         return
     call.progress += max(abs(call.progress), 1.0) * _STEP
-    told = {PROGRESS_TOKEN: call.progress_token, "progress": call.progress, "message": f"[{call.where}] still running"}
-    call.session.notify("notifications/progress", messages.encode(told), call.id)
+    fields = {
+        PROGRESS_TOKEN: call.progress_token,
+        "progress": call.progress,
+        "message": f"[{call.where}] still running",
+    }
+    call.session.notify("notifications/progress", messages.encode(fields), call.id)

@@ -70,7 +70,7 @@ class ListenStream:
     def acknowledge(self, granted: dict[str, object]) -> None:
         """The first message on the stream: what will be told."""
         if not self.is_acknowledged:
-            self._tell("notifications/subscriptions/acknowledged", {"notifications": granted})
+            self._notify("notifications/subscriptions/acknowledged", {"notifications": granted})
         early, self._early = self._early, None
         for kind in sorted(early or ()):
             self.on_list_changed(kind)
@@ -80,7 +80,7 @@ class ListenStream:
         if not self.wanted.wants(kind):
             return False
         if self._early is None:
-            self._tell(f"notifications/{kind}/list_changed", {})
+            self._notify(f"notifications/{kind}/list_changed", {})
         else:
             self._early.add(kind)
         return True
@@ -88,7 +88,7 @@ class ListenStream:
     def on_resource_updated(self, params: Raw) -> None:
         """A resource changed (`Subscriber`)."""
         fields: dict[str, object] = dict(without_subscription(params))
-        self._tell("notifications/resources/updated", fields)
+        self._notify("notifications/resources/updated", fields)
 
     def close(self) -> None:
         """We end it, as the specification asks: with the answer to the request that opened it."""
@@ -102,7 +102,7 @@ class ListenStream:
         if on_end is not None:
             on_end()
 
-    def _tell(self, method: str, fields: dict[str, object]) -> None:
+    def _notify(self, method: str, fields: dict[str, object]) -> None:
         params = messages.encode({**fields, "_meta": self._stamp})
         self._send(messages.notification(method, params), self.id)
 
@@ -110,8 +110,8 @@ class ListenStream:
 class ListChangeNotifier:
     """Tells list changes to one client, at most once a second each. `tell` returns whether it wanted to know."""
 
-    def __init__(self, tell: Callable[[str], bool]) -> None:
-        self._tell = tell
+    def __init__(self, notify: Callable[[str], bool]) -> None:
+        self._notify = notify
         self._pending: set[str] = set()
         self._not_before: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -133,7 +133,7 @@ class ListChangeNotifier:
         for kind in sorted(self._pending):
             if self._not_before.get(kind, 0.0) <= now:
                 self._pending.discard(kind)
-                if self._tell(kind):
+                if self._notify(kind):
                     self._not_before[kind] = now + LEAST_PAUSE
         if self._pending:
             wait = min(self._not_before[kind] for kind in self._pending) - now

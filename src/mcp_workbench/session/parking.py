@@ -200,7 +200,7 @@ class Parking:
         self._bytes[parked.call.view.principal] += size
 
     def withdraw(self, call: ClientCall, traffic: Traffic, id: bytes) -> None:
-        """The server gave a question up."""
+        """The server cancelled a question."""
         if call.parked is not None:
             questions = call.parked.questions
             for key in [key for key, asked in questions.items() if asked[:2] == (traffic, id)]:

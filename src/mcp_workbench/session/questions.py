@@ -148,7 +148,7 @@ class Questions:
             return
         if isinstance(question, Question) and question.progress_token is not None:
             fields[PROGRESS_TOKEN] = question.progress_token
-            question.traffic.tell("notifications/progress", messages.encode(fields))
+            question.traffic.notify("notifications/progress", messages.encode(fields))
 
     def end(self, error: WorkbenchError) -> None:
         for timer in self._timers.values():

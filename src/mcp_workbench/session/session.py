@@ -104,7 +104,7 @@ class Session(Struct, eq=False):
     is_draining: bool = False
     _questions: Questions | None = None
     _list_changes: ListChangeNotifier | None = None
-    _is_told: bool = False
+    _is_registered: bool = False
 
     @classmethod
     def begin(
@@ -144,7 +144,7 @@ class Session(Struct, eq=False):
     def list_changes(self) -> ListChangeNotifier:
         """What this client is to be told of changes."""
         if self._list_changes is None:
-            self._list_changes = ListChangeNotifier(self._tell_list_changed)
+            self._list_changes = ListChangeNotifier(self._notify_list_changed)
         return self._list_changes
 
     # ── messages from the client ──
@@ -202,12 +202,12 @@ class Session(Struct, eq=False):
 
     def subscribe_to_changes(self) -> None:
         """From now on this client is told of changes."""
-        self._is_told = True
+        self._is_registered = True
         self._services.registry.add(self)
 
     def leave(self) -> None:
         """The client does not come back: nothing that it asked for goes on, and nobody waits for it."""
-        if self._is_told:
+        if self._is_registered:
             self._services.registry.discard(self)
         if self.revision is not None or self._number:
             self.router.views.end_session(self.view)
@@ -323,7 +323,7 @@ class Session(Struct, eq=False):
         if stamp.revision is not None:
             revision, log_level = stamp.revision, stamp.log_level
             if self.router.views.tells_clients_apart and stamp.client_info != self.view.client_info:
-                self.view = self.router.views.meet(self.view, stamp.client_info)
+                self.view = self.router.views.of_request(self.view, stamp.client_info)
             caller = modern_caller(self.view.principal, stamp.capabilities, self._number)
         elif self.revision is None and method != "ping":
             # Of legacy requests only pings may come before the handshake (*Lifecycle*, initialization).
@@ -450,7 +450,7 @@ class Session(Struct, eq=False):
     def _refuse(self, id: bytes, code: int, message: str, data: object = UNSET) -> None:
         self._link.send(messages.error_response(id, code, message, data))
 
-    def _tell_list_changed(self, kind: str) -> bool:
+    def _notify_list_changed(self, kind: str) -> bool:
         has_seen_it = self.revision is not None and kind in self.listed
         if has_seen_it:
             self.notify(f"notifications/{kind}/list_changed")

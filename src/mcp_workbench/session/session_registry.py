@@ -22,7 +22,7 @@ Lists = dict[str, list[bytes]]
 
 
 class NotifiedSession(Protocol):
-    """A session, as far as it is told of changes."""
+    """A session, as far as it is notified of changes."""
 
     @property
     def view(self) -> View:
@@ -41,7 +41,7 @@ class NotifiedSession(Protocol):
 
     @property
     def list_changes(self) -> ListChangeNotifier:
-        """Where it is told."""
+        """Where it is notified."""
 
 
 class SessionRegistry:
@@ -55,7 +55,7 @@ class SessionRegistry:
         return iter(list(self._sessions))
 
     def add(self, session: NotifiedSession) -> None:
-        """This client wants to be told of changes."""
+        """This client wants to be notified of changes."""
         self._sessions.add(session)
 
     def discard(self, session: NotifiedSession) -> None:
@@ -67,7 +67,7 @@ class SessionRegistry:
             session.list_changes.add(session.view.face.announces(session.view, entry, kinds))
 
     def on_announced(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
-        """A server announced a change of lists that are equal all the same: clients of its own would be told."""
+        """A server announced a change of lists that are equal all the same: clients of its own would be notified."""
         for session in list(self._sessions):
             if session.view.face.relays_announcements:
                 session.list_changes.add(session.view.face.announces(session.view, entry, kinds))
@@ -75,9 +75,9 @@ class SessionRegistry:
     def on_replaced(self, plan: Plan) -> None:
         """Another configuration is in force."""
         for session in list(self._sessions):
-            told = session.view.face.announces_toolboxes(plan)
-            if told:
-                session.list_changes.add(told)
+            kinds = session.view.face.announces_toolboxes(plan)
+            if kinds:
+                session.list_changes.add(kinds)
 
     def on_opened(self, view: View, toolbox: str) -> None:
         for session in list(self._sessions):
@@ -90,7 +90,7 @@ class SessionRegistry:
         """What the views of all clients list."""
         return {session.view: _listed(session.view) for session in self._sessions}
 
-    def tell_differences(self, before: dict[View, Lists]) -> None:
+    def notify_differences(self, before: dict[View, Lists]) -> None:
         """Tell clients of what is different for them now, and of nothing else."""
         for session in list(self._sessions):
             former = before.get(session.view, {})

@@ -104,12 +104,12 @@ class ProcessTable:
     def add(self, group: int) -> None:
         """A server was started as the leader of this process group."""
         self._groups.add(group)
-        self._tell_guardian(f"+ {group}\n")
+        self._notify_guardian(f"+ {group}\n")
 
     def remove(self, group: int) -> None:
         """The whole group has ended."""
         self._groups.discard(group)
-        self._tell_guardian(f"- {group}\n")
+        self._notify_guardian(f"- {group}\n")
 
     def strays(self, mark: str | None = None) -> list[int]:
         """Orphans below us that are no group leader of ours; with `mark`, only those of that server. Linux only."""
@@ -196,9 +196,9 @@ class ProcessTable:
             self._guardian = None
             return
         for group in self._groups:
-            self._tell_guardian(f"+ {group}\n")
+            self._notify_guardian(f"+ {group}\n")
 
-    def _tell_guardian(self, line: str) -> None:
+    def _notify_guardian(self, line: str) -> None:
         if self._guardian is not None and self._guardian.stdin is not None:
             # A guardian that was killed is replaced before the next start.
             with contextlib.suppress(OSError):

@@ -41,7 +41,7 @@ class DescriptorLink:
         self._closed = False
         self._stall_timer: asyncio.TimerHandle | None = None
         # The receiver knows that the client is gone.
-        self._told = False
+        self._has_reported_end = False
         self._read_fd = read_fd
         self._write_fd = write_fd
         # How the two are called in the reasons that a receiver is told.
@@ -150,8 +150,8 @@ class DescriptorLink:
     def _fail(self, reason: str) -> None:
         self._reader.close()
         assert self._receiver is not None
-        if not self._told:
-            self._told = True
+        if not self._has_reported_end:
+            self._has_reported_end = True
             self._receiver.on_closed(reason)
 
 

@@ -90,7 +90,7 @@ class EchoSession:
     def refuse(self, id: bytes, error: Json) -> None:
         self.link.send(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (id, json.dumps(error).encode()))
 
-    def tell(self, method: str, about: bytes | None = None, **params: Any) -> None:
+    def notify(self, method: str, about: bytes | None = None, **params: Any) -> None:
         message = {"jsonrpc": "2.0", "method": method, "params": params}
         self.link.send(json.dumps(message, separators=(",", ":")).encode(), about=about)
 

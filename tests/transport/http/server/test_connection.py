@@ -269,7 +269,7 @@ async def test_a_modern_client_that_does_not_read_its_stream_is_dropped_and_its_
         session = rig.last
         async with asyncio.timeout(PATIENCE):
             while not session.ended:
-                session.tell("notifications/progress", about=b"1", text="x" * 50_000)
+                session.notify("notifications/progress", about=b"1", text="x" * 50_000)
                 await asyncio.sleep(0)
         assert session.received[-1]["method"] == "notifications/cancelled"
 
@@ -283,7 +283,7 @@ async def test_a_legacy_client_that_does_not_read_loses_its_connection_and_keeps
         session = rig.last
         async with asyncio.timeout(PATIENCE):
             while rig.server.connection_count == 2:
-                session.tell("notifications/message", text="x" * 50_000)
+                session.notify("notifications/message", text="x" * 50_000)
                 await asyncio.sleep(0)
         assert rig.server.session_count == 1
         assert (await rig.client.request(body=legacy("echo"), mcp_session_id=id)).status == 200
@@ -329,7 +329,7 @@ async def test_a_connection_that_leaves_its_answers_unread_is_dropped_after_a_wh
         connection = await stalled(rig)
         await connection.send(written("POST", "/mcp", modern("later"), **modern_headers("later")))
         await rig.under_way()
-        rig.last.tell("notifications/progress", about=b"1", text="x" * 8_000_000)
+        rig.last.notify("notifications/progress", about=b"1", text="x" * 8_000_000)
         await wait_until(lambda: rig.server.connection_count == 0)
         assert rig.last.received[-1]["method"] == "notifications/cancelled"
 
@@ -340,7 +340,7 @@ async def test_who_resumes_a_stream_again_and_again_without_reading_holds_it_onc
         session = rig.last
         listening = {"mcp_session_id": id, "accept": "text/event-stream"}
         for _ in range(8):
-            session.tell("notifications/message", text="x" * 1_000_000)
+            session.notify("notifications/message", text="x" * 1_000_000)
         resume = written("GET", "/mcp", None, **listening, last_event_id="0-0")
         for _ in range(5):
             await (await stalled(rig)).send(resume)

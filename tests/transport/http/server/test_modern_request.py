@@ -40,7 +40,7 @@ async def test_a_message_before_the_answer_makes_it_a_stream() -> None:
         connection = await rig.client.connect()
         await connection.send(written("POST", "/mcp", modern("later", id="a"), **modern_headers("later")))
         await rig.under_way()
-        rig.last.tell("notifications/progress", about=b'"a"', progress=1)
+        rig.last.notify("notifications/progress", about=b'"a"', progress=1)
         response = await connection.response()
         assert response.is_stream and response.headers["x-accel-buffering"] == "no"
         assert (await response.message())["method"] == "notifications/progress"
@@ -72,7 +72,7 @@ async def test_a_disconnect_cancels() -> None:
         assert rig.last.received[-1]["method"] == "notifications/cancelled"
         assert rig.last.received[-1]["params"]["requestId"] == 9
         # Whatever it still says reaches nobody, and breaks nothing.
-        rig.last.tell("notifications/progress")
+        rig.last.notify("notifications/progress")
         rig.last.answer(b"9", {})
 
 

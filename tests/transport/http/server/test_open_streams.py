@@ -50,12 +50,12 @@ async def test_a_legacy_stream_ends_with_its_token_and_opens_again_with_another(
         headers: dict[str, Any] = {"accept": "text/event-stream", "mcp_session_id": session}
         stream = await rig.client.request("GET", authorization="Bearer good", **headers)
         assert stream.is_stream
-        rig.last.tell("first")
+        rig.last.notify("first")
         assert (await stream.message())["method"] == "first"
         tokens.answer = EXPIRED
         await stream.end()
         assert rig.server.session_count == 1 and not rig.last.ended, "the session goes on"
-        rig.last.tell("second")
+        rig.last.notify("second")
         again = await rig.client.request("GET", authorization="Bearer other", **headers)
         assert (await again.message())["method"] == "second", "nothing was lost"
 
@@ -78,7 +78,7 @@ async def test_a_modern_stream_ends_with_its_token_and_a_call_does_not() -> None
             )
         )
         await rig.under_way(2)
-        rig.last.tell("notifications/subscriptions/acknowledged")
+        rig.last.notify("notifications/subscriptions/acknowledged")
         stream = await listening
         await stream.message()
         tokens.answer = EXPIRED

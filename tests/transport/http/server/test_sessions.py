@@ -139,8 +139,8 @@ async def test_what_belongs_to_a_call_leaves_on_its_stream_and_the_rest_on_the_o
         call = await begin(rig, session, legacy("later", id=1))
         await rig.under_way()
         rig.last.ask(77, "elicitation/create", about=b"1")
-        rig.last.tell("notifications/tools/list_changed")
-        rig.last.tell("notifications/message", about=b"no such call")
+        rig.last.notify("notifications/tools/list_changed")
+        rig.last.notify("notifications/message", about=b"no such call")
         response = await call.response()
         assert (await response.message())["id"] == 77
         assert (await standalone.message())["method"] == "notifications/tools/list_changed"
@@ -172,10 +172,10 @@ async def test_a_call_that_takes_long_can_be_resumed_after_a_disconnect() -> Non
         response = await connection.response()
         priming = await response.event()
         assert priming.data == b"" and priming.id == "1-1"
-        rig.last.tell("notifications/progress", about=b"1", progress=1)
+        rig.last.notify("notifications/progress", about=b"1", progress=1)
         seen = await response.event()
         connection.close()
-        rig.last.tell("notifications/progress", about=b"1", progress=2)
+        rig.last.notify("notifications/progress", about=b"1", progress=2)
         rig.last.answer(b"1", {"ok": 1})
         again = await listen(rig, session, last_event_id=seen.id)
         assert (await again.message())["params"]["progress"] == 2
@@ -217,8 +217,8 @@ async def test_an_event_that_is_not_ours_resumes_nothing(event_id: str) -> None:
 async def test_messages_wait_for_a_client_that_has_no_stream_open() -> None:
     async with echoing() as rig:
         session = await rig.client.begin_session()
-        rig.last.tell("notifications/message", n=1)
-        rig.last.tell("notifications/message", n=2)
+        rig.last.notify("notifications/message", n=1)
+        rig.last.notify("notifications/message", n=2)
         stream = await listen(rig, session)
         assert [(await stream.message())["params"]["n"] for _ in range(2)] == [1, 2]
 
@@ -228,11 +228,11 @@ async def test_of_several_streams_the_youngest_gets_each_message_and_nobody_gets
         session = await rig.client.begin_session()
         older = await listen(rig, session)
         younger = await listen(rig, session)
-        rig.last.tell("notifications/message", n=1)
+        rig.last.notify("notifications/message", n=1)
         assert (await younger.message())["params"]["n"] == 1
         younger._connection.close()
         await wait_until(lambda: rig.server.connection_count == 2)
-        rig.last.tell("notifications/message", n=2)
+        rig.last.notify("notifications/message", n=2)
         assert (await older.message())["params"]["n"] == 2
 
 
@@ -240,12 +240,12 @@ async def test_the_standalone_stream_can_be_resumed() -> None:
     async with echoing() as rig:
         session = await rig.client.begin_session()
         stream = await listen(rig, session)
-        rig.last.tell("notifications/message", n=1)
+        rig.last.notify("notifications/message", n=1)
         await stream.event()
         seen = await stream.event()
         stream._connection.close()
         await wait_until(lambda: rig.server.connection_count == 1)
-        rig.last.tell("notifications/message", n=2)
+        rig.last.notify("notifications/message", n=2)
         again = await listen(rig, session, last_event_id=seen.id)
         assert (await again.message())["params"]["n"] == 2
 
@@ -396,7 +396,7 @@ async def test_what_is_kept_for_resuming_is_bounded() -> None:
             sessions.append(rig.last)
         for session in sessions:
             for number in range(50):
-                session.tell("notifications/message", n=number, text="x" * 100)
+                session.notify("notifications/message", n=number, text="x" * 100)
         kept = rig.server._endpoint.sessions.budget.total
         assert 0 < kept <= 3000
 
@@ -405,7 +405,7 @@ async def test_what_waits_for_a_reader_is_bounded_in_number() -> None:
     async with echoing(Limits(waiting_messages=3)) as rig:
         session = await rig.client.begin_session()
         for number in range(10):
-            rig.last.tell("notifications/message", n=number)
+            rig.last.notify("notifications/message", n=number)
         stream = await listen(rig, session)
         assert [(await stream.message())["params"]["n"] for _ in range(3)] == [7, 8, 9]
 

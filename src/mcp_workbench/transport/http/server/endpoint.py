@@ -162,7 +162,7 @@ class Endpoint:
             self._on_refused(head.origin, refusal.message)
         elif (left_out := self._throttle.leave_out(peer)) is not None:
             # A line for each guess would be a way to fill the disk: one in a while says how many there were.
-            self._loop.call_later(FORGET_FAILURES_SECONDS, self._tell_left_out, left_out)
+            self._loop.call_later(FORGET_FAILURES_SECONDS, self._report_left_out_of, left_out)
         if delay is None:
             writer.abort()
         elif delay:
@@ -170,12 +170,12 @@ class Endpoint:
         else:
             _answer_refusal(refusal, writer)
 
-    def tell_left_out(self) -> None:
+    def report_left_out(self) -> None:
         """Nobody will be served any more: what is counted is written down now."""
         for peer in self._throttle.peers_left_out():
-            self._tell_left_out(peer)
+            self._report_left_out_of(peer)
 
-    def _tell_left_out(self, peer: str) -> None:
+    def _report_left_out_of(self, peer: str) -> None:
         if count := self._throttle.take_left_out(peer):
             self._on_refused(peer, f"{count} more attempts failed within {FORGET_FAILURES_SECONDS:g} s")
 

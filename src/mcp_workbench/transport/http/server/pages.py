@@ -55,14 +55,14 @@ class Page(Struct, frozen=True):
 class ReadinessPage:
     """Whether clients may be sent to us. Remembers whether a balancer keeps asking, and was told that we leave."""
 
-    __slots__ = ("_asked_at", "_has_told", "_is_leaving", "_now", "_readiness")
+    __slots__ = ("_asked_at", "_is_leaving", "_now", "_readiness", "_was_seen_leaving")
 
     def __init__(self, readiness: Readiness | None, now: Callable[[], float]) -> None:
         self._readiness = readiness
         self._now = now
         self._asked_at: float | None = None
         self._is_leaving = False
-        self._has_told = False
+        self._was_seen_leaving = False
 
     def leave(self) -> None:
         """From now on it says that we are not ready."""
@@ -72,14 +72,14 @@ class ReadinessPage:
     def must_be_seen_leaving(self) -> bool:
         """Whether somebody who keeps asking has not been told yet that we are leaving."""
         is_watched = self._asked_at is not None and self._now() - self._asked_at < WATCHED_SECONDS
-        return self._is_leaving and is_watched and not self._has_told
+        return self._is_leaving and is_watched and not self._was_seen_leaving
 
     def respond(self, principal: str) -> PageResponse:
         """Whether we are ready is everybody's to know; which servers are behind us is not."""
         self._asked_at = self._now()
         is_ready, report = (True, b"{}") if self._readiness is None else self._readiness(principal)
         if self._is_leaving:
-            is_ready, self._has_told = False, True
+            is_ready, self._was_seen_leaving = False, True
         return PageResponse(200 if is_ready else 503, JSON_HEADERS, report if principal else b"{}")
 
 

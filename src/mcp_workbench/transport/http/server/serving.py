@@ -156,7 +156,7 @@ class HttpServer:
         for connection in list(self._connections.open):
             connection.abort()
         self._connections.timer.stop()
-        self._endpoint.tell_left_out()
+        self._endpoint.report_left_out()
         self._endpoint.modern_requests.stop()
         self._endpoint.streams.stop()
         if self.unix_path is not None:
