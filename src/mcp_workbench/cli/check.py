@@ -135,9 +135,8 @@ def run(parsed: Parsed) -> int:
         screen.flush()
         for text in warnings:
             remark("warning", text)
-        if lacking is not None:
-            complain(redactor.text(lacking.message))
         if failed:
+            # What a server lacks stands there as the reason why it failed.
             return _say_failed(findings, FAILED if lacking is None else USAGE)
         if hidden := sum(len(finding.hidden) for finding in findings):
             remark("warning", f"{_HIDDEN_FOUND[hidden > 1]}: read what your agent will read before you use it")

@@ -112,7 +112,7 @@ class SecretStore:
             keychain.put(*keychain.entry_of(own), value, os.environ)
         except keychain.KeychainUnusable as error:
             self._has_keychain = False
-            remark("note", f"{error.message}; secrets go to files that only you can read")
+            remark("note", error.message)
             return None
         self._has_keychain = True
         if own not in known:
