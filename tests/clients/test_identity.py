@@ -48,3 +48,11 @@ def test_what_cannot_be_compared_has_to_have_the_same_name() -> None:
     theirs = POSTGRES | {"env": {"DB": "postgres://somewhere"}}
     assert is_served("pg-dev", theirs, [ours])
     assert not is_served("pg-prod", theirs, [ours])
+
+
+def test_the_path_of_a_program_is_that_program() -> None:
+    ours = [Served("time", {"command": "uvx", "args": ["time"]}, {"command": "uvx", "args": ["time"]})]
+    theirs = {"command": "/opt/bin/uvx", "args": ["time"]}
+    assert is_served("time", theirs, ours, {"uvx": "/opt/bin/uvx"}.get)
+    assert not is_served("time", theirs, ours, {"uvx": "/usr/bin/uvx"}.get)
+    assert not is_served("time", theirs, ours)

@@ -79,7 +79,7 @@ def _about(client: Client, served: list[Served]) -> tuple[list[Diagnosis], bool]
                 continue
             if is_own(entry):
                 own.append((file, name, entry))
-            elif is_served(name, entry, served):
+            elif is_served(name, entry, served, shutil.which):
                 doubles.append(name)
     for file, name, entry in own:
         found += _about_own(client, file, name, entry)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from typing import Any
 
@@ -60,7 +61,7 @@ def run(parsed: Parsed) -> int:
     imported = read_all(files, is_of_project=parsed.has("project"))
     if not parsed.has("project"):
         _say_of_this_folder(files)
-    servers = merged(imported.servers)
+    servers = merged(imported.servers, shutil.which)
     if not servers:
         _say_left_out(imported, [])
         raise ConfigError("none of the files has an MCP server that can be used here", hint="--from names a client")

@@ -6,14 +6,25 @@ Servers are taken out of a client's file on this word, so what cannot be known c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
 
 from mcp_workbench.clients.remote_wrappers import unwrapped
 
+# Where a program lies; None where it is not found.
+Find = Callable[[str], str | None]
 _REFERENCE: Final = re.compile(r"\$\{[^{}]*\}")
+
+
+def _nowhere(program: str) -> None:
+    """Then `npx` and `/usr/bin/npx` are two programs."""
+
+
+def is_same_program(one: str, other: str, find: Find) -> bool:
+    """Whether they are one program: some clients have the name alone, others, with a short `PATH`, the whole path."""
+    return one == other or other == find(one) or one == find(other)
 
 
 class Served(Struct, frozen=True):
@@ -24,17 +35,17 @@ class Served(Struct, frozen=True):
     resolved: Mapping[str, Any]
 
 
-def is_served(name: str, entry: Mapping[str, Any], served: Iterable[Served]) -> bool:
+def is_served(name: str, entry: Mapping[str, Any], served: Iterable[Served], find: Find = _nowhere) -> bool:
     """Whether one of our servers is this one: the same program and arguments, or the same address, with the same
     variables and headers. A wrapper around an address is that address."""
     entry = unwrapped(entry)[0]
-    return any(_is_same(name, entry, each) for each in served)
+    return any(_is_same(name, entry, each, find) for each in served)
 
 
-def _is_same(name: str, entry: Mapping[str, Any], ours: Served) -> bool:
+def _is_same(name: str, entry: Mapping[str, Any], ours: Served, find: Find) -> bool:
     written, resolved = unwrapped(ours.written)[0], unwrapped(ours.resolved)[0]
     program = _program(entry)
-    if program not in (_program(resolved), _program(written)) and not (
+    if not any(is_same_program(program, _program(each), find) for each in (resolved, written)) and not (
         # Part of an address may be a secret that `init` took out of it. A reference alone would match any address.
         "url" in entry and not _program(written).startswith("${") and _has_taken_out(_program(written), program)
     ):

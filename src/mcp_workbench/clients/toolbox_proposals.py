@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from mcp_workbench.clients.identity import Find, is_same_program
+
 # Name of the toolbox, what it is for, and words in names and commands of servers that belong there; the first counts.
 PURPOSES: Final = (
     ("web", "Search, read and drive the web", "fetch browser playwright puppeteer chrome search brave tavily exa "
@@ -25,6 +27,9 @@ PURPOSES: Final = (
 )  # fmt: skip
 REST: Final = ("other", "Other servers")
 _WORDS: Final = re.compile(r"[a-z0-9]+")
+# How a client treats a server, rather than which one it is.
+_TIME_LIMITS: Final = ("timeout", "startupTimeout")
+_TREATMENT: Final = frozenset((*_TIME_LIMITS, "disabled"))
 
 
 class ImportedServer(Struct):
@@ -36,13 +41,13 @@ class ImportedServer(Struct):
     remarks: list[str] = []
 
 
-def merged(servers: Sequence[ImportedServer]) -> list[ImportedServer]:
+def merged(servers: Sequence[ImportedServer], find: Find) -> list[ImportedServer]:
     """Each server once; of different ones with one name, the later is named after its client too."""
     found: list[ImportedServer] = []
     for server in servers:
-        same = next((each for each in found if each.entry == server.entry), None)
+        same = next((each for each in found if _is_same(each.entry, server.entry, find)), None)
         if same is not None:
-            same.sources += [source for source in server.sources if source not in same.sources]
+            _join(same, server)
             continue
         name = _valid(server.name)
         taken = {each.name.casefold() for each in found}
@@ -53,6 +58,26 @@ def merged(servers: Sequence[ImportedServer]) -> list[ImportedServer]:
             number += 1
         found.append(ImportedServer(candidate, server.entry, list(server.sources), list(server.remarks)))
     return found
+
+
+def _is_same(one: dict[str, Any], other: dict[str, Any], find: Find) -> bool:
+    """Whether two entries are one server. Clients that name no transport find it out."""
+    without = [{key: value for key, value in each.items() if key not in _TREATMENT} for each in (one, other)]
+    program, another = (str(each.pop("command", "")) for each in without)
+    transports = {each.pop("type", None) for each in without} - {None}
+    return without[0] == without[1] and len(transports) < 2 and is_same_program(program, another, find)
+
+
+def _join(same: ImportedServer, server: ImportedServer) -> None:
+    """The longer time limits count, and a server is used if one client uses it."""
+    both = (same.entry, server.entry)
+    joined = server.entry | same.entry
+    joined |= {key: max(each[key] for each in both if key in each) for key in _TIME_LIMITS if key in joined}
+    if not all("disabled" in each for each in both):
+        joined.pop("disabled", None)
+    same.entry = joined
+    same.sources += [source for source in server.sources if source not in same.sources]
+    same.remarks += [remark for remark in server.remarks if remark not in same.remarks]
 
 
 def proposed(servers: Sequence[ImportedServer]) -> dict[str, Any]:
