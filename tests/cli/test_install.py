@@ -206,15 +206,6 @@ def test_codex_without_its_program_and_goose_are_edited(home: Path) -> None:
     assert yaml.read_text().startswith("# mine\nGOOSE_MODE: auto\n") and "workbench:" in yaml.read_text()
 
 
-def test_variables_that_a_client_keeps_back_are_named(home: Path) -> None:
-    config = home / ".config" / "mcp-workbench" / "workbench-config.json"
-    servers = {"a": {"command": "a", "env": {"T": "${API_TOKEN}", "L": "${LEVEL}", "D": "${OTHER:-x}", "H": "${HOME}"}}}
-    config.write_text(json.dumps({"mcpServers": servers}))
-    assert "Codex does not pass on `API_TOKEN`, `LEVEL`, which" in shell(home, "install", "codex").stderr
-    assert "Gemini CLI does not pass on `API_TOKEN`, which" in shell(home, "install", "gemini").stderr
-    assert "does not pass on" not in shell(home, "install", "kiro").stderr
-
-
 def test_two_installs_at_once_lose_nothing(home: Path) -> None:
     path = write(home, ".cursor/mcp.json", '{"mcpServers": {"other": {"command": "x"}}}')
     with ThreadPoolExecutor(3) as pool:
@@ -284,20 +275,6 @@ def test_a_command_of_the_client_is_used_where_it_is_there(home: Path) -> None:
     program.write_text("#!/bin/sh\necho no such command >&2; exit 3\n")
     failed = shell(home, "install", "codex")
     assert failed.status == 2 and "failed with status 3: no such command" in failed.stderr
-
-
-def test_variables_of_an_env_file_need_not_be_passed_on(home: Path) -> None:
-    config = write(
-        home,
-        ".config/mcp-workbench/workbench-config.json",
-        json.dumps({"mcpServers": {"a": {"command": "a", "args": ["${A_KEY}", "${B_KEY}"], "envFile": "a.env"}}})
-        + "// not ${THIS}\n",
-    )
-    (config.parent / "a.env").write_text("A_KEY=x\n")
-    assert "Codex does not pass on `B_KEY`, which" in shell(home, "install", "codex").stderr
-    (config.parent / "a.env").write_bytes(b"\xff")
-    assert shell(home, "undo", "codex").status == 0
-    assert "Codex does not pass on `A_KEY`, `B_KEY`, which" in shell(home, "install", "codex").stderr
 
 
 def test_replace_leaves_what_the_workbench_cannot_start(home: Path) -> None:

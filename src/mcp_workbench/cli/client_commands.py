@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 
+from mcp_workbench.clients.literal_secrets import secrets_of
 from mcp_workbench.clients.table import Client, Scope
 from mcp_workbench.errors import ConfigError
 
@@ -31,16 +32,40 @@ class CommandStep(Struct, frozen=True):
     is_there: bool
 
 
+def has_command(client: Client, scope: Scope) -> bool:
+    """Whether the client has a command that adds a server."""
+    return client.own is not None and bool(client.own.add) and scope in client.own.scopes
+
+
 def can_add(client: Client, scope: Scope) -> bool:
-    """Whether the client has a command for this, and it is there."""
-    own = client.own
-    return own is not None and bool(own.add) and scope in own.scopes and shutil.which(own.program) is not None
+    """Whether that command is there."""
+    return has_command(client, scope) and shutil.which(program(client)) is not None
 
 
-def can_carry(client: Client, entry: Mapping[str, Any]) -> bool:
-    """Whether its command takes all of an entry; some take a program, arguments and variables alone."""
+def can_carry(client: Client, entry: Mapping[str, Any], usual: Container[str] = ()) -> bool:
+    """Whether its command may be given an entry: some take a program, arguments, variables and what is `usual` alone,
+    and what is secret belongs on no command line, which all users of a machine can read."""
     assert client.own is not None
-    return any(word.startswith("{json") for word in client.own.add) or entry.keys() <= {"command", "args", "env"}
+    if not client.command_only and secrets_of(entry):
+        return False
+    taken = {"command", "args", "env"}
+    return any(word.startswith("{json") for word in client.own.add) or all(
+        member in taken or member in usual for member in entry
+    )
+
+
+def shows_secrets(command: Sequence[str]) -> bool:
+    """Whether an entry among the words of a command has secrets in it."""
+    return any(secrets_of(json.loads(word)) for word in command if word.startswith("{"))
+
+
+def shown_to_others(client: Client, names: Sequence[str], when: str) -> str:
+    """What to know of servers whose secrets are on a command line: Claude Code reads them from nowhere else."""
+    listed = ", ".join(f"`{name}`" for name in names)
+    return (
+        f"{when}, the keys of {listed} are on the command line of `{program(client)}` for a moment, where other users "
+        "of this machine can see them; it takes them no other way"
+    )
 
 
 def program(client: Client) -> str:

@@ -35,7 +35,7 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.own_configuration import servers_written
 from mcp_workbench.cli.screen import stderr, stdout
 from mcp_workbench.clients.client_paths import this_system
-from mcp_workbench.clients.dialects import is_own, own_entry, translated
+from mcp_workbench.clients.dialects import DIALECTS, Dialect, is_own, own_entry, translated
 from mcp_workbench.clients.documents import Servers, has_comments, servers_in, with_server, without_servers
 from mcp_workbench.clients.identity import Served, is_served
 from mcp_workbench.clients.table import Client, Scope, find
@@ -198,9 +198,9 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
     before = found.content()
     servers = servers_in(before or b"", file, found.path)
     _check_name(client, name, servers, file.dialect)
-    entry = own_entry(file.dialect, name, own_command(config), _own_environment(client))
+    entry = _own_entry(found, name, config)
     current = {key: value for key, value in servers.get(name, {}).items() if key != "name" or "name" in entry}
-    entry = _with_what_the_user_added(current, entry)
+    entry = _with_what_the_user_added(current, entry, DIALECTS[file.dialect])
     served = served_by(config) if replaces else {}
     same = {
         other: labels
@@ -225,21 +225,34 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
     return plan
 
 
-def _with_what_the_user_added(current: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
-    """Our entry, with the settings and variables that the user gave it."""
-    both = {key for key, value in entry.items() if isinstance(value, dict) and isinstance(current.get(key), dict)}
-    return current | entry | {key: current[key] | entry[key] for key in both}
+def _own_entry(found: FoundFile, name: str, config: str) -> dict[str, Any]:
+    # What is not set cannot be passed on: some clients would hand over the reference itself.
+    passed_on = [variable for variable in _variables_kept_back(found.client, config) if variable in os.environ]
+    return own_entry(found.file.dialect, name, own_command(config), _own_environment(found.client), passed_on)
+
+
+def _with_what_the_user_added(current: dict[str, Any], entry: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
+    """Our entry, with the settings and variables that the user gave it, or changed from what is usual."""
+    found = current | entry | {key: current[key] for key in dialect.extra if key in current and key != "type"}
+    for key, value in entry.items():
+        theirs = current.get(key)
+        if isinstance(value, dict) and isinstance(theirs, dict):
+            found[key] = theirs | value
+        elif key == dialect.passed_on and isinstance(theirs, list):
+            found[key] = [*theirs, *(each for each in value if each not in theirs)]
+    return found
 
 
 def _use_own_command(plan: InstallPlan, scope: Scope, servers: Servers) -> None:
     """First comes what is new, so that a failure on the way never leaves less than there was."""
     client = plan.found.client
-    if plan.name in servers and not client_commands.can_carry(client, plan.entry):
-        # It would drop settings that the user gave our entry.
+    if not client_commands.can_carry(client, plan.entry, DIALECTS[plan.found.file.dialect].extra):
+        # It would drop settings of our entry, or show what is secret.
         return
     added = [client_commands.adding(client, scope, plan.name, plan.entry)]
     before = [client_commands.removing(client, scope, plan.name, servers[plan.name])] if plan.name in servers else []
-    removed = [client_commands.removing(client, scope, gone, servers[gone]) for gone in plan.removed]
+    # The last first: `undo` goes back step by step, and a client adds at the end.
+    removed = [client_commands.removing(client, scope, gone, servers[gone]) for gone in reversed(plan.removed)]
     if None not in removed:
         # Else it can add and not remove: the file is edited.
         plan.steps = [step for step in (*before, *added, *removed) if step is not None]
@@ -260,7 +273,7 @@ def _served_as(name: str, entry: dict[str, Any] | None, served: dict[str, Served
     """Those of our servers that an entry means."""
     if entry is None or is_own(entry):
         return []
-    return [label for label, ours in served.items() if is_served(name, entry, [ours])]
+    return [label for label, ours in served.items() if is_served(name, entry, [ours], shutil.which)]
 
 
 def _without_doubles(chosen: list[Client]) -> list[Client]:
@@ -311,6 +324,10 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
             remark("note", f"{client.title} already has the workbench, in `{found.path}`")
             continue
         _show(plan, to_stdout=parsed.has("dry-run") and not parsed.has("json"))
+        if shown := [
+            step.name for step in plan.steps if client_commands.shows_secrets([*step.command, *(step.back or ())])
+        ]:
+            remark("warning", client_commands.shown_to_others(client, shown, "now, or if you undo this"))
         if parsed.has("dry-run"):
             continue
         result["backup"] = apply(plan, run)
@@ -318,7 +335,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
             stdout().line((client.title, "strong"), ": ", ("installed", "good"), f" as {name} in {found.path}")
         if client.graphical:
             remark("note", f"quit {client.title} and start it again")
-        if missing := _variables_kept_back(client, config):
+        if missing := [each for each in _variables_kept_back(client, config) if each not in os.environ]:
             listed = ", ".join(f"`{name}`" for name in missing)
             remark(
                 "warning",
@@ -398,9 +415,9 @@ def _show(plan: InstallPlan, *, to_stdout: bool) -> None:
 def _print(client: Client, scope: Scope, name: str, config: str) -> None:
     found = next((each for each in to_write(client, scope)), None)
     assert found is not None
-    command = own_command(config)
-    entry = own_entry(found.file.dialect, name, command, _own_environment(client))
-    if client.own is not None and client.own.add and scope in client.own.scopes:
+    entry = _own_entry(found, name, config)
+    usual = DIALECTS[found.file.dialect].extra
+    if client_commands.has_command(client, scope) and client_commands.can_carry(client, entry, usual):
         stdout().text(shlex.join(client_commands.add_command(client, scope, name, entry)))
         return
     remark("note", f"into `{found.path}`:")

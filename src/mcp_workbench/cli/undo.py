@@ -6,7 +6,7 @@ import os
 
 from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.client_files import Change, changes, digest, existing, forget, state_folder
-from mcp_workbench.cli.error_output import of_several
+from mcp_workbench.cli.error_output import of_several, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.clients.table import Client, find
@@ -31,6 +31,8 @@ def _undo(client: Client) -> None:
         if change.path:
             _restore(client, change)
         if not _is_as_before(client, change):
+            if any(map(client_commands.shows_secrets, change.reverse)):
+                remark("warning", client_commands.shown_to_others(client, [change.name], "as this is undone"))
             for command in change.reverse:
                 client_commands.run(client, command)
         forget(client, change)

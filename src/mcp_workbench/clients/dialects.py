@@ -42,6 +42,8 @@ class Dialect(Struct, frozen=True):
     command_is_list: bool = False
     command: str = "command"
     env: str = "env"
+    # The member with the names of variables that a server gets of the client's own; "" where `env` refers to them.
+    passed_on: str = ""
 
 
 DIALECTS: Final[dict[str, Dialect]] = {
@@ -52,7 +54,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
     "cline": Dialect(variables=None, default_transport="sse", extra={"type": "stdio"}),
     "continue": Dialect(variables=((r"\$\{\{\s*secrets\.([A-Za-z_]\w*)\s*\}\}", r"${\1}"),)),
     "gemini": Dialect(variables=(_ENV, _SHELL, (r"%([A-Za-z_]\w*)%", r"${\1}")), milliseconds=True),
-    "codex": Dialect(variables=None),
+    "codex": Dialect(variables=None, passed_on="env_vars"),
     "goose": Dialect(
         variables=(_SHELL,), extra={"type": "stdio", "enabled": True, "timeout": 300}, command="cmd", env="envs"
     ),
@@ -118,9 +120,14 @@ def translated(written: Mapping[str, Any], dialect_name: str, *, is_of_project: 
     return _Translation(dict(written), DIALECTS[dialect_name], is_of_project=is_of_project).result()
 
 
-def own_entry(dialect_name: str, name: str, command: Sequence[str], env: Mapping[str, str]) -> Entry:
-    """The workbench itself, as this client writes a server."""
+def own_entry(
+    dialect_name: str, name: str, command: Sequence[str], env: Mapping[str, str], passed_on: Sequence[str] = ()
+) -> Entry:
+    """The workbench itself, as this client writes a server. `passed_on`: variables that it gets only where it names
+    them."""
     dialect = DIALECTS[dialect_name]
+    if not dialect.passed_on:
+        env = {**env, **{variable: f"${{{variable}}}" for variable in passed_on}}
     program, *arguments = command
     entry: Entry = {key: value for key, value in dialect.extra.items() if key == "type"}
     if dialect_name == "goose":
@@ -131,6 +138,8 @@ def own_entry(dialect_name: str, name: str, command: Sequence[str], env: Mapping
         entry |= {dialect.command: program, "args": arguments}
     if env or dialect_name == "goose":
         entry[dialect.env] = dict(env)
+    if dialect.passed_on and passed_on:
+        entry[dialect.passed_on] = list(passed_on)
     return entry | {key: value for key, value in dialect.extra.items() if key != "type"}
 
 
