@@ -244,9 +244,6 @@ KNOTS: dict[frozenset[str], str] = {
     frozenset({"face.proxy", "face.split_use_tool"}): (
         "the one is the other with a tool more, and is loaded only where the configuration wants it"
     ),
-    frozenset({"config.mappings", "config.oauth_keys", "config.policy_keys"}): (
-        "`oauth` and `policy` are kinds of value that hold others; loaded only for a file that has them"
-    ),
     frozenset(
         {
             "downstream.cancelled_calls",

@@ -26,6 +26,7 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     "Fault": (0, "found", "{}"),
     "problem": (1, "found", "{}"),
     "wrong": (2, "expected", "found …, expected {}"),
+    **dict.fromkeys(("read_object", "read_whole"), (3, "expected", "found …, expected {}")),
     "_unreadable": (1, "found", "{}"),
     "_fault": (0, "found", "found {}"),
     # secrets

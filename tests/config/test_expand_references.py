@@ -33,6 +33,7 @@ def reference(server: ServerConfig) -> Reference:
         ({"url": "https://a.example", "headers": {"X-Key": "${file:t}"}}, ("headers", "X-Key")),
         ({"url": "https://a.example", "oauth": {"clientSecret": "${file:t}"}}, ("oauth", "client_secret")),
         ({"url": "https://a.example", "oauth": {"privateKey": "${file:t}"}}, ("oauth", "private_key")),
+        ({"url": "https://a.example", "oauth": {"initialAccessToken": "${file:t}"}}, ("oauth", "initial_access_token")),
     ],
 )
 def test_a_reference_may_stand_where_secrets_do(server: dict[str, object], field: tuple[str | int, ...]) -> None:

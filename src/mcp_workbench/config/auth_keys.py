@@ -16,10 +16,11 @@ from mcp_workbench.config.auth_model import (
     ProxyConfig,
     TokenExchangeConfig,
 )
+from mcp_workbench.config.keys import field_of
 from mcp_workbench.config.kinds import Files, Kind, Schema, Seconds, Text, Texts, Url
+from mcp_workbench.config.members import Members
 from mcp_workbench.config.problems import Path, quote
 from mcp_workbench.config.reading import Reader
-from mcp_workbench.config.redact import secrets_in
 
 LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -91,8 +92,7 @@ def _is_network(text: str) -> bool:
     return True
 
 
-# Name, kind, and what it is for.
-ISSUER_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
+ISSUER_MEMBERS: Final = Members(
     ("issuer", SecureUrl(), "The identity provider, exactly as its tokens name it in `iss`."),
     (
         "audience",
@@ -109,8 +109,9 @@ ISSUER_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     ("scopes", Texts("a list of scopes"), "Scopes that a token must have; all of them are required."),
     ("algorithms", Algorithms("a list of algorithms"), "The signature algorithms that are accepted."),
     ("clockSkew", Seconds(never=True), "How far the provider's clock may be off, in seconds."),
+    secret=("clientSecret",),
 )
-PROXY_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
+PROXY_MEMBERS: Final = Members(
     ("peers", Peers("an address, or a list of addresses"), "The addresses the proxy connects from."),
     (
         "header",
@@ -126,17 +127,17 @@ PROXY_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     ("secretHeader", HeaderName(), "The header with the secret."),
     ("secret", Text(), "A secret shared by the proxy and the workbench. Never printed."),
     ("certificate", Text(), "A name in the proxy's client certificate (with --tls-client-ca)."),
+    secret=("secret",),
 )
-FORWARD_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
+FORWARD_MEMBERS: Final = Members(
     ("header", HeaderName(), "The header with the assertion."),
     ("audience", Text(), "Who the assertion is for (`aud`). If unset, the server's address."),
 )
-EXCHANGE_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
+EXCHANGE_MEMBERS: Final = Members(
     ("audience", Text(), "The server's name at the identity provider."),
     ("resource", Url(), "The server's address, for providers that expect that instead (RFC 8707)."),
     ("scopes", Texts("a list of scopes"), "Scopes to request for the new token."),
 )
-_SECRET: Final = ("clientSecret", "secret")
 
 
 class Authentication(Kind[AuthConfig]):
@@ -149,11 +150,11 @@ class Authentication(Kind[AuthConfig]):
         issuers = []
         for index, each in enumerate(several):
             place = (*path, index) if isinstance(value, list) else path
-            members = _members(
-                each, place, reader, ISSUER_MEMBERS, "an identity provider with `issuer` and `publicUrl`"
+            members = ISSUER_MEMBERS.read_whole(
+                each, place, reader, "an identity provider with `issuer` and `publicUrl`"
             )
             if members is not None and _is_whole(members, place, reader, ("issuer",)):
-                issuers.append(IssuerConfig(**_by_field(IssuerConfig, members)))
+                issuers.append(IssuerConfig(**_by_field(members)))
         if len(issuers) < len(several):
             return None
         return self._combined(issuers, path, reader)
@@ -177,7 +178,7 @@ class Authentication(Kind[AuthConfig]):
         return AuthConfig(public_url=named[0], issuers=tuple(issuers))
 
     def schema(self) -> Schema:
-        one = _schema(ISSUER_MEMBERS, ("issuer",))
+        one = ISSUER_MEMBERS.schema("issuer")
         return {"anyOf": [one, {"type": "array", "minItems": 1, "items": one}]}
 
 
@@ -185,17 +186,17 @@ class TrustedProxy(Kind[ProxyConfig]):
     __slots__ = ()
 
     def read(self, value: object, path: Path, reader: Reader) -> ProxyConfig | None:
-        members = _members(value, path, reader, PROXY_MEMBERS, "a proxy with `peers` and `secret`")
+        members = PROXY_MEMBERS.read_whole(value, path, reader, "a proxy with `peers` and `secret`")
         if members is None or not _is_whole(members, path, reader, ("peers",)):
             return None
         if not members.get("secret") and not members.get("certificate"):
             hint = "anyone who can connect from there could claim to be any user"
             reader.problem(path, "found neither `secret` nor `certificate`", "one of them", hint=hint)
             return None
-        return ProxyConfig(**_by_field(ProxyConfig, members))
+        return ProxyConfig(**_by_field(members))
 
     def schema(self) -> Schema:
-        return _schema(PROXY_MEMBERS, ("peers",))
+        return PROXY_MEMBERS.schema("peers")
 
 
 class ForwardIdentity(Kind[ForwardedIdentityConfig]):
@@ -206,47 +207,28 @@ class ForwardIdentity(Kind[ForwardedIdentityConfig]):
             return ForwardedIdentityConfig()
         if value is False:
             return None
-        members = _members(value, path, reader, FORWARD_MEMBERS, "`true`, or an object with `header` or `audience`")
-        return None if members is None else ForwardedIdentityConfig(**_by_field(ForwardedIdentityConfig, members))
+        members = FORWARD_MEMBERS.read_whole(value, path, reader, "`true`, or an object with `header` or `audience`")
+        return None if members is None else ForwardedIdentityConfig(**_by_field(members))
 
     def schema(self) -> Schema:
-        return {"anyOf": [{"type": "boolean"}, _schema(FORWARD_MEMBERS, ())]}
+        return {"anyOf": [{"type": "boolean"}, FORWARD_MEMBERS.schema()]}
 
 
 class TokenExchange(Kind[TokenExchangeConfig]):
     __slots__ = ()
 
     def read(self, value: object, path: Path, reader: Reader) -> TokenExchangeConfig | None:
-        members = _members(value, path, reader, EXCHANGE_MEMBERS, "an object with `audience` or `resource`")
+        members = EXCHANGE_MEMBERS.read_whole(value, path, reader, "an object with `audience` or `resource`")
         if members is None:
             return None
         if not members.get("audience") and not members.get("resource"):
             reader.problem(path, "found neither `audience` nor `resource`", "one of them")
             return None
-        return TokenExchangeConfig(**_by_field(TokenExchangeConfig, members))
+        return TokenExchangeConfig(**_by_field(members))
 
     def schema(self) -> Schema:
-        one = _schema(EXCHANGE_MEMBERS, ())
+        one = EXCHANGE_MEMBERS.schema()
         return {**one, "anyOf": [{"required": ["audience"]}, {"required": ["resource"]}]}
-
-
-def _members(
-    value: object, path: Path, reader: Reader, table: tuple[tuple[str, Kind[Any], str], ...], what: str
-) -> dict[str, Any] | None:
-    if not isinstance(value, dict):
-        reader.wrong(value, path, what)
-        return None
-    kinds = {name: kind for name, kind, _ in table}
-    found: dict[str, Any] = {}
-    for name, member in value.items():
-        if name not in kinds:
-            reader.unknown_key((*path, name), kinds)
-            continue
-        found[name] = kinds[name].read(member, (*path, name), reader)
-        if name in _SECRET and isinstance(found[name], str):
-            reader.secrets.update(secrets_in(name, found[name]))
-    # What is wrong with a member has been told.
-    return None if any(member is None for member in found.values()) else found
 
 
 def _is_whole(members: Mapping[str, Any], path: Path, reader: Reader, needed: tuple[str, ...]) -> bool:
@@ -256,13 +238,5 @@ def _is_whole(members: Mapping[str, Any], path: Path, reader: Reader, needed: tu
     return all(members.get(name) for name in needed)
 
 
-def _by_field(kind: Any, members: Mapping[str, Any]) -> dict[str, Any]:
-    fields = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
-    return {fields[name]: member for name, member in members.items()}
-
-
-def _schema(table: tuple[tuple[str, Kind[Any], str], ...], required: tuple[str, ...]) -> Schema:
-    from mcp_workbench.config.oauth_keys import title_of
-
-    members = {name: {**kind.schema(), "title": title_of(name), "description": about} for name, kind, about in table}
-    return {"type": "object", "properties": members, "required": list(required), "additionalProperties": False}
+def _by_field(members: Mapping[str, Any]) -> dict[str, Any]:
+    return {field_of(name): member for name, member in members.items()}

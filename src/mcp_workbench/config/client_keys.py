@@ -8,15 +8,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mcp_workbench.config.kinds import Boolean, Choice, Kind, Schema, Separator, Whole
+from mcp_workbench.config.members import Members
 from mcp_workbench.config.problems import Path
 from mcp_workbench.config.reading import Reader
 from mcp_workbench.faces import FACES_OF_CLIENTS
 
 # Shorter names would consist of the checksum that tells them apart.
 FEWEST_CHARACTERS: Final = 32
+# Those that `null` lifts.
+LENGTHS: Final = ("nameLength", "instructionsLength")
 
-# Name, kind, and what it is for.
-MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
+MEMBERS: Final = Members(
     ("face", Choice({name: name for name in FACES_OF_CLIENTS}), "What the face `auto` shows this client."),
     (
         "flatUpTo",
@@ -54,33 +56,24 @@ MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
 )
 
 
-def read(value: object, path: Path, reader: Reader) -> dict[str, dict[str, object]] | None:
-    """By client, its settings; None after reporting the problems with them to the reader."""
-    if not isinstance(value, dict):
-        reader.wrong(value, path, 'an object such as `{"codex": {"face": "proxy"}}`')
-        return None
-    kinds = {name: kind for name, kind, _ in MEMBERS}
-    found: dict[str, dict[str, object]] = {}
-    for client, settings in value.items():
-        if not isinstance(settings, dict):
-            reader.wrong(settings, (*path, client), 'an object such as `{"face": "proxy"}`')
-            continue
-        found[client] = {}
-        for name, member in settings.items():
-            if name not in kinds:
-                reader.unknown_key((*path, client, name), kinds)
-            elif member is None and name in ("nameLength", "instructionsLength"):
-                found[client][name] = None
-            else:
-                found[client][name] = kinds[name].read(member, (*path, client, name), reader)
-    return found
+class ClientSettings(Kind[dict[str, dict[str, Any]]]):
+    """By client, its settings."""
 
+    __slots__ = ()
 
-def _title(name: str) -> str:
-    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).capitalize()
+    def read(self, value: object, path: Path, reader: Reader) -> dict[str, dict[str, Any]] | None:
+        if not isinstance(value, dict):
+            reader.wrong(value, path, 'an object such as `{"codex": {"face": "proxy"}}`')
+            return None
+        found: dict[str, dict[str, Any]] = {}
+        for client, settings in value.items():
+            members = (
+                MEMBERS.read_object(settings, (*path, client), reader, 'an object such as `{"face": "proxy"}`') or {}
+            )
+            # A length of 0 would be one: "any" stays what it was written as.
+            lifted = [name for name in LENGTHS if name in members and settings[name] is None]
+            found[client] = {**members, **dict.fromkeys(lifted)}
+        return found
 
-
-def schema() -> Schema:
-    members = {name: {**kind.schema(), "title": _title(name), "description": about} for name, kind, about in MEMBERS}
-    client = {"type": "object", "properties": members, "additionalProperties": False}
-    return {"type": "object", "additionalProperties": client}
+    def schema(self) -> Schema:
+        return {"type": "object", "additionalProperties": MEMBERS.schema()}

@@ -20,14 +20,7 @@ from mcp_workbench.config.kinds import (
     Url,
     Whole,
 )
-from mcp_workbench.config.mappings import (
-    AuditSettings,
-    ClientSettings,
-    Deferred,
-    LimitSettings,
-    PolicySettings,
-    VariablePatterns,
-)
+from mcp_workbench.config.mappings import Deferred, VariablePatterns
 from mcp_workbench.config.model import (
     DEFAULT_BUDGET,
     DEFAULT_MAX_DEFINITION_BYTES,
@@ -57,6 +50,11 @@ class Key(Generic[T_co]):
         self.title = title
         self.description = description
         self.default = default
+
+
+def field_of(name: str) -> str:
+    """The field of the model that a setting becomes: `maxMessageBytes` is `max_message_bytes`."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 def table(*keys: Key[object]) -> dict[str, Key[object]]:
@@ -134,7 +132,7 @@ REGISTRY = Key(
 )
 CLIENTS = Key(
     "clients",
-    ClientSettings(),
+    Deferred("client_keys", "ClientSettings"),
     "Clients",
     "Settings for particular clients, by their name in docs/client-behaviour.md or in their `clientInfo`, `*` globs "
     "included. They override what the workbench knows about a client.",
@@ -164,7 +162,7 @@ PIN = Key(
 )
 POLICY = Key(
     "policy",
-    PolicySettings(),
+    Deferred("policy_keys", "PolicySettings"),
     "Policy",
     "Who may do what: an ordered list of rules. The first one that matches decides; the last one has no conditions and "
     "is the default. If unset, everyone may do everything.",
@@ -172,7 +170,7 @@ POLICY = Key(
 )
 LIMITS = Key(
     "limits",
-    LimitSettings(),
+    Deferred("policy_keys", "LimitSettings"),
     "Limits",
     "Limits per principal and server: calls in flight, calls and bytes per minute, and the duration of a call.",
     default=[],
@@ -200,7 +198,7 @@ SHARED_IDLE_EXIT = Key(
 )
 AUDIT = Key(
     "audit",
-    AuditSettings(),
+    Deferred("audit_keys", "AuditSettings"),
     "Audit",
     "Where to record who called what, when, and how it ended: in a `file`, in `syslog`, or on `stdout`. If unset, "
     "nothing is recorded.",

@@ -7,14 +7,11 @@ what stands here only the kind is ever told.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp_workbench.config.kinds import Kind, Schema, Text, Texts, as_json
 from mcp_workbench.config.problems import Path, quote
 from mcp_workbench.config.reading import Reader, has_control
-
-if TYPE_CHECKING:
-    from mcp_workbench.config.model import AuditConfig, LimitRule, OAuthConfig, PolicyRule
 
 
 class Pairs(Kind[dict[str, str]]):
@@ -176,24 +173,9 @@ class Renames(Pairs):
         }
 
 
-class ClientSettings(Kind[dict[str, dict[str, object]]]):
-    """`clients` of a file. What it may hold is in `client_keys`, which only a file that has it needs."""
-
-    __slots__ = ()
-
-    def read(self, value: object, path: Path, reader: Reader) -> dict[str, dict[str, object]] | None:
-        from mcp_workbench.config.client_keys import read
-
-        return read(value, path, reader)
-
-    def schema(self) -> Schema:
-        from mcp_workbench.config.client_keys import schema
-
-        return schema()
-
-
 class Deferred(Kind[Any]):
-    """A kind of value in a module that only a file that has it needs."""
+    """A kind of value in a module of its own, such as `oauth_keys`, which only a file that has it needs: to load all of
+    them would make the start of every other file longer."""
 
     __slots__ = ("_module", "_name")
 
@@ -210,67 +192,3 @@ class Deferred(Kind[Any]):
 
     def schema(self) -> Schema:
         return self._kind().schema()
-
-
-class SignInSettings(Kind["OAuthConfig"]):
-    """`oauth` of a server. What it may hold is in `oauth_keys`, which only a file that has it needs."""
-
-    __slots__ = ()
-
-    def read(self, value: object, path: Path, reader: Reader) -> OAuthConfig | None:
-        from mcp_workbench.config.oauth_keys import read
-
-        return read(value, path, reader)
-
-    def schema(self) -> Schema:
-        from mcp_workbench.config.oauth_keys import schema
-
-        return schema()
-
-
-class AuditSettings(Kind["AuditConfig"]):
-    """`audit` of the file. What it may hold is in `audit_keys`, which only a file that has it needs."""
-
-    __slots__ = ()
-
-    def read(self, value: object, path: Path, reader: Reader) -> AuditConfig | None:
-        from mcp_workbench.config.audit_keys import read
-
-        return read(value, path, reader)
-
-    def schema(self) -> Schema:
-        from mcp_workbench.config.audit_keys import schema
-
-        return schema()
-
-
-class PolicySettings(Kind["tuple[PolicyRule, ...]"]):
-    """`policy`. What a rule may hold is in `policy_keys`, which only a file that has rules needs."""
-
-    __slots__ = ()
-
-    def read(self, value: object, path: Path, reader: Reader) -> tuple[PolicyRule, ...] | None:
-        from mcp_workbench.config.policy_keys import read_policy
-
-        return read_policy(value, path, reader)
-
-    def schema(self) -> Schema:
-        from mcp_workbench.config.policy_keys import policy_schema
-
-        return policy_schema()
-
-
-class LimitSettings(Kind["tuple[LimitRule, ...]"]):
-    """`limits`, which are read there too."""
-
-    __slots__ = ()
-
-    def read(self, value: object, path: Path, reader: Reader) -> tuple[LimitRule, ...] | None:
-        from mcp_workbench.config.policy_keys import read_limits
-
-        return read_limits(value, path, reader)
-
-    def schema(self) -> Schema:
-        from mcp_workbench.config.policy_keys import limits_schema
-
-        return limits_schema()

@@ -5,14 +5,15 @@ Read only where a file has them. Other clients have an `oauth` too; what is thei
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from mcp_workbench.config.keys import field_of
 from mcp_workbench.config.kinds import Choice, Kind, Schema, Text, Texts, Url, Whole
 from mcp_workbench.config.mappings import Pairs
+from mcp_workbench.config.members import Members
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.config.problems import Path
 from mcp_workbench.config.reading import Reader
-from mcp_workbench.config.redact import secrets_in
 
 
 class Parameters(Pairs):
@@ -35,8 +36,7 @@ def _choice(*words: str) -> Choice:
     return Choice({word: word for word in words})
 
 
-# Name, kind, and what it is for.
-MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
+MEMBERS: Final = Members(
     ("clientId", Text(), "The client that you have registered. If unset, the workbench registers itself."),
     ("clientSecret", Text(), "The secret of that client. Never printed."),
     ("privateKey", Text(), "The private key of that client, PEM or JWK, for `private_key_jwt`. Never printed."),
@@ -75,43 +75,22 @@ MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
         "After how many days the server ends a sign-in; you are warned before.",
     ),
     ("account", Text(), "A name for this sign-in, if several servers have the same address."),
+    secret=("clientSecret", "privateKey", "initialAccessToken"),
+    fetches=True,
+    # What other clients write there for themselves.
+    foreign=frozenset(
+        "enabled authorizationUrl tokenUrl registrationUrl audiences redirectUri tokenParamName authServerMetadataUrl "
+        "enterpriseManaged".split()
+    ),
 )
-# Never printed, and they may refer to something.
-SECRET: Final = ("clientSecret", "privateKey", "initialAccessToken")
-# What other clients write there for themselves.
-FOREIGN: Final = frozenset(
-    ("enabled", "authorizationUrl", "tokenUrl", "registrationUrl", "audiences", "redirectUri", "tokenParamName",
-     "authServerMetadataUrl", "enterpriseManaged")
-)  # fmt: skip
 
 
-def read(value: object, path: Path, reader: Reader) -> OAuthConfig | None:
-    """The settings, or None after reporting the problems with them to the reader."""
-    if not isinstance(value, dict):
-        reader.wrong(value, path, "an object with settings such as `clientId`")
-        return None
-    kinds = {name: kind for name, kind, _ in MEMBERS}
-    found: dict[str, Any] = {}
-    for name, member in value.items():
-        if name in SECRET:
-            with reader.fetching():
-                found[name] = kinds[name].read(member, (*path, name), reader)
-        elif name in kinds:
-            found[name] = kinds[name].read(member, (*path, name), reader)
-        elif name not in FOREIGN:
-            reader.unknown_key((*path, name), kinds)
-    for name in SECRET:
-        if isinstance(found.get(name), str) and (*path, name) not in reader.references:
-            reader.secrets.update(secrets_in(name, found[name]))
-    by_field = dict(zip(OAuthConfig.__struct_encode_fields__, OAuthConfig.__struct_fields__, strict=True))
-    return OAuthConfig(**{by_field[name]: member for name, member in found.items()})
+class SignInSettings(Kind[OAuthConfig]):
+    __slots__ = ()
 
+    def read(self, value: object, path: Path, reader: Reader) -> OAuthConfig | None:
+        found = MEMBERS.read_object(value, path, reader, "an object with settings such as `clientId`")
+        return None if found is None else OAuthConfig(**{field_of(name): member for name, member in found.items()})
 
-def title_of(name: str) -> str:
-    """`clientId` as words."""
-    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).capitalize()
-
-
-def schema() -> Schema:
-    members = {name: {**kind.schema(), "title": title_of(name), "description": about} for name, kind, about in MEMBERS}
-    return {"type": "object", "properties": members, "additionalProperties": True}
+    def schema(self) -> Schema:
+        return MEMBERS.schema()

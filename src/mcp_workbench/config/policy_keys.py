@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from mcp_workbench.config.keys import field_of
 from mcp_workbench.config.kinds import Boolean, Choice, Kind, Schema, Seconds, Text, Texts, Whole
 from mcp_workbench.config.mappings import Pairs
+from mcp_workbench.config.members import Members
 from mcp_workbench.config.model import LimitRule, PolicyRule
 from mcp_workbench.config.problems import Path, quote
 from mcp_workbench.config.reading import Reader
@@ -18,8 +20,6 @@ from mcp_workbench.config.reading import Reader
 MOST_RULES: Final = 1000
 THEN: Final = ("allow", "ask", "deny", "hide")
 KINDS: Final = ("tools", "prompts", "resources")
-# As written in `when`, and the field.
-ANNOTATIONS: Final = {"readOnly": "read_only", "destructive": "destructive", "openWorld": "open_world"}
 DEFAULT_HINT: Final = 'end the policy with {"then": "deny"}, or {"then": "allow"} where everything else is allowed'
 
 
@@ -71,83 +71,97 @@ class Pointers(Pairs):
 
 
 WHO: Final = Patterns("alice")
+WHEN: Final = Members(
+    ("readOnly", Boolean(), "Whether the tool is annotated as read-only."),
+    ("destructive", Boolean(), "Whether the tool may be destructive: yes, unless its annotations say otherwise."),
+    ("openWorld", Boolean(), "Whether the tool reaches external systems: yes, unless its annotations say otherwise."),
+    ("arguments", Pointers(), "JSON Pointers into the arguments, and globs that the values there must match."),
+)
+
+
+class Conditions(Kind[dict[str, Any]]):
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> dict[str, Any] | None:
+        return WHEN.read_object(value, path, reader, 'an object such as `{"destructive": true}`')
+
+    def schema(self) -> Schema:
+        return WHEN.schema()
+
+
 _PATHS: Final = Patterns("toolbox/server/name")
-_RULE: Final[dict[str, Kind[Any]]] = {
-    "who": WHO,
-    **dict.fromkeys(KINDS, _PATHS),
-    "then": Choice({word: word for word in THEN}),
-}
-_WHEN: Final[dict[str, Kind[Any]]] = {**dict.fromkeys(ANNOTATIONS, Boolean()), "arguments": Pointers()}
-_LIMIT: Final[dict[str, tuple[str, Kind[Any]]]] = {
-    "who": ("who", WHO),
-    "servers": ("servers", Patterns("toolbox/server")),
-    "callsInFlight": ("calls_in_flight", Whole("calls", 1, 100_000)),
-    "callsPerMinute": ("calls_per_minute", Whole("calls", 1, 10_000_000)),
-    "bytesPerMinute": ("bytes_per_minute", Whole("bytes", 1, 1 << 50)),
-    "callSeconds": ("call_seconds", Seconds()),
-}
+RULE: Final = Members(
+    ("who", WHO, "Globs of principals, and `group:` with a glob of groups. If unset, everyone."),
+    ("tools", _PATHS, "Globs of `toolbox/server/tool`."),
+    ("prompts", _PATHS, "Globs of `toolbox/server/prompt`."),
+    ("resources", _PATHS, "Globs of `toolbox/server/uri`."),
+    (
+        "then",
+        Choice({word: word for word in THEN}),
+        "`allow`, `ask` the user first, `deny`, or `hide` as if it did not exist.",
+    ),
+    ("when", Conditions(), "What else must hold."),
+)
+LIMIT: Final = Members(
+    ("who", WHO, "Globs of principals, and `group:` with a glob of groups. If unset, everyone."),
+    ("servers", Patterns("toolbox/server"), "Globs of `toolbox/server`."),
+    ("callsInFlight", Whole("calls", 1, 100_000), "How many calls may be in flight at once."),
+    ("callsPerMinute", Whole("calls", 1, 10_000_000), "How many calls may be made within a minute."),
+    ("bytesPerMinute", Whole("bytes", 1, 1 << 50), "Bytes of arguments and results within a minute."),
+    ("callSeconds", Seconds(), "How long a call may take, in seconds."),
+)
+_HINTS: Final = dict.fromkeys(WHEN.kinds, "write it inside `when`")
 
 
-def read_policy(value: object, path: Path, reader: Reader) -> tuple[PolicyRule, ...] | None:
-    """The rules, or None after reporting every problem with them to the reader."""
-    written = _entries(value, path, reader, "rules")
-    if written is None:
-        return None
-    rules = [_rule(entry, (*path, number), reader) for number, entry in enumerate(written)]
-    found = [rule for rule in rules if rule is not None]
-    if len(found) < len(rules):
-        return None
-    if found and not found[-1].is_default:
-        place = (*path, len(found) - 1)
-        reader.problem(place, "the last rule has conditions", "the default, which has none", hint=DEFAULT_HINT)
-        return None
-    return tuple(found)
+class Rules(Kind[tuple[Any, ...]]):
+    """A list of rules, every one of which is read. What is wrong with one makes all of them useless."""
+
+    __slots__ = ()
+    what = ""
+
+    def read(self, value: object, path: Path, reader: Reader) -> tuple[Any, ...] | None:
+        if not isinstance(value, list):
+            reader.wrong(value, path, f"a list of {self.what}")
+            return None
+        if len(value) > MOST_RULES:
+            reader.problem(path, f"found {len(value):,} entries", f"at most {MOST_RULES:,}")
+            return None
+        before = len(reader.problems)
+        rules = tuple(self.rule(entry, (*path, number), reader) for number, entry in enumerate(value))
+        return rules if len(reader.problems) == before else None
+
+    def rule(self, entry: object, path: Path, reader: Reader) -> Any:
+        """One of them; whatever it is after problems have been reported."""
+        raise NotImplementedError
 
 
-def _entries(value: object, path: Path, reader: Reader, what: str) -> list[object] | None:
-    if not isinstance(value, list):
-        reader.wrong(value, path, f"a list of {what}")
-        return None
-    if len(value) > MOST_RULES:
-        reader.problem(path, f"found {len(value):,} entries", f"at most {MOST_RULES:,}")
-        return None
-    return value
+class PolicySettings(Rules):
+    __slots__ = ()
+    what = "rules"
 
+    def read(self, value: object, path: Path, reader: Reader) -> tuple[PolicyRule, ...] | None:
+        rules = super().read(value, path, reader)
+        if rules and not rules[-1].is_default:
+            place = (*path, len(rules) - 1)
+            reader.problem(place, "the last rule has conditions", "the default, which has none", hint=DEFAULT_HINT)
+            return None
+        return rules
 
-def _rule(entry: object, path: Path, reader: Reader) -> PolicyRule | None:
-    if not isinstance(entry, dict):
-        reader.wrong(entry, path, 'a rule such as `{"tools": ["github/*"], "then": "ask"}`')
-        return None
-    before = len(reader.problems)
-    found: dict[str, Any] = {}
-    for name, member in entry.items():
-        if name in _RULE:
-            found[name] = _RULE[name].read(member, (*path, name), reader)
-        elif name == "when":
-            found |= _when(member, (*path, name), reader)
-        else:
-            hint = "write it inside `when`" if name in _WHEN else None
-            reader.unknown_key((*path, name), (*_RULE, "when"), hint=hint)
-    if "then" not in entry:
-        reader.problem(path, "found no `then`", f"one of {', '.join(map(quote, THEN))}")
-    if len(reader.problems) > before:
-        return None
-    rule = PolicyRule(**found)
-    _check_conditions(rule, path, reader)
-    return rule if len(reader.problems) == before else None
+    def rule(self, entry: object, path: Path, reader: Reader) -> PolicyRule | None:
+        before = len(reader.problems)
+        expected = 'a rule such as `{"tools": ["github/*"], "then": "ask"}`'
+        found = RULE.read_object(entry, path, reader, expected, hints=_HINTS)
+        if found is not None and "then" not in found:
+            reader.problem(path, "found no `then`", f"one of {', '.join(map(quote, THEN))}")
+        if found is None or len(reader.problems) > before:
+            return None
+        when = found.pop("when", {})
+        rule = PolicyRule(**found, **{field_of(name): member for name, member in when.items()})
+        _check_conditions(rule, path, reader)
+        return rule
 
-
-def _when(value: object, path: Path, reader: Reader) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        reader.wrong(value, path, 'an object such as `{"destructive": true}`')
-        return {}
-    found: dict[str, Any] = {}
-    for name, member in value.items():
-        if name in _WHEN:
-            found[ANNOTATIONS.get(str(name), str(name))] = _WHEN[name].read(member, (*path, name), reader)
-        else:
-            reader.unknown_key((*path, name), _WHEN)
-    return found
+    def schema(self) -> Schema:
+        return {"type": "array", "items": RULE.schema("then"), "maxItems": MOST_RULES}
 
 
 def _check_conditions(rule: PolicyRule, path: Path, reader: Reader) -> None:
@@ -161,78 +175,25 @@ def _check_conditions(rule: PolicyRule, path: Path, reader: Reader) -> None:
         reader.problem((*path, "then"), "found `hide` with a condition on arguments", "another decision", hint=hint)
 
 
-def read_limits(value: object, path: Path, reader: Reader) -> tuple[LimitRule, ...] | None:
-    """The limits, or None after reporting every problem with them to the reader."""
-    written = _entries(value, path, reader, "limits")
-    if written is None:
-        return None
-    limits = [_limit(entry, (*path, number), reader) for number, entry in enumerate(written)]
-    found = [limit for limit in limits if limit is not None]
-    return tuple(found) if len(found) == len(limits) else None
+class LimitSettings(Rules):
+    __slots__ = ()
+    what = "limits"
 
+    def rule(self, entry: object, path: Path, reader: Reader) -> LimitRule | None:
+        before = len(reader.problems)
+        found = LIMIT.read_object(entry, path, reader, 'a limit such as `{"who": ["*"], "callsPerMinute": 60}`')
+        if found is None or len(reader.problems) > before:
+            return None
+        scopes = ("who", "servers")
+        if not found.keys() & set(scopes):
+            hint = (
+                '`"who": ["*"]` limits each principal, `"servers": ["*"]` each server, both together each pair of them'
+            )
+            reader.problem(path, "found neither `who` nor `servers`", "at least one of them", hint=hint)
+        if not found.keys() - set(scopes):
+            limited = [name for name in LIMIT.kinds if name not in scopes]
+            reader.problem(path, "found nothing that is limited", f"one of {', '.join(map(quote, limited))}")
+        return LimitRule(**{field_of(name): member for name, member in found.items()})
 
-def _limit(entry: object, path: Path, reader: Reader) -> LimitRule | None:
-    if not isinstance(entry, dict):
-        reader.wrong(entry, path, 'a limit such as `{"who": ["*"], "callsPerMinute": 60}`')
-        return None
-    before = len(reader.problems)
-    found: dict[str, Any] = {}
-    for name, member in entry.items():
-        if name in _LIMIT:
-            field, kind = _LIMIT[name]
-            found[field] = kind.read(member, (*path, name), reader)
-        else:
-            reader.unknown_key((*path, name), _LIMIT)
-    if len(reader.problems) > before:
-        return None
-    if not {"who", "servers"} & found.keys():
-        hint = '`"who": ["*"]` limits each principal, `"servers": ["*"]` each server, both together each pair of them'
-        reader.problem(path, "found neither `who` nor `servers`", "at least one of them", hint=hint)
-    if not found.keys() - {"who", "servers"}:
-        reader.problem(path, "found nothing that is limited", f"one of {', '.join(map(quote, list(_LIMIT)[2:]))}")
-    return LimitRule(**found) if len(reader.problems) == before else None
-
-
-# ── for editors ──
-
-_ABOUT: Final = {
-    "who": "Globs of principals, and `group:` with a glob of groups. If unset, everyone.",
-    "tools": "Globs of `toolbox/server/tool`.",
-    "prompts": "Globs of `toolbox/server/prompt`.",
-    "resources": "Globs of `toolbox/server/uri`.",
-    "then": "`allow`, `ask` the user first, `deny`, or `hide` as if it did not exist.",
-    "readOnly": "Whether the tool is annotated as read-only.",
-    "destructive": "Whether the tool may be destructive: yes, unless its annotations say otherwise.",
-    "openWorld": "Whether the tool reaches external systems: yes, unless its annotations say otherwise.",
-    "arguments": "JSON Pointers into the arguments, and globs that the values there must match.",
-    "servers": "Globs of `toolbox/server`.",
-    "callsInFlight": "How many calls may be in flight at once.",
-    "callsPerMinute": "How many calls may be made within a minute.",
-    "bytesPerMinute": "Bytes of arguments and results within a minute.",
-    "callSeconds": "How long a call may take, in seconds.",
-}
-
-
-def _described(kinds: dict[str, Kind[Any]]) -> dict[str, object]:
-    return {name: {**kind.schema(), "title": _title(name), "description": _ABOUT[name]} for name, kind in kinds.items()}
-
-
-def _title(name: str) -> str:
-    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).capitalize()
-
-
-def policy_schema() -> Schema:
-    when = {"type": "object", "properties": _described(_WHEN), "additionalProperties": False}
-    rule = {
-        "type": "object",
-        "properties": {**_described(_RULE), "when": {**when, "title": "When", "description": "What else must hold."}},
-        "required": ["then"],
-        "additionalProperties": False,
-    }
-    return {"type": "array", "items": rule, "maxItems": MOST_RULES}
-
-
-def limits_schema() -> Schema:
-    members = _described({name: kind for name, (_, kind) in _LIMIT.items()})
-    limit = {"type": "object", "properties": members, "additionalProperties": False}
-    return {"type": "array", "items": limit, "maxItems": MOST_RULES}
+    def schema(self) -> Schema:
+        return {"type": "array", "items": LIMIT.schema(), "maxItems": MOST_RULES}

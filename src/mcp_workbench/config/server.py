@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from mcp_workbench.config import server_keys as keys
-from mcp_workbench.config.keys import Key
+from mcp_workbench.config.keys import Key, field_of
 from mcp_workbench.config.kinds import MOST_SECONDS
 from mcp_workbench.config.model import (
     DEFAULT_CALL_TIMEOUT,
@@ -35,8 +35,6 @@ T = TypeVar("T")
 _MOST_FOREIGN_SECONDS = 3_600
 _MOST_FOREIGN_MILLISECONDS = MOST_SECONDS * 1000
 _ADDRESSES = (keys.URL, keys.SERVER_URL, keys.HTTP_URL)
-# Those members of `oauth` that may refer to something.
-_OAUTH_FIELDS = {"clientSecret": "client_secret", "privateKey": "private_key"}
 
 
 class WrittenServer:
@@ -265,7 +263,7 @@ class WrittenServer:
         for path, parts in self._reader.references.items():
             key, *below = path[len(self._path) :]
             if key == keys.OAUTH.name:
-                below = [_OAUTH_FIELDS[str(below[0])]]
+                below = [field_of(str(below[0]))]
             elif key in {address.name for address in _ADDRESSES}:
                 key = keys.URL.name
             found.append(ReferringValue((key, *below), parts))

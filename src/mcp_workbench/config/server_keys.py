@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mcp_workbench.config.keys import INHERIT_ENV, INHERITED, SHARED_BY, Key, table
 from mcp_workbench.config.kinds import Boolean, Choice, Files, Filters, Seconds, Sharing, Text, Texts, Url, Whole
-from mcp_workbench.config.mappings import Deferred, Environment, Headers, Renames, SignInSettings
+from mcp_workbench.config.mappings import Deferred, Environment, Headers, Renames
 from mcp_workbench.config.model import DEFAULT_CALL_TIMEOUT, DEFAULT_IDLE_TIMEOUT, DEFAULT_STARTUP_TIMEOUT
 from mcp_workbench.protocol.revisions import KNOWN
 
@@ -63,7 +63,7 @@ HTTP_URL = Key(
 HEADERS = Key("headers", Headers(), "Headers", "Sent with every request to the address. Never printed.", default={})
 OAUTH = Key(
     "oauth",
-    SignInSettings(),
+    Deferred("oauth_keys", "SignInSettings"),
     "Signing in",
     "How to sign in with OAuth, for servers that cannot be discovered or do not register clients: a client of your "
     "own, scopes, the callback. Most servers need nothing here.",

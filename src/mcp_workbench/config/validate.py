@@ -8,24 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from mcp_workbench.config import keys
-from mcp_workbench.config.keys import Key
-from mcp_workbench.config.model import (
-    DEFAULT_BUDGET,
-    DEFAULT_MAX_DEFINITION_BYTES,
-    DEFAULT_MAX_MESSAGE_BYTES,
-    DEFAULT_MAX_PENDING_BODY_BYTES,
-    DEFAULT_REGISTRY,
-    DEFAULT_SEPARATOR,
-    DEFAULT_SHARED_IDLE_EXIT,
-    Lock,
-    ServerConfig,
-    Share,
-    ToolboxConfig,
-    WorkbenchConfig,
-)
+from mcp_workbench.config.keys import Key, field_of
+from mcp_workbench.config.model import ServerConfig, Share, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.config.problems import Path, Problem, quote, render_path
 from mcp_workbench.config.reading import Reader
 from mcp_workbench.config.server import WrittenServer
@@ -35,6 +22,8 @@ T = TypeVar("T")
 
 PLAIN_TOOLBOX = "default"
 _PROJECTS = "projects"
+# Settings of the file that become no field of their own: editors read the one, servers inherit the others.
+_OTHERWISE = frozenset((keys.SCHEMA.name, keys.INHERIT_ENV.name, keys.SHARE.name))
 _EXAMPLE = '`{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}`'
 
 
@@ -147,26 +136,7 @@ class _File:
         self._inherit_env = self._read(keys.INHERIT_ENV, document) or ()
         self._share = self._read(keys.SHARE, document)
         toolboxes = self._read_plain(document, root) if plain else self._read_toolboxes(document)
-        face = self._read(keys.FACE, document)
-        separator = self._read(keys.SEPARATOR, document)
-        max_message_bytes = self._read(keys.MAX_MESSAGE_BYTES, document)
-        max_definition_bytes = self._read(keys.MAX_DEFINITION_BYTES, document)
-        max_pending_body_bytes = self._read(keys.MAX_PENDING_BODY_BYTES, document)
-        budget = self._read(keys.BUDGET, document)
-        check_arguments = self._read(keys.CHECK_ARGUMENTS, document)
-        pin = self._read(keys.PIN, document)
-        use_tool = self._read(keys.USE_TOOL, document)
-        clients = self._read(keys.CLIENTS, document)
-        policy = self._read(keys.POLICY, document)
-        limits = self._read(keys.LIMITS, document)
-        keychain = self._read(keys.KEYCHAIN, document)
-        registry = self._read(keys.REGISTRY, document)
-        shared = self._read(keys.SHARED, document)
-        idle_exit = self._read(keys.SHARED_IDLE_EXIT, document)
-        audit = self._read(keys.AUDIT, document)
-        lock = self._read(keys.LOCK, document)
-        auth = self._read(keys.AUTH, document)
-        proxy = self._read(keys.TRUSTED_PROXY, document)
+        settings = self._read_settings(document)
         if not plain:
             self._check_file_keys(document)
         if not toolboxes and self._disabled and not self.reader.problems:
@@ -175,31 +145,21 @@ class _File:
             path=os.path.abspath(self._path),
             toolboxes=toolboxes,
             plain=plain,
-            face=face,
-            separator=separator or DEFAULT_SEPARATOR,
-            max_message_bytes=DEFAULT_MAX_MESSAGE_BYTES if max_message_bytes is None else max_message_bytes,
-            max_definition_bytes=max_definition_bytes or DEFAULT_MAX_DEFINITION_BYTES,
-            max_pending_body_bytes=max_pending_body_bytes or DEFAULT_MAX_PENDING_BODY_BYTES,
-            budget=DEFAULT_BUDGET if budget is None else budget,
-            check_arguments=check_arguments is not False,
-            pin=pin or (),
-            splits_use_tool=use_tool == "split",
-            clients=clients or {},
-            policy=policy or (),
-            limits=limits or (),
-            keychain=keychain,
-            registry=registry or DEFAULT_REGISTRY,
-            shared=shared is True,
-            shared_idle_exit=DEFAULT_SHARED_IDLE_EXIT if idle_exit is None else idle_exit or None,
-            audit=audit,
-            lock=cast("Lock | None", lock),
-            auth=auth,
-            trusted_proxy=proxy,
             secrets=frozenset((*self.reader.secrets, *self.reader.secrets_around())),
             disabled=tuple(self._disabled),
             ignored_keys={key: tuple(servers) for key, servers in self._ignored_keys.items()},
             project_servers=_servers_of_projects(document) if plain else {},
+            **settings,
         )
+
+    def _read_settings(self, document: dict[str, object]) -> dict[str, Any]:
+        """The fields that the file gives a value to; for all others the model has the default."""
+        read = ((name, self._read(key, document)) for name, key in keys.FILE_KEYS.items() if name not in _OTHERWISE)
+        settings = {field_of(name): value for name, value in read if value is not None}
+        settings["splits_use_tool"] = settings.pop("use_tool", "one") == "split"
+        if settings.get("shared_idle_exit") == 0:
+            settings["shared_idle_exit"] = None
+        return settings
 
     def _rootless(self, document: dict[str, object]) -> None:
         """Neither sort of file: a misspelt root is reported as such; other keys may belong to any program."""

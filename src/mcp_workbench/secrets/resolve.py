@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from mcp_workbench.blocking_work import aside
 from mcp_workbench.config.environment import without_ours
 from mcp_workbench.config.kinds import url_fault
-from mcp_workbench.config.model import Part, Reference, ReferringValue, ServerConfig
+from mcp_workbench.config.model import OAuthConfig, Part, Reference, ReferringValue, ServerConfig
 from mcp_workbench.config.problems import quote
 from mcp_workbench.config.reading import has_control
 from mcp_workbench.config.redact import Redactor, secrets_fetched, secrets_in, secrets_in_url
@@ -299,8 +299,12 @@ def _printed(name: str, end: ProgramEnd) -> str:
 
 
 def _named(value: ReferringValue) -> str:
-    words = {"client_secret": "clientSecret", "private_key": "privateKey"}
-    return quote(".".join(words.get(str(step), str(step)) for step in value.field))
+    first, *steps = map(str, value.field)
+    if first == "oauth":
+        # Of what may refer to something, the only fields that are written in another way.
+        words = dict(zip(OAuthConfig.__struct_fields__, OAuthConfig.__struct_encode_fields__, strict=True))
+        steps = [words[step] for step in steps]
+    return quote(".".join((first, *steps)))
 
 
 def _unresolved(reference: Reference, value: ReferringValue, why: str, hint: str | None) -> ReferenceUnresolved:
