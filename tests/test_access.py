@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 from tests.faces.harness import Bench, introduce
 from tests.faces.memory import MemoryClient
 from tests.support.client import Json, RpcError

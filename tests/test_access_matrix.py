@@ -22,8 +22,8 @@ from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.jsonrpc.messages import Part
+from mcp_workbench.transport.http.server.http_server import HttpOptions, serve_http
 from mcp_workbench.transport.http.server.request_head import RequestHead
-from mcp_workbench.transport.http.server.serving import HttpOptions, serve_http
 from mcp_workbench.transport.link import Receiver
 from tests.support.client import Json
 from tests.support.parts import joined

@@ -14,7 +14,7 @@ import pytest
 from mcp_workbench.callers import Callers, CallerSettings, hosts_of, metadata_pages, metadata_url
 from mcp_workbench.config.auth_model import AuthConfig, IssuerConfig, ProxyConfig
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.guard.identity import Identities
+from mcp_workbench.guard.identities import Identities
 from mcp_workbench.guard.named_keys import KeyFolder, KeysInForce
 from mcp_workbench.guard.unix_users import UnixUsers
 from mcp_workbench.transport.http.server.authentication import AuthenticationChallenge

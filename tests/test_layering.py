@@ -265,7 +265,7 @@ KNOTS: dict[frozenset[str], str] = {
     ),
     frozenset(
         {
-            "session.call",
+            "session.client_call",
             "session.keeping_waiting",
             "session.methods",
             "session.own_questions",
@@ -287,7 +287,7 @@ KNOTS: dict[frozenset[str], str] = {
     ): "a head keeps the verdict on it, so that the same head is judged once",
     frozenset(
         {
-            "transport.http.server.connection",
+            "transport.http.server.server_connection",
             "transport.http.server.connections",
             "transport.http.server.unauthenticated_connections",
         }

@@ -24,20 +24,12 @@ SHARED_CLASS_NAMES: dict[str, str] = {}
 # Modules of one name in several packages, and why no reader mistakes one for the other.
 SHARED_MODULE_NAMES = {
     "arguments": "of a shell's `call`, and of a tool's schema",
-    "call": "one call: as the command, as the router sees it, as the session sees it",
     "commands": "all commands of the command line, and those that the shared workbench takes",
-    "connection": "to a server, and one TCP connection on either end of HTTP",
-    "connections": "those of a caller, and those of our HTTP endpoint",
-    "identity": "of a caller, and of a server that two files describe",
-    "link": "the boundary, the link to a server at a `url`, and the one to a client behind a front end",
     "policy": "the command, and the rules that it tests",
-    "pool": "of connections to servers, and of HTTP connections below them",
     "schema": "the command, and the JSON Schema that it prints",
-    "sealing": "of `requestState`, and of sign-ins at rest",
     "serve": "the command, and the same where it has joined the shared workbench",
-    "serving": "clients in general, and over HTTP",
     "status": "the command, and the status that it shows",
-    "tokens": "the command, what a token is to a model, and what it is to OAuth",
+    "tokens": "the command, and what a token is to a model",
     "trust": "the command, and the trust that it records",
 }
 

@@ -35,7 +35,7 @@ INNER = {
     "transport.http.client.decompression.MOST_INFLATED": "what one read may become; all of them together are a message",
     "transport.http.client.failures.MOST_QUOTED": "the length of a quotation",
     "transport.http.client.response_body.END_SECONDS": "whether a connection is worth keeping",
-    "transport.http.client.link.LISTEN_FIRST_SECONDS": "the order of two requests",
+    "transport.http.client.http_link.LISTEN_FIRST_SECONDS": "the order of two requests",
     "transport.http.server.admission.MOST_KNOWN_HOSTS": "a memory of what was compared before",
     "transport.http.server.head_cache.MOST_HEADS": "a memory of what was taken apart before",
     "transport.http.client.call_head_cache.MOST_HEADS": "a memory of what was written before",

@@ -25,7 +25,7 @@ from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchCon
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway, Options
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.identity_assertions import ASSERTION_SECONDS, IdentityAssertions
 from mcp_workbench.guard.token_exchange import SubjectToken, SubjectTokens, TokenExchanges
 from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse

@@ -21,7 +21,7 @@ from mcp_workbench.face.kept_results import Origin
 from mcp_workbench.face.restricted_face import REJECTED, proxy_in, restricted
 from mcp_workbench.face.view import View
 from mcp_workbench.guard.approval import Approvals, ApprovalStep
-from mcp_workbench.guard.identity import Identities, Identity
+from mcp_workbench.guard.identities import Identities, Identity
 from mcp_workbench.guard.limit_step import LimitStep
 from mcp_workbench.guard.rules_in_force import Policy, PolicyStep, Role, RoleVisibility, denied
 from mcp_workbench.printable import one_line
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.server_subscriptions import Subscriber
     from mcp_workbench.router.router import Router
     from mcp_workbench.router.subscriptions import Subscription
-    from mcp_workbench.session.call import ClientCall
+    from mcp_workbench.session.client_call import ClientCall
     from mcp_workbench.session.parking import Parking
     from mcp_workbench.session.session_registry import SessionRegistry
 

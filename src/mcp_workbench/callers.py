@@ -20,7 +20,7 @@ from mcp_workbench.config.auth_model import AuthConfig, ProxyConfig
 from mcp_workbench.errors import ConfigError, package_hint
 from mcp_workbench.guard.bearer_tokens import NO_TOKEN, BearerTokens
 from mcp_workbench.guard.credentials import INSUFFICIENT, UNREACHABLE, Fetch, StartTask, TokenRejection
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.named_keys import KeysInForce
 from mcp_workbench.guard.proxy_header import NOT_VOUCHED_FOR, ProxyHeader
 from mcp_workbench.guard.token_exchange import SubjectTokens

@@ -1,7 +1,7 @@
 """The workbench's errors, classified by who is to blame.
 
 A class exists only where a caller acts differently. `hint` says what to do next. `failure_text` in `face/wording.py`
-makes words of them, `on_failure` in `session/call.py` an `isError` result or a JSON-RPC error of these, and
+makes words of them, `on_failure` in `session/client_call.py` an `isError` result or a JSON-RPC error of these, and
 `cli/error_output.py` what a person reads. What a client asked wrongly is no exception but a decision (`Reject`).
 """
 

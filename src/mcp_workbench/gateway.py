@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Difference
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
-    from mcp_workbench.guard.identity import Identities, Identity
+    from mcp_workbench.guard.identities import Identities, Identity
     from mcp_workbench.oversight import Oversight
     from mcp_workbench.signin.sign_in_target import SignInTarget
     from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
@@ -351,7 +351,7 @@ class Gateway:
 
     def identities(self) -> Identities:
         """What is known of principals beside their names; whoever authenticates them tells it here."""
-        from mcp_workbench.guard.identity import Identities
+        from mcp_workbench.guard.identities import Identities
 
         if self._identities is None:
             self._identities = Identities()
@@ -388,7 +388,7 @@ class Gateway:
 
     def _describe(self, principal: str | None = None) -> dict[str, Any]:
         """As one principal may see it; None for our own user. What a process of somebody else said is theirs."""
-        from mcp_workbench.downstream.status import status_of
+        from mcp_workbench.downstream.server_status import status_of
 
         now = asyncio.get_running_loop().time()
         rejected = None if self.rejected is None else self.runtime.redactor.text(self.rejected)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mcp_workbench.config.model import ServerConfig
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
-    from mcp_workbench.guard.identity import Identity
+    from mcp_workbench.guard.identities import Identity
     from mcp_workbench.guard.identity_assertions import IdentityAssertions
     from mcp_workbench.guard.token_exchange import SubjectTokens, TokenExchanges
     from mcp_workbench.observe.approval_socket import ApprovalSocket, Approve
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mcp_workbench.secrets.servers import ResolvedServers
     from mcp_workbench.signin.sign_ins import SignIns
     from mcp_workbench.transport.http.client.headers import HeaderSource
-    from mcp_workbench.transport.http.client.pool import HttpClient
+    from mcp_workbench.transport.http.client.http_client import HttpClient
     from mcp_workbench.watching import Watching
 
 log = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ class Runtime:
 
     def http(self) -> HttpClient:
         """The one HTTP client of this process."""
-        from mcp_workbench.transport.http.client.pool import HttpClient
+        from mcp_workbench.transport.http.client.http_client import HttpClient
 
         if self._http is None:
             self._http = HttpClient(f"mcp-workbench/{__version__}")
@@ -284,7 +284,7 @@ class Runtime:
 
 
 def _known_by_name(principal: str) -> Identity:
-    from mcp_workbench.guard.identity import known_by_name
+    from mcp_workbench.guard.identities import known_by_name
 
     return known_by_name(principal)
 

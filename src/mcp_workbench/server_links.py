@@ -26,13 +26,13 @@ from mcp_workbench.transport.write_batch import WriteBatch
 if TYPE_CHECKING:
     from mcp_workbench.config.auth_model import AuthConfig, ProxyConfig
     from mcp_workbench.downstream.server_link import ServerLink
-    from mcp_workbench.guard.identity import Identity
+    from mcp_workbench.guard.identities import Identity
     from mcp_workbench.guard.identity_assertions import IdentityAssertions
     from mcp_workbench.guard.token_exchange import TokenExchanges
     from mcp_workbench.signin.sign_in_target import SignInTarget
     from mcp_workbench.signin.sign_ins import SignIns
     from mcp_workbench.transport.http.client.headers import HeaderSource
-    from mcp_workbench.transport.http.client.pool import HttpClient
+    from mcp_workbench.transport.http.client.http_client import HttpClient
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def _keep_secrets_to_ourselves(means: Means) -> None:
 
 
 def _open_http(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
-    from mcp_workbench.transport.http.client.link import HttpLink
+    from mcp_workbench.transport.http.client.http_link import HttpLink
     from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache
 
     entry = connection.entry

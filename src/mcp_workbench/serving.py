@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mcp_workbench.file_watch import FileWatch
     from mcp_workbench.live import LiveConfig
     from mcp_workbench.session.session import Session
+    from mcp_workbench.transport.http.server.http_server import HttpOptions, HttpServer
     from mcp_workbench.transport.http.server.pages import Page
-    from mcp_workbench.transport.http.server.serving import HttpOptions, HttpServer
     from mcp_workbench.transport.stdio import StdioLink
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ async def serve_http(
 ) -> None:
     """Serve any number of clients over HTTP until a signal comes. `started` is told the address, `callers` the server:
     whoever may not call any more loses what they have open."""
-    from mcp_workbench.transport.http.server.serving import serve_http as start
+    from mcp_workbench.transport.http.server.http_server import serve_http as start
 
     async with _until_the_end(gateway, config) as ending:
         gateway.pool.serve_many()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from mcp_workbench.jsonrpc.messages import decode_object
-from mcp_workbench.protocol.sealing import BadState, Sealed, Sealer, digest_of
+from mcp_workbench.protocol.sealed_state import BadState, Sealed, Sealer, digest_of
 
 pytestmark = pytest.mark.bridge("request-state")
 

@@ -19,7 +19,7 @@ from mcp_workbench.serving import FLUSH_SECONDS, STDIO_DRAIN_SECONDS
 from mcp_workbench.shared.client import LAST_REQUESTS_SECONDS
 from mcp_workbench.signin.signed_in_headers import SETTLE_SECONDS
 from mcp_workbench.transport.child import EOF_GRACE, EXIT_STATUS_GRACE, KILL_GRACE, TERM_GRACE
-from mcp_workbench.transport.http.client.link import STOP_SECONDS
+from mcp_workbench.transport.http.client.http_link import STOP_SECONDS
 from tests.cli.shell import COMMAND, environment, run
 
 LINES = [

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mcp_workbench.downstream.fair_requests import LEAST_UNDER_WAY, MOST_UNDER_WAY
-from mcp_workbench.downstream.status import status_of
+from mcp_workbench.downstream.server_status import status_of
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.jsonrpc.pending import PendingRequests

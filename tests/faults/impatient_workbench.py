@@ -14,8 +14,8 @@ from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.observe.log import set_up
 from mcp_workbench.run import run
 from mcp_workbench.serving import serve_http
+from mcp_workbench.transport.http.server.http_server import HttpOptions
 from mcp_workbench.transport.http.server.limits import Limits
-from mcp_workbench.transport.http.server.serving import HttpOptions
 
 LIMITS = Limits(
     message_bytes=4 * 1024 * 1024,

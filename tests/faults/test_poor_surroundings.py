@@ -349,7 +349,7 @@ MAY_TELL_THE_TIME = {
     "observe/audit_step.py": "the same",
     "signin/sign_ins.py": "when somebody signed in, which outlives this process",
     "signin/signed_in_headers.py": "when a token ends, by its issuer's clock; one that is refused is refreshed whatever it says",
-    "signin/tokens.py": "when an assertion was signed, for the clock of whoever reads it",
+    "signin/token_requests.py": "when an assertion was signed, for the clock of whoever reads it",
     "transport/http/server/connections.py": "the `Date` of a response",
 }
 WALL_CLOCKS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}

@@ -13,7 +13,7 @@ from mcp_workbench.config.model import PolicyRule, Then
 from mcp_workbench.guard import approval
 from mcp_workbench.guard.approval import WAITING_SECONDS, Approvals, ApprovalStep
 from mcp_workbench.guard.approval_question import chosen, differences, question, shown
-from mcp_workbench.guard.identity import Identities
+from mcp_workbench.guard.identities import Identities
 from mcp_workbench.guard.rules_in_force import FORBIDDEN, Policy
 from mcp_workbench.steps import Ask, Denial, EventKind, GuardedRequest, Outcome, Pass
 

@@ -11,7 +11,7 @@ import pytest
 from mcp_workbench.guard import introspection as module
 from mcp_workbench.guard.bearer_tokens import REJECTED_SECONDS, BearerTokens
 from mcp_workbench.guard.credentials import TokenRejection
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.introspection import BELIEVED_SECONDS
 from tests.guard.identity_provider import AUDIENCE, ISSUER, Provider, judged
 

@@ -10,7 +10,7 @@ import pytest
 
 from mcp_workbench.guard import jwks
 from mcp_workbench.guard.credentials import TokenRejection
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.jwks import KNOWN_SECONDS, LOOK_AGAIN_SECONDS, RETRY_SECONDS, read_key
 from tests.guard.identity_provider import ISSUER, Provider, ec_key, judged, rsa_key
 

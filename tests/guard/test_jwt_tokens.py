@@ -13,7 +13,7 @@ import pytest
 from joserfc.jwk import RSAKey
 
 from mcp_workbench.guard.credentials import TokenRejection
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.jwt_tokens import peek
 from tests.guard.identity_provider import AUDIENCE, ISSUER, Provider, ec_key, ed_key, judged, rsa_key
 

@@ -8,7 +8,7 @@ import pytest
 
 from mcp_workbench.config.model import LimitRule
 from mcp_workbench.guard import limit_step
-from mcp_workbench.guard.identity import Identities
+from mcp_workbench.guard.identities import Identities
 from mcp_workbench.guard.limit_step import LIMIT_REACHED, LastMinute, LimitStep
 from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Pass
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.config.model import PolicyRule
-from mcp_workbench.guard.identity import Identities
+from mcp_workbench.guard.identities import Identities
 from mcp_workbench.guard.rules_in_force import Policy, PolicyStep
 from mcp_workbench.steps import Denial, GuardedRequest, Pass
 

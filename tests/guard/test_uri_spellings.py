@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mcp_workbench.config.model import PolicyRule
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.policy import decide, made_ready
 from mcp_workbench.guard.uri_spellings import MOST_ENCODINGS, normalised, other_spellings
 from mcp_workbench.steps import Subject

@@ -21,7 +21,7 @@ PROGRESS = "notifications/progress"
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    for module in ("jsonrpc.pending", "downstream.clients", "router.call"):
+    for module in ("jsonrpc.pending", "downstream.clients", "router.routed_call"):
         monkeypatch.setattr(f"mcp_workbench.{module}.REMIND_INTERVAL", 0.05)
     return Bench(tmp_path)
 

@@ -15,7 +15,7 @@ from mcp_workbench.face.identifier import BadIdentifier, read_use_tool
 from mcp_workbench.jsonrpc import large_messages, messages
 from mcp_workbench.jsonrpc.large_messages import LargeEnvelope, read_large
 from mcp_workbench.jsonrpc.messages import LargeObject, Malformed
-from mcp_workbench.shared.link import FrontEndLink
+from mcp_workbench.shared.client_link import FrontEndLink
 from mcp_workbench.transport import lines
 from mcp_workbench.transport.stdio import DescriptorLink
 from mcp_workbench.transport.write_batch import WriteBatch

@@ -21,7 +21,7 @@ from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.sign_ins import SignIns
 from mcp_workbench.signin.signed_in_headers import SignedInHeaders
 from mcp_workbench.signin.store import SignInRecord, TokenStore
-from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
+from mcp_workbench.transport.http.client.http_client import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.response_body import read_whole
 from tests.transport.http.listening import Reply, Request, ScriptedHttp, scripted_http
 

@@ -17,7 +17,7 @@ from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse, SignInFail
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.transport.http.client.address import Address
 from mcp_workbench.transport.http.client.dialing import proxy_for
-from mcp_workbench.transport.http.client.pool import HttpTarget
+from mcp_workbench.transport.http.client.http_client import HttpTarget
 from tests.signin.authority import Authority, SignInSetup, another, sign_in_setup
 from tests.signin.test_signed_in_headers import due, over
 from tests.transport.http.listening import Reply, Request, ScriptedHttp, scripted_http

@@ -18,7 +18,7 @@ from typing import Protocol
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.shared.budgets import ClientBudgets
-from mcp_workbench.shared.link import FrontEndLink
+from mcp_workbench.shared.client_link import FrontEndLink
 from mcp_workbench.transport.child import spawn
 from mcp_workbench.transport.link import Link
 from mcp_workbench.transport.processes import ProcessTable

@@ -14,15 +14,15 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_workbench.transport.http.client.connection import OutboundConnection
+from mcp_workbench.transport.http.client.client_connection import OutboundConnection
 from mcp_workbench.transport.http.client.response import RequestFailed
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.authentication import Authentication
-from mcp_workbench.transport.http.server.connection import InboundConnection
 from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.request_head import NAMES, RequestHead
 from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, ResponseWriter
+from mcp_workbench.transport.http.server.server_connection import InboundConnection
 from mcp_workbench.transport.pieces import Pieces
 from mcp_workbench.transport.write_batch import WriteBatch
 from tests.transport.http.server.echoing import echoing

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from mcp_workbench.transport.http.client.connection import OutboundConnection
+from mcp_workbench.transport.http.client.client_connection import OutboundConnection
 from mcp_workbench.transport.http.client.response import NotSent, RequestFailed, Response
-from mcp_workbench.transport.http.server.connection import InboundConnection
+from mcp_workbench.transport.http.server.server_connection import InboundConnection
 from mcp_workbench.transport.write_batch import WriteBatch
 from tests.transport.http.client.talk import talking
-from tests.transport.http.client.test_link_calls import call_of, modern_server
+from tests.transport.http.client.test_http_link_calls import call_of, modern_server
 from tests.transport.http.listening import Reply, Request, scripted_http
 from tests.transport.http.server.echoing import EchoRig, echoing
 from tests.transport.http.server.raw_client import RawConnection, modern, modern_headers, written

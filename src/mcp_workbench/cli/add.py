@@ -28,7 +28,7 @@ from mcp_workbench.clients.toolbox_proposals import ImportedServer, proposed
 from mcp_workbench.config import keys
 from mcp_workbench.config.load import load
 from mcp_workbench.config.redact import Redactor
-from mcp_workbench.downstream.status import SIGN_IN_NEEDED
+from mcp_workbench.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.economy.prose import clip, first_sentence
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import read_file

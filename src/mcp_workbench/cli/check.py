@@ -31,7 +31,7 @@ from mcp_workbench.config.load import unresolved
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.problems import ConfigProblems, quote
 from mcp_workbench.config.redact import Redactor
-from mcp_workbench.downstream.status import SIGN_IN_NEEDED
+from mcp_workbench.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.errors import ConfigError, SignInNeeded, WorkbenchError
 from mcp_workbench.gateway import Options
 

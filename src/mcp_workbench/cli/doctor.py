@@ -22,7 +22,7 @@ from mcp_workbench.cli.settings import log_for
 from mcp_workbench.config.choose import choose
 from mcp_workbench.config.foreign_keys import about_ignored_keys
 from mcp_workbench.config.load import unresolved
-from mcp_workbench.downstream.status import SIGN_IN_NEEDED
+from mcp_workbench.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.errors import ConfigError, WorkbenchError
 
 # For all servers together; those that are not ready by then are said to be slow.

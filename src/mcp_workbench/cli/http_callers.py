@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from mcp_workbench.gateway import Gateway
     from mcp_workbench.guard.named_keys import KeysInForce
     from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse
+    from mcp_workbench.transport.http.server.http_server import HttpServer
     from mcp_workbench.transport.http.server.pages import Page
-    from mcp_workbench.transport.http.server.serving import HttpServer
     from mcp_workbench.transport.http.server.tls import TlsCertificate
 
 REVOKED: Final = "the key was revoked"

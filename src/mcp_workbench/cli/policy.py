@@ -12,7 +12,7 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.policy import METHOD_OF, PolicyDecision, annotations_of, decide, made_ready
 from mcp_workbench.steps import Subject
 

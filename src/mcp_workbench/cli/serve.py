@@ -228,9 +228,9 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
     from mcp_workbench.cli.http_callers import HttpCallers, certificate_of
     from mcp_workbench.run import run as run_loop
     from mcp_workbench.serving import serve_http
+    from mcp_workbench.transport.http.server.http_server import HttpOptions
     from mcp_workbench.transport.http.server.limits import Limits
     from mcp_workbench.transport.http.server.listening import UNIX_PREFIX, parse_address
-    from mcp_workbench.transport.http.server.serving import HttpOptions
 
     try:
         _check_allowed(parsed)

@@ -3,7 +3,7 @@
 - `definition_lock`: `workbench.lock` while a workbench runs. `lock_file` is its format, `lock_difference` what differs
   and what to look at in it (`suspicion`), `packages` the versions that commands name, `definition_store` what was
   locked, in full.
-- `identity`: what is known of a principal beside its name. `credentials`: what comes of looking at a token, as values.
+- `identities`: what is known of principals but their names. `credentials`: the result of checking a token, as values.
 - `bearer_tokens` finds out whose a token is: one of `named_keys`, a JWT (`jwt_tokens`, with the `jwks` of its issuer)
   or an opaque one (`introspection`); `claims` judges what either says.
 - `identity_assertions` signs who the user is, for servers; `token_exchange` gets tokens for them from the user's own.

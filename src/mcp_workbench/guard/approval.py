@@ -20,7 +20,7 @@ from msgspec.json import Decoder, decode, encode
 
 from mcp_workbench.guard.approval_question import Duration, chosen, is_cut, question, shown
 from mcp_workbench.guard.rules_in_force import COMPLETION, FORBIDDEN, TASKS, Policy, denied
-from mcp_workbench.protocol.sealing import RETRY_MEMBERS
+from mcp_workbench.protocol.sealed_state import RETRY_MEMBERS
 from mcp_workbench.steps import LOCAL, Ask, Denial, EventRecorder, GuardedRequest, Outcome, Pass, origin_of
 
 # For how long "for a time" is. Long enough for a piece of work, short enough to be remembered.

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from mcp_workbench.guard.credentials import UNREACHABLE, Pending, TokenRejection, TokenVerdict, Verified
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.introspection import UNKNOWN, Introspection
 from mcp_workbench.guard.jwt_tokens import JwtIssuer, peek
 from mcp_workbench.guard.named_keys import TOKEN_PREFIX, KeysInForce

@@ -11,7 +11,7 @@ from typing import Final
 
 from mcp_workbench.config.auth_model import IssuerConfig
 from mcp_workbench.guard.credentials import INSUFFICIENT, Claims, TokenRejection, TokenVerdict, Verified
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 
 # A subject is an id or an address; OpenID Connect allows 255 characters.
 LONGEST_SUBJECT: Final = 255

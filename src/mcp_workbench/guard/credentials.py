@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse
 
 INVALID: Final = "invalid_token"

@@ -16,7 +16,7 @@ from msgspec import MsgspecError
 from msgspec.json import decode, encode
 
 from mcp_workbench.errors import DownstreamError, package_hint
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 
 if TYPE_CHECKING:
     from joserfc.jwk import ECKey

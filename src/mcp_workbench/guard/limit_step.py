@@ -14,7 +14,7 @@ from typing import Final
 
 from mcp_workbench.config.model import LimitRule
 from mcp_workbench.guard.globs import PathGlob
-from mcp_workbench.guard.identity import Identities
+from mcp_workbench.guard.identities import Identities
 from mcp_workbench.guard.policy import Who
 from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Pass
 

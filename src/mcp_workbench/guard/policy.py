@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from mcp_workbench.config.model import PolicyRule, Then
 from mcp_workbench.guard.argument_conditions import JudgedArguments, Undecidable
 from mcp_workbench.guard.globs import PathGlob, fits, takes_all
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.uri_spellings import (
     MOST_ENCODINGS,
     bare_globs,

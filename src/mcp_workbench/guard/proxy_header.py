@@ -14,7 +14,7 @@ from typing import Final
 from mcp_workbench.config.auth_model import ProxyConfig
 from mcp_workbench.guard.claims import LONGEST_GROUP, LONGEST_SUBJECT, MOST_GROUPS
 from mcp_workbench.guard.credentials import TokenRejection
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 
 # What principals begin with that a proxy has named, so that none can be taken for a key or for another provider's.
 PREFIX: Final = "proxy#"

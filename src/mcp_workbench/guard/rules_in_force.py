@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.config.model import PolicyRule
 from mcp_workbench.guard import policy
-from mcp_workbench.guard.identity import Identities, Identity
+from mcp_workbench.guard.identities import Identities, Identity
 from mcp_workbench.guard.policy import PolicyDecision, annotations_of
 from mcp_workbench.protocol.constants import RESOURCE_NOT_FOUND
 from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Pass, Subject

@@ -20,7 +20,7 @@ from mcp_workbench.guard.jwks import fetch_metadata
 from mcp_workbench.signin.assertion import Credentials
 from mcp_workbench.signin.client_registration import BASIC, OAuthClient
 from mcp_workbench.signin.flow_io import checked_url
-from mcp_workbench.signin.tokens import Tokens, read, request
+from mcp_workbench.signin.token_requests import Tokens, read, request
 
 GRANT: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"

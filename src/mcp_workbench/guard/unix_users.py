@@ -8,7 +8,7 @@ from typing import Final
 
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.guard.credentials import TokenRejection
-from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.identities import Identity
 from mcp_workbench.steps import LOCAL
 
 PREFIX: Final = "unix#"

@@ -21,7 +21,7 @@ from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.decisions import Answer, Forward, Reject
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
-from mcp_workbench.router.call import Notifier, Requester, RoutedCall, StartFor
+from mcp_workbench.router.routed_call import Notifier, Requester, RoutedCall, StartFor
 from mcp_workbench.router.wanted_item import wanted_item
 from mcp_workbench.steps import (
     Denial,

@@ -27,9 +27,9 @@ from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View, Views
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
 from mcp_workbench.protocol.results import result_type
-from mcp_workbench.router.call import Notifier, RoutedCall, remind
-from mcp_workbench.router.connections import CallerConnections
+from mcp_workbench.router.caller_connections import CallerConnections
 from mcp_workbench.router.lists import Lists, Preparation
+from mcp_workbench.router.routed_call import Notifier, RoutedCall, remind
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan

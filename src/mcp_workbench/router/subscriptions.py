@@ -13,7 +13,7 @@ from mcp_workbench.face.base import Params
 from mcp_workbench.face.decisions import Answer, Reject
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.jsonrpc.pending import RemoteError
-from mcp_workbench.router.call import RoutedCall
+from mcp_workbench.router.routed_call import RoutedCall
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.server_subscriptions import ServerSubscriptions, Subscriber

@@ -20,9 +20,9 @@ from mcp_workbench.face.base import Params
 from mcp_workbench.face.tasks import Tasks, having_lists
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
-from mcp_workbench.router.call import RoutedCall
-from mcp_workbench.router.connections import CallerConnections
+from mcp_workbench.router.caller_connections import CallerConnections
 from mcp_workbench.router.lists import Lists
+from mcp_workbench.router.routed_call import RoutedCall
 
 if TYPE_CHECKING:
     from mcp_workbench.router.guard import Guard

@@ -16,9 +16,9 @@ from mcp_workbench.errors import StillStarting, WorkbenchError
 from mcp_workbench.face.decisions import Decision, Open
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.view import View
-from mcp_workbench.router.call import RoutedCall
-from mcp_workbench.router.connections import CallerConnections
+from mcp_workbench.router.caller_connections import CallerConnections
 from mcp_workbench.router.lists import STARTS_AT_ONCE, Lists, is_large, is_rested
+from mcp_workbench.router.routed_call import RoutedCall
 
 # How long a search through everything waits for servers that are not listed yet. Downloads by `npx` or `uvx` take
 # longer; what is found without them is better than a client that has timed out.

@@ -1,7 +1,7 @@
 """One client: its era, its handshake, its requests in flight, and what servers ask of it.
 
 - `session`: reads messages and answers them; `methods`: the methods that are not calls; `welcome`: the handshake.
-- `call`: one request on its way to a server and back; `keeping_waiting`: what its client is sent while it takes long.
+- `client_call`: one request on its way to a server and back; `keeping_waiting`: what its client is sent meanwhile.
 - `session_registry`, `notifications`: all sessions, and what they are told.
 - `questions`, `attribution`: what servers ask of the client, and which of them asks; `signing_in`: a call that waits
   for its user to sign in; `own_questions`: what we ask the user ourselves.

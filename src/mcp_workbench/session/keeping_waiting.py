@@ -11,7 +11,7 @@ from mcp_workbench.jsonrpc import messages
 from mcp_workbench.protocol.constants import PROGRESS_TOKEN
 
 if TYPE_CHECKING:
-    from mcp_workbench.session.call import ClientCall
+    from mcp_workbench.session.client_call import ClientCall
 
 # Progress has to increase with each notification (*Progress*), and what the server says next should still be more.
 _STEP: Final = 1e-6

@@ -10,7 +10,7 @@ from msgspec import DecodeError, Raw, ValidationError
 from mcp_workbench.face.base import Params
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, decode_string
 from mcp_workbench.protocol.logging_levels import LEVELS
-from mcp_workbench.session.call import ClientCall
+from mcp_workbench.session.client_call import ClientCall
 from mcp_workbench.session.notifications import MOST_STREAMS, ListenStream, read_filter
 
 if TYPE_CHECKING:

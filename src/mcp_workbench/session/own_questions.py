@@ -18,7 +18,7 @@ from mcp_workbench.protocol.constants import ANSWERS_INPUT_REQUIRED
 from mcp_workbench.session.questions import why_not
 
 if TYPE_CHECKING:
-    from mcp_workbench.session.call import ClientCall
+    from mcp_workbench.session.client_call import ClientCall
 
 _RESULT: Final = b'"result":'
 

@@ -22,12 +22,12 @@ from msgspec.json import decode
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, decode_object, encode
 from mcp_workbench.protocol.results import ASKING
-from mcp_workbench.protocol.sealing import BadState, Sealed, Sealer
+from mcp_workbench.protocol.sealed_state import BadState, Sealed, Sealer
 from mcp_workbench.session.questions import MOST_QUESTIONS, BadQuestion, why_not
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
-    from mcp_workbench.session.call import ClientCall
+    from mcp_workbench.session.client_call import ClientCall
     from mcp_workbench.steps import Denial, EventRecorder
 
 # How long a client may take to come back. The form it shows to its user is open that long.

@@ -19,7 +19,7 @@ from mcp_workbench.jsonrpc.pending import Exchange
 from mcp_workbench.session.questions import MOST_QUESTIONS, BadQuestion, members_of, mode_of, why_not
 
 if TYPE_CHECKING:
-    from mcp_workbench.session.call import ClientCall
+    from mcp_workbench.session.client_call import ClientCall
 
 # A server that keeps asking is not going to stop by itself.
 MOST_ROUNDS: Final = 16

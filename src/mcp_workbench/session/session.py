@@ -30,11 +30,11 @@ from mcp_workbench.jsonrpc.messages import (
 )
 from mcp_workbench.protocol.meta import NO_CAPABILITIES, BadStamp, Stamp, read_stamp
 from mcp_workbench.protocol.revisions import Revision, negotiate, newest
-from mcp_workbench.protocol.sealing import BadState
-from mcp_workbench.router.call import Route
+from mcp_workbench.protocol.sealed_state import BadState
+from mcp_workbench.router.routed_call import Route
 from mcp_workbench.router.router import Router
 from mcp_workbench.session import methods
-from mcp_workbench.session.call import ClientCall, is_severe
+from mcp_workbench.session.client_call import ClientCall, is_severe
 from mcp_workbench.session.notifications import ListChangeNotifier, ListenStream, without_subscription
 from mcp_workbench.session.parking import Parking
 from mcp_workbench.session.questions import Questions, may_be_asked

@@ -22,7 +22,7 @@ from mcp_workbench.session.questions import members_of
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.entry import ServerEntry
-    from mcp_workbench.session.call import ClientCall
+    from mcp_workbench.session.client_call import ClientCall
 
 # Under which key a modern client answers.
 KEY: Final = "sign-in"

@@ -1,6 +1,6 @@
 """The shared workbench: one process that serves all clients of a user, each through a front end of its own.
 
-- `workbench`: takes clients in; `client`: one of them, `hello` its first line, `link` the link to it.
+- `workbench`: takes clients in; `client`: one of them, `hello` its first line, `client_link` the link to it.
 - `catalogs`: a gateway for each client context, on one runtime; `status`: how all of them are doing.
 - `commands`: what commands in a terminal ask of it; `budgets`: what all clients may hold together.
 

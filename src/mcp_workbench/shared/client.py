@@ -17,9 +17,9 @@ from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.serving import FLUSH_SECONDS, LOCAL_PRINCIPAL, STDIO_DRAIN_SECONDS, UNFINISHED, wait_until
 from mcp_workbench.session.resuming import ResumedLink, mark_of, restore, written_down
 from mcp_workbench.shared.budgets import ClientBudgets
+from mcp_workbench.shared.client_link import FrontEndLink
 from mcp_workbench.shared.commands import CommandReceiver
 from mcp_workbench.shared.hello import Hello
-from mcp_workbench.shared.link import FrontEndLink
 
 if TYPE_CHECKING:
     from mcp_workbench.session.session import Session

@@ -11,7 +11,7 @@ from msgspec import DecodeError
 from msgspec.json import decode
 
 from mcp_workbench import __version__
-from mcp_workbench.downstream.status import status_of
+from mcp_workbench.downstream.server_status import status_of
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.entry import ServerEntry

@@ -2,10 +2,10 @@
 
 - `sign_ins`: all sign-ins of one workbench; `signed_in_headers`: the header for a server, refreshed before it expires.
 - `flow`: the sign-in as generators, without I/O, built from `discovery`, `client_registration`, `challenge` and
-  `tokens`; `flow_io` defines its requests and responses, `flow_runner` performs them.
+  `token_requests`; `flow_io` defines its requests and responses, `flow_runner` performs them.
 - `sign_in_target`: whose sign-in it is, and which stored records belong to it.
 - `callback`: the page the browser is redirected to; `profiles`: servers that deviate from the specification.
-- `store`, `store_location`, `sealing`: tokens at rest; `assertion`: clients that authenticate with a key.
+- `store`, `store_location`, `token_encryption`: tokens at rest; `assertion`: clients that authenticate with a key.
 - `grant_end`: when a grant expires for good, and when to warn about it.
 Knows nothing about its callers. Imported only for servers that require a sign-in or already have one.
 """

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from msgspec import Struct
 
 from mcp_workbench.config.model import OAuthConfig
-from mcp_workbench.signin import tokens
+from mcp_workbench.signin import token_requests
 from mcp_workbench.signin.assertion import Credentials
 from mcp_workbench.signin.challenge import Challenge
 from mcp_workbench.signin.client_registration import DEVICE_GRANT, OAuthClient, choose, configured
@@ -35,7 +35,7 @@ from mcp_workbench.signin.flow_io import (
     SignInFailed,
     origin_of,
 )
-from mcp_workbench.signin.tokens import Tokens
+from mcp_workbench.signin.token_requests import Tokens
 
 T = TypeVar("T")
 OFFLINE: Final = "offline_access"
@@ -107,7 +107,7 @@ def sign_in(attempt: SignInRequest) -> Steps[Grant]:
     )
     assert isinstance(returned, Mapping)
     code = check_response(returned, state, discovery)
-    asked = tokens.request(
+    asked = token_requests.request(
         server.token_endpoint,
         client,
         discovery.profile.credentials,
@@ -119,7 +119,7 @@ def sign_in(attempt: SignInRequest) -> Steps[Grant]:
             "resource": discovery.resource,
         },
     )
-    given = yield from tokens.ask(asked)
+    given = yield from token_requests.ask(asked)
     return Grant(discovery=discovery, client=client, tokens=given, scopes=scopes)
 
 
@@ -194,7 +194,9 @@ def check_response(returned: Mapping[str, str], state: str, discovery: Discovery
 def refresh(grant: RefreshGrant, credentials: Credentials) -> Requests[Tokens]:
     """Exchange a refresh token for new tokens, at the endpoint and as the client it was issued to."""
     fields = {"grant_type": "refresh_token", "refresh_token": grant.refresh_token, "resource": grant.resource}
-    return (yield from tokens.ask(tokens.request(grant.token_endpoint, grant.client, credentials, fields)))
+    return (
+        yield from token_requests.ask(token_requests.request(grant.token_endpoint, grant.client, credentials, fields))
+    )
 
 
 class RefreshGrant(Struct, frozen=True):
@@ -217,8 +219,8 @@ def client_credentials(attempt: SignInRequest) -> Requests[Grant]:
     client = configured(discovery.server, discovery.profile)
     scopes = select_scopes(attempt, discovery)
     fields = {"grant_type": "client_credentials", "scope": " ".join(scopes), "resource": discovery.resource}
-    asked = tokens.request(discovery.server.token_endpoint, client, discovery.profile.credentials, fields)
-    given = yield from tokens.ask(asked)
+    asked = token_requests.request(discovery.server.token_endpoint, client, discovery.profile.credentials, fields)
+    given = yield from token_requests.ask(asked)
     return Grant(discovery=discovery, client=client, tokens=given, scopes=scopes)
 
 
@@ -233,7 +235,9 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
     client = yield from prepare(attempt, discovery)
     scopes = select_scopes(attempt, discovery)
     fields = {"scope": " ".join(scopes), "resource": discovery.resource}
-    begun = yield tokens.request(server.device_authorization_endpoint, client, discovery.profile.credentials, fields)
+    begun = yield token_requests.request(
+        server.device_authorization_endpoint, client, discovery.profile.credentials, fields
+    )
     assert isinstance(begun, OAuthResponse)
     given = begun.fields()
     device, code, page = given.get("device_code"), given.get("user_code"), given.get("verification_uri")
@@ -241,7 +245,7 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
         raise SignInFailed(f"{origin_of(server.identifier)} issued no device code (status {begun.status})")
     pause, waited = _seconds(given.get("interval"), DEVICE_PAUSE), 0.0
     limit = min(_seconds(given.get("expires_in"), LONGEST_DEVICE_WAIT), LONGEST_DEVICE_WAIT)
-    asked = tokens.request(
+    asked = token_requests.request(
         server.token_endpoint,
         client,
         discovery.profile.credentials,
@@ -257,14 +261,14 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
         if error == "slow_down":
             pause = min(pause + DEVICE_PAUSE, LONGEST_DEVICE_PAUSE)
         elif error != "authorization_pending":
-            found = tokens.read(answer, origin_of(server.token_endpoint))
+            found = token_requests.read(answer, origin_of(server.token_endpoint))
             return Grant(discovery=discovery, client=client, tokens=found, scopes=scopes)
     raise SignInFailed("the code was not entered in time", hint="start again")
 
 
 def revoke(endpoint: str, client: OAuthClient, credentials: Credentials, token: str) -> OAuthRequest:
     """Revoke a token (RFC 7009). With a refresh token, most servers revoke the whole grant."""
-    return tokens.request(endpoint, client, credentials, {"token": token})
+    return token_requests.request(endpoint, client, credentials, {"token": token})
 
 
 def pkce() -> tuple[str, str]:

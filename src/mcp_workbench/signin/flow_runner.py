@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from mcp_workbench.signin.flow_io import AuthorizationRequest, DeviceCodeWait, OAuthRequest, OAuthResponse, Registered
 from mcp_workbench.transport.http.client.failures import explain
 from mcp_workbench.transport.http.client.headers import FixedHeaders
-from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
+from mcp_workbench.transport.http.client.http_client import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.response_body import read_whole
 
 T = TypeVar("T")

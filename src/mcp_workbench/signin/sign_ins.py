@@ -25,7 +25,7 @@ from mcp_workbench.signin.profiles import profile_for
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.signed_in_headers import SignedInHeaders, keep
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore
-from mcp_workbench.transport.http.client.pool import HttpClient
+from mcp_workbench.transport.http.client.http_client import HttpClient
 
 # How long a user may take on the server's pages: passwords, second factors, a colleague's approval.
 BROWSER_SIGN_IN_SECONDS: Final = 600.0

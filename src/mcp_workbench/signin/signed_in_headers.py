@@ -27,9 +27,9 @@ from mcp_workbench.signin.grant_end import DAY, ends_at, note
 from mcp_workbench.signin.profiles import profile_for
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore, WantedSignIn, lock_name
-from mcp_workbench.signin.tokens import ClientUnknown, GrantOver, Tokens
+from mcp_workbench.signin.token_requests import ClientUnknown, GrantOver, Tokens
 from mcp_workbench.transport.http.client.headers import CredentialRefusal
-from mcp_workbench.transport.http.client.pool import HttpClient
+from mcp_workbench.transport.http.client.http_client import HttpClient
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from mcp_workbench.signin.client_registration import OAuthClient
 from mcp_workbench.signin.store_location import FILE_NAME, SEALED_HEAD, StoreUnusable
 
 if TYPE_CHECKING:
-    from mcp_workbench.signin.sealing import MasterKey
+    from mcp_workbench.signin.token_encryption import MasterKey
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ class TokenStore:
 
     def _unlocked(self) -> bytes:
         # Imported only where sign-ins are encrypted.
-        from mcp_workbench.signin.sealing import MasterKey
+        from mcp_workbench.signin.token_encryption import MasterKey
 
         if self._key is None:
             self._key = MasterKey(self._environ)
@@ -178,7 +178,7 @@ class TokenStore:
 
     def _unsealed(self, content: bytes) -> bytes:
         """Decrypt the file; a damaged one yields content that cannot be parsed."""
-        from mcp_workbench.signin.sealing import Damaged, unseal
+        from mcp_workbench.signin.token_encryption import Damaged, unseal
 
         try:
             return unseal(content, self._unlocked())
@@ -260,7 +260,7 @@ class TokenStore:
     def _write(self, contents: Contents) -> None:
         content = format(encode(contents), indent=1) + b"\n"
         if self.is_sealed:
-            from mcp_workbench.signin.sealing import seal
+            from mcp_workbench.signin.token_encryption import seal
 
             servers = {each.server for each in contents.records} | {each.server for each in contents.wanted}
             content = seal(content, self._unlocked(), (name for each in servers for name in _spellings(each)))

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from mcp_workbench.transport.http.client import link as link_module
+from mcp_workbench.transport.http.client import http_link as link_module
 from mcp_workbench.transport.link import SESSION_LOST
 from tests.transport.http.client.talk import talking
-from tests.transport.http.client.test_link import LegacyServer, answer
+from tests.transport.http.client.test_http_link import LegacyServer, answer
 from tests.transport.http.listening import Reply, Request, scripted_http, wait_until
 
 

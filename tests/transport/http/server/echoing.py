@@ -16,9 +16,9 @@ from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import Envelope, Malformed
 from mcp_workbench.transport.http.server.endpoint import OnRefused
+from mcp_workbench.transport.http.server.http_server import HttpOptions, HttpServer, serve_http
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.pages import Page
-from mcp_workbench.transport.http.server.serving import HttpOptions, HttpServer, serve_http
 from mcp_workbench.transport.http.server.validation import ShownParameters
 from mcp_workbench.transport.link import Link
 from tests.transport.http.listening import wait_until

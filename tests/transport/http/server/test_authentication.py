@@ -194,7 +194,7 @@ async def test_a_head_of_one_peer_is_not_known_for_another(monkeypatch: pytest.M
     """The bytes are the same; who sent them is not."""
     names = iter(("alice", "bob"))
     monkeypatch.setattr(
-        "mcp_workbench.transport.http.server.connection.names_in_certificate", lambda transport: (next(names),)
+        "mcp_workbench.transport.http.server.server_connection.names_in_certificate", lambda transport: (next(names),)
     )
     async with echoing(authenticator=ByPort(depends_on_peer=True)) as rig:
         first, second = await rig.client.connect(), await rig.client.connect()
@@ -209,8 +209,12 @@ async def test_a_head_of_one_peer_is_not_known_for_another(monkeypatch: pytest.M
 async def test_an_address_is_known_beside_the_network_that_requests_are_held_against(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.peer_of", lambda transport: "2001:db8::/64")
-    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.address_of", lambda transport: "2001:db8::5")
+    monkeypatch.setattr(
+        "mcp_workbench.transport.http.server.server_connection.peer_of", lambda transport: "2001:db8::/64"
+    )
+    monkeypatch.setattr(
+        "mcp_workbench.transport.http.server.server_connection.address_of", lambda transport: "2001:db8::5"
+    )
 
     class ByAddress:
         depends_on_peer = True
@@ -228,8 +232,12 @@ async def test_an_address_is_known_beside_the_network_that_requests_are_held_aga
 async def test_a_head_from_another_address_is_taken_apart_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is known of a head has the address in it that it came from, which the audit writes down."""
     addresses = iter(("2001:db8::1", "2001:db8::2"))
-    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.peer_of", lambda transport: "2001:db8::/64")
-    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.address_of", lambda transport: next(addresses))
+    monkeypatch.setattr(
+        "mcp_workbench.transport.http.server.server_connection.peer_of", lambda transport: "2001:db8::/64"
+    )
+    monkeypatch.setattr(
+        "mcp_workbench.transport.http.server.server_connection.address_of", lambda transport: next(addresses)
+    )
     asking = Asking()
     asking.known["a"] = "alice"
     judged: list[str] = []

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from mcp_workbench.transport.http.server.connection import InboundConnection
 from mcp_workbench.transport.http.server.limits import Limits
+from mcp_workbench.transport.http.server.server_connection import InboundConnection
 from tests.transport.http.listening import wait_until
 from tests.transport.http.server.echoing import echoing, stalled
 from tests.transport.http.server.raw_client import modern, modern_headers, written

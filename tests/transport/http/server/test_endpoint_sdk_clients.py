@@ -15,8 +15,8 @@ from mcp import Client
 
 from mcp_workbench.config.load import load
 from mcp_workbench.gateway import Gateway, Options
+from mcp_workbench.transport.http.server.http_server import HttpOptions, HttpServer, serve_http
 from mcp_workbench.transport.http.server.limits import Limits
-from mcp_workbench.transport.http.server.serving import HttpOptions, HttpServer, serve_http
 
 ERAS = ("legacy", "auto")
 

@@ -112,7 +112,7 @@ async def test_operators_see_whether_we_live_and_are_ready() -> None:
 
 
 async def test_what_is_behind_us_is_shown_to_those_with_the_token_only() -> None:
-    from mcp_workbench.transport.http.server.serving import HttpOptions, serve_http
+    from mcp_workbench.transport.http.server.http_server import HttpOptions, serve_http
 
     server = await serve_http(
         HttpOptions(port=0, authenticator=BearerToken("x")),

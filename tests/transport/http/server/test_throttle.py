@@ -159,8 +159,12 @@ async def test_whoever_cannot_be_checked_has_not_failed(caplog: pytest.LogCaptur
 async def test_a_failure_is_told_with_its_address_and_counted_by_its_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_workbench.transport.http.server.throttle.DELAY_SECONDS", 0.01)
     addresses = iter(["2001:db8::1", "2001:db8::2"])
-    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.peer_of", lambda transport: "2001:db8::/64")
-    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.address_of", lambda transport: next(addresses))
+    monkeypatch.setattr(
+        "mcp_workbench.transport.http.server.server_connection.peer_of", lambda transport: "2001:db8::/64"
+    )
+    monkeypatch.setattr(
+        "mcp_workbench.transport.http.server.server_connection.address_of", lambda transport: next(addresses)
+    )
     told: list[tuple[str, str]] = []
     async with echoing(authenticator=BearerToken("x"), on_refused=lambda *line: told.append(line)) as rig:
         for _ in range(2):

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from mcp_workbench.transport.http.server.authentication import BearerToken
-from mcp_workbench.transport.http.server.connection import InboundConnection
 from mcp_workbench.transport.http.server.limits import UNAUTHENTICATED_SECONDS, Limits
+from mcp_workbench.transport.http.server.server_connection import InboundConnection
 from mcp_workbench.transport.http.server.unauthenticated_connections import (
     UnauthenticatedConnections,
     address_of,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.transport.http.client.address import LOOPBACK, Address, BadAddress
-from mcp_workbench.transport.http.client.connection import OutboundConnection, write_head
+from mcp_workbench.transport.http.client.client_connection import OutboundConnection, write_head
 from mcp_workbench.transport.http.client.response import RequestFailed
 from mcp_workbench.transport.write_batch import WriteBatch
 

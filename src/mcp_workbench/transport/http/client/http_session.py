@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mcp_workbench.transport.http import header_names as names
-from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
+from mcp_workbench.transport.http.client.http_client import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.response import Response
 
 

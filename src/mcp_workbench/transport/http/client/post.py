@@ -17,10 +17,10 @@ from mcp_workbench.jsonrpc.framing import LongLine
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, error_response, read_error
 from mcp_workbench.protocol.constants import STATELESS_CODES
 from mcp_workbench.transport.http import header_names as names
-from mcp_workbench.transport.http.client.connection import OutboundConnection
+from mcp_workbench.transport.http.client.client_connection import OutboundConnection
 from mcp_workbench.transport.http.client.failures import explain_status, quoted
+from mcp_workbench.transport.http.client.http_client import HttpTarget
 from mcp_workbench.transport.http.client.http_session import HttpSession
-from mcp_workbench.transport.http.client.pool import HttpTarget
 from mcp_workbench.transport.http.client.response import NotSent, RequestFailed, Response
 from mcp_workbench.transport.http.client.response_body import error_in, read_error_text, read_events, read_whole
 from mcp_workbench.transport.http.message_summary import MessageSummary, summarise

@@ -14,7 +14,7 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.transport.http.client.address import BadAddress
 from mcp_workbench.transport.http.client.failures import explain, explain_status
-from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
+from mcp_workbench.transport.http.client.http_client import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.response import Response
 from mcp_workbench.transport.http.client.response_body import (
     EventReceiver,

@@ -27,7 +27,7 @@ from mcp_workbench.transport.shared_timer import SharedTimer
 from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
-    from mcp_workbench.transport.http.server.connection import InboundConnection
+    from mcp_workbench.transport.http.server.server_connection import InboundConnection
 
 
 class Application(Protocol):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from mcp_workbench.transport.http.server.limits import UNAUTHENTICATED_SECONDS, Limits
 
 if TYPE_CHECKING:
-    from mcp_workbench.transport.http.server.connection import InboundConnection
+    from mcp_workbench.transport.http.server.server_connection import InboundConnection
 
 # One customer of a network has as many addresses of IPv6 as there are in this.
 _IPV6_PREFIX: Final = 64

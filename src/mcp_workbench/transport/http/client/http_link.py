@@ -25,9 +25,9 @@ from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http.client.call_head_cache import CallHeadCache
 from mcp_workbench.transport.http.client.failures import explain, too_large
 from mcp_workbench.transport.http.client.headers import HeaderSource
+from mcp_workbench.transport.http.client.http_client import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.http_session import HttpSession
 from mcp_workbench.transport.http.client.one_way import JSON_HEADERS, OneWaySender
-from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.post import HttpTransport, Post
 from mcp_workbench.transport.http.client.response_body import read_large_body
 from mcp_workbench.transport.http.client.sse_transport import SseTransport

@@ -173,7 +173,7 @@ class HttpServer:
             await asyncio.sleep(0.005)
 
     async def _start(self) -> None:
-        from mcp_workbench.transport.http.server.connection import InboundConnection
+        from mcp_workbench.transport.http.server.server_connection import InboundConnection
 
         loop = asyncio.get_running_loop()
         for each in self._sockets:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.config.problems import Problem
-from mcp_workbench.downstream.status import status_of
+from mcp_workbench.downstream.server_status import status_of
 from mcp_workbench.errors import DownstreamError
 from tests.downstream.fakes import FakeLink, FakeServer
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.transport.http.client import link as link_module
+from mcp_workbench.transport.http.client import http_link as link_module
 from tests.transport.http.client.talk import Talk, talking
 from tests.transport.http.listening import Reply, Request, scripted_http, wait_until
 

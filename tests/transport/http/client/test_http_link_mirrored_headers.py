@@ -12,7 +12,7 @@ from mcp import Client, MCPError
 
 from mcp_workbench.config.load import load
 from mcp_workbench.gateway import Gateway, Options
-from mcp_workbench.transport.http.server.serving import HttpOptions, serve_http
+from mcp_workbench.transport.http.server.http_server import HttpOptions, serve_http
 from tests.transport.http.listening import Reply, Request, scripted_http
 
 MISMATCH = {"code": -32020, "message": "Header mismatch: `Mcp-Param-Region` is missing"}

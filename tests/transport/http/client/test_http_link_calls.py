@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.transport.http.client.connection import OutboundConnection
+from mcp_workbench.transport.http.client.client_connection import OutboundConnection
 from mcp_workbench.transport.http.client.headers import FixedHeaders
-from mcp_workbench.transport.http.client.link import HttpLink
+from mcp_workbench.transport.http.client.http_link import HttpLink
 from mcp_workbench.transport.http.client.post import Post
 from mcp_workbench.transport.http.client.response import Response
 from mcp_workbench.transport.http.header_parameters import HeaderParameters

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_workbench.transport.http.client import dialing, pool
-from mcp_workbench.transport.http.client.connection import write_head
+from mcp_workbench.transport.http.client import dialing, http_client
+from mcp_workbench.transport.http.client.client_connection import write_head
 from mcp_workbench.transport.http.client.headers import FixedHeaders
-from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
+from mcp_workbench.transport.http.client.http_client import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.response import (
     MOST_BUFFERED,
     BrokeOff,
@@ -148,7 +148,7 @@ async def test_a_server_that_says_more_than_it_was_asked_is_not_believed() -> No
 
 
 async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.02)
+    monkeypatch.setattr(http_client, "KEEP_ALIVE_SECONDS", 0.02)
 
     async def handler(request: Request, reply: Reply) -> None:
         await reply.send(200)
@@ -252,7 +252,7 @@ def test_no_bytes_whatsoever_hang_or_break_us(junk: bytes, after_head: bool) -> 
 async def test_a_connection_that_was_closed_while_it_rested_is_not_used_though_nobody_has_told_us_yet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pool, "LOOK_AFTER", 0.0)
+    monkeypatch.setattr(http_client, "LOOK_AFTER", 0.0)
     closing: list[socket.socket] = []
 
     def serve(listener: socket.socket) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.framing import Oversized
-from mcp_workbench.shared.link import FrontEndLink
+from mcp_workbench.shared.client_link import FrontEndLink
 from mcp_workbench.transport.write_batch import WriteBatch
 
 MESSAGE = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'

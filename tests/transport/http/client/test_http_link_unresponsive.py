@@ -11,12 +11,12 @@ import zlib
 import pytest
 
 from mcp_workbench.transport import backlog
-from mcp_workbench.transport.http.client import link as link_module
+from mcp_workbench.transport.http.client import http_link as link_module
 from mcp_workbench.transport.http.client import one_way
 from mcp_workbench.transport.http.client.decompression import MOST_INFLATED
 from mcp_workbench.transport.http.client.post import LEAST_RESUME_SECONDS, Post
 from tests.transport.http.client.talk import STAMP, talking
-from tests.transport.http.client.test_link import LegacyServer, answer
+from tests.transport.http.client.test_http_link import LegacyServer, answer
 from tests.transport.http.listening import Reply, Request, scripted_http, wait_until
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport.http.client.address import Address, BadAddress
-from mcp_workbench.transport.http.client.connection import OutboundConnection, end_head, open_head
+from mcp_workbench.transport.http.client.client_connection import OutboundConnection, end_head, open_head
 from mcp_workbench.transport.http.client.credential_refusal import credential_refusal
 from mcp_workbench.transport.http.client.dialing import Dialer, basic, proxy_for, proxy_headers
 from mcp_workbench.transport.http.client.failures import explain_redirect

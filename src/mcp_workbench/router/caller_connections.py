@@ -9,7 +9,7 @@ from mcp_workbench.downstream.clients import ClientPeer
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.sharing import SHARED
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.router.call import RoutedCall
+from mcp_workbench.router.routed_call import RoutedCall
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.connection import Connection

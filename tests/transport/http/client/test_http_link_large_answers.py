@@ -12,7 +12,7 @@ import pytest
 from mcp_workbench.jsonrpc.framing import LongLine
 from mcp_workbench.jsonrpc.messages import Envelope, Malformed
 from mcp_workbench.transport.http import message_summary
-from mcp_workbench.transport.http.client import link, post, response_body, sse_transport, standalone_stream
+from mcp_workbench.transport.http.client import http_link, post, response_body, sse_transport, standalone_stream
 from mcp_workbench.transport.http.client.response import BodySource, Response
 from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
 from tests.transport.http.client.talk import Talk, talking
@@ -56,7 +56,7 @@ class HeldReading:
         self.threads: list[int] = []
         self._release = threading.Event()
         self._read = response_body.read_large_body
-        monkeypatch.setattr(link, "read_large_body", self._held)
+        monkeypatch.setattr(http_link, "read_large_body", self._held)
 
     async def let_others_go_on(self) -> None:
         await wait_until(lambda: bool(self.threads))

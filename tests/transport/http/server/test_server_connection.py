@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.transport.http.server.connection import InboundConnection
 from mcp_workbench.transport.http.server.limits import MOST_HEAD_BYTES, MOST_PIPELINED, Limits
+from mcp_workbench.transport.http.server.server_connection import InboundConnection
 from tests.transport.http.listening import PATIENCE, wait_until
 from tests.transport.http.server.echoing import echoing, stalled
 from tests.transport.http.server.raw_client import initialize, legacy, modern, modern_headers, written

@@ -34,7 +34,7 @@ from mcp_workbench.protocol.results import (
     type_and_spelling,
 )
 from mcp_workbench.protocol.revisions import Revision
-from mcp_workbench.protocol.sealing import RETRY_MEMBERS, digest_of
+from mcp_workbench.protocol.sealed_state import RETRY_MEMBERS, digest_of
 from mcp_workbench.session.parking import Parked, input_required
 from mcp_workbench.session.questions import (
     MOST_QUESTIONS,
@@ -48,7 +48,7 @@ from mcp_workbench.transport.link import SESSION_LOST
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
-    from mcp_workbench.router.call import Route
+    from mcp_workbench.router.routed_call import Route
     from mcp_workbench.session.own_questions import OwnQuestions
     from mcp_workbench.session.rounds import Round
     from mcp_workbench.session.session import Session

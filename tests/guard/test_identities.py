@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.guard import identity
-from mcp_workbench.guard.identity import Identities, Identity
+from mcp_workbench.guard import identities as identities_module
+from mcp_workbench.guard.identities import Identities, Identity
 
 
 def test_of_an_unknown_principal_only_the_name_is_known() -> None:
@@ -23,8 +23,8 @@ def test_what_was_proved_last_counts() -> None:
 
 
 def test_the_principal_that_was_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "MOST_IDENTITIES", 2)
-    monkeypatch.setattr(identity, "_FORGOTTEN_AT_ONCE", 1)
+    monkeypatch.setattr(identities_module, "MOST_IDENTITIES", 2)
+    monkeypatch.setattr(identities_module, "_FORGOTTEN_AT_ONCE", 1)
     identities = Identities()
     for name in ("alice", "bob"):
         identities.remember(Identity(principal=name, groups=frozenset({"staff"})))
@@ -37,7 +37,7 @@ def test_the_principal_that_was_not_heard_of_for_longest_is_forgotten(monkeypatc
 
 
 def test_nobody_is_forgotten_who_is_served_or_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "MOST_IDENTITIES", 10)
+    monkeypatch.setattr(identities_module, "MOST_IDENTITIES", 10)
     identities = Identities()
     identities.served = lambda: {"alice"}
     identities.remember(Identity(principal="alice", groups=frozenset({"guests"})))
