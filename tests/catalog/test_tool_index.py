@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,24 @@ def test_filters_count_in_what_is_told_of_the_same_server(tmp_path: Path) -> Non
     summarised(tmp_path)
     (box,) = opened(tmp_path, {**FILES, "toolFilters": ["!read"]})[1].boxes()
     assert (box.tools, box.words) == (0, ())
+
+
+def test_a_summary_takes_a_tenth_of_the_memory_of_its_tools(tmp_path: Path) -> None:
+    """It is made while lists come in: what it takes lies between what stays, and keeps memory from being given back."""
+    catalog, tool_index = opened(tmp_path, FILES)
+    (entry,) = catalog.entries()
+    text = b"Reads a file. " * 1000
+    tools = {f"tool_{n}": Raw(b'{"name":"tool_%d","description":"%b"}' % (n, text)) for n in range(100)}
+    entry.learn(Offer(ServerProfile("legacy", "2025-11-25"), {"tools": tools}))
+    tool_index.summarise()
+    tracemalloc.start()
+    try:
+        tool_index.summarise()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * len(text) / 10
+    assert [box.tools for box in tool_index.boxes()] == [100]
 
 
 def test_the_collector_does_not_stop_everybody_while_an_index_is_made(tmp_path: Path) -> None:

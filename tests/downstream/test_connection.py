@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from mcp_workbench.catalog.manifests import ManifestStore
+from mcp_workbench.downstream import server_run
 from mcp_workbench.downstream.lifecycle import MOST_CRASHES, State
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport.http.client import reachability
@@ -222,14 +223,18 @@ async def test_a_large_offer_is_written_to_the_disk_where_nobody_waits_for_it(
     size: int, is_here: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
+    trims: list[None] = []
     monkeypatch.setattr(ManifestStore, "save", lambda *_: threads.append(threading.current_thread()))
+    monkeypatch.setattr(server_run, "trim", lambda: trims.append(None))
     async with FakeServer() as server:
         server.answers["tools/list"] = {"tools": [{"name": str(number), "x": "y" * size} for number in range(6)]}
         await server.connection.ensure_listed()
         async with asyncio.timeout(5):
-            while not threads:
+            while not threads or not (is_here or trims):
                 await asyncio.sleep(0.001)
     assert [thread is threading.current_thread() for thread in threads] == [is_here]
+    # What writing it took is given back.
+    assert len(trims) == (0 if is_here else 1)
 
 
 async def test_a_server_at_a_url_is_refused_with_what_keeps_it_away_now(monkeypatch: pytest.MonkeyPatch) -> None:

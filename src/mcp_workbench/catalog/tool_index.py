@@ -126,7 +126,7 @@ class ToolIndex:
         remembered = self._store.load_blob(self._index_name)
         index = None if remembered is None else Index.from_bytes(remembered)
         if index is None or index.stamp != stamp:
-            index = Index.build([_indexed(tool) for tool in tools], stamp=stamp)
+            index = Index.build((_indexed(tool) for tool in tools), stamp=stamp)
             self._store.save_blob(self._index_name, index.to_bytes())
         return index
 
@@ -199,7 +199,7 @@ class ToolIndex:
         """From all that is known, of servers that cannot be used at the moment too: they are the same tomorrow."""
         manifests = {entry.key: self._store.state(entry.key) for entry in self._catalog.entries()}
         known = {
-            name: [tool for entry in servers.values() for tool in _tools_of(entry)]
+            name: [(entry, entry.tools) for entry in servers.values()]
             for name, servers in self._catalog.toolboxes.items()
             if any(map(_is_known, servers.values()))
         }
@@ -207,10 +207,17 @@ class ToolIndex:
         if known:
             from mcp_workbench.economy.distinctive_words import distinctive_words
 
-            groups = {name: [_indexed(tool) for tool in tools] for name, tools in known.items()}
+            # One tool at a time: all at once would take twice the memory of the catalogue, and leave it in pieces.
+            groups = {
+                name: (_indexed(tool_of(entry, *each)) for entry, tools in offered for each in tools.items())
+                for name, offered in known.items()
+            }
             described = {each.name: each.description for each in self._catalog.described.values()}
             words = distinctive_words(groups, most=WORDS_OF_A_TOOLBOX, besides=described)
-        summaries = {name: _Summary(len(tools), words.get(name, ())) for name, tools in known.items()}
+        summaries = {
+            name: _Summary(sum(len(tools) for _, tools in offered), words.get(name, ()))
+            for name, offered in known.items()
+        }
         self._store.save_blob(self._summary_name, encode(_StoredSummaries(manifests, summaries)))
         return summaries
 

@@ -23,6 +23,7 @@ from mcp_workbench.errors import DownstreamError, ServerGone, SignInNeeded, Work
 from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.protocol.handshake import OtherEra, ServerProfile, perform_handshake, second_try
 from mcp_workbench.protocol.revisions import SpokenEras
+from mcp_workbench.transport.allocator import trim
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.connection import Connection
@@ -214,6 +215,8 @@ class ServerRun:
         lists.on_learnt()
         if offer.is_large:
             await asyncio.to_thread(entry.remember)
+            # Reading and writing it took several times its size, between things that stay.
+            trim()
 
     async def _clean_up(self) -> None:
         self._link = None
