@@ -55,7 +55,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     ),
     "protocol": ({"errors", "jsonrpc"}, "the two eras of MCP, whoever is behind and however it is reached"),
     "catalog": (
-        {"errors", "economy", "config", "jsonrpc", "protocol"},
+        {"errors", "json_schema", "economy", "config", "jsonrpc", "protocol"},
         "what is offered and under which name; no connections, so what is remembered works without them",
     ),
     "downstream": (

@@ -65,7 +65,7 @@ class Oversight:
         """A server lists other things than it did, in this life or the one before."""
         if self._catalog not in entry.catalogs or entry.offer is None:
             return
-        from mcp_workbench.catalog.differences import list_changes
+        from mcp_workbench.catalog.offer_changes import list_changes
 
         for kind, text in list_changes(before, entry.offer).items():
             self.record("definition", toolbox=entry.toolbox, server=entry.name, reason=f"{kind}: {text}")

@@ -77,7 +77,7 @@ def test_the_walkthrough_is_shown_whole_and_leaves_nothing_behind(temporary_fold
     assert numbers["servers running at the start"] == ["5", "0"]
     flat, two = (int(number.replace(",", "")) for number in numbers["tokens for them (bytes / 4)"])
     assert two < flat / 4
-    assert "claude mcp add workbench -- " in shown
+    assert "\n   mcp-workbench install CLIENT  adds the workbench to a client" in shown
     assert list(temporary_folder.iterdir()) == []
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Raw
 
-from mcp_workbench.catalog.differences import list_changes
 from mcp_workbench.catalog.offer import Offer
+from mcp_workbench.catalog.offer_changes import list_changes
 from mcp_workbench.guard.lock_difference import LONGEST_SHOWN, DefinitionChange, about_server, described_changes
 from mcp_workbench.guard.lock_file import LockedServer, LockFile, canonical_definition, definition_hash
 from mcp_workbench.protocol.handshake import ServerProfile

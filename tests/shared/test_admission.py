@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench import __version__
-from mcp_workbench.cli.client_context import context_of
+from mcp_workbench.cli.serving_context import context_of
 from mcp_workbench.config.choose import ChosenConfig, ConfigSource
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.front import joining

@@ -309,6 +309,6 @@ def _same(one: Definitions, other: Definitions) -> bool:
 
 def _differ(before: Definitions, after: Definitions) -> bool:
     # Not on the start-up path.
-    from mcp_workbench.catalog.differences import tools_differ
+    from mcp_workbench.catalog.offer_changes import tools_differ
 
     return tools_differ(before, after)

@@ -12,16 +12,15 @@
   `mcp_registry` looks servers up by name, `server_preview` says what an entry starts before it does.
 - `flags` parses command lines, `settings` says what options that commands share mean, `engine` reaches servers for them
   (`shared_engine` through the shared workbench),
-  `demo_client` for the demo. `http_token` is the token of `serve --http`, `http_callers` who else may call it,
-  `client_settings` what to paste into clients.
-- `service` is the unit that starts the shared workbench with the system, `client_context` what a client of it is served
-  with.
+  `demo_client` for the demo. `http_token` is the token of `serve --http`, `http_callers` who else may call it.
+- `service` is the unit that starts the shared workbench with the system, `serving_context` what a client of it is
+  served with.
 - `screen`, `wrapping` and `error_output` print, `consent` asks whoever is at the terminal.
-- `arguments`, `tool_schema` and `result_content` serve `call`; `check_references` serves `check`.
-- `conversing` is what `call`, `find`, `prompt` and `resource` have in common, `asking` puts servers' questions to the
-  user, `unlisted_servers` are those in no file, `prompts_and_resources` lists them, `result_output` and
-  `terminal_images` show what comes back. `completion_words` is what `completion` completes with.
+- `arguments` and `result_content` serve `call`; `check_references` serves `check`.
+- `interactive_client` is what `call`, `find`, `prompt` and `resource` have in common, `elicitation` puts servers'
+  questions to the user, `unlisted_servers` are those in no file, `prompts_and_resources` lists them, `result_output`
+  and `terminal_images` show what comes back. `completion_words` is what `completion` completes with.
 - `doctor_checks` and `doctor_clients` are what `doctor` looks at, `diagnosis` what it says.
 - `top_view` is the picture that `top` shows, `process_memory` what servers take.
-- `token_report` is what `tokens` shows; `tokens_page` and `html_page` show it in a browser.
+- `token_report` is what `tokens` shows; `tokens_page` shows it in a browser.
 """

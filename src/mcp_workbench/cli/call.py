@@ -11,15 +11,14 @@ from typing import Final
 from msgspec import Raw
 from msgspec.json import decode
 
-from mcp_workbench.cli.arguments import read_arguments, read_json, unexpected
-from mcp_workbench.cli.conversing import conversing, engine_of
+from mcp_workbench.cli.arguments import arguments_schema, read_arguments, read_json, unexpected
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
+from mcp_workbench.cli.interactive_client import engine_of, interactive_client
 from mcp_workbench.cli.result_content import ResultContent, asks_the_user
 from mcp_workbench.cli.result_output import show
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.cli.tool_schema import arguments_schema
 from mcp_workbench.cli.unlisted_servers import TOOLBOX, hint_about
 from mcp_workbench.cli.usage import COMMANDS
 from mcp_workbench.config.redact import Redactor
@@ -62,7 +61,7 @@ def run(parsed: Parsed) -> int:
     unanswered = _ASKED_IN_PRIVATE if engine.is_shared else _CLIENTS_ONLY
 
     async def work() -> Raw:
-        async with conversing(engine, where) as client:
+        async with interactive_client(engine, where) as client:
             with _pointing_at_private(engine):
                 schema = arguments_schema(decode(await _definition(engine, toolbox, server, tool)))
             usage.append(signature(tool, schema).text)

@@ -7,8 +7,6 @@ while it runs. `mcp-workbench demo SERVER` is one of those servers by itself, fo
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import statistics
 import sys
@@ -17,7 +15,6 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from mcp_workbench.cli.client_settings import client_settings
 from mcp_workbench.cli.demo_client import DemoClient, DemoFailed, demo_servers_below, still_running
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
@@ -209,25 +206,14 @@ class Walkthrough:
         return found
 
     def _next_steps(self, seconds: float) -> None:
-        program = shutil.which("mcp-workbench") or str(Path(sys.executable).with_name("mcp-workbench"))
-        settings = client_settings(os.path.abspath(program), "/path/to/workbench-config.json")
         self._screen.blank()
         self._screen.line(("Use it with your own servers", "strong"))
         for command, what in (
             ("mcp-workbench init", "creates a configuration from the servers that your clients have"),
             ("mcp-workbench install CLIENT", "adds the workbench to a client, such as claude-code"),
+            ("mcp-workbench install CLIENT --print", "prints what to enter by hand instead"),
         ):
             self._screen.line((command, "code"), f"  {what}", indent=3)
-        self._screen.blank()
-        self._screen.line("Or write workbench-config.json yourself (see README.md), and add to your client:", indent=3)
-        shown: dict[str, list[str]] = {}
-        for setting in settings:
-            shown.setdefault(setting.text, []).append(f"{setting.client}: {setting.where}")
-        for text, clients in shown.items():
-            self._screen.blank()
-            for client in clients:
-                self._screen.line((client, "name"), indent=3)
-            self._screen.line((text, "code"), indent=5, wrap=False)
         self._screen.blank()
         self._screen.line((f"This took {seconds:.1f} s. mcp-workbench --help shows the other commands.", "dim"))
 

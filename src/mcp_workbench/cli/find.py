@@ -6,9 +6,9 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcp_workbench.cli.conversing import configured_engine, conversing
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
+from mcp_workbench.cli.interactive_client import configured_engine, interactive_client
 from mcp_workbench.cli.result_content import ResultContent
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.economy.search_answer import FULL_DEFINITIONS, MORE, NOTHING
@@ -32,7 +32,7 @@ def run(parsed: Parsed) -> int:
         request["limit"] = _limit(limit)
 
     async def work() -> Raw:
-        async with conversing(engine, "searching") as client:
+        async with interactive_client(engine, "searching") as client:
             return await client.call_tool("open_toolbox", request)
 
     try:

@@ -8,12 +8,12 @@ from typing import Any, Final
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.json import decode
 
+from mcp_workbench.cli.arguments import arguments_schema
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stderr, stdout
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
-from mcp_workbench.cli.tool_schema import arguments_schema
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.economy.signature import signature
 from mcp_workbench.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET

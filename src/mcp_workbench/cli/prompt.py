@@ -9,8 +9,8 @@ from msgspec import Raw
 
 from mcp_workbench.cli.arguments import Given
 from mcp_workbench.cli.call import print_raw
-from mcp_workbench.cli.conversing import conversing, engine_of
 from mcp_workbench.cli.flags import Parsed, UsageError
+from mcp_workbench.cli.interactive_client import engine_of, interactive_client
 from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of, show_list
 from mcp_workbench.cli.result_content import ResultContent, decoded
 from mcp_workbench.cli.result_output import show
@@ -28,7 +28,7 @@ def run(parsed: Parsed) -> int:
     arguments = {given.key: given.text for given in map(Given, words)}
 
     async def work() -> Raw:
-        async with conversing(engine, path or "prompts") as client:
+        async with interactive_client(engine, path or "prompts") as client:
             prompts = await listed(engine, client, "prompts", path)
             if not name:
                 return Raw(encode(prompts))

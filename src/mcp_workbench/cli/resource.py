@@ -10,8 +10,8 @@ from pathlib import Path
 from msgspec import Raw
 
 from mcp_workbench.cli.call import print_raw
-from mcp_workbench.cli.conversing import conversing, engine_of
 from mcp_workbench.cli.flags import Parsed, UsageError
+from mcp_workbench.cli.interactive_client import engine_of, interactive_client
 from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of, show_list
 from mcp_workbench.cli.result_content import ResultContent, decoded
 from mcp_workbench.cli.result_output import show
@@ -29,7 +29,7 @@ def run(parsed: Parsed) -> int:
     uri = words[0] if words else None
 
     async def work() -> Raw:
-        async with conversing(engine, uri or "resources") as client:
+        async with interactive_client(engine, uri or "resources") as client:
             resources = await listed(engine, client, "resources", is_strict=unlisted is not None)
             if uri is not None:
                 return await client.request("resources/read", {"uri": uri})

@@ -30,8 +30,7 @@ def run(parsed: Parsed) -> int:
         screen.flush()
     page = parsed.value("html")
     if page is not None:
-        from mcp_workbench.cli.html_page import html_page
-        from mcp_workbench.cli.tokens_page import tokens_html
+        from mcp_workbench.cli.tokens_page import html_page, tokens_html
 
         try:
             Path(page).write_text(html_page("What tools cost", tokens_html(report)), encoding="utf-8")

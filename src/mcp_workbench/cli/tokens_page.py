@@ -1,9 +1,11 @@
-"""The report of `mcp-workbench tokens` in HTML, for any page. Names come from configurations and are escaped."""
+"""The report of `mcp-workbench tokens` in HTML, and a page around it that needs nothing beside it: one file, with its
+look (`page.css`) inside, and nothing from the network. Names come from configurations and are escaped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+from pathlib import Path
 
 from mcp_workbench.cli.token_report import (
     ABOUT_FLAT,
@@ -112,3 +114,22 @@ def _rows(report: Report) -> Iterable[str]:
         opened = f"{row.opened.tokens:,}" if row.opened else ""
         kind = ' class="box"' if row.is_toolbox else ""
         yield f"<tr{kind}><td>{escape(row.name)}</td>{numbers}<td>{opened}</td></tr>\n"
+
+
+def html_page(title: str, body: str) -> str:
+    """The page with this body, which is HTML already."""
+    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)} – MCP Workbench</title>
+<style>
+{style}</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""

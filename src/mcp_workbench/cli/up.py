@@ -71,7 +71,7 @@ def start_it() -> int:
 
 
 def _be_it() -> int:
-    from mcp_workbench.cli.client_context import context_of
+    from mcp_workbench.cli.serving_context import context_of
     from mcp_workbench.config.redact import Redactor
     from mcp_workbench.observe.log import set_up
     from mcp_workbench.observe.rotated_log import RotatedLog

@@ -9,10 +9,10 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.catalog.catalog import Catalog
-from mcp_workbench.catalog.differences import tools_differ
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import Definitions, Offer
+from mcp_workbench.catalog.offer_changes import tools_differ
 from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.errors import DownstreamError

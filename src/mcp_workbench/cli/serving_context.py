@@ -1,4 +1,4 @@
-"""From the hello of a client to what it is served with, as `serve` would have it in the client's place."""
+"""What a client of the shared workbench is served with: what `serve` would have in its place, from its hello."""
 
 from __future__ import annotations
 

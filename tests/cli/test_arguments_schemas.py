@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.cli.tool_schema import arguments_schema, choices, items, kinds
+from mcp_workbench.cli.arguments import arguments_schema, choices, items, kinds
 
 ROOT: dict[str, Any] = {
     "$defs": {

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli.conversing import LiveProgress
 from mcp_workbench.cli.engine import Engine, Progress
 from mcp_workbench.cli.flags import UsageError
+from mcp_workbench.cli.interactive_client import LiveProgress
 from tests.cli.in_process import carried_out, command
 from tests.support.workbench import scripted_entry, write_config
 

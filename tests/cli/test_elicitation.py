@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from mcp_workbench.cli.asking import CANCELLED, DECLINED, TerminalAsker, WrongAnswer, choices, expected, field_value
+from mcp_workbench.cli.elicitation import (
+    CANCELLED,
+    DECLINED,
+    TerminalAsker,
+    WrongAnswer,
+    choices,
+    expected,
+    field_value,
+)
 from mcp_workbench.guard.approval_question import question
 from mcp_workbench.jsonrpc.messages import encode
 

@@ -6,12 +6,14 @@ start as a default. Owns what counts as a difference: a tool that came or went, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, encode
 
 from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
+from mcp_workbench.json_schema import with_schemas
 
 # Definitions that are written differently are looked into up to this size together, which takes some 50 ms; more count
 # as changed, so that no server can hold everybody up.
@@ -21,8 +23,6 @@ MOST_COMPARED_BYTES: Final = 512 * 1024
 _MOST_NAMED: Final = 20
 # What a schema says for people only.
 _REMARKS: Final = frozenset({"title", "description", "default", "examples", "$comment", "deprecated"})
-# Members whose own members are names, not keywords.
-_NAMING: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 # Lists in which the order means nothing.
 _UNORDERED: Final = frozenset({"required", "type", "enum", "anyOf", "oneOf", "allOf"})
 
@@ -53,19 +53,14 @@ def _takes_other_arguments(before: Raw, after: Raw) -> bool:
 
 def _meaning(schema: Any) -> Any:
     """A schema without what it says for people, in an order that does not depend on how it was written."""
-    if not isinstance(schema, dict):
+    if not isinstance(schema, Mapping):
         return schema
     meaning: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in _REMARKS:
-            continue
-        if key in _NAMING and isinstance(value, dict):
-            meaning[key] = {name: _meaning(below) for name, below in value.items()}
-        elif isinstance(value, list):
-            items = [_meaning(item) for item in value]
-            meaning[key] = sorted(items, key=_written) if key in _UNORDERED else items
-        else:
-            meaning[key] = _meaning(value)
+        if key not in _REMARKS:
+            inner: Any = with_schemas(key, value, lambda name, part: _meaning(part))
+            is_unordered = key in _UNORDERED and isinstance(inner, list)
+            meaning[key] = sorted(inner, key=_written) if is_unordered else inner
     return meaning
 
 

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final
 
-from mcp_workbench.cli.asking import CAPABILITIES, TerminalAsker
+from mcp_workbench.cli.elicitation import CAPABILITIES, TerminalAsker
 from mcp_workbench.cli.engine import Engine, LogMessage, Progress, ToolClient
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed
@@ -62,7 +62,7 @@ def _asking(engine: Engine) -> Engine:
 
 
 @contextlib.asynccontextmanager
-async def conversing(engine: Engine, where: str) -> AsyncIterator[ToolClient]:
+async def interactive_client(engine: Engine, where: str) -> AsyncIterator[ToolClient]:
     """A client of the workbench that shows progress and passes questions on to the person at the terminal."""
     client = engine.client()
     client.on_log = _report
