@@ -237,7 +237,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
 # Modules of one package that know each other, counting imports for types only and inside functions, and why that is no
 # accident. None of them imports another in a circle at run time: one side needs the other's name and nothing more.
 KNOTS: dict[frozenset[str], str] = {
-    frozenset({"router.router", "router.subscriptions"}): "a router has subscriptions, which act through it",
+    frozenset({"router.router", "router.subscriptions", "router.task_requests"}): "they act through the router",
     frozenset({"catalog.catalog", "catalog.entry", "catalog.replacement"}): (
         "a catalogue makes its entries and applies plans; both are about one catalogue"
     ),
@@ -269,6 +269,7 @@ KNOTS: dict[frozenset[str], str] = {
             "session.keeping_waiting",
             "session.methods",
             "session.own_questions",
+            "session.pages_to_visit",
             "session.parking",
             "session.rounds",
             "session.session",

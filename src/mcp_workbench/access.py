@@ -65,7 +65,7 @@ class Access:
         self._sessions = sessions
         self._parking = parking
         self._roles: OrderedDict[Role, Face] = OrderedDict()
-        self.policy = Policy(rules, identities, self._definition_of, router.tasks.tool_of)
+        self.policy = Policy(rules, identities, self._definition_of, router.tasks.handles.tool_of)
         self.approvals = approvals
         self._record = record
         self._limits = LimitStep(limits, identities) if limits else None
@@ -93,7 +93,7 @@ class Access:
         views.face_of = face_of
         for view in views:
             self._settle(view)
-        self._router.tasks.judge = judge_task
+        self._router.tasks.handles.judge = judge_task
         self._parking.refuses = refuse_parked
         proxy = proxy_in(self._face)
         if proxy is not None:

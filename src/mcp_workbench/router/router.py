@@ -23,7 +23,6 @@ from mcp_workbench.downstream.sharing import SHARED
 from mcp_workbench.errors import WorkbenchError, shortage
 from mcp_workbench.face.base import Face, Params, unsupported
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject, Work
-from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View, Views
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
 from mcp_workbench.protocol.results import result_type
@@ -34,11 +33,9 @@ from mcp_workbench.router.routed_call import Notifier, RoutedCall, remind
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.downstream.connection import Connection
-    from mcp_workbench.downstream.traffic import Traffic
-    from mcp_workbench.protocol.revisions import Revision
     from mcp_workbench.router.guard import Guard
     from mcp_workbench.router.subscriptions import Subscriptions
-    from mcp_workbench.router.task_lists import TaskLists
+    from mcp_workbench.router.task_requests import TaskRequests
     from mcp_workbench.router.toolboxes import Toolboxes
     from mcp_workbench.steps import Denial, Step
 
@@ -64,11 +61,10 @@ class Router:
         self._pool = pool
         self._start_task = start_task
         self._lists = lists
-        self.tasks = Tasks()
         self.views = Views(face)
         self.connections = CallerConnections(pool)
         self._catalog = catalog
-        self._guard = _make_guard(steps, self) if steps else None
+        self.guard = _make_guard(steps, self) if steps else None
         # Told when a toolbox is opened for the first time in a view.
         self.on_opened: list[Callable[[View, str], None]] = []
         # Resources of ours, by URI: how we are doing, as far as a view shows it.
@@ -93,19 +89,18 @@ class Router:
         """Resources that clients watch."""
         from mcp_workbench.router.subscriptions import Subscriptions
 
-        return Subscriptions(self, self._guard)
+        return Subscriptions(self)
 
     @cached_property
-    def _task_lists(self) -> TaskLists:
-        from mcp_workbench.router.task_lists import TaskLists
+    def tasks(self) -> TaskRequests:
+        """What servers go on with after they have answered."""
+        from mcp_workbench.router.task_requests import TaskRequests
 
-        return TaskLists(self.tasks, self._lists, self.connections, self._guard)
+        return TaskRequests(self, self._pool, self._lists)
 
     def use_steps(self, steps: tuple[Step, ...]) -> None:
         """From now on every request passes these; those that are under way go on as they began."""
-        self._guard = _make_guard(steps, self) if steps else None
-        for name in ("subscriptions", "_task_lists"):
-            self.__dict__.pop(name, None)
+        self.guard = _make_guard(steps, self) if steps else None
 
     def in_background(self, work: Awaitable[None]) -> None:
         """Work that nobody waits for; the task group owns it."""
@@ -130,19 +125,6 @@ class Router:
     def complete(self, call: RoutedCall, params: Params) -> None:
         self._resolve(call, "prompts", lambda: call.view.face.resolve_completion(call.view, params, call.revision))
 
-    def ask_about_task(self, call: RoutedCall, params: Params) -> None:
-        """One of the methods of tasks; without the extension, those of a sole server pass as they are, unless users
-        share it, or a policy has to know which tool a task is of."""
-        client, sole = call.revision, None if self.tasks.judge is not None else call.view.face.sole_entry()
-        passes = not client.has_task_extension and sole is not None and sole.config.share != "everyone"
-        if call.method not in client.task_methods or passes:
-            self.relay(call, params)
-        elif call.method == "tasks/list":
-            unlisted = unsupported(call.method)
-            self.start_for(call, self._task_lists.answer(call, params, lambda: self.act(call, unlisted)))
-        else:
-            self.act(call, self.tasks.resolve(call.view, call.method, params, call.revision))
-
     def relay(self, call: RoutedCall, params: Params) -> None:
         # Nobody would look through the answer for the tasks of other users.
         if call.method.startswith("tasks/") and call.method not in call.revision.task_methods:
@@ -163,18 +145,18 @@ class Router:
         match decision:
             case Forward():
                 # One that the steps have let pass comes back here with its passage.
-                if self._guard is not None and call.route.passage is None and not self._guard.lets_pass(call, decision):
+                if self.guard is not None and call.route.passage is None and not self.guard.lets_pass(call, decision):
                     return
                 # Over stdio nothing says which call a question belongs to: a client without a session goes where no
                 # other client's call is under way.
                 if decision.entry.asks and not call.caller.client:
                     call.route.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
                 connection = self.connections.of_call(decision.entry, call)
-                if connection.state is State.READY and (self._guard is None or not self._must_list(connection)):
+                if connection.state is State.READY and (self.guard is None or not self._must_list(connection)):
                     self._send(call, decision, connection)
                 else:
                     self._forward_later(call, decision, connection)
-            case Answer() | Reject() if self._guard and not call.route.passage and self._guard.notes(call, decision):
+            case Answer() | Reject() if self.guard and not call.route.passage and self.guard.notes(call, decision):
                 self.act(call, decision)
             case Answer():
                 call.finish_result(decision.result)
@@ -237,7 +219,7 @@ class Router:
             # Of several candidates one may fail, where another has the tool.
             if isinstance(outcome, WorkbenchError) and not (learn.others and isinstance(decision, Forward)):
                 call.route.entry = entry
-                call.route.passage = None if self._guard is None else self._guard.unsent(call, entry, learn.item)
+                call.route.passage = None if self.guard is None else self.guard.unsent(call, entry, learn.item)
                 call.on_failure(outcome)
                 return
             if isinstance(outcome, BaseException) and not isinstance(outcome, WorkbenchError):
@@ -266,12 +248,12 @@ class Router:
 
     def _send_unless_withheld(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
         """The steps let it pass before; its server may have said since then that it offers something else."""
-        if self._guard is None or not self._guard.needs_lists or not self._guard.denies_again(call):
+        if self.guard is None or not self.guard.needs_lists or not self.guard.denies_again(call):
             self._send(call, decision, connection)
 
     def _must_list(self, connection: Connection) -> bool:
         """Whether this server has to say what it offers before anything is sent to it."""
-        return self._guard is not None and self._guard.needs_lists and not connection.lists.is_done
+        return self.guard is not None and self.guard.needs_lists and not connection.lists.is_done
 
     def _send(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
         route = call.route
@@ -368,31 +350,6 @@ class Router:
         call.route.task = None
         call.pass_on(result)
 
-    def remember_task(self, call: RoutedCall, result: bytes) -> bytes:
-        """A server answered with a handle: it has to stay up for it. Returns the answer that the client gets."""
-        assert call.route.entry is not None
-        seconds, result = self.tasks.remember(call.view, call.route.entry, result, call.revision, call.route.own_item)
-        connection = self.connections.of_call(call.route.entry, call)
-        connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
-        return result
-
-    def show_task(self, call: RoutedCall, members: bytes) -> bytes:
-        """What a server says about a task, under the handle that the client has."""
-        assert call.route.entry is not None
-        return self.tasks.shown(call.view, call.route.entry, members, call.revision)
-
-    def show_task_result(self, call: RoutedCall, result: bytes) -> bytes:
-        """The same for the answer to a request about a task of 2025-11-25."""
-        assert call.route.entry is not None
-        return self.tasks.shown_result(call.view, call.route.entry, result, call.revision)
-
-    def show_task_outside(self, view: View, traffic: Traffic, members: bytes, client: Revision) -> bytes:
-        """The same for what a server tells of a task when no call is under way."""
-        if not self.tasks.has_renamed:
-            return members
-        entry = next((each.entry for each in self._pool.connections() if each.traffic is traffic), None)
-        return members if entry is None else self.tasks.shown(view, entry, members, client)
-
     # ── lists ──
 
     def list(self, call: RoutedCall, kind: str, answer: Callable[[Sequence[bytes]], None]) -> None:
@@ -446,10 +403,10 @@ class Router:
             self._pool.set_log_level(call.caller, self._catalog, level)
             call.finish_result(b"{}")
 
-        if self._guard is None:
+        if self.guard is None:
             send()
         else:
-            self._guard.admit(call, call.method, None, "", encode({"level": level})[:-1], send)
+            self.guard.admit(call, call.method, None, "", encode({"level": level})[:-1], send)
 
     def notify_servers(self, sender: Notifier, method: str, params: bytes | None) -> None:
         """A notification that concerns all servers of callers like this one which are running."""
@@ -460,10 +417,10 @@ class Router:
                 if connection.state is State.READY and revision is not None and revision.has_handshake:
                     connection.traffic.notify(method, params)
 
-        if self._guard is None:
+        if self.guard is None:
             send()
         else:
-            self._guard.notify(sender, method, b"{" if params is None else params[:-1], send)
+            self.guard.notify(sender, method, b"{" if params is None else params[:-1], send)
 
 
 def _make_guard(steps: tuple[Step, ...], router: Router) -> Guard:

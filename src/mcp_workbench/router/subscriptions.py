@@ -17,7 +17,6 @@ from mcp_workbench.router.routed_call import RoutedCall
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.server_subscriptions import ServerSubscriptions, Subscriber
-    from mcp_workbench.router.guard import Guard
     from mcp_workbench.router.router import Router
 
 SUBSCRIBE = "resources/subscribe"
@@ -39,9 +38,8 @@ class Subscription:
 class Subscriptions:
     """Watches resources for clients of both eras."""
 
-    def __init__(self, router: Router, guard: Guard | None) -> None:
+    def __init__(self, router: Router) -> None:
         self._router = router
-        self._guard = guard
 
     def subscribe(
         self, call: RoutedCall, params: Params, subscriber: Subscriber, kept: dict[str, Subscription]
@@ -96,10 +94,11 @@ class Subscriptions:
         self._admit(call, UNSUBSCRIBE, subscription.entry, uri, send)
 
     def _admit(self, call: RoutedCall, method: str, entry: ServerEntry, uri: str, send: Callable[[], None]) -> None:
-        if self._guard is None:
+        guard = self._router.guard
+        if guard is None:
             send()
         else:
-            self._guard.admit(call, method, entry, uri, _body(uri), send)
+            guard.admit(call, method, entry, uri, _body(uri), send)
 
     async def subscribe_all(
         self, call: RoutedCall, uris: Sequence[str], subscriber: Subscriber, kept: dict[str, Subscription]
@@ -122,11 +121,12 @@ class Subscriptions:
         async def work() -> None:
             await self._begin(call, entry, uri, subscriber, kept)
 
+        guard = self._router.guard
         try:
-            if self._guard is None:
+            if guard is None:
                 await work()
             else:
-                await self._guard.run(call, SUBSCRIBE, entry, uri, _body(uri), work)
+                await guard.run(call, SUBSCRIBE, entry, uri, _body(uri), work)
         except WorkbenchError:
             kept.pop(uri, None)
 

@@ -65,7 +65,7 @@ class TaskLists:
         self._guard = guard
 
     async def answer(self, call: RoutedCall, params: Params, no_server: Callable[[], None]) -> None:
-        """Answer with the next page of each server that has one; call `nobody` where none lists its tasks."""
+        """Answer with the next page of each server that has one; call `no_server` where none lists its tasks."""
         await self._lists.load(call.view.face.needed(call.view, "prompts"))
         having = having_lists(call.view.face.entries(call.view))
         if not having:

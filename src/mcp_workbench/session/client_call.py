@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Literal
 
-from msgspec import DecodeError, Raw, Struct, UnsetType, ValidationError
+from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.downstream.clients import ClientPeer
@@ -27,7 +27,6 @@ from mcp_workbench.protocol.meta import Stamp, read_stamp
 from mcp_workbench.protocol.results import (
     ASKING,
     error_for_client,
-    may_mention,
     meta_of,
     modern_parts,
     result_type,
@@ -35,14 +34,11 @@ from mcp_workbench.protocol.results import (
 )
 from mcp_workbench.protocol.revisions import Revision
 from mcp_workbench.protocol.sealed_state import RETRY_MEMBERS, digest_of
-from mcp_workbench.session.parking import Parked, input_required
+from mcp_workbench.session.parking import Parked
 from mcp_workbench.session.questions import (
-    MOST_QUESTIONS,
     NEEDED_CAPABILITY,
     BadQuestion,
     can_answer,
-    members_of,
-    unreadable,
 )
 from mcp_workbench.transport.link import SESSION_LOST
 
@@ -65,11 +61,6 @@ LARGE_RESULT: Final = 4 << 20
 NOT_FOR_RETRYING_CLIENTS: Final = frozenset({"notifications/elicitation/complete"})
 
 
-class _PagesToVisit(Struct):
-    elicitations: list[dict[str, Raw]]
-
-
-_decode_pages: Final = Decoder(_PagesToVisit).decode
 _decode_progress: Final = Decoder(float).decode
 
 
@@ -168,32 +159,22 @@ class ClientCall(Struct, eq=False):
             self.was_resent = True
             self.session.router.send_after_listing(self)
             return
-        if self.route.decision is not None and self.route.decision.shows_errors:
-            read = read_error(error)
-            if read.code not in CODES_FOR_CLIENTS:
-                self.finish_result(error_result(f"[{self.where}] {read.message}", read))
-                return
-        try:
-            error = self._with_pages(error)
-        except BadQuestion as reason:
-            self.on_failure(DownstreamError(f"the server requires a page to be visited first: {reason}"))
-            return
-        if self.revision.asks_in_results and self._must_open_url(error):
-            return
-        self.emit("error", memoryview(error_for_client(error, self.method, self.revision)))
-
-    def _with_pages(self, error: Raw) -> Raw:
-        """The same error; where it names pages to be visited first, with who wants that. Raises `BadQuestion`."""
         read = read_error(error)
-        if self.route.entry is None:
-            return error
-        if read.code != URL_ELICITATION_REQUIRED or isinstance(read.data, UnsetType):
-            if read.code == INTERNAL_ERROR and isinstance(read.data, UnsetType) and may_mention(error, "elicitations"):
-                # An error that we cannot read; a client may.
-                raise unreadable()
-            return error
-        pages = self.session.attribution(self.route.entry.label).pages(read.data)
-        return Raw(messages.encode({**messages.decode_object(error), "data": pages}))
+        if self.route.decision is not None and self.route.decision.shows_errors and read.code not in CODES_FOR_CLIENTS:
+            self.finish_result(error_result(f"[{self.where}] {read.message}", read))
+            return
+        # The second is also what errors are read as that cannot be read.
+        if read.code in (URL_ELICITATION_REQUIRED, INTERNAL_ERROR):
+            from mcp_workbench.session.pages_to_visit import asks_for_visit, attributed
+
+            try:
+                error = attributed(self, error, read)
+            except BadQuestion as reason:
+                self.on_failure(DownstreamError(f"the server requires a page to be visited first: {reason}"))
+                return
+            if self.revision.asks_in_results and asks_for_visit(self, error):
+                return
+        self.emit("error", memoryview(error_for_client(error, self.method, self.revision)))
 
     def _can_mend_headers(self, error: Raw) -> bool:
         """Whether headers that we wrote were refused: the tool wants others by now, and nothing was done yet."""
@@ -286,7 +267,7 @@ class ClientCall(Struct, eq=False):
         if self.revision.asks_in_results and method in NOT_FOR_RETRYING_CLIENTS:
             return
         if method.startswith("notifications/tasks") and params is not None and self.route.entry is not None:
-            params = Raw(self.session.router.show_task(self, bytes(params)))
+            params = Raw(self.session.router.tasks.shown(self, bytes(params)))
             try:
                 params = Raw(bytes(self.session.attribution(self.route.entry.label).input_required(params)))
             except BadQuestion:
@@ -322,9 +303,9 @@ class ClientCall(Struct, eq=False):
                     return
             self.emit("result", *modern_parts(result, kind, self.method, info, is_escaped=is_escaped))
         elif "task" in self.params and self.route.traffic is not None:
-            self.emit("result", self.session.router.remember_task(self, bytes(result)))
+            self.emit("result", self.session.router.tasks.remember(self, bytes(result)))
         elif is_about_task and self.route.entry is not None:
-            self.emit("result", self.session.router.show_task_result(self, bytes(result)))
+            self.emit("result", self.session.router.tasks.shown_result(self, bytes(result)))
         else:
             self.emit("result", memoryview(result))
 
@@ -346,9 +327,9 @@ class ClientCall(Struct, eq=False):
         if self.route.entry is not None:
             result = self.session.attribution(self.route.entry.label).input_required(result)
         if kind == "task" and self.route.traffic is not None:
-            return self.session.router.remember_task(self, bytes(result))
+            return self.session.router.tasks.remember(self, bytes(result))
         if self.method in self.revision.task_methods and self.route.entry is not None:
-            return self.session.router.show_task(self, bytes(result))
+            return self.session.router.tasks.shown(self, bytes(result))
         return result
 
     def finish_error(self, code: int, message: str, data: object = None) -> None:
@@ -438,26 +419,6 @@ class ClientCall(Struct, eq=False):
         """Nothing was parked for this retry: make the call as if it were the first one."""
         params = {key: value for key, value in self.params.items() if key not in RETRY_MEMBERS}
         self.session.dispatch(self, params)
-
-    def _must_open_url(self, error: Raw) -> bool:
-        """A legacy server wants the user to visit a page first. Modern servers say so with `input_required`."""
-        read = read_error(error)
-        if read.code != URL_ELICITATION_REQUIRED or isinstance(read.data, UnsetType):
-            return False
-        declared = members_of(messages.decode_object(self.caller.capabilities).get("elicitation"))
-        try:
-            pages = _decode_pages(read.data).elicitations
-        except (DecodeError, ValidationError):
-            return False
-        if "url" not in declared or not 0 < len(pages) <= MOST_QUESTIONS or self.method not in ANSWERS_INPUT_REQUIRED:
-            return False
-        asked = {
-            f"question-{number}": Raw(messages.encode({"method": "elicitation/create", "params": page}))
-            for number, page in enumerate(pages, 1)
-        }
-        state = self.session.parking.state_without_parking(self)
-        self.emit("result", input_required(asked, state, self.made_by()))
-        return True
 
     def made_by(self) -> bytes:
         """The `_meta` of a result that asks the client in the server's name."""

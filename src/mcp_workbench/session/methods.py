@@ -83,7 +83,7 @@ def _complete(session: Session, call: ClientCall, params: Params) -> None:
 
 
 def _task(session: Session, call: ClientCall, params: Params) -> None:
-    session.router.ask_about_task(call, params)
+    session.router.tasks.ask(call, params)
 
 
 def _set_level(session: Session, call: ClientCall, params: Params) -> None:

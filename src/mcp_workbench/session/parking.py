@@ -123,10 +123,6 @@ class Parking:
     def __len__(self) -> int:
         return len(self._parked)
 
-    def gave_out(self, state: str) -> bool:
-        """Whether a `requestState` is for us to open. Those of modern servers, other workbenches included, are not."""
-        return self._sealer.gave_out(state)
-
     def question(self, call: ClientCall, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> None:
         """A server asks the client of this call."""
         reason = why_not(decode_object(call.caller.capabilities), method, params)
@@ -206,8 +202,23 @@ class Parking:
             for key in [key for key, asked in questions.items() if asked[:2] == (traffic, id)]:
                 del questions[key]
 
-    def come_back(self, call: ClientCall, state: str, responses: Raw | None) -> None:
-        """A client retries with a state of ours. Raises `BadState`."""
+    def takes_back(self, call: ClientCall, params: dict[str, Raw]) -> bool:
+        """Whether a request with a `requestState` is a retry of what we answered with a question. States of modern
+        servers, other workbenches included, are not for us to open: they pass through."""
+        try:
+            state = decode(params["requestState"], type=str)
+        except (DecodeError, ValidationError):
+            call.finish_error(INVALID_PARAMS, "`requestState` must be a string")
+            return True
+        if not self._sealer.gave_out(state):
+            return False
+        try:
+            self._come_back(call, state, params.get("inputResponses"))
+        except BadState as error:
+            call.finish_error(INVALID_PARAMS, str(error))
+        return True
+
+    def _come_back(self, call: ClientCall, state: str, responses: Raw | None) -> None:
         now = asyncio.get_running_loop().time()
         sealed = self._sealer.open(state, principal=call.view.principal, digest=call.digest(), now=now)
         given = _read_responses(responses)

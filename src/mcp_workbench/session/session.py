@@ -12,7 +12,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
-from msgspec.json import decode
 
 from mcp_workbench.downstream.sharing import SHARED, Caller, modern_caller
 from mcp_workbench.errors import DownstreamError, WorkbenchError, shortage
@@ -30,7 +29,6 @@ from mcp_workbench.jsonrpc.messages import (
 )
 from mcp_workbench.protocol.meta import NO_CAPABILITIES, BadStamp, Stamp, read_stamp
 from mcp_workbench.protocol.revisions import Revision, negotiate, newest
-from mcp_workbench.protocol.sealed_state import BadState
 from mcp_workbench.router.routed_call import Route
 from mcp_workbench.router.router import Router
 from mcp_workbench.session import methods
@@ -156,15 +154,13 @@ class Session(Struct, eq=False):
             if line.strip():
                 self._complain(error)
             return
-        if message.method is UNSET:
-            self._on_answer(message)
-        elif message.id is UNSET:
-            self._on_notification(message.method, None if message.params is UNSET else message.params)
+        if message.method is UNSET or message.id is UNSET:
+            self.on_read_message(line, message)
         else:
             self._on_unread_request(bytes(message.id), message.method, message.params)
 
     def on_read_message(self, line: bytes, message: Envelope | Malformed) -> None:
-        """A large message, which has been read in a thread (`ReadReceiver`)."""
+        """A message that has been read, in a thread where it is large (`ReadReceiver`)."""
         if isinstance(message, Malformed):
             self._complain(message)
         elif message.method is UNSET:
@@ -277,7 +273,7 @@ class Session(Struct, eq=False):
         if call is None:
             return
         if call.revision.asks_in_results and "requestState" in params:
-            if self._comes_back(call, params):
+            if self.parking.takes_back(call, params):
                 return
             # Answers alone are no retry of anything that we asked: we always hand out a state. They may be meant for a
             # server that keeps none.
@@ -290,21 +286,6 @@ class Session(Struct, eq=False):
 
     def dispatch(self, call: ClientCall, params: dict[str, Raw]) -> None:
         methods.find(call)(self, call, params)
-
-    def _comes_back(self, call: ClientCall, params: dict[str, Raw]) -> bool:
-        """A retry of a call that was answered with a question of ours. States of modern servers pass through."""
-        try:
-            state = decode(params["requestState"], type=str)
-        except (DecodeError, ValidationError):
-            call.finish_error(INVALID_PARAMS, "`requestState` must be a string")
-            return True
-        if not self.parking.gave_out(state):
-            return False
-        try:
-            self.parking.come_back(call, state, params.get("inputResponses"))
-        except BadState as error:
-            call.finish_error(INVALID_PARAMS, str(error))
-        return True
 
     def _admit(self, id: bytes, method: str, params: dict[str, Raw]) -> ClientCall | None:
         """Take a request in, in its era; refuse it where that era's rules are broken."""
@@ -491,5 +472,5 @@ class Session(Struct, eq=False):
         if self.revision is None or (is_log and self.log_level is not None and not is_severe(params, self.log_level)):
             return
         if method.startswith("notifications/tasks") and params is not None:
-            params = Raw(self.router.show_task_outside(self.view, traffic, bytes(params), self.revision))
+            params = Raw(self.router.tasks.shown_outside(self.view, traffic, bytes(params), self.revision))
         self.notify(method, params)
