@@ -1,14 +1,14 @@
 """Opening a toolbox within a budget: the first form that fits.
 
-Owns the choice of form, pages, and the note that says what was left out and how to get more. Refuses to know what a
-toolbox is, and tokens of any particular model: a token is four bytes.
+Owns the choice of form, the pages, and the note that says what was left out and how to get more. Knows nothing about
+toolboxes or the tokenizer of any model: a token is four bytes.
 
-The policy, measured on the tools of 89 real servers: definitions with schemas spare the caller a second request, so
-they may take the whole budget. What comes after is an overview, from which a caller picks and then asks for the
-definition, so it gets a quarter of the budget; the shortest forms and pages take half when there are too many tools
-for that, where searching is the better way in. "The first form that fits the budget" alone would cost 2,600 tokens for
-a mean toolbox, most of it for long descriptions of tools that are not used; this costs 1,800, and gives full schemas
-exactly as often.
+The policy was measured on the tools of 89 real servers. Definitions with schemas save the caller a second request, so
+they may use the whole budget. Shorter forms are overviews from which the caller picks tools and then requests their
+definitions, so they get a quarter of the budget. The shortest forms and pages get half of it, for toolboxes with so
+many tools that searching is the better way. Simply taking the first form that fits the budget would cost 2,600 tokens
+for an average toolbox, most of it for long descriptions of tools that are not used; this policy costs 1,800, and
+returns full schemas exactly as often.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from mcp_workbench.economy.tool import Tool
 
 _OVERVIEW_SHARE = 4
 _LAST_RESORT_SHARE = 2
-_FULL_SAVES_AT_MOST = 4  # What is not shown of a definition (output schema, annotations) can be most of it.
+_FULL_SAVES_AT_MOST = 4  # The omitted parts of a definition (output schema, annotations) can be most of it.
 _LEAN_SAVES_AT_MOST = 6
-# Kept free for the note when a page is filled: about 250 bytes, and the cursor.
+# Reserved for the note when a page is filled: about 250 bytes, and the cursor.
 _LONGEST_PLACE = 200
 _NOTE_BYTES = 280 + _LONGEST_PLACE
 _SIGNATURES = (Form.TEXT, Form.CLIPPED, Form.SENTENCE)
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """Tools in the form that fits. `note` tells the caller about it; `cursor` is there when more tools follow."""
+    """Tools in the form that fits. `note` explains the form to the caller; `cursor` is set if more tools follow."""
 
     form: Form
     shown: tuple[Shown, ...]
     total: int
     note: str
     cursor: str | None = None
-    # By server, the arguments that `+` stands for below its heading.
+    # For each server, the arguments that `+` stands for below its heading.
     common: Mapping[str, tuple[str, ...]] = {}
 
     @property
@@ -62,10 +62,10 @@ def listing(
 ) -> Listing:
     """The tools of one toolbox, sorted by server and name, in the first form that fits `budget` tokens.
 
-    `form` asks for one form: it is then shown in pages if it does not fit. `limit` is the most tools on a page.
-    `budget=None` means there is none; one that is too small for a note and a name is taken for `LEAST_BUDGET`.
-    `beside` is how many bytes of it the caller needs beside JSON, and beside text. `spend` lets every form take the
-    whole budget, where the caller named it for this one listing."""
+    `form` requests a specific form, which is split into pages if it does not fit. `limit` is the number of tools on a
+    page. `budget=None` means no limit; a budget too small for a note and a name is raised to `LEAST_BUDGET`. `beside`
+    is how many bytes of it the caller needs for itself, with JSON and with text. `spend` lets every form use the whole
+    budget, for callers that chose the budget for this one listing."""
     ordered = sorted(tools, key=_place)
     most = None if budget is None else max(budget, LEAST_BUDGET) * BYTES_PER_TOKEN
     if form is None and cursor is None and most is not None:
@@ -80,7 +80,7 @@ def listing(
 def _attempts(
     tools: list[Tool], budget: int, beside: tuple[int, int], limit: int | None, *, extras: bool, spend: bool
 ) -> Iterator[Listing]:
-    """Listings of all tools, or of the first `limit`, that fit what their form may cost, longest form first."""
+    """Listings of all tools, or of the first `limit`, that fit the share of their form; longest form first."""
     wanted = tools[:limit]
     for form, share in _steps(sum(len(tool.definition) for tool in wanted), budget):
         most = min(budget if spend else share, budget - beside[0 if form.is_json else 1])
@@ -94,8 +94,8 @@ def _attempts(
 
 
 def _steps(raw: int, budget: int) -> Iterator[tuple[Form, int]]:
-    """The forms to try, each with what it may cost. Forms that cannot fit `raw` bytes of definitions are left out:
-    writing them takes longest for exactly the toolboxes where it is in vain."""
+    """The forms to try, with the share of the budget for each. Forms that cannot fit for `raw` bytes of definitions are
+    skipped: they would take longest to write for exactly the toolboxes where it is pointless."""
     if raw <= budget * _FULL_SAVES_AT_MOST:
         yield Form.FULL, budget
     if raw <= budget * _LEAN_SAVES_AT_MOST:
@@ -107,7 +107,7 @@ def _steps(raw: int, budget: int) -> Iterator[tuple[Form, int]]:
 
 
 class _Common(dict[str, tuple[str, ...]]):
-    """By server, what its tools share in a form: worked out when the first of them is shown."""
+    """The arguments that the tools of a server share in a form, computed when the first of them is shown."""
 
     def __init__(self, tools: Sequence[Tool], form: Form) -> None:
         self._tools = tools
@@ -120,7 +120,7 @@ class _Common(dict[str, tuple[str, ...]]):
 
 
 def _shown_within(tools: Iterable[Tool], form: Form, most: int, common: _Common, *, extras: bool) -> list[Shown] | None:
-    """All tools in `form`, or None as soon as they alone cost more than `most`."""
+    """All tools in `form`; None as soon as they exceed `most`."""
     left = most
     shown = []
     for tool in tools:
@@ -155,7 +155,8 @@ def _page(
 
 
 def _squeezed(tool: Tool, form: Form, room: int, *, extras: bool) -> Shown:
-    """One tool that is too big for a whole page: in the first shorter form that fits, at worst its name, cut."""
+    """A tool that is too large for a page, in the first shorter form that fits, in the worst case its truncated
+    name."""
     for shorter in list(Form)[list(Form).index(form) + 1 :]:
         each = show(tool, shorter, extras=extras)
         if len(each.text.encode()) <= room:
@@ -168,14 +169,14 @@ def _place(tool: Tool) -> str:
 
 
 def _cursor(form: Form, last: Tool, position: int) -> str:
-    """The tool that a page ended with, so that a list that has changed since neither repeats nor skips; for a name
-    that is longer than names are, its number."""
+    """The last tool of a page, so that nothing is repeated or skipped if the list changes; for an overlong name, its
+    position."""
     place = _place(last)
     return f"{form}:{place}" if len(place.encode()) <= _LONGEST_PLACE else f"{form}#{position}"
 
 
 def _after(tools: list[Tool], cursor: str) -> tuple[int, Form]:
-    """Where a page continues. A cursor that is none of ours starts at the beginning."""
+    """Where the next page starts. An unknown cursor starts at the beginning."""
     word, _, place = cursor.partition(":")
     word, _, position = word.partition("#")
     form = Form(word) if word in list(Form) else Form.NAMES
@@ -203,13 +204,13 @@ def _noted(
 
 
 def _heading(tool: Tool, common: Sequence[str]) -> str:
-    """What stands before the names below it, in the path of each, and what the sign in signatures stands for."""
+    """The path prefix of the names below it, and what `+` in their signatures stands for."""
     place = cut(tool.path.removesuffix(tool.name), _LONGEST_PLACE)
     return f"{place} {legend(common)}" if common else place
 
 
 def render(made: Listing) -> str:
-    """The listing as text: the note, then JSON objects line by line, or lines grouped by server."""
+    """The listing as text: the note, then one JSON object per line, or lines grouped by server."""
     lines = [made.note]
     server = None
     for each in made.shown:

@@ -1,6 +1,6 @@
 """What tools cost an agent, in tokens: as a flat list, and in every form.
 
-Owns the counting. Refuses to know where tools come from and how the numbers are shown.
+Owns the counting. Knows nothing about where tools come from or how the numbers are displayed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mcp_workbench.economy.tool import Tool
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Tokens of some tools: `flat` is their definitions as a client's list of tools has them."""
+    """The tokens of some tools. `flat` is for their definitions in a client's list of tools."""
 
     tools: int
     flat: int

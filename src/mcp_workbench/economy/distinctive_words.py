@@ -1,7 +1,7 @@
-"""The words that tell groups of tools apart: what a toolbox or server has that the others have not.
+"""The words that characterise groups of tools: those of one toolbox or server that the others do not have.
 
-Owns the choice of words (TF-IDF with each group as one document). Refuses to know what a group is. The words come out
-as people wrote them, not as stems.
+Owns the choice of words (TF-IDF with each group as one document). Knows nothing about what a group is. Words are
+returned as people wrote them, not as stems.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from mcp_workbench.economy.fields import SearchDocument, fields
 from mcp_workbench.economy.terms import is_pair, runs, spelt
 
 _SHORTEST = 3
-_FROM_NAME = 2  # A word in a tool's name says twice what one in its first sentence does.
+_FROM_NAME = 2  # A word in a tool's name weighs twice as much as one in its first sentence.
 
 
 def distinctive_words(
     groups: Mapping[str, Iterable[SearchDocument]], *, most: int = 8, besides: Mapping[str, str] | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """For each group up to `most` words, the most distinctive first.
+    """Up to `most` words for each group, the most distinctive first.
 
-    `besides` is what is said about a group anyway, its name and description: those words are not repeated."""
+    `besides` is the text shown with a group anyway, its name and description, whose words are not repeated."""
     weights: dict[str, Counter[str]] = {}
     spellings: dict[str, Counter[str]] = {}
     split = _SpellingCache()
@@ -31,7 +31,7 @@ def distinctive_words(
         for document in documents:
             texts = fields(document)
             for text, weight in ((texts.name, _FROM_NAME), (texts.lead, 1)):
-                # Once for each tool: a tool that repeats a word does not make its group more about it.
+                # Counted once per tool: repeating a word in one tool does not make it typical of the group.
                 found = dict(pair for run in runs(text) for pair in split[run])
                 for term, spelling in found.items():
                     spellings.setdefault(term, Counter())[spelling] += 1
@@ -57,7 +57,7 @@ class _SpellingCache(dict[str, list[tuple[str, str]]]):
 
 def _is_distinctive(term: str, count: int) -> bool:
     if is_pair(term):
-        return count > 1  # A pair that occurs once is most likely the end of one word and the start of the next.
+        return count > 1  # A pair that occurs only once most likely spans two words.
     return len(term) >= _SHORTEST and not term.isdecimal()
 
 

@@ -1,6 +1,6 @@
 """The forms in which a tool can be shown, from everything a caller needs down to its name.
 
-Owns how one tool looks in each form and what each form leaves out. Refuses to know budgets and how tools are chosen.
+Owns how a tool looks in each form and what each form leaves out. Knows nothing about budgets or the choice of tools.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from mcp_workbench.economy.tool import Parts, Tool, parts
 CLIPPED_TEXT = 300
 _SHORT_SENTENCE = 100
 _NO_ANNOTATIONS = (b"", b"{}", b"null")
-# Tools of a server that are looked at to see what they share: those of one server are alike.
+# How many tools of a server are sampled to find what they share: tools of one server are similar.
 _SAMPLED = 50
 
 
 class Form(StrEnum):
-    """Longest first. The values are what answers and the `detail` argument call them."""
+    """Longest first. The values are used in results and for the `detail` argument."""
 
     FULL = "full"
     LEAN = "lean"
@@ -42,7 +42,7 @@ class Form(StrEnum):
 
 _WITH_ARGUMENTS = (Form.TEXT, Form.CLIPPED, Form.SENTENCE, Form.ARGUMENTS)
 
-# What each form is, as the answer says it. Kept short: these words are sent every time.
+# The description of each form in results. Kept short, because it is sent every time.
 DESCRIBED = {
     Form.FULL: "full definitions",
     Form.LEAN: "definitions with lean schemas",
@@ -57,7 +57,7 @@ DESCRIBED = {
 class Shown(msgspec.Struct, frozen=True):
     """One tool in some form: a JSON object for `full` and `lean`, lines of text for the others.
 
-    `complete` says whether a caller knows enough to call it: every argument with its type."""
+    `complete`: whether it shows enough to call the tool, which is every argument with its type."""
 
     tool: Tool
     form: Form
@@ -66,8 +66,8 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 def show(tool: Tool, form: Form, *, extras: bool = False, common: Sequence[str] = ()) -> Shown:
-    """`tool` in `form`; arguments in `common` are said elsewhere. With `extras` a full definition is all that the
-    server wrote, `outputSchema` included; without, what a caller needs of it."""
+    """`tool` in `form`; arguments in `common` are shown elsewhere. With `extras`, a full definition is everything that
+    the server sent, including `outputSchema`; without, only what a caller needs."""
     if extras and form is Form.FULL:
         return Shown(tool, form, _as_written(tool), True)
     known = parts(tool.definition)
@@ -78,7 +78,7 @@ def show(tool: Tool, form: Form, *, extras: bool = False, common: Sequence[str] 
 
 
 def common_arguments(tools: Iterable[Tool], form: Form) -> tuple[str, ...]:
-    """What it pays to say once for these tools of one server in `form`; a sample of them decides."""
+    """The arguments worth showing once for these tools of one server in `form`, determined from a sample."""
     if form not in _WITH_ARGUMENTS:
         return ()
     schemas = (parts(tool.definition).schema() for tool in islice(tools, _SAMPLED))

@@ -1,12 +1,11 @@
 """Finding tools by need: field-weighted BM25 over a catalogue, in plain Python.
 
-Owns the ranking. Refuses to know where tools come from, who may see them (that is `within`) and how a hit is shown.
+Owns the ranking. Knows nothing about where tools come from, who may see them (see `within`) or how a hit is presented.
 
-The formula is BM25F: a term's occurrences are weighted by field and by the length of that field, added up over the
-fields, and only then saturated. On top of it, a tool whose name is spoken for by the query is worth more: the share
-of the name's own worth that the query covers multiplies the score, which lets `write_file` win over tools that talk
-about files at length. Words of the query also look for their synonyms, for themselves written in one word or in two,
-and unknown ones for a likely spelling.
+The formula is BM25F: a term's occurrences are weighted by field and by the length of that field, summed over the
+fields, and only then saturated. In addition, the score is multiplied by the share of the tool's name that the query
+covers, which ranks `write_file` above tools that mention files at length. Words of the query also match their synonyms
+and themselves written as one word or as two, and unknown words match a likely spelling.
 """
 
 from __future__ import annotations
@@ -26,27 +25,27 @@ from mcp_workbench.economy.synonyms import SYNONYMS
 from mcp_workbench.economy.terms import Splitter, runs, stem
 
 NAME_COVERED = 1.0
-# A tool that speaks to less than about one word of the need, or half of a short one, is a weak match, unless it has a
-# word that few tools have: `create` says little, `weather` enough.
+# A tool that matches less than about one word of the query, or half of a short query, is a weak match, unless it has a
+# word that few tools have: `create` says little, `weather` says enough.
 _WEAK_WORDS = 1.1
 _WEAK_SHARE = 0.5
 _FEW_TOOLS = 0.01
 _FEWEST_TOOLS = 3
-_SAID_PLAINLY = 0.8  # Of what a word is worth, where it stands in a name or a first sentence.
+_SAID_PLAINLY = 0.8  # The share of a word's value that it has in a name or a first sentence.
 SYNONYM = 0.5
 MISSPELT = 0.7
-# A need is a sentence or two; a pasted page would cost time and find everything.
+# A query is a sentence or two; a pasted page would take long and match everything.
 _MOST_QUERY_TERMS = 64
 _MOST_QUERY_CHARACTERS = 4_000
 _MOST_SPELLINGS = 3
 _SHORTEST_PART = 4
-# Words of queries whose terms are remembered: agents use the same ones again and again.
+# How many query words have their terms cached: agents use the same ones again and again.
 _MOST_REMEMBERED = 5_000
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A tool that was found: its key, its place in the documents the index was built from, its score, and whether it
-    speaks to hardly more than one word of the need."""
+    """A tool that was found: its key, its position in the indexed documents, its score, and whether it matches hardly
+    more than one word of the query."""
 
     key: str
     position: int
@@ -62,7 +61,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Index:
-    """An immutable index. Build it once for a catalogue, keep its bytes, search it from anywhere."""
+    """An immutable index: built once for a catalogue, stored as bytes, and safe to search from any thread."""
 
     __slots__ = (
         "_every",
@@ -86,7 +85,8 @@ class Index:
         self.stamp = postings.stamp
         self._numbers = {term: number for number, term in enumerate(postings.terms)}
         self._starts = array("I", postings.starts)
-        # Lists of shared numbers: walking through them makes no new objects, which is what a query would spend time on.
+        # Shared lists of numbers: iterating over them creates no objects, on which a query would spend most of its
+        # time.
         self._every = numbers = list(range(len(postings.keys)))
         self._tools = list(map(numbers.__getitem__, array("I", postings.tools)))
         self._frequencies = postings.frequencies
@@ -101,7 +101,7 @@ class Index:
 
     @classmethod
     def build(cls, documents: Iterable[SearchDocument], *, stamp: str = "") -> Index:
-        """Index `documents` in their order. `stamp` is the caller's mark for this state of the catalogue."""
+        """Index `documents` in order. `stamp` identifies this state of the catalogue for the caller."""
         return cls(post([(document.key, fields(document)) for document in documents], stamp))
 
     def to_bytes(self) -> bytes:
@@ -109,12 +109,12 @@ class Index:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Index | None:
-        """The index that `to_bytes` wrote, or None when it is damaged, foreign or of another version."""
+        """Read the index that `to_bytes` wrote; None if it is damaged or of another version."""
         postings = read(data)
         return cls(postings) if postings is not None else None
 
     def search(self, query: str, *, limit: int = 10, within: Container[str] | None = None) -> Found:
-        """The best `limit` tools for a need in words, among those whose key is in `within`."""
+        """The best `limit` tools for a query, among those whose key is in `within`."""
         scores = [0.0] * len(self.keys)
         covered: dict[int, float] = {}
         wanted, values = self._wanted(query)
@@ -123,7 +123,7 @@ class Index:
         for tool, share in covered.items():
             scores[tool] *= 1 + NAME_COVERED * share
         keys = self.keys
-        # In order, so that of equal tools the first one wins.
+        # In order, so that the first of equally good tools wins.
         matching = list(compress(self._every, scores))
         if within is not None:
             matching = [tool for tool in matching if keys[tool] in within]
@@ -140,8 +140,8 @@ class Index:
         return Found(tuple(hits), len(matching))
 
     def _worth(self, wanted: dict[str, float]) -> float:
-        """What a tool would score that has every word of the need, as much as it takes. An unknown word is worth half
-        of the rarest: it may be what the need is about, or beside the point."""
+        """The score of an ideal tool that has every word of the query often enough. An unknown word counts half as much
+        as the rarest one: it may be essential or irrelevant."""
         tools, starts = len(self.keys), self._starts
         rarest = rarity(tools, 0)
         return (
@@ -164,8 +164,8 @@ class Index:
             covered[tool] = covered.get(tool, 0.0) + spoken * share
 
     def _wanted(self, query: str) -> tuple[dict[str, float], set[str]]:
-        """The terms of a need, known or not, with their weights; and those that look like values, which no tool can
-        know: names, and numbers."""
+        """The terms of a query, known or not, with their weights; and those that look like values, such as names and
+        numbers, which no tool can contain."""
         split = self._split
         if len(split) > _MOST_REMEMBERED:
             split.clear()
@@ -175,9 +175,9 @@ class Index:
             counts.update(split[run])
             if len(counts) >= _MOST_QUERY_TERMS:
                 break
-        # Repeating a word is emphasis, but the second time says less than the first.
+        # Repetition is emphasis, with diminishing returns.
         wanted = {term: sqrt(count) for term, count in counts.items()}
-        # `file system` may be written in one word, as `filesystem` in two.
+        # `file system` may be written as one word, and `filesystem` as two.
         for one, other in pairwise(spoken[:_MOST_QUERY_TERMS]):
             if (joined := stem((one + other).lower())) in self._numbers and (one + other).isascii():
                 wanted.setdefault(joined, 1.0)
@@ -185,7 +185,7 @@ class Index:
         return wanted, {term for run in values for term in split[run]}
 
     def _weigh(self, wanted: dict[str, float]) -> dict[str, float]:
-        """The known terms to look up, with their weights: those of the need, and what else may be meant by them."""
+        """The known terms to look up, with their weights: those of the query, their synonyms and likely spellings."""
         weights = {term: weight for term, weight in wanted.items() if term in self._numbers}
         for term, weight in wanted.items():
             if term not in self._numbers:
@@ -197,7 +197,7 @@ class Index:
         return weights
 
     def _parts(self, term: str) -> tuple[str, ...]:
-        """The two known words that an unknown one is made of."""
+        """The two known words that an unknown one consists of."""
         if len(term) < 2 * _SHORTEST_PART or not (term.isascii() and term.isalpha()):
             return ()
         for at in range(_SHORTEST_PART, len(term) - _SHORTEST_PART + 1):
@@ -207,7 +207,8 @@ class Index:
         return ()
 
     def _spellings(self, term: str) -> list[str]:
-        """Known terms one slip away from an unknown one. Short words and numbers have too many neighbours."""
+        """Known terms one typing error away from an unknown one. Short words and numbers have too many such
+        neighbours."""
         if len(term) < 5 or not (term.isascii() and term.isalpha()):
             return []
         if self._neighbours is None:
@@ -224,7 +225,7 @@ class Index:
 
 
 def _one_slip(one: str, other: str) -> bool:
-    """Whether two different words differ by one letter too many, too few or wrong, or by two neighbours swapped."""
+    """Whether two different words differ by one extra, missing or wrong letter, or by two swapped neighbours."""
     start = 0
     while start < min(len(one), len(other)) and one[start] == other[start]:
         start += 1

@@ -1,9 +1,9 @@
-"""The `instructions` a client is given: how to use the workbench, and what lies behind it, in at most 2,048 bytes.
+"""The `instructions` for a client: how to use the workbench, and what it contains, in at most 2,048 bytes.
 
-Owns the text and its limit, which holds by construction: more and more is said of each toolbox as long as it fits, and
-what is left is filled. Refuses to know where toolboxes come from.
+Owns the text and its limit, which holds by construction: toolboxes are described in increasing detail as long as they
+fit. Knows nothing about where toolboxes come from.
 
-Claude Code cuts instructions and tool descriptions at 2 KB; how to use the thing therefore stands first.
+Claude Code truncates instructions and tool descriptions at 2 KB, so how to use the workbench comes first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LIST = "`open_toolbox` without arguments lists them."
 
 
 class Box(msgspec.Struct, frozen=True):
-    """A toolbox as it is introduced. `tools` is None until they are known; `words` distinguish it."""
+    """A toolbox to introduce. `tools` is their number, None until they are listed; `words` characterise it."""
 
     name: str
     description: str = ""
@@ -36,13 +36,13 @@ class Box(msgspec.Struct, frozen=True):
 
 
 def instructions(boxes: Sequence[Box], *, most: int = MOST_BYTES, how: str = HOW) -> str:
-    """How to use the workbench, then each toolbox in as many words as there is room for."""
+    """How to use the workbench, then each toolbox in as much detail as fits."""
     room = most - len(how.encode()) - 2
     return how + "\n\n" + introduced(boxes, room) if room > 0 else _in_short(boxes, most)
 
 
 def _in_short(boxes: Sequence[Box], most: int) -> str:
-    """For clients that read a line or two: what lies behind comes first, the rest is in the descriptions of tools."""
+    """For clients that keep only a line or two: the toolboxes come first; usage is in the descriptions of the tools."""
     return cut("Find tools with open_toolbox. " + names(boxes, room=max(most - 30, 0)), most)
 
 
@@ -59,7 +59,7 @@ def described_within(boxes: Sequence[Box], room: int) -> list[str] | None:
     """A line for each toolbox, in at most `room` bytes with their line ends; None where their names alone take more."""
     everything = [_line(box, *_LEVELS[-1]) for box in boxes]
     if _size(everything) <= room:
-        # Most have few toolboxes, and every client waits for this at its start.
+        # The common case first: most users have few toolboxes, and every client waits for this when it connects.
         return everything
     level = 0
     lines = [_line(box, *_LEVELS[0]) for box in boxes]
@@ -74,7 +74,7 @@ def described_within(boxes: Sequence[Box], room: int) -> list[str] | None:
 
 
 def _filled(boxes: Sequence[Box], lines: list[str], level: int, room: int) -> list[str]:
-    """The same with one step more said of the first ones, as long as it fits."""
+    """Describe the first toolboxes in one level more detail, as long as it fits."""
     left = room - _size(lines)
     for number, box in enumerate(boxes if level + 1 < len(_LEVELS) else ()):
         longer = _line(box, *_LEVELS[level + 1])
@@ -90,9 +90,9 @@ def _size(lines: Sequence[str]) -> int:
     return sum(len(line.encode()) + 1 for line in lines)
 
 
-# How much is said of a toolbox, less first: whether its tools are counted, how long its description may be, how many
-# words of its tools stand beside it, and whether its servers are named. Words tell toolboxes apart better than
-# descriptions do, and for less; without a description they are all there is, so there are more of them.
+# Levels of detail for a toolbox, lowest first: whether to count its tools, the maximum length of its description, how
+# many distinctive words to add, and whether to name its servers. Words distinguish toolboxes better than descriptions
+# and cost less. Without a description there are more of them, because they are all there is.
 _LEVELS: Final = (
     (False, 0, 0, False),
     (True, 0, 0, False),
@@ -122,12 +122,12 @@ def _counted(box: Box) -> str:
 
 
 def names(boxes: Sequence[Box], *, room: int | None = None) -> str:
-    """The bare names on one line, for the description of `open_toolbox` and where there is room for no more; as many
-    as fit, and how many more."""
+    """The names on one line, for the description of `open_toolbox` and where nothing else fits: as many as possible,
+    and the number of those left out."""
     every = [box.name for box in boxes]
     if room is None or len(_names(every, len(every)).encode()) <= room:
         return _names(every, len(every))
-    # The note at the end is shorter when fewer are missing by some digits only: counted for all of them it holds.
+    # Reserve space for the longest possible note, that all of them are missing.
     left = room - len(_names([], 0, len(every)).encode()) - len("Toolboxes: ")
     shown = 0
     for name in every:

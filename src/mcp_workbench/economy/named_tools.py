@@ -1,7 +1,7 @@
-"""The definitions of tools that were asked for by name, within a budget.
+"""The definitions of tools requested by name, within a budget.
 
-Owns what becomes of definitions that do not fit: all of them leaner, else as many as fit, the others named, so that
-they can be asked for again. Only a tool that is over the budget all by itself is shown without its schema.
+Owns what happens if they do not fit: all are shown in a leaner form, else as many as fit, and the others are named so
+that they can be requested again. Only a tool that exceeds the budget by itself is shown without its schema.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mcp_workbench.economy.tool import Tool
 
 
 class Named(msgspec.Struct, frozen=True):
-    """What is shown, JSON objects except for a tool that is too large for one, and what is left out."""
+    """The tools shown, as JSON objects unless a tool is too large, and those left out."""
 
     shown: tuple[Shown, ...]
     left_out: tuple[Tool, ...]
@@ -25,7 +25,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 def named(tools: Sequence[Tool], *, most: int | None, form: Form | None = None, extras: bool = False) -> Named:
-    """The definitions of `tools`, in their order, in at most `most` bytes together; full unless `form` is given."""
+    """The definitions of `tools`, in order, in at most `most` bytes together; full unless `form` is given."""
     forms = (Form.FULL, Form.LEAN) if form is None else (form,)
     for each in forms:
         shown = [_show(tool, each, extras=extras) for tool in tools]
@@ -45,7 +45,7 @@ def named(tools: Sequence[Tool], *, most: int | None, form: Form | None = None, 
 
 
 def _show(tool: Tool, form: Form, *, extras: bool = False) -> Shown:
-    # The tools may be of several servers, so a line begins with the whole path.
+    # The tools may belong to several servers, so each line starts with the whole path.
     return show(tool if form.is_json else replace(tool, name=tool.path), form, extras=extras)
 
 

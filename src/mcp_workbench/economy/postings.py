@@ -1,9 +1,9 @@
 """The stored form of a search index, and how it is made from a catalogue.
 
-Owns the weights of fields and the arithmetic of BM25F up to the point where a query is needed. Refuses to know queries.
+Owns the weights of fields and the part of BM25F that does not depend on a query. Knows nothing about queries.
 
-What is kept for each term is one run of tool numbers and one run of saturated frequencies in a byte each; the same
-again for names alone. So 3,000 tools take about a megabyte, as bytes that can be written down as they are.
+For each term, there is a run of tool numbers and a run of saturated frequencies of one byte each, and the same for
+names only. So 3,000 tools take about a megabyte, in bytes that can be stored as they are.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from mcp_workbench.economy.terms import Splitter, runs
 VERSION = 3
 TAG = f"economy-index/{VERSION}/{sys.byteorder}/{array('I').itemsize}"
 
-# Field: what an occurrence counts for, and how much a longer field than usual takes away from it. Measured by
-# `bench/context`: results hold over wide ranges, so these are round numbers from the middle of them.
-# The order is that of `Fields`.
+# For each field, the weight of an occurrence, and how much a longer field than average reduces it. Measured by
+# `bench/context`: results hold over wide ranges, so these are round numbers from the middle. In the order of `Fields`.
 FIELDS: dict[str, tuple[float, float]] = {
     "name": (4.0, 0.3),
     "lead": (2.5, 0.3),
@@ -38,15 +37,15 @@ _NAME = 0
 SATURATION = 1.2
 STEPS = 255  # Frequencies and shares are kept in a byte.
 _LOWEST_BYTE = 0 if sys.byteorder == "little" else array("I").itemsize - 1
-# A word that this part of all tools has is dropped where it stands only in passing: it ranks nothing, and such words
-# are what a query spends its time on.
+# Terms that more than this fraction of all tools have are dropped unless they are prominent: they do not affect the
+# ranking, and queries would spend most of their time on them.
 COMMON = 0.05
 IN_PASSING = STEPS // 4
-_NEVER_COMMON = 50  # In a small catalogue every occurrence counts, and costs next to nothing.
+_NEVER_COMMON = 50  # In a small catalogue every occurrence counts, and costs almost nothing.
 
 
 class Postings(msgspec.Struct, array_like=True, frozen=True):
-    """An index as it is written down. The run of term `i` spans `starts[i]` to `starts[i + 1]`."""
+    """A stored index. The run of term `i` spans `starts[i]` to `starts[i + 1]`."""
 
     tag: str
     stamp: str
@@ -61,14 +60,15 @@ class Postings(msgspec.Struct, array_like=True, frozen=True):
 
 
 def rarity(tools: int, having: int) -> float:
-    """How much a term says that `having` of all `tools` have."""
+    """The inverse document frequency of a term that `having` of all `tools` contain."""
     return log(1 + (tools - having + 0.5) / (having + 0.5))
 
 
 def post(catalogue: list[tuple[str, Fields]], stamp: str) -> Postings:
     """Index a catalogue of keys and texts."""
     texts = _split([texts for _, texts in catalogue])
-    # One number for each occurrence, the tool above the saturated frequency: one list to grow, not two.
+    # One number for each occurrence, with the tool in the high bits and the saturated frequency in the low ones, so
+    # that only one list grows.
     occurrences: defaultdict[str, list[int]] = defaultdict(list)
     for number, weights in enumerate(_weighted(texts)):
         place = number * (STEPS + 1)
@@ -81,7 +81,7 @@ def post(catalogue: list[tuple[str, Fields]], stamp: str) -> Postings:
     terms = sorted(occurrences)
     names = [dict.fromkeys(found[: lengths[_NAME]]) for found, lengths in texts]
     name_tools, name_shares = _name_shares(names, {term: rarity(len(texts), len(occurrences[term])) for term in terms})
-    # Seen as bytes, the numbers of all occurrences hold the frequencies and the tools already.
+    # Viewed as bytes, the numbers of all occurrences already contain the frequencies and the tools.
     every = array("I", chain.from_iterable(map(occurrences.__getitem__, terms)))
     return Postings(
         tag=TAG,
@@ -98,9 +98,9 @@ def post(catalogue: list[tuple[str, Fields]], stamp: str) -> Postings:
 
 
 def _split(catalogue: list[Fields]) -> list[tuple[list[str], tuple[int, ...]]]:
-    """For each tool, its terms, field after field, and how many of them each field has.
+    """The terms of each tool, field by field, and the number of terms in each field.
 
-    One list for each tool: the fewer there are, the less the garbage collector has to go through while we build."""
+    One list for each tool: the fewer objects, the less work for the garbage collector while the index is built."""
     split = Splitter().__getitem__
     every = []
     for texts in catalogue:
@@ -114,7 +114,7 @@ def _split(catalogue: list[Fields]) -> list[tuple[list[str], tuple[int, ...]]]:
 
 
 def _weighted(catalogue: list[tuple[list[str], tuple[int, ...]]]) -> Iterator[dict[str, float]]:
-    """For each tool the terms it has, with their occurrences weighted by field and by the length of that field."""
+    """The terms of each tool, with occurrences weighted by field and by the length of that field."""
     usual = [sum(column) / len(column) or 1.0 for column in zip(*(lengths for _, lengths in catalogue), strict=True)]
     for found, lengths in catalogue:
         weights: dict[str, float] = {}
@@ -131,7 +131,7 @@ def _weighted(catalogue: list[tuple[list[str], tuple[int, ...]]]) -> Iterator[di
 def _name_shares(
     names: list[dict[str, None]], worth: dict[str, float]
 ) -> tuple[defaultdict[str, list[int]], defaultdict[str, list[int]]]:
-    """For each term, the tools that have it in their name, and which part of the name's worth it makes up."""
+    """For each term, the tools with it in their name, and its share of the name's total weight."""
     tools: defaultdict[str, list[int]] = defaultdict(list)
     shares: defaultdict[str, list[int]] = defaultdict(list)
     for number, name in enumerate(names):
@@ -147,7 +147,7 @@ def _starts(runs_of: defaultdict[str, list[int]], terms: list[str]) -> bytes:
 
 
 def read(data: bytes) -> Postings | None:
-    """What `msgspec.msgpack.encode` made of postings, or None when it is damaged, foreign or of another version."""
+    """Decode stored postings; None if they are damaged or of another version."""
     try:
         postings = msgspec.msgpack.decode(data, type=Postings)
         return postings if postings.tag == TAG and _is_sound(postings) else None
@@ -156,7 +156,7 @@ def read(data: bytes) -> Postings | None:
 
 
 def _is_sound(postings: Postings) -> bool:
-    """Whether the runs fit together and point at tools that exist: a damaged file must not crash a search."""
+    """Whether the runs are consistent and refer to existing tools: a damaged file must not crash a search."""
     parts = (
         (postings.starts, postings.tools, postings.frequencies),
         (postings.name_starts, postings.name_tools, postings.name_shares),

@@ -1,6 +1,6 @@
-"""Shortening what people wrote: first sentences and clipped descriptions.
+"""Shortens prose: first sentences and truncated descriptions.
 
-Owns where a sentence ends. Refuses to know what the text is about.
+Owns where a sentence ends. Knows nothing about what the text is for.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import re
 
 ELLIPSIS = "…"
-_LONGEST_SENTENCE = 240  # Beyond this a "sentence" is a list or a missing full stop.
+_LONGEST_SENTENCE = 240  # Anything longer is a list, or lacks a full stop.
 
-# A full stop followed by space and something that can start a sentence: not "e.g. foo" or "v1. 2". It begins where no
-# other sign stands before it, so that a thousand of them are looked at once and not once for each.
+# A full stop followed by white space and the start of a sentence: not "e.g. foo" or "v1. 2". The lookbehind makes a run
+# of a thousand full stops one match attempt instead of a thousand.
 _SENTENCE_END = re.compile(r"(?<=[^\s.!?])[.!?]+(?=\s+[^\sa-z])|[。！？]|\n\s*\n|\n\s*(?=[-*#•])|\r?\n(?=[A-Z])")
 _SPACE = re.compile(r"\s+")
 
 
 def one_line(text: str) -> str:
-    """`text` with every stretch of white space as one space."""
+    """`text` with each run of white space replaced by one space."""
     return _SPACE.sub(" ", text).strip()
 
 
@@ -31,12 +31,12 @@ def split_first_sentence(text: str) -> tuple[str, str]:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence on one line, cut when it does not end."""
+    """The first sentence on one line, truncated if it is too long."""
     return clip(one_line(split_first_sentence(text)[0]), _LONGEST_SENTENCE)
 
 
 def clip(text: str, limit: int) -> str:
-    """At most `limit` characters, cut between words where there are any, and marked as cut."""
+    """Truncate to at most `limit` characters, between words if possible, with a mark."""
     if len(text) <= limit:
         return text
     cut = text[: max(limit - 1, 0)]
@@ -47,5 +47,5 @@ def clip(text: str, limit: int) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """`text` in at most `most` bytes of UTF-8, whole characters only."""
+    """Truncate to at most `most` bytes of UTF-8, without splitting a character."""
     return text.encode()[: max(most, 0)].decode(errors="ignore")

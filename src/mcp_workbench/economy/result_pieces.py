@@ -1,10 +1,10 @@
-"""Reading a huge result piece by piece: its head, its shape, and whatever part the caller asks for next.
+"""Reads a huge result in pieces: its start, its shape, and whichever part the caller requests next.
 
-Owns pure functions over a stored `tools/call` result. Refuses to know where results are kept, for how long and for
-whom. Every function takes time proportional to the text at most, and returns at most what it was given room for.
+Pure functions over a stored `tools/call` result. Knows nothing about where results are kept, for how long or for whom.
+Every function takes at most linear time, and returns at most the number of bytes it is given.
 
-`grep` deliberately knows no regular expressions: Python's can take time without end on a hostile text and cannot be
-interrupted. It finds plain text, with `*` for anything on the line and `|` between alternatives.
+`grep` deliberately has no regular expressions: Python's can take exponential time on hostile text and cannot be
+interrupted. It searches for plain text, with `*` for anything on the line and `|` between alternatives.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ from mcp_workbench.slices import sliced
 _LONGEST_LINE = 400
 _LONGEST_PATTERN = 400
 _MOST_ALTERNATIVES = 16
-# Values in a result that is decoded as a whole: a tenth of a second, in which no other client is served.
+# The most values in a result that is decoded as a whole. That takes a tenth of a second, during which no other client
+# is served.
 MOST_VALUES = 1_000_000
-# JSON on one line that is laid out, in bytes: the same.
+# The largest single line of JSON that is split into lines, in bytes, for the same reason.
 LARGEST_LAID_OUT = 16 * 1024 * 1024
-# Blocks of a result that are looked at. Real ones have a few.
+# How many blocks of a result are read. Real results have a few.
 MOST_BLOCKS = 100_000
-# Blocks without text that are mentioned.
+# How many blocks without text are mentioned.
 MOST_OTHERS = 20
 _LONGEST_TYPE = 40
 
 
 class Reading(NamedTuple):
-    """What can be read of a result: its text, the JSON value in it if there is one, and its other blocks' types."""
+    """The readable content of a result: its text, its JSON value if any, and the types of its other blocks."""
 
     text: str
     value: object
     is_json: bool
     others: tuple[str, ...] = ()
-    # There is a value, and it is too large to be looked into.
+    # There is a value, but it is too large to decode.
     is_too_large: bool = False
 
 
 class Part(NamedTuple):
-    """A piece of a result. `note` says what it is; `following` is where to read on, None at the end."""
+    """A piece of a result. `note` describes it; `following` is where to continue, None at the end."""
 
     text: str
     note: str
@@ -62,7 +63,7 @@ class _ContentBlock(msgspec.Struct):
     resource: _Embedded | None = None
 
     def readable(self) -> str | None:
-        """Its text, or that of the resource in it; None for what is no text."""
+        """Its text, or that of an embedded resource; None if it has none."""
         if self.type == "text":
             return self.text
         return None if self.resource is None else self.resource.text
@@ -78,10 +79,10 @@ _decode_blocks = msgspec.json.Decoder(list[_ContentBlock]).decode
 
 
 def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
-    """Open a stored result. `structuredContent` is the value; else text that is JSON from end to end.
+    """Read a stored result. Its value is `structuredContent`, or its text if all of it is JSON.
 
-    A value larger than `largest_value` bytes is left alone, where only the text is of interest; and always one of more
-    than `MOST_VALUES` values: it would take all others' time to decode, and many times its size in memory."""
+    A value of more than `largest_value` bytes is not decoded, for callers that need only the text. Nor is one of more
+    than `MOST_VALUES` values, which would delay all other clients and take many times its size in memory."""
     try:
         opened = _decode_result(result)
         text, others = _blocks(opened.content)
@@ -97,13 +98,13 @@ def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
     else:
         is_json = False
     if len(text.encode()) < len(structured) and not (is_json and _says(text, value)):
-        # Text that is only a word about the value, so the value is what there is to read.
+        # The text does not contain the value, so the value is shown as well.
         text = f"{text}\n\n{structured.decode()}" if text else structured.decode()
     return Reading(text, value, is_json, others, is_too_large)
 
 
 def _blocks(content: msgspec.Raw) -> tuple[str, tuple[str, ...]]:
-    """The text of all blocks, and the types of those that have none: the first of them, and how many more."""
+    """The text of all blocks, and the types of those without text: the first few, and the number of others."""
     texts: list[str] = []
     others: list[str] = []
     count = 0
@@ -123,7 +124,7 @@ def _blocks(content: msgspec.Raw) -> tuple[str, tuple[str, ...]]:
 
 
 def _can_be_decoded(raw: bytes) -> bool:
-    """Whether there are not too many values in it, as far as that shows without decoding it."""
+    """Whether it probably does not contain too many values, judged without decoding it."""
     return len(raw) <= MOST_VALUES or raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= MOST_VALUES
 
 
@@ -135,7 +136,7 @@ def _decoded(raw: bytes) -> tuple[object, bool]:
 
 
 def _says(text: str, value: object) -> bool:
-    """Whether a text is that value: written with fewer spaces, it may be shorter than the value was."""
+    """Whether a text represents this value, possibly with different white space."""
     if text.lstrip()[:1] not in ("{", "["):
         return False
     written = text.encode()
@@ -143,7 +144,7 @@ def _says(text: str, value: object) -> bool:
 
 
 def by_line(text: str) -> str:
-    """The text for those who read lines: JSON on one long line, as most servers write it, is laid out first."""
+    """The text split into lines: JSON on one long line, as most servers write it, is pretty-printed first."""
     return "\n".join(map(_laid_out, text.split("\n")))
 
 
@@ -166,7 +167,7 @@ def facts(read: Reading) -> str:
 
 
 def overview(read: Reading, room: int, said: str | None = None) -> str:
-    """The head of a result and a summary of its shape, in at most `room` bytes. `said` are its `facts`, if known."""
+    """The start of a result and a summary of its shape, in at most `room` bytes. `said` are its `facts`, if known."""
     summary = cut(facts(read) if said is None else said, room)
     if read.is_json:
         summary = cut(summary + "\nShape: " + shape(read.value, room // 3), room)
@@ -176,7 +177,7 @@ def overview(read: Reading, room: int, said: str | None = None) -> str:
 
 
 def page(text: str, start: int, room: int) -> Part:
-    """The text from character `start`, as much as fits `room` bytes, ending at a line where one ends late enough."""
+    """The text from character `start` on, up to `room` bytes, ending at the end of a line if there is one near."""
     start = max(start, 0)
     piece = cut(text[start : start + max(room, 0)], room)
     if start + len(piece) < len(text):
@@ -189,7 +190,7 @@ def page(text: str, start: int, room: int) -> Part:
 
 
 def lines(text: str, first: int, last: int, room: int) -> Part:
-    """The lines `first` to `last`, counted from 1, numbered, as many as fit `room` bytes."""
+    """The lines `first` to `last`, counted from 1, with their numbers, as many as fit into `room` bytes."""
     every = text.split("\n")
     first = max(first, 1)
     last = min(last, len(every))
@@ -200,9 +201,9 @@ def lines(text: str, first: int, last: int, room: int) -> Part:
 
 
 def grep(text: str, pattern: str, *, room: int, first: int = 1, around: int = 0) -> Part:
-    """The lines from `first` on that hold `pattern`, with `around` lines of context, as many as fit `room` bytes.
+    """The lines from `first` on that match `pattern`, with `around` lines of context, as many as fit into `room` bytes.
 
-    Upper and lower case are the same unless the pattern has upper case. `*` stands for anything, `|` for "or"."""
+    Case-insensitive unless the pattern has upper-case letters. `*` matches anything, `|` separates alternatives."""
     every = text.split("\n")
     folded = pattern == pattern.lower()
     wanted = _alternatives(pattern)
@@ -234,8 +235,8 @@ def _holds(line: str, alternatives: Iterable[Sequence[str]]) -> bool:
 
 
 def _position(line: str, pieces: Sequence[str]) -> int:
-    """Where the first piece stands if all stand in the line one after the other, else -1. Linear: each is looked for
-    once, because the earliest place for a piece leaves most room for the next."""
+    """The position of the first piece if all occur in the line in order, else -1. Linear: each is searched for once,
+    because the earliest match of a piece leaves the most text for the next."""
     start = at = line.find(pieces[0])
     for before, piece in pairwise(pieces):
         if at < 0:
@@ -245,7 +246,7 @@ def _position(line: str, pieces: Sequence[str]) -> int:
 
 
 def _excerpt(line: str, alternatives: Iterable[Sequence[str]], *, folded: bool) -> str:
-    """A line, or the part of a long one around what was found: JSON is often a single line of megabytes."""
+    """A line, or the part of a long line around the match: JSON is often a single line of several megabytes."""
     if len(line) <= _LONGEST_LINE:
         return line
     searched = line.lower() if folded else line

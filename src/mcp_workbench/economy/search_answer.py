@@ -1,11 +1,11 @@
-"""The answer to a need: the best tools, ready to be called, and the names of what else is near.
+"""The result of a search: the best tools, ready to be called, and the names of related ones.
 
-Owns the shape of a search answer. Refuses to know how tools were ranked.
+Owns its form. Knows nothing about how tools were ranked.
 
-The first three come with their description, the next seven as signatures. Below them stand bare names: the next in
-rank, and other tools of the servers that came first, because a need in words often means a sibling of the tool
-that has the words. A name costs about five tokens where a signature costs thirty, and the caller can ask for it.
-The same tool in several toolboxes takes one place, with the other paths beside it.
+The first three tools have their description, the next seven are signatures. Below them are only names: the next in
+rank, and other tools of the top servers, because the tool that the agent needs is often a sibling of the one that
+matches its words. A name costs about five tokens and a signature thirty, and the caller can request it. The same tool
+in several toolboxes takes one place, with its other paths.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ WITH_TEXT = 3
 NEXT_IN_RANK = 22
 SIBLINGS = 15
 _SIBLINGS_OF = 3
-# Bounds against manuals and hostile definitions; five of six real descriptions are shorter.
+# Protects against manuals and hostile definitions; five of six real descriptions are shorter.
 _LONGEST_TEXT = 600
 _LONGEST_SIGNATURE = 300
-# Of the first ones, which a caller most likely wants: 1 in 50 is longer.
+# For the first tools, which the caller most likely wants; 1 in 50 signatures is longer.
 _LONGEST_FIRST_SIGNATURE = 600
 _MOST_TWINS = 3
 NOTHING = "Nothing matches."
@@ -38,7 +38,7 @@ _WEAK = "\nWeak matches: no tool covers more than part of this. Try other words.
 
 
 class SearchAnswer(msgspec.Struct, frozen=True):
-    """`tools` are shown so that they can be called, except for those in `incomplete`; `near` are named only."""
+    """`tools` are shown with everything needed to call them, except those in `incomplete`; `near` are only named."""
 
     tools: tuple[Tool, ...]
     incomplete: tuple[Tool, ...]
@@ -57,12 +57,12 @@ def answer(
     most: int | None = None,
     weak: Container[str] = (),
 ) -> SearchAnswer:
-    """Show the first `limit` of `ranked`, which should hold `NEXT_IN_RANK` more, and name what is near.
+    """Show the first `limit` of `ranked`, which should contain `NEXT_IN_RANK` more, and name related tools.
 
-    `weak` has the paths of tools that speak to hardly anything of the need: they are named, and shown only where there
-    is nothing better, a few, and said to be weak. `siblings` has the tools of each (toolbox, server) that may be shown.
-    `form` shows all of them in one form of text. Where the answer would take more than `most` bytes, names go first,
-    then tools from the end, then their text."""
+    `weak` has the paths of tools that hardly match the query: they are named, or a few are shown, marked as weak, if
+    there is nothing better. `siblings` has the tools of each (toolbox, server) that may be shown. `form` shows all in
+    the same form of text. If the result would exceed `most` bytes, names are dropped first, then tools from the end,
+    then their text."""
     groups = list(_twins(ranked).values())
     strong = [place for place, group in enumerate(groups[:limit], 1) if group[0].path not in weak]
     shown = max(strong[-1] if strong else 0, min(WITH_TEXT, limit, len(groups))) if limit <= LIMIT else limit
@@ -76,7 +76,7 @@ def answer(
 
 
 def _attempts(limit: int, form: Form | None, with_names: bool) -> Iterator[tuple[int, Form | None, bool]]:
-    """How many tools to show, in which form, and whether to name what is near: less and less."""
+    """How many tools to show, in which form, and whether to name related ones, in decreasing detail."""
     if with_names:
         yield limit, form, True
     few = limit
@@ -140,7 +140,7 @@ def _written(tool: Tool, place: int, also: str, form: Form | None, common: Seque
 
 
 def _common(tools: Iterable[Tool], form: Form | None) -> dict[tuple[str, str], tuple[str, ...]]:
-    """What the tools that are shown of each server share."""
+    """The arguments that the shown tools of each server share."""
     by_server: dict[tuple[str, str], list[Tool]] = {}
     for tool in tools:
         by_server.setdefault((tool.toolbox, tool.server), []).append(tool)
@@ -178,7 +178,7 @@ def _near(
 
 
 def _named(tools: Iterable[Tool]) -> str:
-    """`toolbox/server/ one, two; toolbox/other/ three`: what stands before the names belongs in front of each."""
+    """`toolbox/server/ one, two; toolbox/other/ three`: the prefix applies to each name after it."""
     by_place: dict[str, list[str]] = {}
     for tool in tools:
         by_place.setdefault(tool.path.removesuffix(tool.name), []).append(tool.name)

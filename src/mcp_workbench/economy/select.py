@@ -1,8 +1,8 @@
-"""Taking parts out of a JSON value: a JSON Pointer (`/items/0/id`) or JMESPath (`items[?open].title`).
+"""Selects parts of a JSON value, with a JSON Pointer (`/items/0/id`) or JMESPath (`items[?open].title`).
 
-Owns the pointer and the bounds of an evaluation; the language is the library's. Refuses to know where the value came
-from. Everything is bounded by the number of steps and by what they go through, because an expression is as hostile as
-its author, and the thread that evaluates it serves no other client.
+Owns JSON Pointer and the limits on evaluation; JMESPath is the library's. Knows nothing about where the value comes
+from. The number of steps and the size of the values they visit are limited, because expressions may be hostile, and the
+thread that evaluates them serves all clients.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from jmespath.visitor import TreeInterpreter
 from mcp_workbench.economy.prose import clip
 from mcp_workbench.nearest import nearest
 
-# An agent writes an expression for one question; a longer one is a mistake or an attack.
+# Agents write short expressions; a longer one is a mistake or an attack.
 _LONGEST = 1_000
 _MOST_STEPS = 500_000
-# Parts of values that functions and comparisons may go through, all together, and how much text is one of them.
+# How many parts of values all functions and comparisons may visit together, and how many characters count as one part.
 _MOST_WORK = 2_000_000
 _MOST_PARTS = 2_000_000
 _CHARACTERS = 16
-# Bringing something into an order takes several times as long as going through it, and nothing else can run meanwhile.
+# Sorting takes several times as long as visiting, and nothing else can run meanwhile.
 _ORDERING = 8
-# Take no longer for a large value, or are over in no time.
+# Functions that take constant time, or next to none.
 _SHALLOW = frozenset(("length", "type", "not_null"))
 _BY_EXPRESSION = frozenset(("map", "sort_by", "min_by", "max_by"))
-# What the library and Python raise for values that an operation is not for, `1e999` and too many levels included.
+# What the library and Python raise for unsuitable values, including `1e999` and values nested too deeply.
 _NOT_FOR_THESE = (JMESPathError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError)
-# For what is said of a pointer that leads nowhere.
+# In the error for a pointer that leads nowhere.
 _LONGEST_KEY = 60
 _LONGEST_WAY = 200
 _MOST_KEYS = 8
@@ -39,13 +39,13 @@ _TYPES = {bool: "boolean", int: "number", float: "number", str: "string", type(N
 
 
 class BadExpression(ValueError):
-    """What the caller asked for cannot be read or evaluated; the message says where and why."""
+    """An expression cannot be parsed or evaluated; the message says where and why."""
 
 
 def select(value: object, expression: str) -> object:
     """The part of `value` that `expression` names. Raises `BadExpression`.
 
-    A pointer names one place, so one that leads nowhere is refused; an expression asks, and may find nothing: None."""
+    A pointer names one place, so it is an error if it leads nowhere; a JMESPath expression may find nothing: None."""
     if expression.startswith("/") or expression == "":
         return _pointed(value, expression)
     try:
@@ -53,7 +53,7 @@ def select(value: object, expression: str) -> object:
     except RecursionError:
         raise BadExpression("the expression has too many levels") from None
     if _parts(selected, _MOST_PARTS) > _MOST_PARTS:
-        # An expression can repeat a part within itself over and over, cheap until somebody writes it out.
+        # An expression can nest references to the same part, which is cheap until the result is serialised.
         raise BadExpression("the selection is too large; select a smaller part first")
     return selected
 
@@ -65,7 +65,7 @@ def _pointed(value: object, pointer: str) -> object:
         key = step.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and key in value:
             value = value[key]
-        # No array has more than nine digits of entries, and `int` refuses thousands of digits.
+        # No array has an index of more than nine digits, and `int` refuses thousands of digits.
         elif isinstance(value, list) and key.isdecimal() and key.isascii() and int(key[:9]) < len(value):
             value = value[int(key[:9])]
         else:
@@ -90,7 +90,7 @@ def _parsed(expression: str) -> Any:
     try:
         return Parser().parse(expression).parsed
     except ParseError as error:
-        # What the library itself says has several lines, and a drawing.
+        # The library's own message has several lines and a drawing.
         position, found = getattr(error, "lex_position", 0), getattr(error, "token_value", None)
         if not found:
             raise BadExpression(f"something is missing at character {position + 1} of `{expression[:80]}`") from None
@@ -100,7 +100,7 @@ def _parsed(expression: str) -> Any:
 
 
 def _parts(value: object, most: int) -> int:
-    """How many parts a value has, text counted by its length. Stops counting beyond `most`."""
+    """The number of parts in a value, counting text by its length. Stops beyond `most`."""
     waiting, seen = [value], 0
     while waiting and seen <= most:
         each = waiting.pop()
@@ -114,12 +114,12 @@ def _parts(value: object, most: int) -> int:
 
 
 def _literal(value: object) -> dict[str, Any]:
-    """What is known already, in the form of a part of an expression."""
+    """A known value as a node of an expression."""
     return {"type": "literal", "value": value, "children": []}
 
 
 class _Bounded(TreeInterpreter):  # type: ignore[misc]  # The library has no annotations.
-    """The library's interpreter, which pays for what it does before it does it."""
+    """The library's interpreter, charged for each operation before it is performed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class _Bounded(TreeInterpreter):  # type: ignore[misc]  # The library has no ann
         self._work = _MOST_WORK
 
     def _spend(self, *values: Any) -> None:
-        """Going through a value takes as long as it is large, however few steps lead there."""
+        """Charge for visiting values: that takes as long as they are large, however few steps lead there."""
         for value in values:
             self._charge(_parts(value, self._work))
 
@@ -148,7 +148,7 @@ class _Bounded(TreeInterpreter):  # type: ignore[misc]  # The library has no ann
         try:
             return super().visit_comparator({**node, "children": [_literal(each) for each in both]}, value)
         except TypeError:
-            return None  # Text and numbers have no order between them.
+            return None  # Text and numbers cannot be compared.
 
     def visit_flatten(self, node: Any, value: Any) -> Any:
         found = self.visit(node["children"][0], value)
@@ -181,7 +181,7 @@ class _Bounded(TreeInterpreter):  # type: ignore[misc]  # The library has no ann
             self._spend(*arguments)
         match name, arguments:
             case "join", [str(glue), list(parts)]:
-                # What stands between the parts is repeated: the outcome can be far larger than what it is made of.
+                # The separator is repeated, so the result can be far larger than its parts.
                 self._charge(len(glue) * len(parts) // _CHARACTERS)
             case (("sort" | "sort_by"), [list(found), *_]):
                 self._charge(len(found) * _ORDERING)

@@ -1,7 +1,7 @@
-"""Arguments that most tools of a server share, said once.
+"""Arguments that most tools of a server share, shown only once.
 
-Owns the choice: what is shared, and whether saying it once is shorter. A signature that has all of it ends with `+`,
-and one line says what `+` stands for; a signature that has only a part of it is written out. Nothing is left out.
+Owns the choice of what is shared, and whether that is shorter. A signature that has all shared arguments ends with `+`,
+and one line says what `+` stands for; a signature with only some of them is written in full. Nothing is omitted.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Iterable, Sequence
 
 SIGN = "+"
 _FEWEST_TOOLS = 3
-# Of the tools that are shown of a server, this many in a hundred have an argument that is shared.
+# The percentage of the shown tools of a server that must have an argument for it to be shared.
 _MOST_OF_THEM = 60
-# One short argument is read sooner than looked up.
+# Fewer characters are read faster than looked up.
 _SHORTEST = 24
 
 
 def shared(signatures: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """The arguments, as they are written, that it pays to say once for these signatures."""
+    """The arguments, as written, that are worth showing once for these signatures."""
     if len(signatures) < _FEWEST_TOOLS:
         return ()
     counts = Counter(argument for written in signatures for argument in dict.fromkeys(written))
     common = [each for each, count in counts.items() if count * 100 >= _MOST_OF_THEM * len(signatures)]
-    # Without the rarest ones first, until enough tools have all that is left.
+    # Drop the rarest first, until enough tools have all that remain.
     common.sort(key=lambda each: -counts[each])
     while common:
         having = sum(set(common) <= set(written) for written in signatures)
@@ -36,12 +36,12 @@ def shared(signatures: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 
 def legend(common: Iterable[str]) -> str:
-    """What the sign stands for."""
+    """The line that explains `+`."""
     return f"{SIGN} = {', '.join(common)}"
 
 
 def shortened(written: Sequence[str], common: Sequence[str]) -> list[str]:
-    """A signature's arguments with the sign for what is shared, if it has all of that."""
+    """A signature's arguments with `+` for the shared ones, if it has all of them."""
     if not common or not set(common) <= set(written):
         return list(written)
     return [*(each for each in written if each not in common), SIGN]

@@ -1,6 +1,6 @@
-"""Names that share words with a wrong one, whatever the order: what was probably meant where the spelling is far off.
+"""Suggests names that share words with a wrong one, in any order, for names that are not just misspelled.
 
-Owns one pure function over names alone; looking through descriptions is the work of the index.
+One pure function over names; searching descriptions is the task of the index.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _MOST_CHARACTERS = 400
 
 
 def with_words_of(name: str, names: Iterable[str], *, limit: int) -> list[str]:
-    """At most `limit` of `names`, those that share most words with `name` first; words that fewer have count more."""
+    """At most `limit` of `names`, ranked by the words they share with `name`; rare words count more."""
     split = Splitter()
     wanted = {term for run in runs(name[:_MOST_CHARACTERS]) for term in split[run]}
     found: list[tuple[str, set[str]]] = []

@@ -1,10 +1,10 @@
-"""Words that mean the same in the world of tools: what a caller says for what a tool is called.
+"""Synonyms in the vocabulary of tools: what callers say for what tools are called.
 
-Owns one small table of general vocabulary: everyday verbs and nouns of programming interfaces, kinds of files with the
-programs they belong to, and the usual abbreviations. Where rows come from: the words that most servers use in the names
-of their tools, with what else people call the same thing. No subject matter: that is in the catalogue, and a row for it
-would fit the needs somebody happened to measure with. `bench/context` also measures without this table; no single row
-moves more than one need into or out of the first five.
+Owns one small table of general vocabulary: common verbs and nouns of APIs, file types with their programs, and the
+usual abbreviations. The rows are the words that most servers use in the names of their tools, with what else people
+call the same thing. No subject matter: that is in the catalogue, and a row for it would only fit the queries that
+happened to be measured. `bench/context` also measures without this table; no single row moves more than one query into
+or out of the first five.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Text to index terms: how a tool's words and a need's words come to be the same words.
+"""Turns text into index terms, so that the words of a tool and of a query match.
 
-Owns splitting (camelCase, snake_case, kebab-case, digits), light English stemming, and what happens to other scripts.
-Refuses to know weights, fields and tools.
+Owns splitting (camelCase, snake_case, kebab-case, digits), light English stemming, and the treatment of other scripts.
+Knows nothing about weights, fields or tools.
 
-English suffixes are cut only from ASCII words. Scripts that are written without spaces (Chinese, Japanese, Thai and
-their neighbours, and Korean, where particles stick to words) become pairs of characters; words of all other scripts
-are kept whole, case and accents folded, so that no language is broken by the English rules.
+English suffixes are removed only from ASCII words. Scripts written without spaces (Chinese, Japanese, Thai and related
+ones, and Korean, where particles attach to words) become pairs of characters. Words of all other scripts are kept
+whole, with case and accents folded, so that the English rules break no other language.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-# What may be one identifier or word. ASCII punctuation ends it; what lies beyond ASCII is sorted out by `_foreign`.
+# A candidate for an identifier or word. ASCII punctuation ends it; characters beyond ASCII are handled by `_foreign`.
 _RUN = re.compile(r"[A-Za-z0-9\x80-\U0010ffff]+")
-# `what's` and `isn't` are one word, whose end says nothing. `can't` keeps its `n`.
+# `what's` and `isn't` are one word, whose ending is ignored. `can't` keeps its `n`.
 _CONTRACTED = re.compile(
     r"(?<=[A-Za-z])(?:(?:(?<!ca)n)?['\u2019]t|['\u2019](?:s|re|ve|ll|d|m))(?![A-Za-z0-9])", re.IGNORECASE
 )
@@ -38,15 +38,16 @@ STOP_WORDS = frozenset(
     "without wo let".split()
 )
 
-# Words that look like another word with an ending, and mean something else: `news` is no more `new` than an `author` is
-# `auth`, a `station` `stats`, or `production` a `product`. They are kept whole; their plurals are cut as all are.
+# Words that look inflected but are not: `news` is not `new`, nor is `author` `auth`, `station` `stats`, or `production`
+# `product`. They are kept whole; their plurals are stemmed as usual.
 _NOT_INFLECTED = frozenset(
     "news lens means goods canvas author factor customer computer poster letter character issuer station mission "
     "production department statement terminal general signal portal digital capital building training marketing "
     "accounting united".split()
 )
 
-# By last letter, longest first; the first that leaves four letters is cut. Plurals and -ing/-ed are done before.
+# By last letter, longest first; the first one that leaves four letters is removed. Plurals and -ing/-ed are removed
+# before.
 _SUFFIXES: dict[str, tuple[tuple[str, str], ...]] = {
     "n": (("ization", ""), ("isation", ""), ("ation", "at"), ("ion", "")),
     "l": (("ational", "at"), ("ful", ""), ("al", "")),
@@ -57,15 +58,16 @@ _SUFFIXES: dict[str, tuple[tuple[str, str], ...]] = {
     "r": (("or", ""), ("er", "")),
 }
 _VOWELS = frozenset("aeiouy")
-_LONGEST_WORD = 64  # Longer runs are keys, hashes and base64, which nobody searches for.
-# Beyond ASCII a run is taken apart in pieces: sorting the marks on one letter takes the square of their number.
+_LONGEST_WORD = 64  # Longer runs are keys, hashes and base64, which no one searches for.
+# Runs beyond ASCII are processed in pieces, because normalising many combining marks on one letter takes quadratic
+# time.
 _LONGEST_PIECE = 256
-# Letters and digits up to here are one name: `k8s`, `s3`, `ec2`, `mp4`, `i18n`. Its letters alone mean nothing.
+# Letters and digits up to this length are one name, such as `k8s`, `s3`, `ec2`, `mp4`, `i18n`.
 _LONGEST_CODE = 4
 
 
 def terms(text: str) -> list[str]:
-    """Every index term of `text`, in order, repeated as often as it occurs."""
+    """All index terms of `text`, in order, with repetitions."""
     split = Splitter()
     found: list[str] = []
     for run in runs(text):
@@ -74,26 +76,26 @@ def terms(text: str) -> list[str]:
 
 
 def runs(text: str) -> list[str]:
-    """The raw runs of `text`; feed each to a `Splitter`. Counting runs first is what makes building an index cheap."""
+    """The raw runs of `text`, to be passed to a `Splitter`. Counting runs first makes building an index cheap."""
     if "'" in text or "\u2019" in text:
         text = _CONTRACTED.sub("", text)
     return _RUN.findall(text)
 
 
 def spelt(run: str) -> list[tuple[str, str]]:
-    """Each term of a run with the word it came from, for showing terms to people."""
+    """Each term of a run with its original word, for display."""
     if run.isascii():
         return [(stem(word), word) for word in _words(run)]
     return [(term, term) for term in _foreign(run)]
 
 
 def is_pair(term: str) -> bool:
-    """Whether a term is two characters out of a longer stretch, and so perhaps no word at all."""
+    """Whether a term is a pair of characters from a script without spaces, and so perhaps not a word."""
     return len(term) == 2 and _UNSPACED.fullmatch(term) is not None
 
 
 class Splitter(dict[str, tuple[str, ...]]):
-    """Run to terms, remembered: a catalogue has a hundred runs for each distinct one."""
+    """The terms of a run, cached: in a catalogue, each distinct run occurs about a hundred times."""
 
     def __missing__(self, run: str) -> tuple[str, ...]:
         if not run.isascii():
@@ -101,7 +103,7 @@ class Splitter(dict[str, tuple[str, ...]]):
         elif run.islower() and run.isalpha() and len(run) <= _LONGEST_WORD:
             made = () if run in STOP_WORDS else (stem(run),)
         elif run.isalpha() and (run.isupper() or run.istitle()):
-            made = self[run.lower()]  # One word all the same, and most are cached as such.
+            made = self[run.lower()]  # Equivalent, and most lower-case runs are cached already.
         else:
             made = tuple(_ascii(run))
         self[run] = made
@@ -142,7 +144,7 @@ def _pairs(characters: str) -> Iterable[str]:
 
 
 def _spaced(text: str) -> Iterable[str]:
-    """Words of a script with spaces. Accents go; a spacing mark (a vowel in the scripts of India) stays in its word."""
+    """Words of a script with spaces. Accents are removed; spacing marks (vowels in Indic scripts) are kept."""
     letters = []
     for character in unicodedata.normalize("NFD", text):
         kind = unicodedata.category(character)
@@ -158,7 +160,7 @@ def _spaced(text: str) -> Iterable[str]:
 
 
 def stem(word: str) -> str:
-    """A lower-case ASCII word without its inflection: `calculators`, `calculating` and `calculation` are one term."""
+    """Stem a lower-case ASCII word: `calculators`, `calculating` and `calculation` become one term."""
     if len(word) < 4 or not word.isalpha():
         return word
     if word in _NOT_INFLECTED:

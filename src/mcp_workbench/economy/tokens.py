@@ -1,12 +1,12 @@
-"""What a token is here, and the smallest budget of them. Refuses to know what is counted."""
+"""What counts as a token, and the smallest budget."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# The rule of thumb that every budget is counted in.
+# The rule of thumb behind every budget.
 BYTES_PER_TOKEN: Final = 4
-# Tokens for a list of tools: less could not even say how to get more.
+# With fewer tokens, a list of tools could not even say how to get more.
 LEAST_BUDGET: Final = 300
 
 

@@ -1,6 +1,6 @@
-"""One tool as the shortening forms see it: whose it is, and its definition as the server sent it.
+"""A tool: its toolbox and server, and its definition as the server sent it.
 
-Owns the reading of a definition's parts. Refuses to know budgets and search.
+Owns reading the parts of a definition. Knows nothing about budgets or search.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _NO_SCHEMA = msgspec.Raw(b'{"type":"object"}')
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """`path` is what `use_tool` takes for this tool; `definition` the raw JSON from the server's `tools/list`."""
+    """`path` identifies it in `use_tool`; `definition` is the raw JSON from the server's `tools/list`."""
 
     path: str
     toolbox: str
@@ -22,12 +22,12 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 class Parts(msgspec.Struct):
-    """What of a definition is shown. Everything else that a server sent is not decoded."""
+    """The parts of a definition that are shown. Everything else is not decoded."""
 
     title: str = ""
     description: str = ""
     input_schema: msgspec.Raw = msgspec.field(default=_NO_SCHEMA, name="inputSchema")
-    # What it deletes or only reads, by its own account.
+    # For example, whether it only reads or may delete, according to the server.
     annotations: msgspec.Raw = _ABSENT
 
     def schema(self) -> object:
@@ -45,7 +45,8 @@ class _Loose(msgspec.Struct):
 
 
 def parts(definition: bytes) -> Parts:
-    """The parts of a definition; what has the wrong type counts as absent, because servers are not ours to judge."""
+    """Read the parts of a definition. Members of the wrong type are ignored: a server's mistake must not hide its
+    tools."""
     try:
         return msgspec.json.decode(definition, type=Parts)
     except msgspec.ValidationError:
