@@ -81,7 +81,10 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         {"errors", "config", "transport", "guard"},
         "the authenticator of an endpoint: the one place where `guard` and the transport meet",
     ),
-    "oversight": ({"errors", "config", "observe", "catalog", "signin", "steps", "guard"}, "audit and lock, applied"),
+    "oversight": (
+        {"errors", "blocking_work", "config", "observe", "catalog", "signin", "steps", "guard"},
+        "audit and lock",
+    ),
     "access": (
         {
             "config",

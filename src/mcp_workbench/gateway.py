@@ -128,12 +128,17 @@ class Gateway:
         self._parameters: HeaderParameterCache | None = None
         # There only where the configuration or a key keeps somebody from something.
         self.access: Access | None = None
-        # There only where something is written down, or compared with a lock file.
+        # There only where something is written down, or compared with a lock file, or was.
         self.oversight: Oversight | None = None
-        if config.lock is not None or (config.audit is not None and options.is_audited):
+        if self._is_alone and (oversight := self._overseeing(config)) is not None:
+            oversight.lock_at_once(config)
+
+    def _overseeing(self, config: WorkbenchConfig) -> Oversight | None:
+        if self.oversight is None and (config.lock is not None or (config.audit and self._options.is_audited)):
             from mcp_workbench.oversight import Oversight
 
-            self.oversight = Oversight(config, self.catalog, runtime.redactor)
+            self.oversight = Oversight(self.catalog, self.runtime.redactor, self._options)
+        return self.oversight
 
     def steps(self) -> tuple[Step, ...]:
         """What every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
@@ -143,6 +148,7 @@ class Gateway:
 
     def _use_steps(self) -> None:
         self.router.use_steps(self.steps())
+        self.parking.record = self.record if self.oversight is not None and self.oversight.is_recording else None
 
     def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
         """An event that is no request, for the audit (`steps.EventRecorder`). Nothing happens where there is none."""
@@ -153,16 +159,19 @@ class Gateway:
     async def running(self) -> AsyncIterator[None]:
         """Everything that runs, runs inside."""
         async with self.runtime.running():
-            self.open()
+            await self.open()
             try:
                 yield
             finally:
                 self._stop_work()
+                if self.oversight is not None:
+                    await self.oversight.wait_recorded()
 
-    def open(self) -> None:
+    async def open(self) -> None:
         """Begin to serve. The runtime runs already."""
-        if self.oversight is not None and self._options.is_audited:
-            self.oversight.open_audit(stdout_is_free=self._options.stdout_is_free)
+        if (oversight := self._overseeing(self.config)) is not None:
+            await oversight.prepare(self.config)
+            oversight.use(self.catalog.entries())
         self._is_open = True
         start_task = self.runtime.start_task
         self.lists = Lists(
@@ -171,8 +180,8 @@ class Gateway:
             patience=self._options.list_timeout,
             use_cache=self._options.use_cache,
         )
-        self.router = Router(self.catalog, self.pool, self.face, start_task, self.lists, self.steps())
-        self.parking.record = self.record if self.config.audit is not None else None
+        self.router = Router(self.catalog, self.pool, self.face, start_task, self.lists)
+        self._use_steps()
         self.runtime.on_call_watch.append(self._use_steps)
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self._status_for
@@ -234,7 +243,7 @@ class Gateway:
             self._summary_timer.cancel()
         self.parking.close()
         if self.oversight is not None:
-            self.oversight.close()
+            self.oversight.stop_recording()
 
     @property
     def pool(self) -> Pool:
@@ -251,7 +260,6 @@ class Gateway:
 
     @property
     def start_task(self) -> Callable[[Awaitable[None]], asyncio.Task[None]]:
-        """Starts a task that the runtime owns."""
         return self.runtime.start_task
 
     async def apply(self, config: WorkbenchConfig) -> Difference | None:
@@ -263,7 +271,10 @@ class Gateway:
         from mcp_workbench.config.fixed_settings import within_what_is_fixed
 
         async with self._applying:
-            config, self.needs_restart = within_what_is_fixed(self.config, config)
+            config, needs_restart = within_what_is_fixed(self.config, config)
+            if (oversight := self._overseeing(config)) is not None:
+                await oversight.prepare(config)
+            self.needs_restart = needs_restart
             plan = self.catalog.plan(config)
             manifests = await aside(partial(read_manifests, plan.beginning))
             while not self._is_closed and any(entry.ended is not None for entry in plan.beginning):
@@ -274,8 +285,8 @@ class Gateway:
                 self.catalog.abandon(plan, DownstreamError(NOT_IN_USE))
                 return None
             # From here on nothing waits: every request sees either the one or the other.
-            if self.oversight is not None:
-                self.oversight.judge(plan.beginning)
+            if oversight is not None and oversight.use(plan.beginning):
+                self._use_steps()
             for entry, manifest in manifests.items():
                 entry.take_manifest(manifest)
             self.runtime.redactor.replace(self, config.secrets)
@@ -287,9 +298,8 @@ class Gateway:
             if has_rules:
                 self._restrict()
                 self._sessions.notify_differences(before)
-            if self.oversight is not None:
-                self.oversight.release(plan.ending)
-                self.oversight.reload(plan.config)
+            if oversight is not None:
+                oversight.settle(plan.ending)
             self.runtime.forget(entry for entry in plan.ending if entry.ended is not None)
             self._start_summary_timer()
             self.reloads += 1
@@ -324,7 +334,6 @@ class Gateway:
         return await self.runtime.resolve(entry)
 
     def sign_ins(self) -> SignIns:
-        """Everything about signing in to servers."""
         return self.runtime.sign_ins(self.config.keychain)
 
     async def begin_sign_in(self, entry: ServerEntry, principal: str) -> BrowserSignIn:
@@ -439,7 +448,6 @@ class Gateway:
         trim()
 
     async def open_status_socket(self) -> None:
-        """From now on `mcp-workbench status` finds us."""
         await self.runtime.open_status_socket()
 
     def mirrored_parameters(self) -> Callable[[str, str], HeaderParameters | None]:

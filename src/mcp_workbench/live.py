@@ -122,8 +122,15 @@ class LiveConfig:
                 # Another file would take the place of one that must not be used as it is now.
                 self._reject(chosen.warning, chosen.warning.partition("\n")[0])
                 return
+            try:
+                difference = await self._gateway.apply(chosen.config)
+            except ConfigError as error:
+                # What the file asks for cannot be had, such as an audit on a disk that is not there.
+                self._reject(
+                    error.message if error.hint is None else f"{error.message}\nhint: {error.hint}", error.message
+                )
+                return
             self._reported.pop(self._gateway.config.path, None)
-            difference = await self._gateway.apply(chosen.config)
             if difference is None:
                 return
             self._gateway.record(

@@ -1,16 +1,22 @@
 """What is written down and what is withheld, for one gateway: the audit, and the lock on definitions.
 
-Made only where one of these is configured, and loaded only then. What lines say is in `observe/`, what differs from the
-lock file in `guard/`.
+Made only where one of these is configured, and loaded only then. Both follow the configuration while it changes: what
+takes the disk is done beforehand, in a thread, and then takes effect at once. What lines say is in `observe/`, what
+differs from the lock file in `guard/`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from mcp_workbench.blocking_work import aside
 from mcp_workbench.catalog.offer import KINDS
-from mcp_workbench.errors import DownstreamError
+from mcp_workbench.errors import ConfigError, DownstreamError
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.catalog import Catalog
@@ -18,44 +24,166 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.offer import Offer
     from mcp_workbench.config.model import WorkbenchConfig
     from mcp_workbench.config.redact import Redactor
-    from mcp_workbench.guard.definition_lock import Lock
+    from mcp_workbench.guard.definition_lock import Lock, LockReading
     from mcp_workbench.observe.audit_step import Audit
     from mcp_workbench.signin.sign_ins import BrowserSignIn
     from mcp_workbench.steps import EventKind, Step
+
+# To open the audit and read the lock file. It takes milliseconds, or as long as others may hold the audit's lock
+# (`audit_file.LOCK_SECONDS`); a disk that does not answer must not keep clients waiting for ever.
+OPEN_SECONDS: Final = 10.0
+# Audits before the one in use whose last lines are waited for at the end. Nobody changes the setting more often while a
+# call is under way.
+MOST_FORMER: Final = 16
+NOT_IN_FORCE: Final = "the configuration has changed"
+
+
+class AuditOptions(Protocol):
+    """What decides, beside the configuration, whether there is an audit and where it may go (`gateway.Options`)."""
+
+    @property
+    def is_audited(self) -> bool: ...
+
+    @property
+    def stdout_is_free(self) -> bool: ...
+
+
+class Prepared(NamedTuple):
+    """What another configuration needs of the disk, done beforehand."""
+
+    config: WorkbenchConfig
+    # The one in use where nothing has changed of it.
+    audit: Audit | None
+    lock: LockReading | None
 
 
 class Oversight:
     """The audit and the lock of one configuration."""
 
-    def __init__(self, config: WorkbenchConfig, catalog: Catalog, redactor: Redactor) -> None:
-        self._config = config
+    def __init__(self, catalog: Catalog, redactor: Redactor, options: AuditOptions) -> None:
         self._catalog = catalog
         self._redactor = redactor
+        self._options = options
+        # What comes next, between `prepare` and `use`; and what was put in force last.
+        self._prepared: Prepared | None = None
+        self._config: WorkbenchConfig | None = None
         self._audit: Audit | None = None
+        # Those before: the last lines of calls that they have seen begin.
+        self._former_audits: deque[Audit] = deque(maxlen=MOST_FORMER)
         self._lock: Lock | None = None
-        if config.lock is not None:
-            from mcp_workbench.guard.definition_lock import Lock
+        # Out of force, and still with servers.
+        self._former_lock: Lock | None = None
 
-            # Before anything is shown of any server.
-            self._lock = Lock(config.lock_target, self.record, is_enforced=config.lock == "enforce")
-            self.judge(catalog.entries())
+    # ── from one configuration to the next ──
+
+    def lock_at_once(self, config: WorkbenchConfig) -> None:
+        """Have the lock in force before anything is shown of any server. Reads the file here: nobody waits yet."""
+        from mcp_workbench.guard.definition_lock import look_at_lock
+
+        if config.lock is not None:
+            self._use_lock(config, look_at_lock(config.lock_target))
+            self.judge(self._catalog.entries())
+
+    async def prepare(self, config: WorkbenchConfig) -> None:
+        """Do in a thread what takes the disk. Raises `ConfigError`; then nothing has changed."""
+        self._discard()
+        is_abandoned = threading.Event()
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                self._prepared = await aside(partial(self._prepare, config, is_abandoned))
+        except TimeoutError:
+            raise ConfigError(
+                f"the audit or the lock file could not be opened within {OPEN_SECONDS:g} s",
+                hint="check the disk that they are on",
+            ) from None
+        finally:
+            # Of no meaning where it has returned.
+            is_abandoned.set()
+
+    def _prepare(self, config: WorkbenchConfig, is_abandoned: threading.Event) -> Prepared:
+        reading = None
+        if config.lock is not None:
+            from mcp_workbench.guard.definition_lock import look_at_lock
+
+            reading = look_at_lock(config.lock_target)
+        audit = None
+        if config.audit is not None and self._options.is_audited:
+            is_same = self._config is not None and self._config.audit == config.audit
+            audit = self._audit if is_same else None
+            if audit is None:
+                from mcp_workbench.observe.audit_step import open_audit
+
+                audit = open_audit(config.audit, self._redactor, stdout_is_free=self._options.stdout_is_free)
+                if is_abandoned.is_set():
+                    audit.discard()
+        return Prepared(config, audit, reading)
+
+    def _discard(self) -> None:
+        """What was prepared is not put in force after all."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared.audit is not None and prepared.audit is not self._audit:
+            prepared.audit.discard()
+
+    def use(self, beginning: Iterable[ServerEntry]) -> bool:
+        """Put in force what was prepared, for servers that are about to be shown too. Whether other steps follow."""
+        prepared, self._prepared = self._prepared, None
+        assert prepared is not None
+        changed = self._use_audit(prepared)
+        if prepared.lock is not None:
+            changed |= self._use_lock(prepared.config, prepared.lock)
+        elif self._lock is not None:
+            self._former_lock, self._lock, changed = self._lock, None, True
+        self._config = prepared.config
+        self.judge(beginning)
+        return changed
+
+    def settle(self, ending: Iterable[ServerEntry]) -> None:
+        """The catalogue is the new one: notify its clients of what they are shown from now on."""
+        self.release(ending)
+        former, self._former_lock = self._former_lock, None
+        for entry in self._catalog.entries():
+            judges = tuple(judge for judge in entry.judges if former is None or judge != former.judge)
+            if self._lock is not None and self._lock.judge not in judges:
+                judges += (self._lock.judge,)
+            if judges or entry.judges:
+                self._use_judges(entry, judges, notifies_own=True)
 
     # ── the audit ──
 
-    def open_audit(self, *, stdout_is_free: bool) -> None:
-        """Begin to write it, where there is one. Raises `ConfigError` where it cannot be written."""
-        if self._config.audit is not None:
-            from mcp_workbench.observe.audit_step import open_audit
+    def _use_audit(self, prepared: Prepared) -> bool:
+        former, audit = self._audit, prepared.audit
+        if former is audit:
+            return False
+        on_learned = self._catalog.servers.on_learned
+        if former is None:
+            on_learned.append(self._record_definitions)
+        else:
+            # Calls under way tell it of their end all the same.
+            former.finish(NOT_IN_FORCE, audit)
+            self._former_audits.append(former)
+        self._audit = audit
+        if audit is None:
+            on_learned.remove(self._record_definitions)
+        else:
+            audit.record_start(prepared.config.path)
+        return True
 
-            path = self._config.path
-            self._audit = open_audit(self._config.audit, self._redactor, path, stdout_is_free=stdout_is_free)
-            self._catalog.servers.on_learned.append(self._record_definitions)
+    @property
+    def is_recording(self) -> bool:
+        return self._audit is not None
 
-    def close(self) -> None:
-        if self._audit is not None:
+    def stop_recording(self) -> None:
+        """The last line; waits for nothing."""
+        self._discard()
+        if self._audit is not None and self._record_definitions in self._catalog.servers.on_learned:
             self._catalog.servers.on_learned.remove(self._record_definitions)
-            self._audit.close()
-            self._audit = None
+            self._audit.finish()
+
+    async def wait_recorded(self) -> None:
+        """Until the last lines are on the disk, for a bounded time."""
+        audits = [each for each in (self._audit, *self._former_audits) if each is not None]
+        await asyncio.gather(*(aside(each.close) for each in audits))
+        self._audit = None
 
     def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
         if self._audit is not None:
@@ -84,6 +212,17 @@ class Oversight:
 
     # ── the lock ──
 
+    def _use_lock(self, config: WorkbenchConfig, reading: LockReading) -> bool:
+        is_enforced = config.lock == "enforce"
+        if self._lock is None:
+            from mcp_workbench.guard.definition_lock import Lock
+
+            self._lock = Lock(reading, self.record, is_enforced=is_enforced)
+            return True
+        was_enforced = self._lock.is_enforced
+        self._lock.use(reading, is_enforced=is_enforced)
+        return was_enforced != is_enforced
+
     @property
     def problem(self) -> str | None:
         """Why there is no lock to compare with, though there should be."""
@@ -101,25 +240,18 @@ class Oversight:
 
     def release(self, entries: Iterable[ServerEntry]) -> None:
         """These servers are not shown here any more; for others that show them, their own locks decide."""
+        own = [lock.judge for lock in (self._lock, self._former_lock) if lock is not None]
         for entry in entries:
             # The last calls of one that ends are judged as they were.
-            if self._lock is not None and entry.ended is None:
-                self._use_judges(entry, tuple(judge for judge in entry.judges if judge != self._lock.judge))
+            if own and entry.ended is None:
+                self._use_judges(entry, tuple(judge for judge in entry.judges if judge not in own))
 
-    def _use_judges(self, entry: ServerEntry, judges: tuple[Judge, ...]) -> None:
+    def _use_judges(self, entry: ServerEntry, judges: tuple[Judge, ...], *, notifies_own: bool = False) -> None:
         entry.judges, before = judges, entry.withheld
         entry.judge_again()
         if entry.withheld != before:
-            # Whoever calls this tells our own clients.
-            _notify(entry, [catalog for catalog in entry.catalogs if catalog is not self._catalog])
-
-    def reload(self, config: WorkbenchConfig) -> None:
-        """The lock file may have changed with the configuration, or by itself: both are watched."""
-        self._config = config
-        if self._lock is None:
-            return
-        for entry in self._lock.reload(config.lock_target, self._catalog.entries()):
-            _notify(entry, list(entry.catalogs))
+            # Unless told to, whoever calls this notifies our own clients.
+            _notify(entry, [catalog for catalog in entry.catalogs if notifies_own or catalog is not self._catalog])
 
     # ── around requests ──
 

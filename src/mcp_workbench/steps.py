@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import monotonic
 from typing import Final, Literal, Protocol, runtime_checkable
 
@@ -181,10 +181,13 @@ class Step(Protocol):
 
 
 class DefinitionStep(Step, Protocol):
-    """A step that judges by what a server says of its items. Where that is only remembered, the server is asked first,
-    and the step once more."""
+    """A step that judges by what a server says of its items, where `judges_definitions` holds. What is only remembered
+    of a server is not enough then: it is asked first, and the step once more."""
 
     judges_definitions: bool
+
+    def judge_again(self, request: GuardedRequest, rules: tuple[str, ...]) -> Denial | None:
+        """What refuses the request by what its server says now. `rules`: those by which it was let pass before."""
 
 
 @runtime_checkable
@@ -305,14 +308,18 @@ class Passage(Struct, eq=False):
             self.rules += (verdict.rule,)
         return verdict
 
-    def check_again(self) -> Denial | None:
-        """Its server has listed again what it offers: what refuses it now."""
-        for step in self.steps:
-            verdict = step.check(self.request) if getattr(step, "judges_definitions", False) else None
-            if isinstance(verdict, Denial):
+    def check_again(self, steps: Iterable[DefinitionStep]) -> Denial | None:
+        """Its server has listed again what it offers, or other steps are in force than those that let it pass: what
+        refuses it now."""
+        for step in steps:
+            try:
+                denial = step.judge_again(self.request, self.rules)
+            except Exception:
+                denial = _failed()
+            if denial is not None:
                 self.sent = None
-                self._refused(verdict)
-                return verdict
+                self._refused(denial)
+                return denial
         return None
 
     async def decided(self, asker: UserAsker | None = None) -> Denial | Substitute | None:

@@ -22,7 +22,8 @@ from tests.support.workbench import scripted_entry, write_config
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "audit.jsonl"
-    audit = open_audit(AuditConfig(file=str(path)), Redactor([]), "", stdout_is_free=False)
+    audit = open_audit(AuditConfig(file=str(path)), Redactor([]), stdout_is_free=False)
+    audit.record_start("config.json")
     # Since 1970 as `monotonic` has it: one now, one of an hour ago.
     now = time.monotonic()
     for age, request in ((3600, REQUEST), (0, replace(REQUEST, principal="bob", item="write"))):
@@ -30,6 +31,7 @@ def path(tmp_path: Path) -> Path:
             request, replace(ENDED, arrived=now - age - 0.5, ended=now - age, decision="denied", rules=("policy[1]",))
         )
     audit.record("approval", principal="bob", decision="denied", reason="no\x1b[31m")
+    audit.finish()
     audit.close()
     return path
 

@@ -48,10 +48,12 @@ def recorded(folder: Path, *ended: tuple[GuardedRequest, Outcome], **settings: A
     """The lines of these requests, as they are in the file."""
     path = folder / "audit.jsonl"
     redactor = Redactor(["hunter2hunter2"])
-    audit = open_audit(AuditConfig(file=str(path), **settings), redactor, "config.json", stdout_is_free=False)
+    audit = open_audit(AuditConfig(file=str(path), **settings), redactor, stdout_is_free=False)
+    audit.record_start("config.json")
     for request, outcome in ended:
         assert audit.check(request) is None
         audit.on_end(request, outcome)
+    audit.finish()
     audit.close()
     assert verify(str(path)).findings == []
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -173,12 +175,14 @@ def test_no_secret_is_in_any_member(tmp_path: Path) -> None:
 
 def test_secrets_that_come_later_are_hidden_in_lines_that_look_the_same(tmp_path: Path) -> None:
     path, redactor = tmp_path / "audit.jsonl", Redactor([])
-    audit = open_audit(AuditConfig(file=str(path)), redactor, "", stdout_is_free=False)
+    audit = open_audit(AuditConfig(file=str(path)), redactor, stdout_is_free=False)
+    audit.record_start("config.json")
     audit.on_end(replace(REQUEST, item="latesecret"), ENDED)
     while "latesecret" not in path.read_text():
         pass
     redactor.add(["latesecret"])
     audit.on_end(replace(REQUEST, item="latesecret"), ENDED)
+    audit.finish()
     audit.close()
     assert [json.loads(line).get("item") for line in path.read_text().splitlines()][1:3] == ["latesecret", "***"]
 
@@ -198,12 +202,14 @@ def test_what_waits_for_a_slow_disk_holds_on_to_no_messages(
 ) -> None:
     monkeypatch.setattr(audit_writer, "GATHER_SECONDS", 0.2)
     path = tmp_path / "audit.jsonl"
-    audit = open_audit(AuditConfig(file=str(path), arguments=arguments), Redactor([]), "", stdout_is_free=False)
+    audit = open_audit(AuditConfig(file=str(path), arguments=arguments), Redactor([]), stdout_is_free=False)
+    audit.record_start("config.json")
     held = [bytes(LARGEST_ARGUMENTS + 1), bytes(100), b'{"x":1}']
     before = [sys.getrefcount(each) for each in held]
     for _ in range(5):
         audit.on_end(replace(REQUEST, body=held[0], meta=Raw(held[2])), replace(ENDED, payload=(held[1],)))
     assert len(audit._writer.queue) >= 5 and [sys.getrefcount(each) for each in held] == before
+    audit.finish()
     audit.close()
     assert verify(str(path)).lines == 7
 
@@ -221,13 +227,15 @@ async def test_calls_wait_for_room_for_a_bounded_time_where_that_is_wanted(
 ) -> None:
     monkeypatch.setattr(audit_module, "WAIT_SECONDS", 0.05)
     config = AuditConfig(file=str(tmp_path / "audit.jsonl"), when_full="wait")
-    audit = open_audit(config, Redactor([]), "", stdout_is_free=False)
+    audit = open_audit(config, Redactor([]), stdout_is_free=False)
+    audit.record_start("config.json")
     assert audit.is_asked and audit.check(REQUEST) is None
     with monkeypatch.context() as patched:
         patched.setattr(audit_writer, "MOST_QUEUED", 0)
         held = audit.check(REQUEST)
         assert asyncio.iscoroutine(held)
         assert await held is None
+    audit.finish()
     audit.close()
 
 
@@ -236,20 +244,22 @@ async def test_calls_wait_for_room_for_a_bounded_time_where_that_is_wanted(
 
 def test_stdout_is_refused_over_stdio() -> None:
     with pytest.raises(ConfigError, match="cannot be written to stdout"):
-        open_audit(AuditConfig(stdout=True), Redactor([]), "", stdout_is_free=False)
+        open_audit(AuditConfig(stdout=True), Redactor([]), stdout_is_free=False)
 
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the audit cannot be written to"):
-        open_audit(AuditConfig(file=str(tmp_path / "none" / "audit")), Redactor([]), "", stdout_is_free=False)
+        open_audit(AuditConfig(file=str(tmp_path / "none" / "audit")), Redactor([]), stdout_is_free=False)
 
 
 def test_lines_on_stdout_are_a_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = tmp_path / "out"
     with taken.open("wb") as out:
         monkeypatch.setattr(os, "write", lambda descriptor, data: out.write(data[:30]))
-        audit = open_audit(AuditConfig(stdout=True), Redactor([]), "", stdout_is_free=True)
+        audit = open_audit(AuditConfig(stdout=True), Redactor([]), stdout_is_free=True)
+        audit.record_start("config.json")
         audit.on_end(REQUEST, ENDED)
+        audit.finish()
         audit.close()
     report = verify(str(taken))
     assert (report.lines, report.findings) == (3, [])

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from mcp_workbench.protocol.constants import HEADER_MISMATCH
-from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Step, Verdict
+from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Step
 from tests.bridge.conversation import FORM, input_required
 from tests.bridge.fake_server import FakeServer
 from tests.bridge.in_process import Client, GatewayToFakeServers, in_process_workbench, until
@@ -26,11 +26,14 @@ class LikeTheLock:
         self.gateway: GatewayToFakeServers | None = None
         self.ended: list[Outcome] = []
 
-    def check(self, request: GuardedRequest) -> Verdict:
+    def check(self, request: GuardedRequest) -> Denial | None:
         assert self.gateway is not None
         entry = self.gateway.catalog.toolboxes["box"]["server"]
         definition = entry.tools.get(request.item)
         return WITHHELD if definition is not None and b"changed" in bytes(definition) else None
+
+    def judge_again(self, request: GuardedRequest, rules: tuple[str, ...]) -> Denial | None:
+        return self.check(request)
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         if request.item == "work":

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,12 @@ from mcp_workbench.catalog.entry import Manifest, ServerEntry
 from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.catalog.registry import SharedServers
 from mcp_workbench.config.choose import ConfigSource
+from mcp_workbench.config.load import load
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.guard.lock_file import LockedServer, LockFile, definition_hash, written
+from mcp_workbench.observe.audit_file import AuditFile
 from mcp_workbench.protocol.handshake import ServerProfile
 from mcp_workbench.runtime import Runtime
 from mcp_workbench.shared.catalogs import MOST_UNUSED, Catalogs
@@ -60,18 +62,18 @@ def servers(gateway: Gateway) -> list[object]:
 
 async def test_clients_that_are_served_alike_have_one_gateway(tmp_path: Path) -> None:
     async with catalogs() as kept:
-        with kept.serving(context(tmp_path)) as one, kept.serving(context(tmp_path)) as same:
+        async with kept.serving(context(tmp_path)) as one, kept.serving(context(tmp_path)) as same:
             assert one is same
-            with kept.serving(context(tmp_path, "flat")) as flat, kept.serving(context(tmp_path, A="1")) as rich:
+            async with kept.serving(context(tmp_path, "flat")) as flat, kept.serving(context(tmp_path, A="1")) as rich:
                 assert len({id(one), id(flat), id(rich)}) == 3
                 assert servers(one) == servers(flat) == servers(rich), "their servers are the same all the same"
 
 
 async def test_a_client_that_comes_back_finds_what_it_left(tmp_path: Path) -> None:
     async with catalogs() as kept:
-        with kept.serving(context(tmp_path)) as before:
+        async with kept.serving(context(tmp_path)) as before:
             pass
-        with kept.serving(context(tmp_path)) as after:
+        async with kept.serving(context(tmp_path)) as after:
             assert before is after
 
 
@@ -79,7 +81,7 @@ async def test_a_client_that_comes_back_finds_what_it_left(tmp_path: Path) -> No
 async def test_what_nobody_uses_is_dropped_after_a_while_with_its_servers(tmp_path: Path) -> None:
     async with catalogs() as kept:
         kept.unused_seconds = 0.0
-        with kept.serving(context(tmp_path)) as gateway:
+        async with kept.serving(context(tmp_path)) as gateway:
             (entry,) = gateway.catalog.entries()
         await eventually(lambda: not kept.gateways, what="the end of the catalogue")
         assert entry.ended is not None
@@ -89,7 +91,7 @@ async def test_what_nobody_uses_is_dropped_after_a_while_with_its_servers(tmp_pa
 async def test_many_that_nobody_uses_are_not_kept(tmp_path: Path) -> None:
     async with catalogs() as kept:
         for number in range(MOST_UNUSED + 5):
-            with kept.serving(context(tmp_path, NUMBER=str(number))):
+            async with kept.serving(context(tmp_path, NUMBER=str(number))):
                 pass
         assert len(kept.gateways) == MOST_UNUSED
 
@@ -108,11 +110,11 @@ async def test_what_is_dropped_while_a_change_is_applied_stays_dropped(
         return read_manifests(entries)
 
     async with catalogs() as kept:
-        with kept.serving(context(tmp_path)) as gateway:
+        async with kept.serving(context(tmp_path)) as gateway:
             (served,) = kept._served.values()
         (entry,) = gateway.catalog.entries()
         if shared:
-            with kept.serving(context(tmp_path, "flat")):
+            async with kept.serving(context(tmp_path, "flat")):
                 pass
         before = {"server": {"command": "never-started"}} if stays else {}
         write_config(tmp_path, {"box": {**before, "other": {"command": "never-started-either"}}})
@@ -137,7 +139,7 @@ async def test_a_gateway_that_cannot_be_opened_leaves_nothing(tmp_path: Path) ->
     async with catalogs() as kept:
         for _ in range(2):
             with pytest.raises(ConfigError, match="the audit cannot be written"):
-                kept.serving(context(tmp_path, TOKEN="a-secret-of-mine")).__enter__()
+                await kept.serving(context(tmp_path, TOKEN="a-secret-of-mine")).__aenter__()
         assert not kept.gateways
         assert len(kept.runtime.servers) == 0  # type: ignore[arg-type]
         assert not kept.runtime.redactor._passing, "its secrets are let go, too"
@@ -146,7 +148,7 @@ async def test_a_gateway_that_cannot_be_opened_leaves_nothing(tmp_path: Path) ->
 async def test_a_gateway_that_had_a_call_to_approve_is_forgotten_with_it(tmp_path: Path) -> None:
     write_config(tmp_path, {"box": {"server": {"command": "never-started"}}})
     async with catalogs() as kept:
-        with kept.serving(context(tmp_path)) as gateway:
+        async with kept.serving(context(tmp_path)) as gateway:
             kept.runtime.take_approvals(gateway.approve)
             assert len(kept.runtime._approvers) == 1
         (key,) = kept._served
@@ -183,8 +185,8 @@ async def test_the_lock_goes_on_when_the_newest_of_those_who_share_a_server_is_g
     write_lock(tmp_path, "read", "write")
     async with catalogs() as kept:
         kept.unused_seconds = 0.0
-        with kept.serving(locked(tmp_path, "enforce")) as one:
-            with kept.serving(locked(tmp_path, "enforce", A="1")) as other:
+        async with kept.serving(locked(tmp_path, "enforce")) as one:
+            async with kept.serving(locked(tmp_path, "enforce", A="1")) as other:
                 entry = learn(one)
                 assert [entry] == servers(other) and len(entry.judges) == 2
             await eventually(lambda: kept.gateways == [one])
@@ -202,7 +204,7 @@ async def test_the_lock_goes_on_when_the_newest_of_those_who_share_a_server_is_g
 async def test_of_two_that_share_a_server_the_stricter_lock_holds_for_both_and_both_are_told(tmp_path: Path) -> None:
     write_lock(tmp_path, "read", "write")
     async with catalogs() as kept:
-        with (
+        async with (
             kept.serving(locked(tmp_path, "enforce")) as one,
             kept.serving(locked(tmp_path, "enforce", A="1")) as other,
         ):
@@ -211,15 +213,14 @@ async def test_of_two_that_share_a_server_the_stricter_lock_holds_for_both_and_b
             one.catalog.subscribe(lambda entry, kinds: told.append("one"))
             other.catalog.subscribe(lambda entry, kinds: told.append("other"))
             write_lock(tmp_path, "write")
-            assert one.oversight is not None and other.oversight is not None
-            other.oversight.reload(other.config)
+            await other.apply(other.config)
             assert list(entry.tools) == ["write"] and set(told) == {"one", "other"}
-            one.oversight.reload(one.config)
+            await one.apply(one.config)
             write_lock(tmp_path, "read", "write")
-            other.oversight.reload(other.config)
+            await other.apply(other.config)
             assert list(entry.tools) == ["write"], "one of them has yet to read it"
             told.clear()
-            one.oversight.reload(one.config)
+            await one.apply(one.config)
             assert list(entry.tools) == ["read", "write"] and set(told) == {"one", "other"}
 
 
@@ -227,9 +228,78 @@ async def test_of_two_that_share_a_server_the_stricter_lock_holds_for_both_and_b
 async def test_who_warns_shares_no_server_with_who_enforces(tmp_path: Path) -> None:
     write_lock(tmp_path, "read")
     async with catalogs() as kept:
-        with (
+        async with (
             kept.serving(locked(tmp_path, "enforce")) as strict,
             kept.serving(locked(tmp_path, "warn", A="1")) as other,
         ):
             assert servers(strict) != servers(other)
             assert (list(learn(strict).tools), list(learn(other).tools)) == (["read"], ["read", "write"])
+
+
+@pytest.mark.requirement("lock.enforce")
+async def test_a_lock_that_is_enforced_from_now_on_holds_for_servers_that_are_shared(tmp_path: Path) -> None:
+    write_lock(tmp_path, "read")
+    async with catalogs() as kept:
+        kept.unused_seconds = 0.0
+        async with (
+            kept.serving(locked(tmp_path, "warn")) as one,
+            kept.serving(locked(tmp_path, "warn", A="1")) as other,
+        ):
+            entry = learn(one)
+            assert [entry] == servers(other) and list(entry.tools) == ["read", "write"]
+            strict = locked(tmp_path, "enforce").config
+            await one.apply(strict)
+            assert list(entry.tools) == ["read"], "before the other has read the file"
+            await other.apply(strict)
+            async with kept.serving(locked(tmp_path, "enforce", B="1")) as third:
+                assert servers(third) == [entry], "it is found under what it is now"
+            await eventually(lambda: kept.gateways == [one, other])
+            unlocked = load(str(write_config(tmp_path, {"box": {"server": {"command": "never-started"}}})), {})
+            await one.apply(unlocked)
+            assert list(entry.tools) == ["read"], "for the other one it is still enforced"
+            await other.apply(unlocked)
+            assert list(entry.tools) == ["read", "write"] and not entry.judges
+
+
+async def test_clients_that_come_at_once_have_one_gateway_and_the_loop_goes_on_while_a_disk_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(tmp_path, {"box": {"server": {"command": "never-started"}}}, audit={"file": "audit.jsonl"})
+    opening, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    opened = AuditFile.open
+
+    def slowly(file: AuditFile) -> None:
+        loop.call_soon_threadsafe(opening.set)
+        assert go_on.wait(60)
+        opened(file)
+
+    monkeypatch.setattr(AuditFile, "open", slowly)
+    async with catalogs() as kept:
+        async with AsyncExitStack() as stack:
+            joining = [asyncio.create_task(kept.serving(context(tmp_path)).__aenter__()) for _ in range(2)]
+            await opening.wait()
+            # The disk hangs, and this runs all the same; nobody is served unseen meanwhile.
+            assert not any(task.done() for task in joining) and kept.gateways == []
+            go_on.set()
+            one, same = await asyncio.gather(*joining)
+            assert one is same and kept.gateways == [one]
+            stack.push_async_callback(kept.stop_recording)
+    assert [json.loads(line)["event"] for line in (tmp_path / "audit.jsonl").read_text().splitlines()] == [
+        "started",
+        "stopped",
+    ]
+
+
+async def test_an_audit_that_cannot_be_opened_in_time_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(tmp_path, {"box": {"server": {"command": "never-started"}}}, audit={"file": "audit.jsonl"})
+    go_on = threading.Event()
+    monkeypatch.setattr("mcp_workbench.oversight.OPEN_SECONDS", 0.0)
+    monkeypatch.setattr(AuditFile, "open", lambda file: go_on.wait(60))
+    async with catalogs() as kept:
+        with pytest.raises(ConfigError, match="could not be opened within"):
+            await kept.serving(context(tmp_path)).__aenter__()
+        go_on.set()
+        assert kept.gateways == []

@@ -30,6 +30,12 @@ from tests.support.client import Json
 from tests.support.parts import joined
 
 Answer = Callable[[str, Json], Json]
+# What a list holds, and what a `Server` keeps it as.
+LISTS = {
+    "prompts/list": ("prompts", "prompts"),
+    "resources/list": ("resources", "resources"),
+    "resources/templates/list": ("resourceTemplates", "templates"),
+}
 
 
 def tool(name: str, description: str = "", /, **schema: Any) -> Json:
@@ -59,6 +65,9 @@ class Server:
 
     def __init__(self, *tools: Json, answer: Answer = echoed, instructions: str = "", **settings: Any) -> None:
         self.tools = list(tools)
+        self.prompts: list[Json] = []
+        self.resources: list[Json] = []
+        self.templates: list[Json] = []
         self.answer = answer
         self.instructions = instructions
         # Further keys of its entry in the configuration.
@@ -69,7 +78,17 @@ class Server:
         self.held: list[Callable[[], None]] | None = None
         self.starts = 0
         self.calls: list[tuple[str, Json]] = []
+        # What it was asked beside tools: the method, and the item.
+        self.asked: list[tuple[str, str]] = []
         self.links: list[_Link] = []
+
+    def capabilities(self) -> Json:
+        found: Json = {"tools": {"listChanged": True}}
+        if self.prompts:
+            found["prompts"] = {}
+        if self.resources or self.templates:
+            found["resources"] = {"subscribe": True}
+        return found
 
     def say_changed(self) -> None:
         for link in self.links:
@@ -96,13 +115,20 @@ class _Link:
         if method == "initialize":
             result: Json = {
                 "protocolVersion": "2025-11-25",
-                "capabilities": {"tools": {"listChanged": True}},
+                "capabilities": self._server.capabilities(),
                 "serverInfo": {"name": "in-process", "version": "1"},
             }
             if self._server.instructions:
                 result["instructions"] = self._server.instructions
         elif method == "tools/list":
             result = {"tools": self._server.tools}
+        elif method in LISTS:
+            result = {LISTS[method][0]: getattr(self._server, LISTS[method][1])}
+        elif method in ("prompts/get", "resources/read", "resources/subscribe", "resources/unsubscribe"):
+            item = params.get("name") or params.get("uri") or ""
+            self._server.asked.append((method, item))
+            read = {"contents": [{"uri": item, "text": "content"}]}
+            result = {"messages": []} if method == "prompts/get" else read if method == "resources/read" else {}
         elif method == "tools/call":
             self._server.calls.append((params["name"], params.get("arguments", {})))
             result = self._server.answer(params["name"], params.get("arguments", {}))
@@ -207,6 +233,7 @@ async def workbench_with(
     era: str = "legacy",
     options: Mapping[str, Any] | None = None,
     principal: str = "",
+    abilities: Json | None = None,
     **settings: Any,
 ) -> AsyncIterator[ConnectedClient]:
     """A client that has introduced itself to a workbench in front of these servers."""
@@ -216,5 +243,5 @@ async def workbench_with(
         gateway = InProcessGateway(config, servers, Options(**(options or {})))
         await stack.enter_async_context(gateway.running())
         client = await stack.enter_async_context(MemoryClient.of(gateway, principal))
-        await introduce(client, era)
+        await introduce(client, era, abilities)
         yield ConnectedClient(gateway, client)

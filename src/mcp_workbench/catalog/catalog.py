@@ -53,9 +53,9 @@ class Servers:
         """This catalogue shows it from now on."""
         if catalog not in entry.catalogs:
             entry.catalogs.append(catalog)
-        limit = context.max_definition_bytes
-        if entry.context.max_definition_bytes != limit and self.may_adjust(entry):
-            entry.context = replace(entry.context, max_definition_bytes=limit)
+        changed = replace(entry.context, max_definition_bytes=context.max_definition_bytes, lock=context.lock)
+        if changed != entry.context and self.may_adjust(entry):
+            entry.context = changed
 
     def release(self, entry: ServerEntry, catalog: Catalog, why: DownstreamError) -> None:
         """This catalogue shows it no more. With the last one it ends."""

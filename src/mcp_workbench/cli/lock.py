@@ -188,10 +188,12 @@ class _Locking:
         from mcp_workbench.observe.audit_step import open_audit
 
         redactor = Redactor(self._config.secrets)
-        audit = open_audit(self._config.audit, redactor, self._config.path, stdout_is_free=False)
+        audit = open_audit(self._config.audit, redactor, stdout_is_free=False)
+        audit.record_start(self._config.path)
         for each in changes:
             where = {"toolbox": each.toolbox, "server": each.server, "item": each.name}
             audit.record("definition", **where, decision="accepted", rule="lock", reason=f"{each.kind}: {each.how}")
+        audit.finish()
         audit.close()
 
     def _say_failures(self, lock: LockFile | None) -> int:

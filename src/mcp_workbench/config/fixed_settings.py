@@ -18,9 +18,6 @@ FIXED: Final = {
     "max_pending_body_bytes": "maxPendingBodyBytes",
     "keychain": "keychain",
     "splits_use_tool": "useTool",
-    # What was begun is ended in order: a line says when.
-    "audit": "audit",
-    "lock": "lock",
     "auth": "auth",
     "trusted_proxy": "trustedProxy",
 }

@@ -19,7 +19,7 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode, encode
 
 from mcp_workbench.guard.approval_question import Duration, chosen, is_cut, question, shown
-from mcp_workbench.guard.rules_in_force import COMPLETION, FORBIDDEN, TASKS, Policy, denied
+from mcp_workbench.guard.rules_in_force import APPROVED, COMPLETION, FORBIDDEN, TASKS, Policy, denied
 from mcp_workbench.protocol.sealed_state import RETRY_MEMBERS
 from mcp_workbench.steps import LOCAL, Ask, Denial, EventRecorder, GuardedRequest, Outcome, Pass, origin_of
 
@@ -285,7 +285,7 @@ class ApprovalStep:
 
     def _approved(self, request: GuardedRequest) -> Pass:
         self._passed[id(request)] = _first_digest(request, _members(request))
-        return Pass("approved")
+        return Pass(APPROVED)
 
     def _refer(self, request: GuardedRequest, digest: str, rule: str) -> Denial:
         """This client cannot be asked: say how its user can allow it all the same."""

@@ -8,10 +8,9 @@ because the file is missing, damaged, in conflict or of another configuration, i
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from mcp_workbench.catalog.entry import NO_REASONS
 from mcp_workbench.catalog.offer import SINGULAR
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.entry import ServerEntry
     from mcp_workbench.catalog.offer import Offer
     from mcp_workbench.config.model import LockTarget
-    from mcp_workbench.steps import EventRecorder, GuardedRequest, Outcome, Verdict
+    from mcp_workbench.steps import EventRecorder, GuardedRequest, Outcome
 
 log = logging.getLogger(__name__)
 
@@ -70,58 +69,77 @@ _NOTIFICATIONS: Final = "notifications/"
 WithheldReasons = dict[str, dict[str, str]]
 
 
+class LockReading(Struct, frozen=True):
+    """What was found at the place of a lock file: either the file, or why there is nothing to compare with."""
+
+    path: str
+    modified_at: int
+    file: LockFile | None
+    problem: ConfigError | None
+
+
+def look_at_lock(target: LockTarget) -> LockReading:
+    """Reads from the disk, so not for the event loop."""
+    # First the time: what is written while we read then counts as later.
+    at = modified_at(target.path)
+    try:
+        file = read_lock(target)
+    except ConfigError as error:
+        return LockReading(target.path, at, None, error)
+    problem = None
+    if file is None:
+        problem = ConfigError(
+            f"there is no `{target.path}`", hint="`mcp-workbench lock` creates it; review it, and commit it"
+        )
+    return LockReading(target.path, at, file, problem)
+
+
 class Lock:
     """The lock file of one configuration, in force."""
 
-    def __init__(self, target: LockTarget, record: EventRecorder, *, is_enforced: bool) -> None:
+    def __init__(self, reading: LockReading, record: EventRecorder, *, is_enforced: bool) -> None:
         self._record = record
         self.is_enforced = is_enforced
-        self._file: LockFile | None = None
-        # Why there is nothing to compare with; None while there is.
-        self.problem: ConfigError | None = None
         # What was computed, by place: the definition, and its hash.
         self._hashes: dict[tuple[str, str], tuple[Raw, str]] = {}
         # What was said last of each server.
         self._said: dict[str, frozenset[tuple[str, str, How]]] = {}
-        self._read(target)
+        self._problem_said = ""
+        self._take(reading)
 
-    def _read(self, target: LockTarget) -> None:
-        # First the time: what is written while we read then counts as later.
-        self._path, self._modified_at = target.path, modified_at(target.path)
-        try:
-            self._file, self.problem = read_lock(target), None
-        except ConfigError as error:
-            self._file, self.problem = None, error
-        if self._file is None and self.problem is None:
-            self.problem = ConfigError(
-                f"there is no `{target.path}`", hint="`mcp-workbench lock` creates it; review it, and commit it"
-            )
-        if self.problem is not None:
+    @property
+    def problem(self) -> ConfigError | None:
+        """Why there is nothing to compare with; None while there is."""
+        return self._reading.problem
+
+    def _take(self, reading: LockReading) -> None:
+        self._reading = reading
+        said, self._problem_said = self._problem_said, "" if self.problem is None else self.problem.message
+        if self.problem is not None and self.problem.message != said:
             what = "nothing is shown until that is solved" if self.is_enforced else "nothing can be compared"
             log.error("%s; %s. hint: %s", self.problem.message, what, self.problem.hint or HINT)
 
     def has_changed(self) -> bool:
         """Whether the file was written or deleted since it was read. Looks at the disk."""
-        return modified_at(self._path) != self._modified_at
+        return modified_at(self._reading.path) != self._reading.modified_at
 
-    def reload(self, target: LockTarget, entries: Iterable[ServerEntry]) -> list[ServerEntry]:
-        """The file may be another one now. The servers of which something else is shown from now on."""
-        self._read(target)
-        changed = []
-        for entry in entries:
-            before = entry.withheld
-            entry.judge_again()
-            if entry.withheld != before:
-                changed.append(entry)
-        return changed
+    def use(self, reading: LockReading, *, is_enforced: bool) -> None:
+        """The file may be another one now, and something else may become of what differs. Whoever calls this has
+        servers judged again."""
+        if is_enforced != self.is_enforced:
+            # What was said was said of other consequences.
+            self._said.clear()
+            self._problem_said = ""
+        self.is_enforced = is_enforced
+        self._take(reading)
 
     def judge(self, entry: ServerEntry, offer: Offer) -> WithheldReasons:
         """What of this offer must not be shown, with the reason."""
         if self.problem is not None:
             reason = f"{self.problem.message} ({self.problem.hint or HINT})"
             return self._all(offer, reason) if self.is_enforced else {}
-        assert self._file is not None
-        locked = self._file.server(entry.toolbox, entry.name)
+        assert self._reading.file is not None
+        locked = self._reading.file.server(entry.toolbox, entry.name)
         found = frozenset(
             changes_of(locked, offer, lambda kind, name, raw: self._hash(f"{entry.label} {kind}", name, raw))
         )
@@ -179,7 +197,7 @@ class LockStep:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
-    def check(self, request: GuardedRequest) -> Verdict:
+    def check(self, request: GuardedRequest) -> Denial | None:
         entry = self._catalog.toolboxes.get(request.toolbox, {}).get(request.server)
         if entry is None:
             return None
@@ -204,6 +222,9 @@ class LockStep:
         else:
             reason = f"of its template `{template[:200]}`, {withheld[template]}"
         return _withheld(f"resource `{item[:200]}`", reason)
+
+    def judge_again(self, request: GuardedRequest, rules: tuple[str, ...]) -> Denial | None:
+        return self.check(request)
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         """Nothing is kept."""

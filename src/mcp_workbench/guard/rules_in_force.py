@@ -23,6 +23,8 @@ FORBIDDEN: Final = -32010
 # How the methods about tasks begin: a task is judged as the tool that it came from.
 TASKS: Final = "tasks/"
 COMPLETION: Final = "completion/complete"
+# In place of a rule, of a request that the user was asked about and said yes to.
+APPROVED: Final = "approved"
 
 # The definition of a tool, by toolbox, server and name.
 DefinitionOf = Callable[[str, str, str], Raw | None]
@@ -62,6 +64,8 @@ class Policy:
         self.identities = identities
         self._definition_of = definition_of
         self._tool_of_task = tool_of_task
+        # Whether any rule goes by what servers say of their tools.
+        self.judges_annotations = any(rule.written.has_annotations for rule in self.rules)
 
     @property
     def asks(self) -> bool:
@@ -115,6 +119,7 @@ class PolicyStep:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
+        self.judges_definitions = policy.judges_annotations
 
     def check(self, request: GuardedRequest) -> Pass | Denial | None:
         if request.method == "tasks/list" and not request.item:
@@ -124,6 +129,17 @@ class PolicyStep:
         if decision.then in ("allow", "ask"):
             return Pass(decision.rule) if decision.rule else None
         return denied(request, decision)
+
+    def judge_again(self, request: GuardedRequest, rules: tuple[str, ...]) -> Denial | None:
+        """By the annotations that its server gives a tool now (`DefinitionStep`)."""
+        decision = self._policy.decide(request)
+        if decision.then in ("deny", "hide"):
+            return denied(request, decision)
+        if decision.then == "ask" and APPROVED not in rules:
+            # It is on its way already, and the user is asked before that.
+            text = f"what the server says of `{request.item[:500]}` has changed, and it needs the user's approval now"
+            return Denial(FORBIDDEN, f"{text}: make the same call again", {"rule": decision.rule}, rule=decision.rule)
+        return None
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         pass

@@ -37,18 +37,17 @@ WAIT_POLL_SECONDS: Final = 0.01
 class Audit:
     """The step, and what events are handed to."""
 
-    _writer: AuditWriter
-
-    def __init__(self, config: AuditConfig) -> None:
+    def __init__(self, config: AuditConfig, writer: AuditWriter) -> None:
+        self._writer = writer
         self._keeps_arguments = config.arguments != "none"
         self._waits = config.when_full == "wait"
         # Unless calls wait for room, there is nothing to ask it.
         self.is_asked = self._waits
         self._most = MOST_QUEUED_BY_WAITING if self._waits else MOST_QUEUED
 
-    def begin(self, writer: AuditWriter) -> None:
-        """From now on it is written down."""
-        self._writer = writer
+    def record_start(self, path: str) -> None:
+        """From now on it is written down what happens. `path` is the configuration's."""
+        self.record("audit", event="started", pid=os.getpid(), version=__version__, config=path)
 
     def check(self, request: GuardedRequest) -> Verdict | Awaitable[Verdict]:
         return self._room() if self._waits and self._writer.is_full else None
@@ -95,22 +94,26 @@ class Audit:
         """An event (`steps.EventRecorder`)."""
         self._writer.put(EventEntry(kind, time.time(), fields), self._most)
 
+    def discard(self) -> None:
+        """It was not used: let go of the file."""
+        self._writer.finish()
+
+    def finish(self, reason: str = "", heir: Audit | None = None) -> None:
+        """Have what is left written, and wait for nothing. `heir`: the audit goes on there."""
+        self.record("audit", event="stopped", reason=reason)
+        self._writer.finish(None if heir is None else heir._writer)
+
     def close(self) -> None:
-        """Write what is left."""
-        self.record("audit", event="stopped")
+        """Wait for a bounded time until what is left is written. Blocks, so not for the event loop."""
         self._writer.close()
 
 
-def open_audit(config: AuditConfig, redactor: Redactor, path: str, *, stdout_is_free: bool) -> Audit:
-    """Begin to write. Raises `ConfigError` where that cannot be: nothing is served unseen.
-
-    `path` is the configuration's."""
+def open_audit(config: AuditConfig, redactor: Redactor, *, stdout_is_free: bool) -> Audit:
+    """Be ready to write. Raises `ConfigError` where that cannot be: nothing is served unseen. Looks at the disk, so not
+    for the event loop."""
     lines = LineMaker(redactor, config.arguments)
     destination, where = _destination(config, lines, stdout_is_free=stdout_is_free)
-    audit = Audit(config)
-    audit.begin(AuditWriter(destination, lines.lines, where))
-    audit.record("audit", event="started", pid=os.getpid(), version=__version__, config=path)
-    return audit
+    return Audit(config, AuditWriter(destination, lines.lines, where))
 
 
 def _destination(config: AuditConfig, lines: LineMaker, *, stdout_is_free: bool) -> tuple[Destination, str]:

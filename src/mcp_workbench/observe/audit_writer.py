@@ -55,6 +55,7 @@ class AuditWriter:
         self.is_awake = False
         self._is_closing = False
         self._heir: AuditWriter | None = None
+        self._predecessor: AuditWriter | None = None
         self._wake = threading.Event()
         self._is_failing = False
         # None before the first entry, and when everything was written that there was at the end.
@@ -91,20 +92,24 @@ class AuditWriter:
 
     def finish(self, heir: AuditWriter | None = None) -> None:
         """Have what is left written, and the destination closed. Waits for nothing. Calls that are under way may end
-        later: their lines are written all the same, to the destination opened once more. What it does not take, the
-        heir gets."""
-        self._heir = heir or self._heir
+        later: their lines are written all the same, to the destination opened once more. `heir`: the audit goes on
+        there, after our last line, with what our destination does not take."""
+        if heir is not None:
+            self._heir, heir._predecessor = heir, self
         self._is_closing = True
         self.wake()
 
     def close(self) -> None:
         """Write what is left, for a bounded time. Blocks, so not for the event loop."""
         self.finish()
+        if not self._wait_finished():
+            self._report_left()
+
+    def _wait_finished(self) -> bool:
         thread = self._thread
         if thread is not None:
             thread.join(CLOSE_SECONDS)
-            if thread.is_alive():
-                self._report_left()
+        return thread is None or not thread.is_alive()
 
     def _report_left(self) -> None:
         left = len(self.queue) + self._unwritten + self._lost - self._reported
@@ -112,6 +117,10 @@ class AuditWriter:
             log.error("%d lines of the audit could not be written to `%s`", left, self._where)
 
     def _run(self) -> None:
+        if self._predecessor is not None:
+            # It may be the same file, and lines are to be read in their order.
+            self._predecessor._wait_finished()
+            self._predecessor = None
         waiting: list[bytes] = []
         while True:
             self._wake.wait()

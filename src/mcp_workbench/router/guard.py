@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
-from typing import Final
+from typing import Final, cast
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -19,11 +19,12 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.sharing import SHARED
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.decisions import Answer, Forward, Reject
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, encode
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.router.routed_call import Notifier, Requester, RoutedCall, StartFor
 from mcp_workbench.router.wanted_item import wanted_item
 from mcp_workbench.steps import (
+    DefinitionStep,
     Denial,
     GuardedRequest,
     Held,
@@ -67,8 +68,10 @@ class Guard:
         # Where nobody decides, and one looks on: calls go past it for as little as can be.
         self._sole_observer = self._passive[0] if len(self._passive) == 1 and not self._steps else None
         self._origins: dict[object, GuardedRequest] = {}
-        # Whether a server has to say what it offers before anything is sent to it: what is remembered is not enough.
-        self.needs_lists = any(getattr(step, "judges_definitions", False) for step in self._steps)
+        # Where there are any, a server has to say what it offers before anything is sent to it.
+        self.definition_steps = tuple(
+            cast("DefinitionStep", step) for step in self._steps if getattr(step, "judges_definitions", False)
+        )
         self._start_for = start_for
         self._in_background = in_background
         self._stop = stop
@@ -134,13 +137,27 @@ class Guard:
             found = self._origins[key] = _describe(call, call.introduction, call.method, entry, decision.item, b"")
         return found
 
-    def denies_again(self, call: RoutedCall) -> bool:
-        """Its server has listed again what it offers. Whether it is refused by that."""
-        passage = call.route.passage
-        denial = passage.check_again() if isinstance(passage, Passage) else None
+    def denies_again(self, call: RoutedCall, decision: Forward) -> bool:
+        """Its server has listed again what it offers, or it was let pass before these steps were in force. Whether it
+        is refused now."""
+        if not self.definition_steps:
+            return False
+        before = call.route.passage
+        passage = before if isinstance(before, Passage) else self._belated(call, decision, before)
+        denial = passage.check_again(self.definition_steps)
         if denial is not None:
+            call.route.passage = passage
             call.refuse(denial)
         return denial is not None
+
+    def _belated(self, call: RoutedCall, decision: Forward, before: UncheckedPassage | None) -> Passage:
+        """Of a call that began while nobody decided: whoever listened then learns of its end."""
+        request = _describe(
+            call, call.introduction, call.method, decision.entry, decision.item, decision.body, call.meta
+        )
+        if before is None:
+            return Passage((), request, self._observers)
+        return Passage((), request, (before.observer,), before.arrived)
 
     async def _wait(self, call: RoutedCall, passage: Passage, send: Callable[[], None]) -> None:
         verdict = await passage.decided(call.user())
@@ -185,6 +202,16 @@ class Guard:
         request = _describe(call, call.introduction, call.method, entry, item, b"{", call.meta)
         return Passage((), request, self._observers)
 
+    def judge_by_list(
+        self, call: RoutedCall, method: str, entry: ServerEntry, item: str, passage: Passage | None
+    ) -> None:
+        """Its server has said what it offers. Raises `RemoteError` where it is refused by that."""
+        if passage is None:
+            passage = Passage((), _describe(call, call.introduction, method, entry, item, b"{", call.meta))
+        denial = passage.check_again(self.definition_steps)
+        if denial is not None:
+            raise RemoteError(ErrorObject(denial.code, denial.message))
+
     # ── one of several parts of a request ──
 
     async def run(
@@ -194,7 +221,7 @@ class Guard:
         entry: ServerEntry,
         item: str,
         body: bytes,
-        work: Callable[[], Awaitable[None]],
+        work: Callable[[Passage], Awaitable[None]],
     ) -> None:
         """Do `work` if every step lets it pass: nobody is answered for it by itself. Raises what `work` raises."""
         passage = Passage(
@@ -207,7 +234,7 @@ class Guard:
             if verdict is not None:
                 _end(passage, verdict)
                 return
-            await work()
+            await work(passage)
             passage.end("result", b"{}")
         except RemoteError as error:
             passage.end("error", encode(error.error))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mcp_workbench.router.subscriptions import Subscriptions
     from mcp_workbench.router.task_requests import TaskRequests
     from mcp_workbench.router.toolboxes import Toolboxes
-    from mcp_workbench.steps import Denial, Step
+    from mcp_workbench.steps import Denial, Passage, Step
 
 log = logging.getLogger(__name__)
 
@@ -144,8 +144,7 @@ class Router:
         """Do what was decided."""
         match decision:
             case Forward():
-                # One that the steps have let pass comes back here with its passage.
-                if self.guard is not None and call.route.passage is None and not self.guard.lets_pass(call, decision):
+                if self.guard is not None and not self._lets_pass(self.guard, call, decision):
                     return
                 # Over stdio nothing says which call a question belongs to: a client without a session goes where no
                 # other client's call is under way.
@@ -172,6 +171,12 @@ class Router:
                 assert params is not None
                 call.route.entry, call.route.item = decision.entry, decision.item
                 self.start_for(call, self._list_and_call(call, decision, params))
+
+    def _lets_pass(self, guard: Guard, call: RoutedCall, decision: Forward) -> bool:
+        if call.route.passage is None:
+            return guard.lets_pass(call, decision)
+        # One that the steps have let pass comes back here with its passage. It may have been held for minutes.
+        return not guard.denies_again(call, decision)
 
     def start_for(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
         """A task that a call waits for: should it fail by a defect of ours, the call ends all the same."""
@@ -248,12 +253,21 @@ class Router:
 
     def _send_unless_withheld(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
         """The steps let it pass before; its server may have said since then that it offers something else."""
-        if self.guard is None or not self.guard.needs_lists or not self.guard.denies_again(call):
+        if self.guard is None or not self.guard.denies_again(call, decision):
             self._send(call, decision, connection)
 
     def _must_list(self, connection: Connection) -> bool:
         """Whether this server has to say what it offers before anything is sent to it."""
-        return self.guard is not None and self.guard.needs_lists and not connection.lists.is_done
+        return self.guard is not None and bool(self.guard.definition_steps) and not connection.lists.is_done
+
+    async def judge_by_list(
+        self, call: RoutedCall, method: str, connection: Connection, item: str, passage: Passage | None
+    ) -> None:
+        """It may have started its server, and is judged by what that offers. Raises `WorkbenchError`."""
+        if self._must_list(connection):
+            await connection.ensure_listed()
+        if self.guard is not None:
+            self.guard.judge_by_list(call, method, connection.entry, item, passage)
 
     def _send(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
         route = call.route

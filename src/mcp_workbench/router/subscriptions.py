@@ -14,6 +14,7 @@ from mcp_workbench.face.decisions import Answer, Reject
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.router.routed_call import RoutedCall
+from mcp_workbench.steps import Passage
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.server_subscriptions import ServerSubscriptions, Subscriber
@@ -66,7 +67,8 @@ class Subscriptions:
         call.route.entry = entry
 
         async def work() -> None:
-            await self._begin(call, entry, uri, subscriber, kept)
+            passage = call.route.passage
+            await self._begin(call, entry, uri, subscriber, kept, passage if isinstance(passage, Passage) else None)
 
         def send() -> None:
             self._router.start_for(call, _answer(call, work))
@@ -118,8 +120,8 @@ class Subscriptions:
     async def _try_one(
         self, call: RoutedCall, entry: ServerEntry, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]
     ) -> None:
-        async def work() -> None:
-            await self._begin(call, entry, uri, subscriber, kept)
+        async def work(passage: Passage | None = None) -> None:
+            await self._begin(call, entry, uri, subscriber, kept, passage)
 
         guard = self._router.guard
         try:
@@ -131,9 +133,16 @@ class Subscriptions:
             kept.pop(uri, None)
 
     async def _begin(
-        self, call: RoutedCall, entry: ServerEntry, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]
+        self,
+        call: RoutedCall,
+        entry: ServerEntry,
+        uri: str,
+        subscriber: Subscriber,
+        kept: dict[str, Subscription],
+        passage: Passage | None,
     ) -> None:
         connection = await self._router.connections.ready(entry, call)
+        await self._router.judge_by_list(call, SUBSCRIBE, connection, uri, passage)
         # Kept before the server has answered: should the client go meanwhile, it is undone all the same.
         kept[uri] = Subscription(entry, uri, connection.subscriptions)
         await connection.subscriptions.subscribe(uri, subscriber)

@@ -26,6 +26,7 @@ from mcp_workbench.router.routed_call import RoutedCall
 
 if TYPE_CHECKING:
     from mcp_workbench.router.guard import Guard
+    from mcp_workbench.steps import Passage
 
 METHOD: Final = "tasks/list"
 # For one server to give its page, its start included: a server that hangs must not keep the tasks of all others back.
@@ -100,7 +101,7 @@ class TaskLists:
         pages: list[_Page] = []
         members = b"" if cursor is None else b'"cursor":' + encode(cursor)
 
-        async def work() -> None:
+        async def work(passage: Passage | None = None) -> None:
             pages.append(await self._ask(call, entry, members))
 
         try:

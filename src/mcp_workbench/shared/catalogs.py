@@ -8,8 +8,8 @@ that go come back, and commands come and go with each call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from mcp_workbench.config.model import ServerContext
@@ -32,6 +32,8 @@ class ServedCatalog:
     def __init__(self, gateway: Gateway, live: LiveConfig) -> None:
         self.gateway = gateway
         self.live = live
+        # Done when it may be used; with what is wrong where it never may.
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.users = 0
         self.timer: asyncio.TimerHandle | None = None
 
@@ -50,20 +52,23 @@ class Catalogs:
     @property
     def gateways(self) -> list[Gateway]:
         """Every gateway there is."""
-        return [served.gateway for served in self._served.values()]
+        return [served.gateway for served in self._served.values() if served.opened.done()]
 
-    @contextmanager
-    def serving(self, context: ClientContext) -> Iterator[Gateway]:
-        """The gateway for a client with this context, for as long as the client is there."""
+    @asynccontextmanager
+    async def serving(self, context: ClientContext) -> AsyncIterator[Gateway]:
+        """The gateway for a client with this context, for as long as the client is there. Raises `ConfigError`."""
         key = _key(context)
         served = self._served.get(key)
         if served is None:
-            served = self._served[key] = self._open(context)
+            served = self._served[key] = self._make(context)
+            _ = self.runtime.start_task(self._open(key, served))
         elif served.timer is not None:
             served.timer.cancel()
             served.timer = None
         served.users += 1
         try:
+            # Of several clients that come at once, one may go again meanwhile; the others wait on.
+            await asyncio.shield(served.opened)
             yield served.gateway
         finally:
             served.users -= 1
@@ -72,7 +77,7 @@ class Catalogs:
 
     async def reload(self) -> list[str]:
         """Read every configuration again that somebody uses; what is wrong with those that cannot be used."""
-        await asyncio.gather(*(served.live.reload() for served in list(self._served.values())))
+        await asyncio.gather(*(served.live.reload() for served in list(self._served.values()) if served.opened.done()))
         return sorted({gateway.rejected for gateway in self.gateways if gateway.rejected is not None})
 
     async def read_manifests(self) -> None:
@@ -86,32 +91,42 @@ class Catalogs:
             if served.timer is not None:
                 served.timer.cancel()
 
-    def stop_recording(self) -> None:
+    async def stop_recording(self) -> None:
         """The last lines of audits, when every call has ended."""
-        for served in self._served.values():
-            if served.gateway.oversight is not None:
-                served.gateway.oversight.close()
+        overseen = [gateway.oversight for gateway in self.gateways if gateway.oversight is not None]
+        for oversight in overseen:
+            oversight.stop_recording()
+        await asyncio.gather(*(oversight.wait_recorded() for oversight in overseen))
 
-    def _open(self, context: ClientContext) -> ServedCatalog:
+    def _make(self, context: ClientContext) -> ServedCatalog:
         where = ServerContext(environ=context.environ, folder=context.folder)
         gateway = Gateway(context.config, context.options, runtime=self.runtime, context=where)
         gateway.serving = "stdio"
+        return ServedCatalog(gateway, LiveConfig(gateway, context.source, self._watch, self._reported))
+
+    async def _open(self, key: object, served: ServedCatalog) -> None:
         try:
-            gateway.open()
-        except BaseException:
+            await served.gateway.open()
+        except BaseException as error:
             # It shows its servers already, and hides its secrets.
-            gateway.close()
-            raise
-        live = LiveConfig(gateway, context.source, self._watch, self._reported)
-        _ = self.runtime.start_task(live.start())
-        return ServedCatalog(gateway, live)
+            del self._served[key]
+            served.gateway.close()
+            if not isinstance(error, Exception):
+                served.opened.cancel()
+                raise
+            served.opened.set_exception(error)
+            # Whoever waited for it may be gone.
+            served.opened.exception()
+        else:
+            served.opened.set_result(None)
+            await served.live.start()
 
     def _keep_a_while(self, key: object, served: ServedCatalog) -> None:
         loop = asyncio.get_running_loop()
         served.timer = loop.call_later(self.unused_seconds, self._drop, key)
         # The one that has been unused for longest comes first.
         self._served[key] = self._served.pop(key)
-        unused = [each for each, other in self._served.items() if not other.users]
+        unused = [each for each, other in self._served.items() if not other.users and other.opened.done()]
         for each in unused[:-MOST_UNUSED]:
             self._drop(each)
 

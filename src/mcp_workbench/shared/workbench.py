@@ -139,7 +139,7 @@ class SharedWorkbench:
             self._budgets.close()
             for client in list(self.clients):
                 client.end(self._reason, self._goodbye)
-        self.catalogs.stop_recording()
+        await self.catalogs.stop_recording()
         log.info("bye")
 
     def _remove_socket(self) -> None:
@@ -292,9 +292,9 @@ class SharedWorkbench:
     # ── clients ──
 
     async def _serve(self, connection: socket.socket, hello: Hello, context: ClientContext, first: bytes) -> None:
-        with contextlib.ExitStack() as stack:
+        async with contextlib.AsyncExitStack() as stack:
             try:
-                gateway = stack.enter_context(self.catalogs.serving(context))
+                gateway = await stack.enter_async_context(self.catalogs.serving(context))
             except ConfigError as error:
                 # Its user's to mend, such as an audit that cannot be written.
                 log.warning("the client of process %d cannot be served: %s", hello.pid, error.message)
