@@ -137,8 +137,11 @@ class PolicyStep:
             return denied(request, decision)
         if decision.then == "ask" and APPROVED not in rules:
             # It is on its way already, and the user is asked before that.
-            text = f"what the server says of `{request.item[:500]}` has changed, and it needs the user's approval now"
-            return Denial(FORBIDDEN, f"{text}: make the same call again", {"rule": decision.rule}, rule=decision.rule)
+            text = (
+                f"what the server says of `{request.item[:500]}` has changed, and it needs the user's approval now: "
+                "make the same call again"
+            )
+            return Denial(FORBIDDEN, text, {"rule": decision.rule}, rule=decision.rule)
         return None
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
