@@ -212,10 +212,10 @@ class FakeServer:
     def advance(self, seconds: float) -> None:
         """Let time pass on this link, and deadlines with it."""
         loop = self.traffic.loop
-        self.traffic.loop = Clock(loop, seconds)  # type: ignore[assignment]
+        self.traffic.loop = self.traffic.deadlines._loop = Clock(loop, seconds)  # type: ignore[assignment]
         # It passes as it does for somebody who is awake: nobody was stopped meanwhile.
-        self.traffic._looked_at = self.traffic.loop.time()
-        self.traffic._check_deadlines()
+        self.traffic.deadlines.looked_at = self.traffic.loop.time()
+        self.traffic.deadlines.look()
 
     def crash(self) -> None:
         self.traffic.on_closed("the server exited with status 9")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from msgspec import Raw, Struct
+from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.structs import replace
 
 from mcp_workbench.catalog.filters import is_shown
@@ -189,6 +189,14 @@ class ServerEntry:
     def capabilities(self) -> dict[str, Raw]:
         """What the server said it can do; nothing while it is unknown."""
         return {} if self.offer is None else decode_object(self.offer.profile.capabilities)
+
+    @property
+    def extensions(self) -> dict[str, Raw]:
+        """The extensions that the server declared; nothing where they cannot be read."""
+        try:
+            return decode_object(self.capabilities.get("extensions", b"{}"))
+        except (DecodeError, ValidationError):
+            return {}
 
     @property
     def is_read(self) -> bool:

@@ -7,6 +7,6 @@
 - `fair_requests`: in which order requests go to a server that several clients share.
 - `listing`, `list_refresh`: what the server offers, and when that is fetched again.
 - `server_subscriptions`: what clients subscribe to, and what the server announces.
-- `server_status`, `quoted_output`: what is said of a server; `futures`: what its callers wait on.
+- `server_status`, `quoted_output`: what is said of a server.
 Who is calling is a `Caller` here; sessions and faces are unknown.
 """

@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
 from mcp_workbench.catalog.catalog import Servers
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.downstream.futures import quiet_future
-from mcp_workbench.downstream.lifecycle import Event, RestartPolicy, State, next_state
+from mcp_workbench.downstream.lifecycle import Event, RestartPolicy, State, next_state, quiet_future
 from mcp_workbench.downstream.list_refresh import ListRefresh
-from mcp_workbench.downstream.server_link import LinkOpener
 from mcp_workbench.downstream.server_run import ServerRun
 from mcp_workbench.downstream.server_subscriptions import ServerSubscriptions
 from mcp_workbench.downstream.sharing import Caller, is_everyones, withheld
@@ -26,6 +25,9 @@ from mcp_workbench.errors import DownstreamError, ServerGone, SignInNeeded
 from mcp_workbench.protocol.meta import ClientIdentity
 from mcp_workbench.protocol.revisions import Revision
 from mcp_workbench.transport.link import SESSION_LOST
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.server_link import LinkOpener
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +111,7 @@ class Connection:
         return (
             before[0] + now.bytes_received,
             before[1] + now.bytes_sent,
-            before[2] + now.noise,
+            before[2] + now.noise.count,
             before[3] + now.pending.unmatched,
         )
 

@@ -9,6 +9,7 @@ configured ─┬─> starting ──> ready ──> stopping ──> stopped
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop, Future
 from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -148,3 +149,11 @@ class RestartPolicy:
             self._random = random.Random()
         pause = min(FIRST_DELAY * 2.0 ** (recent - 2), LONGEST_DELAY) * self._random.uniform(0.8, 1.2)
         return float(max(0.0, self._crashes[-1] + pause - now))
+
+
+def quiet_future(loop: AbstractEventLoop) -> Future[None]:
+    """What callers wait on, that a server is ready or has listed what it offers. It may fail while nobody waits: that
+    is no error of its own, which asyncio would log as never retrieved."""
+    future: Future[None] = loop.create_future()
+    future.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
+    return future

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from mcp_workbench.downstream.futures import quiet_future
+from mcp_workbench.downstream.lifecycle import quiet_future
 from mcp_workbench.errors import DownstreamError
 
 # Changes of a list that come together are fetched together: when they have paused, or at the latest after a second.

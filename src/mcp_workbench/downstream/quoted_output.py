@@ -1,18 +1,45 @@
-"""What an error about a server quotes of what the server itself said. Pure.
+"""What an error about a server quotes of what the server itself said.
 
-Owns the wording and how much is quoted. Many servers say why they fail on stderr and nowhere else, and some at the
-wrong place: on stdout, where only messages belong.
+Owns the wording, how much is quoted, and what is kept for that of a server's stdout. Many servers say why they fail on
+stderr and nowhere else, and some at the wrong place: on stdout, where only messages belong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Final
+
+log = logging.getLogger(__name__)
 
 # Lines of stderr that an error quotes.
 QUOTED_STDERR: Final = 8
 # And that are looked through for the names of variables: all that is kept.
 READ_STDERR: Final = 100
+# Noise on stdout is logged and kept for the first lines, then counted.
+LOGGED_NOISE: Final = 3
+LONGEST_NOISE: Final = 200
+
+
+class Noise:
+    """Lines on a server's stdout that are no messages."""
+
+    __slots__ = ("_label", "count", "lines")
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self.count = 0
+        # The first ones, for whoever wants to know why there was no answer.
+        self.lines: list[str] = []
+
+    def add(self, line: bytes, error: Exception, conceal: Callable[[str], str]) -> None:
+        self.count += 1
+        if self.count <= LOGGED_NOISE:
+            log.warning("[%s] skipped noise on stdout (%s): %.120r", self._label, error, line[:200])
+            # Not on the start-up path.
+            from mcp_workbench.transport.stderr import readable
+
+            self.lines.append(conceal(readable(line[:LONGEST_NOISE])))
 
 
 def with_quoted_output(what: str, stderr: Sequence[str], stdout: Sequence[str] = ()) -> str:

@@ -177,6 +177,22 @@ class ServerQuestions:
                 return OF_SEVERAL
         return list(islice((each for each in calls if each.call.can_be_asked(method)), MOST_CANDIDATES))
 
+    def addressee(self, related: ForwardedExchange | None) -> ClientPeer | None:
+        """Who gets a notification that may belong to a call: no client, where it could be more than one."""
+        if related is not None:
+            return related.call
+        traffic = self._traffic
+        if traffic.is_everyones:
+            return None
+        calls = list(traffic.calls_youngest_first())
+        client = calls[0].client if calls else traffic.clients.only()
+        # It may be about a call that another client has cancelled, and that the server goes on with.
+        if self._is_anothers(client):
+            return None
+        if not calls:
+            return client
+        return calls[0].call if all(call.client is client for call in calls) else None
+
     def _is_anothers(self, client: ClientPeer | None) -> bool:
         """Whether a question may belong to a call that somebody else has cancelled."""
         return self.cancelled_calls.is_anothers(client, self._traffic.loop.time())

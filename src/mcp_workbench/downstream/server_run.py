@@ -17,7 +17,6 @@ from mcp_workbench.catalog.catalog import Servers
 from mcp_workbench.downstream.lifecycle import RETIRED_LOOK, State, unexpected
 from mcp_workbench.downstream.listing import list_offer, offered_over_http
 from mcp_workbench.downstream.quoted_output import QUOTED_STDERR, READ_STDERR, with_quoted_output
-from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
 from mcp_workbench.downstream.sharing import expected_revision
 from mcp_workbench.errors import DownstreamError, ServerGone, SignInNeeded, WorkbenchError, shortage
 from mcp_workbench.jsonrpc.pending import within
@@ -27,6 +26,7 @@ from mcp_workbench.transport.allocator import trim
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.connection import Connection
+    from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class ServerRun:
         connection = self._connection
         # Later the noise is as old as the server, and says nothing of why it ended.
         is_starting = connection.state is State.STARTING
-        noise = connection.traffic.noise_lines if is_starting else ()
+        noise = connection.traffic.noise.lines if is_starting else ()
         # What a server of several users has written since may be about any of them.
         is_private = connection.traffic.is_everyones and not is_starting
         stderr = [] if is_private else self._link.stderr_lines(QUOTED_STDERR)

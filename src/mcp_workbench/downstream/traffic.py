@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Raw
 
-from mcp_workbench.downstream.clients import ClientPeer, ConnectionClients, ForwardedCall, ForwardedExchange
+from mcp_workbench.downstream.clients import ConnectionClients, ForwardedCall, ForwardedExchange
+from mcp_workbench.downstream.quoted_output import Noise
 from mcp_workbench.downstream.server_questions import ServerQuestions
 from mcp_workbench.downstream.sharing import EVERYTHING, SHARED
 from mcp_workbench.errors import DownstreamError, DownstreamTimeout
@@ -21,9 +22,8 @@ from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import Envelope, Malformed
 from mcp_workbench.jsonrpc.pending import (
-    DEADLINE_CHECK_INTERVAL,
-    STOPPED_SECONDS,
     AwaitedExchange,
+    DeadlineTimer,
     Exchange,
     PendingRequests,
     new_id,
@@ -46,9 +46,6 @@ log = logging.getLogger(__name__)
 PROGRESS_STRETCH: Final = 10
 BACKGROUND_TIMEOUT: Final = 30.0
 CALL: Final = b'"tools/call"'
-# Noise on stdout is logged for the first lines, then counted.
-LOGGED_NOISE: Final = 3
-LONGEST_NOISE: Final = 200
 # A server that is sent one of these and sends it back is a program like `cat`.
 ONLY_CLIENTS_SEND: Final = ("server/discover", "initialize")
 # The notifications that say so, and which of the lists each is about.
@@ -62,9 +59,7 @@ class Traffic:
         self.label = label
         self.identity = identity
         self.pending = PendingRequests()
-        self.noise = 0
-        # The first lines of it, for whoever wants to know why there was no answer.
-        self.noise_lines: list[str] = []
+        self.noise = Noise(label)
         self.bytes_received = 0
         self.bytes_sent = 0
         # What servers say in errors passes through this: they repeat the keys they were given.
@@ -90,9 +85,7 @@ class Traffic:
         self.loop = asyncio.get_running_loop()
         # The same as `pending` where several clients share the connection.
         self._fair: FairRequests | None = None
-        self._is_check_scheduled = False
-        # When deadlines were looked at for the last time.
-        self._looked_at = 0.0
+        self.deadlines = DeadlineTimer(self.loop, self._check_deadlines)
         self.questions = ServerQuestions(self)
 
     @property
@@ -189,7 +182,7 @@ class Traffic:
         # Clients without a session are not counted: each of their requests is a client of its own.
         if fair is not None and call.caller.client > SHARED and not fair.admits(exchange):
             fair.hold_back(exchange, message, method, item)
-            self._schedule_deadline_check()
+            self.deadlines.start()
             return id
         self.pending.enter(exchange)
         self.bytes_sent += len(message)
@@ -197,8 +190,8 @@ class Traffic:
             link.send(message)
         else:
             self._call_link.send_call(message, id, item, None if agreed.has_handshake else agreed.name)
-        if not self._is_check_scheduled:
-            self._schedule_deadline_check()
+        if not self.deadlines.is_running:
+            self.deadlines.start()
         if self.questions.held:
             self.questions.on_call(exchange)
         return id
@@ -246,7 +239,7 @@ class Traffic:
         if self._link is not None:
             id = self.pending.add(Exchange(), self.loop.time(), BACKGROUND_TIMEOUT, BACKGROUND_TIMEOUT)
             self.send(messages.request(id, method, params))
-            self._schedule_deadline_check()
+            self.deadlines.start()
 
     async def ask_as_era(self, method: str, members: bytes = b"") -> Raw:
         """A request of our own, stamped as the server's era wants it. `members` go into params."""
@@ -283,19 +276,14 @@ class Traffic:
     def _send_cancel(self, id: int, reason: str) -> None:
         self.notify("notifications/cancelled", b'{"requestId":%d,"reason":%b}' % (id, messages.encode(reason)))
 
-    def _check_deadlines(self) -> None:
-        self._is_check_scheduled = False
-        stopped = self.loop.time() - self._looked_at - DEADLINE_CHECK_INTERVAL
-        if stopped > STOPPED_SECONDS:
+    def _check_deadlines(self, looked_at: float, stopped: float) -> bool:
+        if stopped:
             # We were stopped, or the machine slept: time in which nobody could have answered does not count.
             self.pending.postpone(stopped)
-        # What was late at the look before: what has arrived since has been read.
         if self._fair is not None:
-            self._fair.fail_late(self._looked_at)
-        expired = self.pending.expired(self._looked_at)
-        if len(self.pending):
-            self._schedule_deadline_check()
-            self.pending.remind(self._looked_at)
+            self._fair.fail_late(looked_at)
+        expired = self.pending.expired(looked_at)
+        self.pending.remind(self.loop.time())
         for exchange in expired:
             try:
                 self.questions.cancelled_calls.add(exchange, self.loop.time())
@@ -304,12 +292,7 @@ class Traffic:
             except Exception:
                 # A defect of ours. The others must end all the same.
                 log.exception("[%s] a request could not be ended; please report this", self.label)
-
-    def _schedule_deadline_check(self) -> None:
-        if not self._is_check_scheduled:
-            self._is_check_scheduled = True
-            self._looked_at = self.loop.time()
-            self.loop.call_later(DEADLINE_CHECK_INTERVAL, self._check_deadlines)
+        return len(self.pending) > 0
 
     # ── messages from the server ──
 
@@ -400,13 +383,7 @@ class Traffic:
         if exchange is not None:
             exchange.on_failure(DownstreamError(f"the server's answer cannot be read: {error}"))
         elif line.strip():
-            self.noise += 1
-            if self.noise <= LOGGED_NOISE:
-                log.warning("[%s] skipped noise on stdout (%s): %.120r", self.label, error, line[:200])
-                # Not on the start-up path.
-                from mcp_workbench.transport.stderr import readable
-
-                self.noise_lines.append(self.conceal(readable(line[:LONGEST_NOISE])))
+            self.noise.add(line, error, self.conceal)
 
     def _on_notification(self, method: str, params: Raw | None, about: bytes | None) -> None:
         if method == "notifications/progress" and params is not None:
@@ -420,7 +397,7 @@ class Traffic:
         elif method == "notifications/subscriptions/acknowledged":
             self._owner.on_acknowledged()
         else:
-            correspondent = self._addressee(about)
+            correspondent = self.questions.addressee(self.call_about(about))
             if correspondent is not None:
                 correspondent.relay_notification(self, method, params)
 
@@ -474,22 +451,6 @@ class Traffic:
         """The client's request with this id, where it is still under way."""
         exchange = None if about is None else self.pending.find(int(about))
         return exchange if isinstance(exchange, ForwardedExchange) else None
-
-    def _addressee(self, about: bytes | None) -> ClientPeer | None:
-        """Who is told what belongs to no call by itself: nobody, where that could be more than one client."""
-        related = self.call_about(about)
-        if related is not None:
-            return related.call
-        if self.is_everyones:
-            return None
-        calls = list(self.calls_youngest_first())
-        client = calls[0].client if calls else self.clients.only()
-        # It may be about a call that another client has cancelled, and that the server goes on with.
-        if self.questions.cancelled_calls.is_anothers(client, self.loop.time()):
-            return None
-        if not calls:
-            return client
-        return calls[0].call if all(call.client is client for call in calls) else None
 
 
 def _too_late(seconds: float) -> DownstreamTimeout:

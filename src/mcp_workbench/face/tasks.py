@@ -240,7 +240,7 @@ def _life(milliseconds: float | None) -> float:
 
 
 def _has_tasks(entry: ServerEntry, client: Revision) -> bool:
-    return EXTENSION in extensions(entry) if client.has_task_extension else "tasks" in entry.capabilities
+    return EXTENSION in entry.extensions if client.has_task_extension else "tasks" in entry.capabilities
 
 
 def having_lists(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
@@ -273,11 +273,3 @@ def _declared(entry: ServerEntry) -> _Declared | None:
         return _decode_declared(entry.capabilities["tasks"])
     except (KeyError, DecodeError, ValidationError):
         return None
-
-
-def extensions(entry: ServerEntry) -> dict[str, Raw]:
-    """The extensions that a server declares."""
-    try:
-        return decode_object(entry.capabilities.get("extensions", b"{}"))
-    except (DecodeError, ValidationError):
-        return {}

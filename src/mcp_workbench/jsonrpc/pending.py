@@ -208,3 +208,31 @@ class PendingRequests:
         everything = self.values()
         self._by_id.clear()
         return everything
+
+
+class DeadlineTimer:
+    """Checks the deadlines of one connection's requests, while there are any."""
+
+    __slots__ = ("_check", "_loop", "is_running", "looked_at")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, check: Callable[[float, float], bool]) -> None:
+        """`check` gets the time of the previous check, and for how long the process was stopped since: what was overdue
+        then is overdue still, since everything that has arrived in the meantime was read. It returns whether there is
+        anything left to check."""
+        self._loop = loop
+        self._check = check
+        self.is_running = False
+        self.looked_at = 0.0
+
+    def start(self) -> None:
+        if not self.is_running:
+            self.is_running = True
+            self.looked_at = self._loop.time()
+            self._loop.call_later(DEADLINE_CHECK_INTERVAL, self.look)
+
+    def look(self) -> None:
+        self.is_running = False
+        looked_at = self.looked_at
+        stopped = self._loop.time() - looked_at - DEADLINE_CHECK_INTERVAL
+        if self._check(looked_at, stopped if stopped > STOPPED_SECONDS else 0.0):
+            self.start()

@@ -8,7 +8,6 @@ from typing import Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode
 
-from mcp_workbench.face.tasks import declared_tasks, extensions
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.protocol.constants import SERVER_INFO
@@ -69,7 +68,7 @@ class Welcome:
         """The answer to `initialize`, in the revision that was agreed on."""
         return b'{"protocolVersion":%b,"capabilities":%b,"serverInfo":%b,"instructions":%b}' % (
             encode(client.name),
-            self._capabilities(view, declared_tasks(view.face.known(view)) if client.has_task_capability else None),
+            self._capabilities(view, _declared_tasks(view) if client.has_task_capability else None),
             self.info,
             encode(view.face.instructions(view)),
         )
@@ -112,12 +111,22 @@ class Welcome:
         """What servers in view declare; the first one's settings count. Clients decide what they use of it."""
         found: dict[str, object] = {}
         for entry in view.face.known(view):
-            for name, settings in extensions(entry).items():
+            for name, settings in entry.extensions.items():
                 try:
                     found.setdefault(name, decode(settings))
                 except (DecodeError, ValidationError):
                     continue
         return found
+
+
+def _declared_tasks(view: View) -> dict[str, object] | None:
+    having = [entry for entry in view.face.known(view) if "tasks" in entry.capabilities]
+    if not having:
+        return None
+    # Few servers have tasks, and starting up need not load what knows about them.
+    from mcp_workbench.face.tasks import declared_tasks
+
+    return declared_tasks(having)
 
 
 def _cache(ttl_ms: int) -> bytes:
