@@ -1,4 +1,5 @@
-"""Clients from npm: `install` is run, and their own `mcp list` shows the workbench, connected where they tell."""
+"""Clients from npm, in a home that has servers already: `install --replace`, their own `mcp list`, a session in which
+their model, which is scripted here, calls a tool through the workbench, `undo` and `uninstall`."""
 
 from __future__ import annotations
 
@@ -6,72 +7,219 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.cli.shell import Done, run
+from tests.real_clients.scripted_model import ScriptedModel, scripted_model
 from tests.support.packages import Unavailable, node_packages
 
 pytestmark = [pytest.mark.node, pytest.mark.network]
 
-PACKAGES = {
-    "claude-code": "@anthropic-ai/claude-code@2.1.197",
-    "codex": "@openai/codex@0.166.0",
-    "gemini": "@google/gemini-cli@0.61.0",
-    "opencode": "opencode-ai@1.18.33",
-    "copilot": "@github/copilot@1.0.102",
-}
-LISTS = {
-    "claude-code": (["claude", "mcp", "list"], "Connected"),
-    "codex": (["codex", "mcp", "list"], "enabled"),
-    # Connects only in folders that a person has trusted at its prompt.
-    "gemini": (["gemini", "mcp", "list"], "mcp-workbench"),
-    "opencode": (["opencode", "mcp", "list"], "connected"),
-    "copilot": (["copilot", "mcp", "list"], "local"),
-}
 # A program on Node, on a machine that is busy, that starts the workbench in turn.
-LIST_TIMEOUT = 90
+TIMEOUT = 100
+TOKEN = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
+CALCULATOR = [sys.executable, "-m", "mcp_workbench", "demo", "calculator"]
+# What a model calls in the face `flat`, and in `proxy`.
+AS_IT_IS = "desk__math__evaluate"
+BY_ONE_OF_TWO = "use_tool"
 
 
-@pytest.fixture(scope="module", params=list(PACKAGES))
-def client(request: pytest.FixtureRequest) -> tuple[str, Path]:
-    """Its name, and the folder of its program."""
+class Published(NamedTuple):
+    """One client: how it is started, and what it has before the workbench comes."""
+
+    package: str
+    file: str
+    # The file, with the same server that the workbench has, and one of the user's own.
+    before: str
+    mcp_list: str
+    # What its list says of a server that it has reached, or that it knows of, where it does not try.
+    listed: str
+    # What its model calls, with the client's own prefix: tools as they are where it defers them, else one of the two.
+    called: str
+    # Words and variables for one question to a model at an address.
+    session: Callable[[str], tuple[list[str], dict[str, str]]]
+
+
+def _standard(**members: Any) -> str:
+    math = {"command": CALCULATOR[0], "args": CALCULATOR[1:], **members}
+    return json.dumps({"mcpServers": {"math": math, "mine": {"command": "true", "args": []}}}, indent=4)
+
+
+def _claude(address: str) -> tuple[list[str], dict[str, str]]:
+    own = {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": "none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+    return ["claude", "-p", "hello", "--allowedTools", "mcp__workbench"], own
+
+
+def _codex(address: str) -> tuple[list[str], dict[str, str]]:
+    provider = f'{{name="s",base_url="{address}/v1",wire_api="responses",env_key="MODEL_KEY"}}'
+    chosen = ["-c", 'model_provider="s"', "-c", f"model_providers.s={provider}", "-m", "gpt-5.5"]
+    return ["codex", "exec", "--skip-git-repo-check", *chosen, "hello"], {"MODEL_KEY": "none"}
+
+
+def _gemini(address: str) -> tuple[list[str], dict[str, str]]:
+    own = {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": address}
+    return ["gemini", "-p", "hello", "--yolo", "-m", "gemini-2.5-flash"], own
+
+
+def _opencode(address: str) -> tuple[list[str], dict[str, str]]:
+    options = {"baseURL": f"{address}/v1", "apiKey": "none"}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "s",
+        "options": options,
+        "models": {"s": {"tool_call": True}},
+    }
+    own = {"OPENCODE_CONFIG_CONTENT": json.dumps({"provider": {"s": provider}, "small_model": "s/s"})}
+    return ["opencode", "run", "-m", "s/s", "hello"], own
+
+
+def _copilot(address: str) -> tuple[list[str], dict[str, str]]:
+    own = {"COPILOT_PROVIDER_BASE_URL": f"{address}/v1", "COPILOT_MODEL": "s", "COPILOT_OFFLINE": "true"}
+    return ["copilot", "-p", "hello", "--allow-all-tools"], own
+
+
+PUBLISHED = {
+    "claude-code": Published(
+        "@anthropic-ai/claude-code@2.1.325",
+        ".claude.json",
+        # Brought back by its own command alone, which takes the token on its command line.
+        _standard(type="stdio", env={"MATH_TOKEN": TOKEN}),
+        "claude mcp list",
+        "Connected",
+        f"mcp__workbench__{AS_IT_IS}",
+        _claude,
+    ),
+    "codex": Published(
+        "@openai/codex@0.166.0",
+        ".codex/config.toml",
+        f"# mine\nmodel = 'x' # this too\n\n[mcp_servers.math]\ncommand = '{CALCULATOR[0]}'\nargs = {CALCULATOR[1:]}\n"
+        "env_vars = ['MATH_TOKEN']\n\n[mcp_servers.mine]\ncommand = 'true'\n",
+        "codex mcp list",
+        "enabled",
+        f"mcp__workbench__{AS_IT_IS}",
+        _codex,
+    ),
+    "gemini": Published(
+        "@google/gemini-cli@0.61.0",
+        ".gemini/settings.json",
+        '{ // mine\n  "security": { "auth": { "selectedType": "gemini-api-key" } },'
+        + _standard(env={"MATH_TOKEN": "$MATH_TOKEN"})[1:],
+        "gemini mcp list",
+        "Connected",
+        f"mcp_workbench_{BY_ONE_OF_TWO}",
+        _gemini,
+    ),
+    "opencode": Published(
+        "opencode-ai@1.18.33",
+        ".config/opencode/opencode.jsonc",
+        '{\n  // mine\n  "mcp": '
+        + json.dumps(
+            {
+                "math": {"type": "local", "command": CALCULATOR, "environment": {"MATH_TOKEN": "{env:MATH_TOKEN}"}},
+                "mine": {"type": "local", "command": ["true"]},
+            }
+        )
+        + "}",
+        "opencode mcp list",
+        "connected",
+        f"workbench_{BY_ONE_OF_TWO}",
+        _opencode,
+    ),
+    "copilot": Published(
+        "@github/copilot@1.0.102",
+        ".copilot/mcp-config.json",
+        _standard(type="local", tools=["*"], env={"MATH_TOKEN": "${MATH_TOKEN}"}),
+        "copilot mcp list",
+        "local",
+        f"workbench-{BY_ONE_OF_TWO}",
+        _copilot,
+    ),
+}
+
+
+class Home:
+    """A home with a configuration, a client's file and the client's program."""
+
+    def __init__(self, name: str, folder: Path, programs: Path) -> None:
+        self.name, self.client, self.folder = name, PUBLISHED[name], folder
+        self.file = folder / self.client.file
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(self.client.before)
+        config = folder / ".config" / "mcp-workbench" / "workbench-config.json"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        # Without the variable it cannot be started: a client that keeps it back would have no answer.
+        math = {"command": CALCULATOR[0], "args": CALCULATOR[1:], "env": {"MATH_TOKEN": "${MATH_TOKEN}"}}
+        boxes = {"desk": {"description": "Sums", "mcpServers": {"math": math}}}
+        config.write_text(json.dumps({"face": "auto", "toolboxes": boxes}))
+        folders = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "CODEX_HOME", "COPILOT_HOME")
+        env = {key: value for key, value in os.environ.items() if not key.startswith("WORKBENCH_")}
+        self.env = {key: value for key, value in env.items() if key not in folders}
+        self.env |= {"HOME": str(folder), "PATH": f"{programs}{os.pathsep}{env['PATH']}", "MATH_TOKEN": TOKEN}
+        # Else it connects to nothing in folders that nobody has trusted at its prompt.
+        self.env["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
+        self._empty = dict.fromkeys(folders, "")
+        # A folder of its own to work in: some clients look through all of it.
+        self.project = folder / "project"
+        self.project.mkdir()
+
+    def workbench(self, *words: str) -> Done:
+        done = run(*words, env={**self._empty, **self.env}, cwd=self.project)
+        assert done.status == 0, done.stderr
+        assert TOKEN not in done.stdout + done.stderr
+        return done
+
+    def client_runs(self, words: list[str], env: dict[str, str]) -> str:
+        done = subprocess.run(
+            words,
+            env={**self.env, **env},
+            cwd=self.project,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def ask(self) -> ScriptedModel:
+        with scripted_model() as model:
+            self.client_runs(*self.client.session(model.address))
+        return model
+
+
+@pytest.fixture(params=list(PUBLISHED))
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     if shutil.which("npm") is None:
         pytest.skip("needs Node with npm")
     try:
-        return request.param, node_packages((PACKAGES[request.param],)) / "node_modules" / ".bin"
+        programs = node_packages((PUBLISHED[request.param].package,)) / "node_modules" / ".bin"
     except Unavailable as reason:
         pytest.skip(str(reason))
+    return Home(request.param, tmp_path, programs)
 
 
-def test_the_client_lists_the_workbench_and_no_more_after_undo(client: tuple[str, Path], tmp_path: Path) -> None:
-    name, programs = client
-    config = tmp_path / ".config" / "mcp-workbench" / "workbench-config.json"
-    config.parent.mkdir(parents=True)
-    clock = {"command": shutil.which("python3"), "args": ["-m", "mcp_workbench", "demo", "clock"]}
-    config.write_text(json.dumps({"toolboxes": {"desk": {"description": "Time", "mcpServers": {"clock": clock}}}}))
-    folders = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "CODEX_HOME", "COPILOT_HOME")
-    env = {key: value for key, value in os.environ.items() if key not in folders and not key.startswith("WORKBENCH_")}
-    env |= {"HOME": str(tmp_path), "PATH": f"{programs}{os.pathsep}{env['PATH']}"}
-
-    def workbench(*words: str) -> Done:
-        return run(*words, env={**dict.fromkeys(folders, ""), **env}, cwd=tmp_path)
-
-    def listed() -> str:
-        words, _ = LISTS[name]
-        done = subprocess.run(
-            words, env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIST_TIMEOUT
-        )
-        return done.stdout + done.stderr
-
-    done = workbench("install", name)
-    assert done.status == 0, done.stderr
-    shown = listed()
-    assert "workbench" in shown and LISTS[name][1] in shown, shown
-    again = workbench("install", name)
-    assert again.status == 0 and "already has the workbench" in again.stderr
-    # opencode adds to its file when it starts, and then there is nothing to bring back by its bytes.
-    back = workbench("undo", name) if name != "opencode" else workbench("uninstall", name)
-    assert back.status == 0, back.stderr
-    assert "mcp-workbench serve" not in listed() and "/mcp-workbench" not in listed()
+def test_the_workbench_takes_the_place_of_a_server_and_its_tools_are_called(home: Home) -> None:
+    name, client = home.name, home.client
+    home.workbench("install", name, "--replace")
+    assert "calculator" not in home.file.read_text() and "mine" in home.file.read_text()
+    undone = home.workbench("undo", name)
+    if name == "claude-code":
+        # Its file is its own: what is brought back are the servers.
+        assert json.loads(home.file.read_text())["mcpServers"] == json.loads(client.before)["mcpServers"]
+        assert "the keys of `math` are on the command line of `claude` for a moment" in undone.stderr
+    else:
+        assert home.file.read_text() == client.before
+    home.workbench("install", name, "--replace")
+    assert "already has the workbench" in home.workbench("install", name, "--replace").stderr
+    shown = home.client_runs(client.mcp_list.split(), {})
+    assert "workbench" in shown and client.listed in shown and "calculator" not in shown, shown
+    model = home.ask()
+    assert model.called == client.called and model.was_answered, model.asked[-1]
+    assert any("open_toolbox" in tool for tool in model.declared) is model.called.endswith(BY_ONE_OF_TWO)
+    home.workbench("uninstall", name)
+    assert "mcp-workbench" not in home.file.read_text() and "mine" in home.file.read_text()
