@@ -13,6 +13,8 @@ _CHECKED: Final = {
     "documentation": "documented",
     "guess": "not verified",
 }
+# What every client is known to take, for those of which no more is known.
+_ASSUMED_NAMES: Final = (64, "mcp__{server}__")
 
 
 def table() -> str:
@@ -53,6 +55,8 @@ def _seen(row: Behaviour) -> str:
     if row.instructions_length == 2048:
         instructions = "?"
     longest = "any" if row.name_length is None else f"{row.name_length} with `{row.name_prefix}`"
+    if (row.name_length, row.name_prefix) == _ASSUMED_NAMES:
+        longest = "?"
     names = ", ".join(f"`{each}`" for each in row.match)
     defers = row.defers or "?"
     return f"| {row.title} | `{row.name}` | {names} | {defers} | {face} | {instructions} | {longest} |"

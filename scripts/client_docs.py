@@ -12,16 +12,27 @@ START: Final = "<!-- made from src/mcp_workbench/clients/clients.toml by scripts
 _COMMAND: Final = ["/home/me/.local/bin/mcp-workbench", "serve", "--config", "/home/me/workbench-config.json"]
 _CHECKED: Final = {
     "measured": "the client itself was run",
-    "code": "read in code",
-    "documentation": "from its documentation",
-    "guess": "not verified",
+    "code": "read in code; the client itself was not run",
+    "documentation": "from its documentation; the client itself was not run",
+    "guess": "a guess",
 }
 _SYSTEMS: Final = (("linux", "Linux"), ("macos", "macOS"), ("windows", "Windows"))
 
 
 def sections() -> str:
-    """One section for each client, in the order of the table."""
-    return START + "\n" + "\n".join(_section(client) for client in clients().values())
+    """What is known of them, and one section for each client, in the order of the table."""
+    rows = ["| client | name | as of | how it is known |", "|---|---|---|---|"]
+    rows += [
+        f"| [{client.title}](#{_anchor(client.title)}) | `{client.name}` | {client.date} | {_CHECKED[client.checked]} |"
+        for client in clients().values()
+    ]
+    table = "\n".join(["## What was verified", "", *rows, "", ""])
+    return START + "\n" + table + "\n".join(_section(client) for client in clients().values())
+
+
+def _anchor(title: str) -> str:
+    """As GitHub makes them of headings."""
+    return "".join(letter for letter in title.lower().replace(" ", "-") if letter.isalnum() or letter in "-_")
 
 
 def _section(client: Client) -> str:
@@ -42,7 +53,7 @@ def _section(client: Client) -> str:
         language = "jsonc" if file.format == "jsonc" else file.format
         lines += ["By hand:", "", f"```{language}"]
         lines += [with_server(b"", file, "workbench", entry, "").decode().rstrip(), "```", ""]
-    lines += [f"As of {client.date}, {_CHECKED[client.checked]}: {client.source}", ""]
+    lines += [f"As of {client.date}, {_CHECKED[client.checked]}. Source: {client.source}", ""]
     return "\n".join(lines)
 
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from mcp_workbench.clients.behaviour import behaviours
+from mcp_workbench.clients.table import find
 from tests.cli.shell import Done, run
 from tests.real_clients.scripted_model import ScriptedModel, scripted_model
 from tests.support.packages import Unavailable, node_packages
@@ -205,6 +207,9 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
 
 def test_the_workbench_takes_the_place_of_a_server_and_its_tools_are_called(home: Home) -> None:
     name, client = home.name, home.client
+    # What the tables say was run is what is run here.
+    version = client.package.rpartition("@")[2]
+    assert version in find(name).source and version in behaviours()[name].source
     home.workbench("install", name, "--replace")
     assert "calculator" not in home.file.read_text() and "mine" in home.file.read_text()
     undone = home.workbench("undo", name)
