@@ -189,14 +189,14 @@ CHECKS: dict[str, Callable[[str, Path], None]] = {
     "mcp-workbench install": is_a_command_line,
     "mcp-workbench uninstall": is_a_command_line,
     "mcp-workbench undo": is_a_command_line,
-    # Servers from elsewhere need their programs and the network; tests/cli/test_add.py has its own.
+    # Servers from elsewhere need their programs and the network; tests/cli/commands/test_add.py has its own.
     "mcp-workbench add": is_a_command_line,
     "mcp-workbench remove": is_a_command_line,
     "mcp-workbench secret": runs_with_a_keychain,
     "mcp-workbench auth --encrypt": runs_with_a_keychain,
-    # There is no lock yet; tests/cli/test_lock.py has its own servers.
+    # There is no lock yet; tests/cli/commands/test_lock.py has its own servers.
     "mcp-workbench lock": is_a_command_line,
-    # There is no audit yet; tests/cli/test_audit.py makes one.
+    # There is no audit yet; tests/cli/commands/test_audit.py makes one.
     "mcp-workbench audit": is_a_command_line,
     "mcp-workbench": runs,
     "echo": runs,

@@ -19,7 +19,13 @@ from mcp_workbench.gateway import Options, make_face
 
 PACKAGE = Path(mcp_workbench.__file__).parent
 # What a command reckons for people in one face or another.
-COMPARES_FACES = {"cli/tokens.py", "cli/token_report.py", "cli/tokens_page.py", "cli/list.py", "cli/engine.py"}
+COMPARES_FACES = {
+    "cli/commands/tokens.py",
+    "cli/token_report.py",
+    "cli/tokens_page.py",
+    "cli/commands/list.py",
+    "cli/engine.py",
+}
 
 
 @pytest.mark.parametrize("name", FACES)

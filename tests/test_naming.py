@@ -24,7 +24,6 @@ SHARED_CLASS_NAMES: dict[str, str] = {}
 # Modules of one name in several packages, and why no reader mistakes one for the other.
 SHARED_MODULE_NAMES = {
     "arguments": "of a shell's `call`, and of a tool's schema",
-    "commands": "all commands of the command line, and those that the shared workbench takes",
     "policy": "the command, and the rules that it tests",
     "schema": "the command, and the JSON Schema that it prints",
     "serve": "the command, and the same where it has joined the shared workbench",
@@ -59,6 +58,7 @@ WITHOUT_MODULE = {
     "test_reliability_docs.py": "docs/reliability.md",
     "test_security_docs.py": "SECURITY.md",
     "test_requirements.py": "tests/requirements.toml",
+    "cli/test_commands_output.py": "what every command prints",
     "cli/test_error_reference.py": "docs/errors.md",
     "cli/test_pictures.py": "the pictures of the documents",
     "cli/test_reference.py": "docs/cli.md",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli import commands
+from mcp_workbench.cli import dispatch
 from mcp_workbench.cli.usage import COMMANDS
 from mcp_workbench.entry_point import main
 from tests.cli import shell
@@ -37,7 +37,7 @@ class Stream(io.TextIOWrapper):
 def carried_out(name: str, *words: object) -> int:
     """The exit status of a command whose errors come out as they are."""
     declared = COMMANDS[name]
-    return commands.carry_out(declared, declared.parse([str(word) for word in words]))
+    return dispatch.carry_out(declared, declared.parse([str(word) for word in words]))
 
 
 def command(
@@ -62,7 +62,7 @@ def command(
         patched.setattr(sys, "stdin", stdin)
         patched.setattr(sys, "stdout", stdout)
         patched.setattr(sys, "stderr", stderr)
-        status = commands.run([str(each) for each in arguments])
+        status = dispatch.run([str(each) for each in arguments])
     return Done(status, stdout.text(), stderr.text())
 
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from mcp_workbench import __version__
-from mcp_workbench.cli import doctor_checks, status
+from mcp_workbench.cli import doctor_checks
+from mcp_workbench.cli.commands import status
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined, in_order
 from mcp_workbench.config.load import parse
+from tests.cli.commands.test_init import environment
 from tests.cli.in_process import live_in
-from tests.cli.test_init import environment
 from tests.support import fake_keyring
 
 

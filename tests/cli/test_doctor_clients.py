@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from mcp_workbench.cli import doctor_clients
+from mcp_workbench.cli.commands.install import own_command
 from mcp_workbench.cli.diagnosis import Examined
-from mcp_workbench.cli.install import own_command
 from mcp_workbench.config.load import load
+from tests.cli.commands.test_init import environment, write
 from tests.cli.in_process import live_in
-from tests.cli.test_init import environment, write
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_install import SERVER, home, shell, write
+from tests.cli.commands.test_install import SERVER, home, shell, write
 
 __all__ = ["home"]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli import status
+from mcp_workbench.cli.commands import status
 from mcp_workbench.cli.flags import UsageError, parse
 from mcp_workbench.cli.http_token import HttpToken, chosen_token, kept_token, token_path
 from mcp_workbench.cli.screen import Screen

@@ -335,9 +335,9 @@ def test_without_the_streams_that_the_protocol_needs_we_end_at_once(faults: Faul
 # The wall clock may be read for people, never to decide anything: it jumps.
 MAY_TELL_THE_TIME = {
     "catalog/manifests.py": "the age of files; what is dropped too early is learnt again",
-    "cli/audit.py": "what was written down in the last hours",
-    "cli/auth.py": "tells people when a sign-in ends",
-    "cli/key.py": "when a key ends, which outlives this process",
+    "cli/commands/audit.py": "what was written down in the last hours",
+    "cli/commands/auth.py": "tells people when a sign-in ends",
+    "cli/commands/key.py": "when a key ends, which outlives this process",
     "observe/call_watch.py": "tells people when a call ended",
     "guard/bearer_tokens.py": "when a token ends, by its issuer's clock",
     "guard/introspection.py": "the same",

@@ -12,7 +12,7 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.cli import status
+from mcp_workbench.cli.commands import status
 from mcp_workbench.cli.screen import Screen
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.downstream.lifecycle import State

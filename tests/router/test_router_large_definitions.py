@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.cli.check import Finding, _learnt
+from mcp_workbench.cli.commands.check import Finding, _learnt
 from mcp_workbench.config.model import DEFAULT_MAX_DEFINITION_BYTES, FaceName
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.router.lists import LARGE_OFFER

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli.up import REPLACED
+from mcp_workbench.cli.commands.up import REPLACED
 from mcp_workbench.front.commanding import ask
 from mcp_workbench.front.joining import take_lock
 from mcp_workbench.process_context import LOCK, WANTED, make_private, runtime_folder

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from msgspec.structs import replace
 
-from mcp_workbench.cli.auth import state_of
+from mcp_workbench.cli.commands.auth import state_of
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import sign_ins

@@ -100,7 +100,7 @@ def sign_ins(subject: Examined) -> list[Diagnosis]:
     """Those that end soon, and what keeps them from being read."""
     if subject.config is None:
         return []
-    from mcp_workbench.cli.check import about_sign_ins
+    from mcp_workbench.cli.commands.check import about_sign_ins
 
     return [Diagnosis("warning", "sign-ins", text) for text in about_sign_ins(subject.config)]
 
@@ -162,7 +162,7 @@ def sockets(subject: Examined) -> list[Diagnosis]:
 
 def versions(subject: Examined) -> list[Diagnosis]:
     """Whether what runs, and what a shell would start, is what is installed."""
-    from mcp_workbench.cli.status import running_workbenches
+    from mcp_workbench.cli.commands.status import running_workbenches
     from mcp_workbench.run import run
 
     found = []

@@ -11,8 +11,8 @@ import sys
 from typing import Any
 
 from mcp_workbench.cli.client_files import FoundFile, changes, existing, is_present, message_and_hint, present
+from mcp_workbench.cli.commands.install import own_command, served_by
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined
-from mcp_workbench.cli.install import own_command, served_by
 from mcp_workbench.clients.dialects import is_own, translated
 from mcp_workbench.clients.identity import Served, is_served
 from mcp_workbench.clients.table import Client, clients

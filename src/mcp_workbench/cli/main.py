@@ -77,7 +77,7 @@ def _dispatch(arguments: list[str], handover: Handover | None) -> int:
         first = "help"
     # What could be a command; a configuration may be named without one before it.
     if first.isidentifier() and first != "serve":
-        from mcp_workbench.cli.commands import is_command, run, unknown
+        from mcp_workbench.cli.dispatch import is_command, run, unknown
 
         if is_command(first):
             return run(arguments)

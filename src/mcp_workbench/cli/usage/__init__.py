@@ -1,7 +1,7 @@
 """How each command is called: one line about it, its usage, its explanation, its options. Nothing of what it does.
 
 A command is declared here, in the module of its group (`setting_up`, `using`, `running`, `team`), and carried out by
-`run` in the module of its name, one package up, which is imported when the command line has been understood. So help,
+`run` in the module of its name in `commands`, which is imported when the command line has been understood. So help,
 completion and complaints about a command line load neither the engine nor asyncio: declarations import nothing but
 texts, and the `options` that several of them have.
 """

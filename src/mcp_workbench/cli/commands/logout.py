@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from mcp_workbench.cli.commands.login import server_at_url
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.cli.login import server_at_url
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 

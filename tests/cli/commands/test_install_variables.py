@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commands.test_install import CLAUDE, SERVER, variables, write
+from tests.cli.commands.test_install import home as home
 from tests.cli.in_process import command
 from tests.cli.shell import Done
-from tests.cli.test_install import CLAUDE, SERVER, variables, write
-from tests.cli.test_install import home as home
 
 TOKEN = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commands.test_init import environment as home_environment
 from tests.cli.shell import environment
-from tests.cli.test_init import environment as home_environment
 
-ROOT = str(Path(__file__).resolve().parents[2])
+ROOT = str(Path(__file__).resolve().parents[3])
 OLD = '{\n  // mine\n  "mcpServers": {\n    "other": {"command": "x"}\n  }\n}\n'
 # For each n, a child that is killed at the n-th call that changes something on disk, before it or in the middle; then
 # what the file holds, and how `undo` and another `install` end. Until a child comes to its end.
 DRIVER = """
 import json, os, shutil, sys
-from mcp_workbench.cli.commands import run
+from mcp_workbench.cli.dispatch import run
 from tests.support.killed_writes import kill_at
-import mcp_workbench.cli.install, mcp_workbench.cli.undo, platformdirs
+import mcp_workbench.cli.commands.install, mcp_workbench.cli.commands.undo, platformdirs
 path, old, half = sys.argv[1], sys.argv[2], sys.argv[3] == "half"
 def child(work):
     pid = os.fork()

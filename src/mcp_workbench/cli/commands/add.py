@@ -264,7 +264,7 @@ def _say_added(file: OwnConfiguration, toolbox: str, name: str, entry: dict[str,
 
 def _started(path: str, toolbox: str, name: str) -> int:
     """Start it once, and show what it offers."""
-    from mcp_workbench.cli.check import connect, show
+    from mcp_workbench.cli.commands.check import connect, show
     from mcp_workbench.cli.engine import Engine
 
     config = load(path, os.environ)

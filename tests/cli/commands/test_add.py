@@ -20,9 +20,9 @@ from mcp_workbench.cli.secret_store import SecretStore
 from mcp_workbench.config import trust
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.secrets import dotenv
+from tests.cli.commands.test_init import config_of, environment
 from tests.cli.in_process import command, live_in
 from tests.cli.shell import Done
-from tests.cli.test_init import config_of, environment
 from tests.support import fake_keyring
 
 CLOCK = [sys.executable, "-m", "mcp_workbench", "demo", "clock"]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli import doctor
-from mcp_workbench.cli.check import Finding
+from mcp_workbench.cli.commands import doctor
+from mcp_workbench.cli.commands.check import Finding
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined
+from tests.cli.commands.test_init import CLOCK, config_of, environment, write
 from tests.cli.in_process import command, live_in
-from tests.cli.test_init import CLOCK, config_of, environment, write
 
 NOISY = "print('hello', flush=True); import runpy; runpy.run_module('mcp_workbench', run_name='__main__')"
 

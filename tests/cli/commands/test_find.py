@@ -228,7 +228,7 @@ def test_a_token_for_a_server_in_no_file_goes_into_a_header(
 def test_an_answer_that_is_none_says_nothing(
     config: Path, command: str, name: str, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"mcp_workbench.cli.{command}.result_of", lambda *_: (answer, 0))
+    monkeypatch.setattr(f"mcp_workbench.cli.commands.{command}.result_of", lambda *_: (answer, 0))
     assert run(command, "--config", config, name) == 0
 
 

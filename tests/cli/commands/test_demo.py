@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli.demo import SERVERS
+from mcp_workbench.cli.commands.demo import SERVERS
 from tests.cli.shell import COMMAND, Done, on_terminal, run
 from tests.support.client import RawClient
 

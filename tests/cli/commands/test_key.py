@@ -80,5 +80,5 @@ def test_a_name_that_cannot_be_one_is_said(keys: KeyFolder, monkeypatch: pytest.
 
 
 def test_without_a_home_there_is_nowhere_to_keep_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.cli.key.folder", lambda: None)
+    monkeypatch.setattr("mcp_workbench.cli.commands.key.folder", lambda: None)
     assert "there is no home folder" in command(monkeypatch, "key", "list").stderr

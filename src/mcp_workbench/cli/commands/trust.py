@@ -6,9 +6,9 @@ import os
 from collections import Counter
 
 from mcp_workbench.catalog.hidden_text import described, hidden_in
+from mcp_workbench.cli.commands.list import address
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
-from mcp_workbench.cli.list import address
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME

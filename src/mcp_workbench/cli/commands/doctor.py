@@ -12,7 +12,7 @@ import time
 from typing import Final
 
 from mcp_workbench.cli import doctor_checks, doctor_clients
-from mcp_workbench.cli.check import Finding, connect
+from mcp_workbench.cli.commands.check import Finding, connect
 from mcp_workbench.cli.diagnosis import Check, Diagnosis, Examined, Severity, in_order
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import FAILED, remark

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from mcp_workbench.cli.call import print_raw
+from mcp_workbench.cli.commands.call import print_raw
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.interactive_client import engine_of, interactive_client
 from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of, show_list

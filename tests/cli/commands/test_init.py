@@ -217,7 +217,7 @@ def test_where_the_file_cannot_be_written_no_secret_stays(tmp_path: Path, monkey
     def failing(*arguments: object) -> None:
         raise ConfigError("the disk is full")
 
-    monkeypatch.setattr("mcp_workbench.cli.init.create_file", failing)
+    monkeypatch.setattr("mcp_workbench.cli.commands.init.create_file", failing)
     done = shell(tmp_path, "--yes", "--no-check")
     assert done.status == 2 and "the disk is full" in done.stderr
     assert not (config_of(tmp_path).parent / "secrets").exists()

@@ -10,7 +10,7 @@ import pytest
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
-from mcp_workbench.cli import check
+from mcp_workbench.cli.commands import check
 from mcp_workbench.cli.engine import MOST_AT_ONCE, StartingPlaces
 from mcp_workbench.config.model import ServerConfig
 from tests.cli.in_process import run

@@ -283,7 +283,7 @@ def _as_json(target: str, servers: list[ImportedServer], imported: Imported, con
 def _checked(parsed: Parsed, target: str, servers: list[ImportedServer]) -> int:
     status = 0
     if not parsed.has("no-check") and not parsed.has("json"):
-        from mcp_workbench.cli.commands import carry_out
+        from mcp_workbench.cli.dispatch import carry_out
         from mcp_workbench.cli.usage import COMMANDS
 
         # A missing variable is not wrong usage of this command.

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli import client_files, install
+from mcp_workbench.cli import client_files
+from mcp_workbench.cli.commands import install
 from tests.cli.in_process import command
 from tests.cli.shell import Done, run
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli import status
+from mcp_workbench.cli.commands import status
 from mcp_workbench.cli.screen import Screen
 from mcp_workbench.observe import status_socket
 from tests.cli.in_process import command

@@ -10,7 +10,8 @@ from typing import BinaryIO
 
 import pytest
 
-from mcp_workbench.cli import logs, service
+from mcp_workbench.cli import service
+from mcp_workbench.cli.commands import logs
 from mcp_workbench.cli.service import service_text
 from mcp_workbench.front.joining import END_SECONDS, log_path
 from mcp_workbench.observe import rotated_log
@@ -103,7 +104,7 @@ def test_following_loses_nothing_that_was_written_right_before_a_file_was_full(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(logs, "_is_another", rotated)
-    monkeypatch.setattr("mcp_workbench.cli.logs.time.sleep", sleep)
+    monkeypatch.setattr("mcp_workbench.cli.commands.logs.time.sleep", sleep)
     with pytest.raises(KeyboardInterrupt):
         logs._follow(str(log), log.open("rb"), None)
     assert capsys.readouterr().out.splitlines() == [*LINES, "between", "fresh"]

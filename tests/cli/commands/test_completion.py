@@ -12,7 +12,7 @@ import pytest
 from msgspec.json import encode
 
 from mcp_workbench.cli import completion_words
-from mcp_workbench.cli.completion import SCRIPTS
+from mcp_workbench.cli.commands.completion import SCRIPTS
 from mcp_workbench.cli.completion_words import completed, completed_line
 from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.cli.usage import COMMANDS

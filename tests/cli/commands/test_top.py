@@ -16,11 +16,11 @@ from typing import Any, cast
 
 import pytest
 
-from mcp_workbench.cli.commands import run
-from mcp_workbench.cli.top import _Live
+from mcp_workbench.cli.commands.top import _Live
+from mcp_workbench.cli.dispatch import run
+from tests.cli.commands.test_init import CLOCK
 from tests.cli.in_process import Stream, command
 from tests.cli.shell import COMMAND, environment, on_terminal
-from tests.cli.test_init import CLOCK
 
 pytestmark = pytest.mark.processes
 
@@ -74,7 +74,7 @@ def folder(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_in_a_pipe_one_picture_is_printed(folder: str, serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.cli.top.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("mcp_workbench.cli.commands.top.LOOK_SECONDS", 0.01)
     status, shown, complaints = command(monkeypatch, "top")
     assert (status, complaints) == (0, "")
     lines = shown.splitlines()
@@ -190,8 +190,8 @@ def test_each_key_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     # Page up, delete, F1, Ctrl-Up and Alt-X are keys that mean nothing here, and no escape.
     others = b"\x1b[5~\x1b[3~\x1bOP\x1b[1;5A\x1bx"
     fake = FakeWorkbenches(descriptor, [b"\x1b[B", b"\r", others, b"q", b"s", b"k", b"r", b"x", b"\x1b[A", b"\x1b"])
-    monkeypatch.setattr("mcp_workbench.cli.top.Workbenches", lambda: fake)
-    monkeypatch.setattr("mcp_workbench.cli.top.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("mcp_workbench.cli.commands.top.Workbenches", lambda: fake)
+    monkeypatch.setattr("mcp_workbench.cli.commands.top.LOOK_SECONDS", 0.05)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "24")
     shown = Stream(is_terminal=True)
@@ -231,8 +231,8 @@ class MovingWorkbenches(FakeWorkbenches):
 
 def test_what_is_chosen_is_a_server_and_not_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = MovingWorkbenches(-1, [])
-    monkeypatch.setattr("mcp_workbench.cli.top.Workbenches", lambda: fake)
-    monkeypatch.setattr("mcp_workbench.cli.top._Live._draw", lambda live: None)
+    monkeypatch.setattr("mcp_workbench.cli.commands.top.Workbenches", lambda: fake)
+    monkeypatch.setattr("mcp_workbench.cli.commands.top._Live._draw", lambda live: None)
 
     async def chosen() -> list[str]:
         live = _Live(cast(Any, None))

@@ -107,7 +107,7 @@ def test_what_was_approved_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch
     async def approve(id: str, seconds: float | None, *, only_shows: bool) -> str:
         return f"{id} shown\n{{\n}}" if only_shows else f"{id} for {seconds}"
 
-    monkeypatch.setattr("mcp_workbench.cli.approve.approve_anywhere", approve)
+    monkeypatch.setattr("mcp_workbench.cli.commands.approve.approve_anywhere", approve)
     done = command(monkeypatch, "approve", "abc", "--for", "60")
     assert (done.status, done.stdout) == (0, "approved: abc for 60.0\n")
     done = command(monkeypatch, "approve", "abc", "--show")

@@ -66,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def carry_out(command: Command, parsed: Parsed) -> int:
     """Do what the command line says; the exit status. What the command needs is imported now."""
-    status: int = import_module(f"mcp_workbench.cli.{command.name}").run(parsed)
+    status: int = import_module(f"mcp_workbench.cli.commands.{command.name}").run(parsed)
     return status
 
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from msgspec.json import decode
 
+from mcp_workbench.cli.commands.status import running_workbenches
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stdout
-from mcp_workbench.cli.status import running_workbenches
 from mcp_workbench.front.joining import peer_pid
 from mcp_workbench.process_context import runtime_folder
 from mcp_workbench.run import run as run_loop

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from mcp_workbench.cli.commands.up import unwant_it
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.cli.up import unwant_it
 from mcp_workbench.front.commanding import end
 from mcp_workbench.front.joining import CannotJoin, NotRunning
 from mcp_workbench.front.line_protocol import DOWN

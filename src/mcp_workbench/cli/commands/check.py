@@ -19,10 +19,10 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.filters import is_shown
 from mcp_workbench.catalog.offer import KINDS, SINGULAR, about_oversized
 from mcp_workbench.cli.check_references import Unfetched, look
+from mcp_workbench.cli.commands.list import counted
 from mcp_workbench.cli.engine import Engine, StartingPlaces
 from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.cli.list import counted
 from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, stdout
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
@@ -95,7 +95,7 @@ def about_policy(config: WorkbenchConfig) -> list[str]:
     """Rules that can never take effect, by what is known of the servers already."""
     if not config.policy:
         return []
-    from mcp_workbench.cli.policy import never_taking_effect
+    from mcp_workbench.cli.commands.policy import never_taking_effect
 
     return never_taking_effect(config)
 
@@ -163,7 +163,7 @@ def about_sign_ins(config: WorkbenchConfig) -> list[str]:
     addresses = [server.url for toolbox in config.toolboxes.values() for server in toolbox.servers.values()]
     if not any(url is not None and may_hold(url) for url in addresses):
         return []
-    from mcp_workbench.cli.auth import warnings
+    from mcp_workbench.cli.commands.auth import warnings
 
     return warnings(config)
 

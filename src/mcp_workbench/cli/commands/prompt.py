@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Raw
 
 from mcp_workbench.cli.arguments import Given
-from mcp_workbench.cli.call import print_raw
+from mcp_workbench.cli.commands.call import print_raw
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.interactive_client import engine_of, interactive_client
 from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of, show_list
