@@ -312,7 +312,7 @@ async def rigged(folder: Path, era: str, transport: str, server_era: str) -> Asy
             stack.callback(local.session.leave)
             client: _Client = local
         else:
-            gateway.pool.serve_many()
+            gateway.runtime.pool.serve_many()
             server = await serve_http(
                 HttpOptions(port=0, authenticator=_ByToken()),
                 gateway.make_session,

@@ -55,7 +55,7 @@ async def make_known(seen: ConnectedClient, face: str, *toolboxes: str) -> None:
 
 
 def connections(seen: ConnectedClient) -> dict[str, Connection]:
-    return {each.label: each for each in seen.gateway.pool.connections()}
+    return {each.label: each for each in seen.gateway.runtime.pool.connections()}
 
 
 async def under_way(server: Server) -> None:
@@ -130,7 +130,7 @@ async def test_a_changed_server_takes_new_calls_with_its_new_settings(tmp_path: 
         release(old)
         assert said(await running.response()) == "old", "it was under way on the old one"
         await draining.wait_stopped()
-        (left,) = seen.gateway.pool.connections()
+        (left,) = seen.gateway.runtime.pool.connections()
         assert (left.config.args, left.state) == (("--new",), State.READY)
         assert (old.starts, new.starts) == (1, 1)
 
@@ -236,5 +236,7 @@ async def test_many_replacements_in_a_row_leave_nothing_behind(tmp_path: Path) -
             await seen.gateway.apply_boxes(tmp_path, {"dev": {"stays": stays, "other": other}})
             assert await call(seen, "proxy", "dev", "other") == f"other {number}"
             assert await call(seen, "proxy", "dev", "stays") == "stays"
-        await eventually(lambda: len(seen.gateway.pool.connections()) == 2, what="the end of the servers before")
+        await eventually(
+            lambda: len(seen.gateway.runtime.pool.connections()) == 2, what="the end of the servers before"
+        )
         assert stays.starts == 1

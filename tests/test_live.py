@@ -260,7 +260,7 @@ async def test_a_thousand_reloads_under_calls_lose_none_and_leave_nothing(tmp_pa
         assert editing.gateway.reloads == 1000
         assert len(asyncio.all_tasks()) <= tasks
         assert len(list(editing.gateway.catalog.entries())) == 2
-        assert len(editing.gateway.pool.connections()) <= 2
+        assert len(editing.gateway.runtime.pool.connections()) <= 2
 
 
 def test_a_long_difference_is_cut_down_to_a_line() -> None:

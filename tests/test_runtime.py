@@ -32,7 +32,7 @@ async def test_secrets_are_fetched_in_the_environment_of_the_client(tmp_path: Pa
             context = ServerContext(environ=environ)
             gateway = Gateway(config, Options(use_cache=False), runtime=runtime, context=context)
             (entry,) = gateway.catalog.entries()
-            found = await gateway.resolve(entry)
+            found = await gateway.runtime.resolve(entry)
             seen[name] = found.env
             assert runtime.resolved(entry) == found
     assert seen == {name: {"T": name, "F": f"token of {name}"} for name in ("anna", "bert")}

@@ -235,7 +235,7 @@ async def test_a_server_is_told_who_the_user_is_and_never_gets_their_token(
         entry = gateway.catalog.toolboxes["box"]["server"]
         async with asyncio.timeout(20), gateway.running():
             gateway.identities().remember(Identity(principal=ALICE, groups=frozenset({"dev"})))
-            await gateway.pool.connection(entry, Caller(ALICE, "legacy")).ensure_listed()
+            await gateway.runtime.pool.connection(entry, Caller(ALICE, "legacy")).ensure_listed()
         keys = KeySet.import_key_set(json.loads(gateway.runtime.identity_assertions().jwks()))
     token = jwt.decode(seen[0]["x-workbench-identity"], keys)
     assert (token.claims["sub"], token.claims["groups"]) == (ALICE, ["dev"])

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -17,9 +17,8 @@ from mcp_workbench import __version__
 from mcp_workbench.catalog.catalog import Catalog, read_manifests
 from mcp_workbench.catalog.entry import OWN_CONTEXT, ServerEntry
 from mcp_workbench.catalog.tool_index import ToolIndex
-from mcp_workbench.config.model import FaceName, ServerConfig, ServerContext, WorkbenchConfig
+from mcp_workbench.config.model import FaceName, ServerContext, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
-from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.face.base import Face, FaceSettings
 from mcp_workbench.face.view import View
@@ -34,8 +33,6 @@ from mcp_workbench.session.session_registry import SessionRegistry
 from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.allocator import trim
 from mcp_workbench.transport.link import AnswerReceiver, Link
-from mcp_workbench.transport.processes import ProcessTable
-from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
     from mcp_workbench.access import Access
@@ -180,7 +177,7 @@ class Gateway:
             patience=self._options.list_timeout,
             use_cache=self._options.use_cache,
         )
-        self.router = Router(self.catalog, self.pool, self.face, start_task, self.lists)
+        self.router = Router(self.catalog, self.runtime.pool, self.face, start_task, self.lists)
         self._use_steps()
         self.runtime.on_call_watch.append(self._use_steps)
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
@@ -234,7 +231,7 @@ class Gateway:
             self.oversight.release(entries)
         self.runtime.forget(entry for entry in entries if entry.ended is not None)
         self.runtime.redactor.release(self)
-        self.pool.drain_ended()
+        self.runtime.pool.drain_ended()
 
     def _stop_work(self) -> None:
         self.runtime.on_call_watch = [use for use in self.runtime.on_call_watch if use != self._use_steps]
@@ -244,23 +241,6 @@ class Gateway:
         self.parking.close()
         if self.oversight is not None:
             self.oversight.stop_recording()
-
-    @property
-    def pool(self) -> Pool:
-        return self.runtime.pool
-
-    @property
-    def processes(self) -> ProcessTable:
-        return self.runtime.processes
-
-    @property
-    def batch(self) -> WriteBatch | None:
-        """Writes that leave together; None before everything runs."""
-        return self.runtime.batch
-
-    @property
-    def start_task(self) -> Callable[[Awaitable[None]], asyncio.Task[None]]:
-        return self.runtime.start_task
 
     async def apply(self, config: WorkbenchConfig) -> Difference | None:
         """Put another configuration in force while everything runs. What it does not change keeps its process and its
@@ -322,16 +302,8 @@ class Gateway:
         for face in (self.face, *(() if self.access is None else self.access.faces())):
             face.give_notice(text)
 
-    def end_at_once(self) -> None:
-        """There is no time left for any order: nothing of ours stays all the same."""
-        self.runtime.end_at_once()
-
     async def _open_link(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
         return await self.runtime.open_server(connection, receiver)
-
-    async def resolve(self, entry: ServerEntry) -> ServerConfig:
-        """The server with everything that it refers to, which is fetched now. Raises `DownstreamError`."""
-        return await self.runtime.resolve(entry)
 
     def sign_ins(self) -> SignIns:
         return self.runtime.sign_ins(self.config.keychain)
@@ -343,10 +315,10 @@ class Gateway:
 
         if not are_users_here(self.config.auth, self.config.trusted_proxy, self.serving):
             raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
-        await self.resolve(entry)
+        await self.runtime.resolve(entry)
         begun = await self.sign_ins().begin(self.sign_in_target(entry, principal))
         if self.oversight is not None:
-            _ = self.start_task(self.oversight.record_sign_in(begun, entry, principal))
+            _ = self.runtime.start_task(self.oversight.record_sign_in(begun, entry, principal))
         return begun
 
     def sign_in_under_way(self, entry: ServerEntry, principal: str) -> BrowserSignIn | None:
@@ -370,7 +342,7 @@ class Gateway:
 
     def readiness(self, principal: str) -> tuple[bool, bytes]:
         """Whether clients may be sent here, and what an operator should see, as JSON."""
-        return not self.pool.is_closing, self._status_json(principal, self.router.views.face_of(principal))
+        return not self.runtime.pool.is_closing, self._status_json(principal, self.router.views.face_of(principal))
 
     def _status_for(self, view: View) -> bytes:
         return self._status_json(view.principal, view.face)
@@ -401,7 +373,7 @@ class Gateway:
 
         now = asyncio.get_running_loop().time()
         rejected = None if self.rejected is None else self.runtime.redactor.text(self.rejected)
-        seen = (each for each in self.pool.connections() if each.is_seen_by(principal))
+        seen = (each for each in self.runtime.pool.connections() if each.is_seen_by(principal))
         connections = [each for each in seen if self._is_alone or self.catalog in each.entry.catalogs]
         return {
             "pid": os.getpid(),
@@ -446,9 +418,6 @@ class Gateway:
         await asyncio.to_thread(tool_index.summarise)
         # The words of thousands of tools leave megabytes behind.
         trim()
-
-    async def open_status_socket(self) -> None:
-        await self.runtime.open_status_socket()
 
     def mirrored_parameters(self) -> Callable[[str, str], HeaderParameters | None]:
         """Says of a tool which parameters a principal's clients mirror into HTTP headers; None of one that is not

@@ -96,7 +96,7 @@ class LiveConfig:
 
     def _reload_soon(self, seen: Fingerprint) -> None:
         if self._watched is not None:
-            _ = self._gateway.start_task(self.reload(seen))
+            _ = self._gateway.runtime.start_task(self.reload(seen))
 
     async def reload(self, seen: Fingerprint | None = None) -> None:
         """Read the configuration again and put it in force. `seen`: what its files looked like when they were still."""

@@ -61,8 +61,8 @@ async def serve_stdio(
 
     gateway.serving = "stdio"
     async with _until_the_end(gateway, config) as ending:
-        assert gateway.batch is not None
-        link = StdioLink(gateway.batch, gateway.config.max_message_bytes)
+        assert gateway.runtime.batch is not None
+        link = StdioLink(gateway.runtime.batch, gateway.config.max_message_bytes)
         try:
             if client is None:
                 session = gateway.make_session(link, LOCAL_PRINCIPAL, ending.begin)
@@ -75,7 +75,7 @@ async def serve_stdio(
             link.stop_reading()
             await wait_until(lambda: not session.calls or ending.is_urgent, STDIO_DRAIN_SECONDS)
             # What did not finish by now does not look as if it would end by itself.
-            gateway.processes.is_hurried = bool(session.calls)
+            gateway.runtime.processes.is_hurried = bool(session.calls)
             session.end(DownstreamError(UNFINISHED))
             await wait_until(lambda: not link.unsent_bytes or ending.is_urgent, FLUSH_SECONDS)
         finally:
@@ -111,7 +111,7 @@ async def serve_http(
     from mcp_workbench.transport.http.server.http_server import serve_http as start
 
     async with _until_the_end(gateway, config) as ending:
-        gateway.pool.serve_many()
+        gateway.runtime.pool.serve_many()
         server = await start(
             options,
             gateway.make_session,
@@ -127,7 +127,7 @@ async def serve_http(
             if callers is not None:
                 callers(server)
             gateway.serving = server.url
-            await gateway.open_status_socket()
+            await gateway.runtime.open_status_socket()
             started(server.url)
             await ending.begun.wait()
             log.info("shutting down: %s", ending.reason)
@@ -138,7 +138,7 @@ async def serve_http(
                 seconds = await wait_until(lambda: not server.is_expected_to_stay or ending.is_urgent, DRAIN_SECONDS)
             server.drain()
             await wait_until(lambda: not server.call_count or ending.is_urgent, DRAIN_SECONDS - seconds)
-            gateway.processes.is_hurried = bool(server.call_count)
+            gateway.runtime.processes.is_hurried = bool(server.call_count)
             server.fail_all(DownstreamError(UNFINISHED))
         finally:
             if watch is not None:
@@ -166,12 +166,12 @@ def _watch(options: HttpOptions) -> FileWatch:
 @contextlib.asynccontextmanager
 async def _until_the_end(gateway: Gateway, config: ConfigSource | None) -> AsyncIterator[_Shutdown]:
     loop = asyncio.get_running_loop()
-    ending = _Shutdown(loop, gateway.end_at_once)
+    ending = _Shutdown(loop, gateway.runtime.end_at_once)
     follower = None if config is None else _Follower(gateway, config)
     if follower is not None:
         ending.reload = follower.reload
     async with gateway.running():
-        timer = loop.call_later(AFTER_FIRST_ANSWER, lambda: gateway.start_task(_settle_in(gateway, follower)))
+        timer = loop.call_later(AFTER_FIRST_ANSWER, lambda: gateway.runtime.start_task(_settle_in(gateway, follower)))
         try:
             yield ending
         finally:
@@ -184,7 +184,7 @@ async def _until_the_end(gateway: Gateway, config: ConfigSource | None) -> Async
 async def _settle_in(gateway: Gateway, follower: _Follower | None) -> None:
     if follower is not None:
         await follower.live.start()
-    await gateway.open_status_socket()
+    await gateway.runtime.open_status_socket()
 
 
 class _Follower:
@@ -208,7 +208,7 @@ class _Follower:
 
     def reload(self) -> None:
         """At once, whether anything seems to have changed or not."""
-        _ = self._gateway.start_task(self.live.reload())
+        _ = self._gateway.runtime.start_task(self.live.reload())
 
     def close(self) -> None:
         if self._live is not None and self._watch is not None:

@@ -113,7 +113,7 @@ async def test_what_was_a_clients_own_goes_with_it() -> None:
         assert own is not server
         other.session.leave()
         await until(lambda: own.is_stopped)
-        assert own.connection not in workbench.gateway.pool.connections()
+        assert own.connection not in workbench.gateway.runtime.pool.connections()
         assert not server.is_stopped
         one.session.leave()
         await until(lambda: server.is_stopped)

@@ -60,7 +60,7 @@ async def test_each_principal_has_a_source_of_headers_of_its_own_that_holds_up_n
         gateway.runtime.header_source = lambda connection: sources[connection.principal]
         entry = gateway.catalog.toolboxes["box"]["server"]
         async with asyncio.timeout(20), gateway.running():
-            anna, bert = (gateway.pool.connection(entry, Caller(name, "legacy")) for name in ("anna", "bert"))
+            anna, bert = (gateway.runtime.pool.connection(entry, Caller(name, "legacy")) for name in ("anna", "bert"))
             assert (anna.principal, bert.principal) == ("anna", "bert") and anna is not bert
             late = asyncio.create_task(anna.ensure_listed())
             sources["bert"].is_there.set()

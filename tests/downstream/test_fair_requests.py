@@ -24,7 +24,7 @@ FLOOD = 10_000
 @asynccontextmanager
 async def shared_stage(server_era: str = "legacy") -> AsyncIterator[InProcessWorkbench]:
     async with in_process_workbench(server_era) as workbench:
-        workbench.gateway.pool.serve_many()
+        workbench.gateway.runtime.pool.serve_many()
         yield workbench
 
 
@@ -92,7 +92,7 @@ async def test_what_waits_for_its_turn_is_in_flight_and_told_apart() -> None:
         client = workbench.client("legacy")
         server = await workbench.connect(client)
         flood(client, "one", 100)
-        (connection,) = workbench.gateway.pool.connections()
+        (connection,) = workbench.gateway.runtime.pool.connections()
         (found,) = status_of([connection.entry], [connection], 0.0)
         assert (found["callsInFlight"], found["callsWaiting"]) == (100, 100 - MOST_UNDER_WAY)
         InOrder(server).answer()

@@ -60,7 +60,7 @@ async def tools_after(server: Restarted, write_config: Callable[..., Path], unti
         gateway = Gateway(load(str(config), os.environ), Options(use_cache=False))
         async with gateway.running():
             entry = gateway.catalog.toolboxes["box"]["remote"]
-            await gateway.pool.connection(entry, Caller("", "modern")).ensure_listed()
+            await gateway.runtime.pool.connection(entry, Caller("", "modern")).ensure_listed()
             await wait_until(until)
             await wait_until(lambda: server.refuses or "new" in entry.tools)
             return list(entry.tools)

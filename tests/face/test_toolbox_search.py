@@ -221,7 +221,7 @@ async def test_servers_that_were_started_for_a_search_go_again_unless_they_are_c
         states: dict[str, State] = {}
         while len(states) < 4 or list(states.values()).count(State.STOPPED) < 3:
             await asyncio.sleep(0.02)
-            states = {each.label: each.state for each in seen.gateway.pool.connections()}
+            states = {each.label: each.state for each in seen.gateway.runtime.pool.connections()}
         assert states.pop("dev/files") is State.READY
         assert set(states.values()) == {State.STOPPED}
         await seen.use("dev/git/log")
@@ -302,7 +302,7 @@ async def test_a_server_that_failed_for_good_is_not_found_and_costs_no_new_index
     async with workbench_with(tmp_path, every) as seen:
         assert "home/weather/forecast" in await seen.said(query="weather")
         entry = seen.gateway.catalog.toolboxes["home"]["weather"]
-        (connection,) = (each for each in seen.gateway.pool.connections() if each.label == "home/weather")
+        (connection,) = (each for each in seen.gateway.runtime.pool.connections() if each.label == "home/weather")
         connection.request_stop()
         await connection.wait_stopped()
         every["home"]["weather"].failing = "gone"

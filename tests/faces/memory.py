@@ -126,7 +126,7 @@ class MemoryGateway(Gateway):
 
     def only_connection(self, label: str) -> Connection:
         """The connection to a server that one client uses."""
-        (found,) = [each for each in self.pool.connections() if each.label == label]
+        (found,) = [each for each in self.runtime.pool.connections() if each.label == label]
         return found
 
     def _summarise_soon(self, entry: ServerEntry, kinds: frozenset[str]) -> None:

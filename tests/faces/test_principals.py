@@ -114,7 +114,7 @@ async def test_clients_of_one_user_answer_their_own_questions(bench: Bench, face
             client.handlers["elicitation/create"] = partial(accept, name)
             seen[name] = Seen(client, face, era)
             await seen[name].open()
-        assert len(gateway.pool.connections()) == 1
+        assert len(gateway.runtime.pool.connections()) == 1
         await answer(seen["ann"], "ann", "first")
         async with asyncio.TaskGroup() as tasks:
             # Questions of one modern client's calls are put to it together, with one of them.

@@ -150,7 +150,7 @@ async def test_a_call_that_starts_its_server_is_judged_by_what_that_says_then(
         answer = await _write(client, face)
         assert "is withheld: it has changed" in answer and server.calls == []
         server.tools = [READ, WRITE]
-        (connection,) = client.gateway.pool.connections()
+        (connection,) = client.gateway.runtime.pool.connections()
         await connection.list_again()
         assert "is withheld" not in await _write(client, face) and len(server.calls) == 1
         # Another run of the same server, which says something else once more.

@@ -70,7 +70,7 @@ async def test_a_fair_order_among_clients_takes_few_steps_and_none_where_there_i
     for serves_many in (False, True):
         async with in_process_workbench("legacy") as workbench:
             if serves_many:
-                workbench.gateway.pool.serve_many()
+                workbench.gateway.runtime.pool.serve_many()
             client = workbench.client("legacy")
             server = await workbench.connect(client)
             Conversation(client, server, "tool").finish()

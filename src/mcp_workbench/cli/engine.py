@@ -240,7 +240,7 @@ class Engine:
         if self._local is not None and era == self._local.caller.era:
             # A server that may ask is started for one client: what is listed there is called there.
             caller = self._local.caller
-        return self._gateway.pool.connection(entry, caller)
+        return self._gateway.runtime.pool.connection(entry, caller)
 
     async def listed(self, entry: ServerEntry, era: Era = "modern") -> Listed:
         """Start a server and wait until it has said what it offers. Raises `DownstreamError`."""

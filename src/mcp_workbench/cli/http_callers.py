@@ -73,7 +73,7 @@ class HttpCallers:
             subjects=self._gateway.runtime.subject_tokens() if self._wants("token_exchange") else None,
         )
         remember = self._gateway.identities().remember
-        return Callers(settings, remember, self._fetch, lambda work: self._gateway.start_task(work))
+        return Callers(settings, remember, self._fetch, lambda work: self._gateway.runtime.start_task(work))
 
     @property
     def header_names(self) -> tuple[str, ...]:

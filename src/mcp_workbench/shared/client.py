@@ -71,14 +71,14 @@ class SharedClient:
     async def serve(self, first: bytes, is_urgent: asyncio.Event) -> None:
         """Serve it until it goes or we do. `first` is what came after its hello."""
         gateway = self.gateway
-        assert gateway.batch is not None
+        assert gateway.runtime.batch is not None
         limit, descriptor = gateway.config.max_message_bytes, self._descriptor
         try:
             copy = os.dup(descriptor)
         except OSError:
             os.close(descriptor)
             raise
-        link = FrontEndLink(gateway.batch, limit, descriptor, copy, self._budgets)
+        link = FrontEndLink(gateway.runtime.batch, limit, descriptor, copy, self._budgets)
         link.peer = f"process {self.hello.pid}"
         resume = bytes(self.hello.resume)
         is_resumed = resume != b"null"

@@ -47,7 +47,7 @@ class CommandReceiver:
         self._gateway = gateway
         self._session = session
         self._link = link
-        gateway.pool.lend_to(session.caller.client)
+        gateway.runtime.pool.lend_to(session.caller.client)
 
     def on_message(self, line: bytes) -> None:
         if _OFFER not in line[:_LONGEST_HEAD]:
@@ -60,7 +60,7 @@ class CommandReceiver:
             self._session.on_message(line)
             return
         if message.id is not UNSET:
-            _ = self._gateway.start_task(self._list(bytes(message.id), wanted))
+            _ = self._gateway.runtime.start_task(self._list(bytes(message.id), wanted))
 
     def on_oversized(self, remains: Oversized) -> None:
         self._session.on_oversized(remains)
@@ -77,7 +77,7 @@ class CommandReceiver:
             text = f"the shared workbench knows no server `{wanted.toolbox}/{wanted.server}`"
             self._link.send(messages.error_response(id, INVALID_PARAMS, text))
             return
-        connection = self._gateway.pool.connection(entry, self._session.caller)
+        connection = self._gateway.runtime.pool.connection(entry, self._session.caller)
         try:
             await connection.ensure_listed(asked=True)
         except WorkbenchError as error:

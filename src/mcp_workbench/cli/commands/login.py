@@ -52,7 +52,7 @@ def server_at_url(parsed: Parsed) -> tuple[Engine, ServerEntry]:
 
 async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
     gateway = engine.gateway
-    await gateway.resolve(entry)
+    await gateway.runtime.resolve(entry)
     target = gateway.sign_in_target(entry, parsed.value("as") or LOCAL_PRINCIPAL)
     sign_ins = gateway.sign_ins()
     signed_in = target.find(sign_ins.store.read())

@@ -14,7 +14,7 @@ def run(parsed: Parsed) -> int:
 
     async def sign_out() -> None:
         gateway = engine.gateway
-        await gateway.resolve(entry)
+        await gateway.runtime.resolve(entry)
         target = gateway.sign_in_target(entry, parsed.value("as") or LOCAL_PRINCIPAL)
         record, is_revoked = await gateway.sign_ins().sign_out(target)
         if record is not None:
