@@ -14,7 +14,8 @@ from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import Envelope, Malformed
 from mcp_workbench.transport.http.client.headers import FixedHeaders, HeaderSource
 from mcp_workbench.transport.http.client.http_client import HttpClient
-from mcp_workbench.transport.http.client.http_link import HttpLink, ToolParameters
+from mcp_workbench.transport.http.client.http_link import HttpLink
+from mcp_workbench.transport.http.client.http_session import ToolParameters
 from mcp_workbench.transport.http.client.post import HttpTransport
 from tests.transport.http.listening import PATIENCE
 

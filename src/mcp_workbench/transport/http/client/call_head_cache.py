@@ -5,12 +5,12 @@ Owns how long they are valid. Refuses to know what a request must carry: the lin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from mcp_workbench.transport.http.client.http_session import HttpSession
 from mcp_workbench.transport.http.client.response import RequestFailed
-from mcp_workbench.transport.http.message_summary import MessageSummary, summarise
+from mcp_workbench.transport.http.message_summary import summarise
 
 # For each server: one for each tool that is called.
 MOST_HEADS: Final = 256
@@ -19,11 +19,10 @@ MOST_HEADS: Final = 256
 class CallHeadCache:
     """The heads of one link's calls."""
 
-    __slots__ = ("_address", "_heads", "_request_headers", "_session", "_session_id", "_version", "own")
+    __slots__ = ("_address", "_heads", "_session", "_session_id", "_version", "own")
 
-    def __init__(self, session: HttpSession, request_headers: Callable[[MessageSummary], dict[str, str]]) -> None:
+    def __init__(self, session: HttpSession) -> None:
         self._session = session
-        self._request_headers = request_headers
         # By tool, and the revision that its call is stamped with.
         self._heads: dict[tuple[str, str | None], bytes] = {}
         # What else went into them, the server's own headers first.
@@ -52,7 +51,7 @@ class CallHeadCache:
         head = self._heads.get((tool, version))
         if head is None:
             try:
-                headers = {**own, **self._request_headers(summarise(body))}
+                headers = {**own, **session.request_headers(summarise(body))}
                 head = session.client.open_head("POST", target.address, target.proxy, headers)
             except RequestFailed:
                 return None

@@ -20,19 +20,16 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.framing import LongLine
 from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, Part, error_response, read
 from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
-from mcp_workbench.transport.http import header_names as names
-from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http.client.call_head_cache import CallHeadCache
-from mcp_workbench.transport.http.client.failures import explain, too_large
+from mcp_workbench.transport.http.client.failures import too_large
 from mcp_workbench.transport.http.client.headers import HeaderSource
 from mcp_workbench.transport.http.client.http_client import HttpClient, HttpTarget
-from mcp_workbench.transport.http.client.http_session import HttpSession
-from mcp_workbench.transport.http.client.one_way import JSON_HEADERS, OneWaySender
+from mcp_workbench.transport.http.client.http_session import HttpSession, ToolParameters
+from mcp_workbench.transport.http.client.one_way import OneWaySender
 from mcp_workbench.transport.http.client.post import HttpTransport, Post
 from mcp_workbench.transport.http.client.response_body import read_large_body
 from mcp_workbench.transport.http.client.sse_transport import SseTransport
 from mcp_workbench.transport.http.client.standalone_stream import StandaloneStream
-from mcp_workbench.transport.http.header_parameters import HeaderParameters, headers_for
 from mcp_workbench.transport.http.message_summary import (
     MessageSummary,
     is_batch,
@@ -47,9 +44,6 @@ from mcp_workbench.transport.lines import LONG_LINE
 from mcp_workbench.transport.link import SESSION_LOST, AnswerReceiver
 
 log = logging.getLogger(__name__)
-
-# Which parameters of a tool are mirrored into headers; None for a tool that is not known.
-ToolParameters = Callable[[str], HeaderParameters | None]
 
 # HTTP/1.1 needs a connection for each request under way. More than this are queued while their deadlines run.
 MOST_POSTS: Final = 128
@@ -81,18 +75,17 @@ class HttpLink:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """`environ` names the proxy on the way."""
-        self._session = session = HttpSession(client, HttpTarget.of(url, source, environ), limit)
+        self._session = session = HttpSession(client, HttpTarget.of(url, source, environ), limit, parameters_of)
         self.transport: HttpTransport = transport
         self.unsent_bytes = 0
         self._receiver = receiver
-        self._parameters_of = parameters_of
         self._is_modern = False
         self._posts: dict[bytes, Post] = {}
         self._waiting: deque[Post] = deque()
         self._running = 0
         # While this is not None, messages wait: the server must have seen an earlier one first.
         self._held: list[tuple[MessageSummary, bytes]] | None = None
-        self._heads = CallHeadCache(session, self.request_headers)
+        self._heads = CallHeadCache(session)
         self._one_way = OneWaySender(session, self._start, self.session_lost)
         self._tasks: set[asyncio.Task[None]] = set()
         self._sse: SseTransport | None = None
@@ -120,7 +113,8 @@ class HttpLink:
             return
         self._is_modern = version is not None
         post = Post(self._session, self, b"%d" % id, "tools/call", message, is_modern=self._is_modern)
-        is_mirrored = version is not None and self._parameters_of is not None and self._parameters_of(tool)
+        parameters_of = self._session.parameters_of
+        is_mirrored = version is not None and parameters_of is not None and parameters_of(tool)
         head = None if is_mirrored else self._heads.find(message, tool, version)
         post.own_headers = self._heads.own
         self._enter(post, head)
@@ -370,11 +364,11 @@ class HttpLink:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self._fail(post, explain(error, self._session.target.address, self._session.target.shown_proxy))
+            self._fail(post, self._session.explain(error))
 
     def broken(self, post: Post, error: Exception) -> None:
         """A request without a task has failed."""
-        self._fail(post, explain(error, self._session.target.address, self._session.target.shown_proxy))
+        self._fail(post, self._session.explain(error))
         self.over(post)
 
     def over(self, post: Post) -> None:
@@ -388,24 +382,6 @@ class HttpLink:
             self._run(self._waiting.popleft())
         if self._is_session_lost and not self._running:
             self._close_lost()
-
-    def request_headers(self, summary: MessageSummary) -> dict[str, str]:
-        """What a request carries beside the server's own headers."""
-        version = summary.version
-        if version is None:
-            headers = {**JSON_HEADERS, **self._session.headers()}
-            if summary.method == "initialize":
-                # It negotiates the revision, so it names none; and it begins a session, so it has none.
-                headers.pop(names.PROTOCOL_VERSION, None)
-                headers.pop(names.SESSION_ID, None)
-            return headers
-        headers = {**JSON_HEADERS, names.PROTOCOL_VERSION: version, names.METHOD: summary.method}
-        name = summary.name
-        if name is not None:
-            headers[names.NAME] = header_values.encode(name)
-            if summary.method == "tools/call" and self._parameters_of is not None:
-                headers |= headers_for(self._parameters_of(name) or {}, summary.arguments)
-        return headers
 
     def _cancel(self, id: bytes, summary: MessageSummary, body: bytes) -> None:
         post = self._posts.get(id)
@@ -440,7 +416,7 @@ class HttpLink:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            why = explain(error, self._session.target.address, self._session.target.shown_proxy)
+            why = self._session.explain(error)
             for summary, _ in self._take_held():
                 if summary.kind == "request" and summary.id is not None:
                     self._receiver.on_request_failed(summary.id, why)

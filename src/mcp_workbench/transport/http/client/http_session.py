@@ -5,23 +5,36 @@ Read by everything that sends to the server; written by the link, and by whoever
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
+from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport.http import header_names as names
+from mcp_workbench.transport.http import header_values
+from mcp_workbench.transport.http.client.failures import explain
 from mcp_workbench.transport.http.client.http_client import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.response import Response
+from mcp_workbench.transport.http.header_parameters import HeaderParameters, headers_for
+from mcp_workbench.transport.http.message_summary import MessageSummary
+
+JSON_HEADERS: Final = {"content-type": names.JSON, "accept": names.ACCEPT_BOTH}
+# Which parameters of a tool are mirrored into headers; None for a tool that is not known.
+ToolParameters = Callable[[str], HeaderParameters | None]
 
 
 class HttpSession:
     """One server, as a request to it has to know it."""
 
-    __slots__ = ("client", "id", "is_sse", "limit", "target", "version")
+    __slots__ = ("client", "id", "is_sse", "limit", "parameters_of", "target", "version")
 
-    def __init__(self, client: HttpClient, target: HttpTarget, limit: int) -> None:
+    def __init__(
+        self, client: HttpClient, target: HttpTarget, limit: int, parameters_of: ToolParameters | None = None
+    ) -> None:
         self.client = client
         self.target = target
         # The largest message that we take from it.
         self.limit = limit
+        self.parameters_of = parameters_of
         # Both are None until a legacy server has answered `initialize`, and for a modern one.
         self.id: str | None = None
         self.version: str | None = None
@@ -40,6 +53,28 @@ class HttpSession:
         if self.id is not None:
             headers[names.SESSION_ID] = self.id
         return headers
+
+    def request_headers(self, summary: MessageSummary) -> dict[str, str]:
+        """What a request carries beside the server's own headers."""
+        version = summary.version
+        if version is None:
+            headers = {**JSON_HEADERS, **self.headers()}
+            if summary.method == "initialize":
+                # It negotiates the revision, so it names none; and it begins a session, so it has none.
+                headers.pop(names.PROTOCOL_VERSION, None)
+                headers.pop(names.SESSION_ID, None)
+            return headers
+        headers = {**JSON_HEADERS, names.PROTOCOL_VERSION: version, names.METHOD: summary.method}
+        name = summary.name
+        if name is not None:
+            headers[names.NAME] = header_values.encode(name)
+            if summary.method == "tools/call" and self.parameters_of is not None:
+                headers |= headers_for(self.parameters_of(name) or {}, summary.arguments)
+        return headers
+
+    def explain(self, error: Exception) -> DownstreamError:
+        """Why this server could not be reached, or not be understood."""
+        return explain(error, self.target.address, self.target.shown_proxy)
 
     async def request(self, method: str, headers: Mapping[str, str], body: bytes | None = None) -> Response:
         """See `HttpClient.request`."""

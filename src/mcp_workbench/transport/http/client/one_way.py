@@ -12,9 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from mcp_workbench.transport.http import header_names as names
-from mcp_workbench.transport.http.client.failures import explain
-from mcp_workbench.transport.http.client.http_session import HttpSession
+from mcp_workbench.transport.http.client.http_session import JSON_HEADERS, HttpSession
 from mcp_workbench.transport.http.client.response_body import read_error_text
 from mcp_workbench.transport.http.message_summary import MessageSummary
 
@@ -26,7 +24,6 @@ ONE_WAY_SECONDS: Final = 10.0
 MOST_ONE_WAY: Final = 8
 MOST_ONE_WAY_WAITING: Final = 1000
 MOST_ONE_WAY_BYTES: Final = 64 * 1024 * 1024
-JSON_HEADERS: Final = {"content-type": names.JSON, "accept": names.ACCEPT_BOTH}
 
 
 class OneWaySender:
@@ -74,14 +71,14 @@ class OneWaySender:
     async def send(self, summary: MessageSummary, body: bytes) -> None:
         """Send it now. Bounded."""
         session = self._session
-        target, origin = session.target, session.origin
+        origin = session.origin
         try:
             async with asyncio.timeout(ONE_WAY_SECONDS):
                 response = await session.request("POST", {**JSON_HEADERS, **session.headers()}, body)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            why = explain(error, target.address, target.shown_proxy)
+            why = session.explain(error)
             log.info("%s did not receive `%s`: %s", origin, summary.method or "an answer", why.message)
             return
         try:

@@ -23,7 +23,7 @@ from mcp_workbench.transport.http.client.http_client import HttpTarget
 from mcp_workbench.transport.http.client.http_session import HttpSession
 from mcp_workbench.transport.http.client.response import NotSent, RequestFailed, Response
 from mcp_workbench.transport.http.client.response_body import error_in, read_error_text, read_events, read_whole
-from mcp_workbench.transport.http.message_summary import MessageSummary, summarise
+from mcp_workbench.transport.http.message_summary import summarise
 from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
 from mcp_workbench.transport.lines import LONG_LINE
 
@@ -65,8 +65,6 @@ class PostOwner(Protocol):
     transport: HttpTransport
     # Of all requests that have not left yet.
     unsent_bytes: int
-
-    def request_headers(self, summary: MessageSummary) -> dict[str, str]: ...
 
     def deliver(self, message: bytes, about: Post | None = None) -> None: ...
 
@@ -140,7 +138,7 @@ class Post:
     def headers(self) -> dict[str, str]:
         """What it carries beside the server's own headers, as things stood when it was first asked for."""
         if self._headers is None:
-            self._headers = self._owner.request_headers(summarise(self.body))
+            self._headers = self._session.request_headers(summarise(self.body))
         return self._headers
 
     def cancel(self) -> bool:
