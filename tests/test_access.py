@@ -112,8 +112,8 @@ async def test_nothing_is_different_for_whom_nothing_is_hidden(tmp_path: Path) -
     async with workbench_with(tmp_path, boxes(), options=options, policy=HIDING) as bench:
         gateway = bench.gateway
         views = gateway.router.views
-        assert views.of_principal("alice").face is gateway.face
-        assert views.of_principal("bob").face is not gateway.face
+        assert views.of_principal("alice").face is gateway.face_of("alice")
+        assert views.of_principal("bob").face is not gateway.face_of("bob")
         assert views.of_principal("bob").face is views.begin_session("bob").face, "one face for a role"
 
 
@@ -178,7 +178,8 @@ async def test_a_change_of_what_is_hidden_is_not_announced(tmp_path: Path) -> No
 async def test_the_status_does_not_count_what_is_hidden(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(), options={"use_cache": False}, policy=HIDING) as bench:
         async with served_to(bench, "alice") as alice, served_to(bench, "bob") as bob:
-            await alice.call_tool("open_toolbox", {"query": "push"})
+            for client in (alice, bob):
+                await client.call_tool("open_toolbox", {"query": "push"})
             seen = {}
             for name, client in (("alice", alice), ("bob", bob)):
                 answer = await client.request("resources/read", {"uri": "workbench://status"})
@@ -214,8 +215,11 @@ async def test_the_headers_of_a_hidden_tool_are_those_of_one_that_does_not_exist
     served = {"dev": {"git": Server(tool(f"{SECRET}_push", "Push.", region_=region), tool("status"))}}
     options = {"face": "flat", "use_cache": False}
     async with workbench_with(tmp_path, served, options=options, policy=HIDING) as bench:
-        await bench.client.request("tools/list")
         mirrored = bench.gateway.mirrored_parameters()
+        assert mirrored(f"dev:git:{SECRET}_push", "alice") is None, "it is not listed to her yet"
+        for name in ("alice", "bob"):
+            async with served_to(bench, name) as client:
+                await client.request("tools/list")
         assert mirrored(f"dev:git:{SECRET}_push", "alice") == {("region",): "Region"}
         assert mirrored(f"dev:git:{SECRET}_push", "bob") is None
         await bench.gateway.apply_boxes(tmp_path, served)

@@ -86,18 +86,12 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "audit and lock",
     ),
     "access": (
-        {
-            "config",
-            "printable",
-            "downstream",
-            "catalog",
-            "face",
-            "steps",
-            "guard",
-            "router",
-            "session",
-        },
+        {"config", "printable", "downstream", "catalog", "face", "steps", "guard", "router", "session"},
         "applies the rules of one configuration to what clients see and have; loaded only where there are any",
+    ),
+    "users": (
+        {"errors", "config", "catalog", "face", "router", "runtime", "session"},
+        "what each user other than our own is shown; loaded with the first of them",
     ),
     "router": (
         {"errors", "jsonrpc", "protocol", "catalog", "downstream", "face", "steps"},
@@ -137,7 +131,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "what `top` asks of a process: looks at connections and stops them; does not know what clients are shown",
     ),
     "server_links": (
-        {"process_context", "config", "transport", "catalog", "downstream", "guard", "signin", "steps", "user_headers"},
+        {"process_context", "config", "transport", "catalog", "downstream", "guard", "signin", "user_headers"},
         "starts a program or reaches for an address for a connection, with what the runtime has",
     ),
     "gateway": (
@@ -160,6 +154,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "session",
             "guard",
             "access",
+            "users",
         },
         "the composition root: builds the packages; is used by commands, does not know them",
     ),

@@ -51,6 +51,7 @@ class Access:
         *,
         identities: Identities,
         face: Face,
+        face_of: Callable[[str], Face],
         make_face: Callable[[Catalog], Face],
         router: Router,
         sessions: SessionRegistry,
@@ -58,13 +59,15 @@ class Access:
         approvals: Approvals,
         record: EventRecorder,
     ) -> None:
-        self._catalog = face.catalog
         self._face = face
+        # What a principal is shown where nothing is hidden from it.
+        self._whole_face_of = face_of
         self._make_face = make_face
         self._router = router
         self._sessions = sessions
         self._parking = parking
-        self._roles: OrderedDict[Role, Face] = OrderedDict()
+        # By what is hidden, and from which catalogue.
+        self._roles: OrderedDict[tuple[Role, Catalog], Face] = OrderedDict()
         self.policy = Policy(rules, identities, self._definition_of, router.tasks.handles.tool_of)
         self.approvals = approvals
         self._record = record
@@ -80,7 +83,7 @@ class Access:
     def detach(self) -> None:
         """Everything is allowed again."""
         self.approvals.in_force = None
-        self._use(lambda principal: self._face, None, None, None)
+        self._use(self._whole_face_of, None, None, None)
 
     def _use(
         self,
@@ -153,22 +156,28 @@ class Access:
     # ── what principals see ──
 
     def face_of(self, principal: str) -> Face:
-        role = self.policy.role_of(principal)
+        role, whole = self.policy.role_of(principal), self._whole_face_of(principal)
         if role is None:
-            return self._face
-        face = self._roles.get(role)
+            return whole
+        key = role, whole.catalog
+        face = self._roles.get(key)
         if face is None:
-            face = self._roles[role] = self._face_for(self.policy.identities.of(principal))
+            face = self._roles[key] = self._face_for(whole, self.policy.identities.of(principal))
             if len(self._roles) > MOST_ROLES:
                 self._roles.popitem(last=False)
-        self._roles.move_to_end(role)
+        self._roles.move_to_end(key)
         return face
 
-    def _face_for(self, identity: Identity) -> Face:
+    def _face_for(self, whole: Face, identity: Identity) -> Face:
         # What a role sees is computed from everything that is cached, before it is shown anything.
-        self._catalog.load(self._catalog.entries())
-        catalog = RestrictedCatalog(self._catalog, RoleVisibility(self.policy, identity))
-        return restricted(self._face, catalog, self._make_face(catalog))
+        whole.catalog.load(whole.catalog.entries())
+        catalog = RestrictedCatalog(whole.catalog, RoleVisibility(self.policy, identity))
+        return restricted(whole, catalog, self._make_face(catalog))
+
+    def forget(self, catalog: Catalog) -> None:
+        """Nobody is shown this catalogue any more."""
+        for key in [key for key in self._roles if key[1] is catalog]:
+            del self._roles[key]
 
     def faces(self) -> Iterable[Face]:
         """Those of all roles."""
@@ -176,7 +185,7 @@ class Access:
 
     def status_for(self, face: Face, status: dict[str, Any]) -> dict[str, Any]:
         """How we are doing, without the servers that are not seen, and without counting what is hidden of others."""
-        if face.catalog is self._catalog:
+        if face.catalog.whole is face.catalog:
             return status
         shown = face.catalog.toolboxes
         servers = []
@@ -236,8 +245,8 @@ class Access:
         judged = self.policy.decide(held)
         return None if judged.then in ("allow", "ask") else denied(held, judged)
 
-    def _definition_of(self, toolbox: str, server: str, tool: str) -> Raw | None:
-        entry = self._catalog.toolboxes.get(toolbox, {}).get(server)
+    def _definition_of(self, principal: str, toolbox: str, server: str, tool: str) -> Raw | None:
+        entry = self._whole_face_of(principal).catalog.toolboxes.get(toolbox, {}).get(server)
         return None if entry is None else entry.tools.get(tool)
 
 

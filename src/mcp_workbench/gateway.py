@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,9 +16,9 @@ from msgspec import Struct
 from mcp_workbench import __version__
 from mcp_workbench.catalog.catalog import Catalog, read_manifests
 from mcp_workbench.catalog.entry import OWN_CONTEXT, ServerEntry
-from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.config.model import FaceName, ServerContext, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
+from mcp_workbench.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.face.base import Face, FaceSettings
 from mcp_workbench.face.view import View
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.guard.identities import Identities, Identity
     from mcp_workbench.oversight import Oversight
+    from mcp_workbench.router.toolbox_summaries import ToolboxSummaries
     from mcp_workbench.signin.sign_in_target import SignInTarget
     from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
     from mcp_workbench.steps import EventKind, Step
     from mcp_workbench.transport.http.header_parameters import HeaderParameters
     from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache
+    from mcp_workbench.users import UserFaces
 
 log = logging.getLogger(__name__)
 
-# Servers of a toolbox become known together; once is enough for all of them.
-SUMMARISE_AFTER: Final = 1.0
 NOT_IN_USE: Final = "no client uses the configuration of this server any more"
 
 
@@ -94,11 +94,10 @@ class Gateway:
         self._options = options
         self._sessions = SessionRegistry()
         self.parking = Parking()
-        self.catalog.subscribe(self._sessions.on_change)
-        self.catalog.on_announced.append(self._sessions.on_announced)
-        self.catalog.on_replaced.append(self._sessions.on_replaced)
-        self.catalog.subscribe(self._summarise_soon)
-        self._summary_timer: asyncio.TimerHandle | None = None
+        self._sessions.follow(self.catalog)
+        self.catalog.subscribe(partial(self._summarise_soon, self.face))
+        # There only where somebody else than our own user is served.
+        self._users: UserFaces | None = None
         self.welcome = Welcome(options.name, options.version)
         if self._is_alone:
             runtime.own_info = self.welcome.info
@@ -134,7 +133,9 @@ class Gateway:
         if self.oversight is None and (config.lock is not None or (config.audit and self._options.is_audited)):
             from mcp_workbench.oversight import Oversight
 
-            self.oversight = Oversight(self.catalog, self.runtime.redactor, self._options)
+            self.oversight = Oversight(
+                self.catalog, self.runtime.redactor, self._options, lambda principal: self.face_of(principal).catalog
+            )
         return self.oversight
 
     def steps(self) -> tuple[Step, ...]:
@@ -178,6 +179,7 @@ class Gateway:
             use_cache=self._options.use_cache,
         )
         self.router = Router(self.catalog, self.runtime.pool, self.face, start_task, self.lists)
+        self.router.views.face_of = self.face_of
         self._use_steps()
         self.runtime.on_call_watch.append(self._use_steps)
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
@@ -209,6 +211,7 @@ class Gateway:
                 config.limits,
                 identities=self.identities(),
                 face=self.face,
+                face_of=self.face_of,
                 make_face=lambda catalog: make_face(catalog, config, self._options),
                 router=self.router,
                 sessions=self._sessions,
@@ -219,14 +222,42 @@ class Gateway:
             self.access.attach()
         self._use_steps()
         if self._parameters is not None:
-            self._parameters.hides = self._hides if self.access is not None else None
+            self._parameters.own = OWN_PRINCIPALS if self.access is None else ()
+
+    # ── users other than our own ──
+
+    def face_of(self, principal: str) -> Face:
+        """What a principal is shown, before any policy."""
+        if principal in OWN_PRINCIPALS:
+            return self.face
+        if self._users is None:
+            from mcp_workbench.users import UserFaces
+
+            self._users = UserFaces(
+                self.face,
+                lambda catalog: make_face(catalog, self.config, self._options),
+                self.router,
+                self._sessions,
+                self.runtime,
+                judge=lambda entries: None if self.oversight is None else self.oversight.judge(entries),
+                summarise_soon=self._summarise_soon,
+                on_forgotten=lambda catalog: None if self.access is None else self.access.forget(catalog),
+            )
+        return self._users.of(principal)
+
+    def _faces(self) -> list[Face]:
+        return [self.face, *(() if self._users is None else self._users)]
+
+    def _every_entry(self) -> list[ServerEntry]:
+        return list(dict.fromkeys(entry for face in self._faces() for entry in face.catalog.entries()))
 
     def close(self) -> None:
         """Nobody is served here any more: servers that no other catalogue shows end, those of others go on."""
         self._is_closed = True
         self._stop_work()
-        entries = list(self.catalog.entries())
-        self.catalog.close(DownstreamError(NOT_IN_USE))
+        entries = self._every_entry()
+        for face in reversed(self._faces()):
+            face.catalog.close(DownstreamError(NOT_IN_USE))
         if self.oversight is not None:
             self.oversight.release(entries)
         self.runtime.forget(entry for entry in entries if entry.ended is not None)
@@ -236,8 +267,8 @@ class Gateway:
     def _stop_work(self) -> None:
         self.runtime.on_call_watch = [use for use in self.runtime.on_call_watch if use != self._use_steps]
         self.runtime.drop_approvals(self.approve)
-        if self._summary_timer is not None:
-            self._summary_timer.cancel()
+        if "_summaries" in self.__dict__:
+            self._summaries.close()
         self.parking.close()
         if self.oversight is not None:
             self.oversight.stop_recording()
@@ -273,15 +304,18 @@ class Gateway:
             has_rules = self.access is not None or bool(config.policy or config.limits)
             before = self._sessions.shown() if has_rules else {}
             self.config = plan.config
-            self.face.configure(_face_settings(plan.config, self._options))
+            settings = _face_settings(plan.config, self._options)
+            self.face.configure(settings)
             difference = self.catalog.replace(plan)
+            if self._users is not None:
+                self._users.apply(plan.config, settings)
             if has_rules:
                 self._restrict()
                 self._sessions.notify_differences(before)
             if oversight is not None:
-                oversight.settle(plan.ending)
+                oversight.settle(plan.ending, self._every_entry())
             self.runtime.forget(entry for entry in plan.ending if entry.ended is not None)
-            self._start_summary_timer()
+            self._summarise(self.face)
             self.reloads += 1
             self.rejected = None
             self._notice(None)
@@ -299,7 +333,7 @@ class Gateway:
         )
 
     def _notice(self, text: str | None) -> None:
-        for face in (self.face, *(() if self.access is None else self.access.faces())):
+        for face in (*self._faces(), *(() if self.access is None else self.access.faces())):
             face.give_notice(text)
 
     async def _open_link(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
@@ -387,50 +421,43 @@ class Gateway:
             "lock": None if self.oversight is None else self.oversight.problem,
             "parkedCalls": len(self.parking),
             "tasks": len(asyncio.all_tasks()),
-            "servers": status_of(self.catalog.entries(), connections, now),
+            "servers": status_of(self.face_of(principal or "").catalog.entries(), connections, now),
         }
 
-    def _summarise_soon(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
+    def _summarise_soon(self, face: Face, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """What tells toolboxes apart is worked out again, a moment after servers have spoken."""
         if "tools" in kinds:
-            self._start_summary_timer()
+            self._summarise(face)
 
     def _summarise_if_missing(self, view: View, toolbox: str) -> None:
         """Servers that list what another process has remembered of them meanwhile report no change, but there is no
         summary of it yet."""
-        if self.face.tool_index is not None and self.face.tool_index.is_summary_missing:
-            self._start_summary_timer()
+        if (index := self.face_of(view.principal).tool_index) is not None and index.is_summary_missing:
+            self._summaries.start_timer(index)
 
-    def _start_summary_timer(self) -> None:
+    def _summarise(self, face: Face) -> None:
         # A command that joins the shared workbench has a catalogue of its own, but serves nobody from it.
-        if self._summary_timer is None and self.face.tool_index is not None and self._is_open:
-            loop = asyncio.get_running_loop()
-            self._summary_timer = loop.call_later(SUMMARISE_AFTER, self._summarise, self.face.tool_index)
+        if face.tool_index is not None and self._is_open:
+            self._summaries.start_timer(face.tool_index)
 
-    def _summarise(self, tool_index: ToolIndex) -> None:
-        self._summary_timer = None
-        self.router.in_background(self._summarise_aside(tool_index))
+    @cached_property
+    def _summaries(self) -> ToolboxSummaries:
+        from mcp_workbench.router.toolbox_summaries import ToolboxSummaries
 
-    async def _summarise_aside(self, tool_index: ToolIndex) -> None:
-        # All that is remembered counts, also of servers that nobody has asked for this time.
-        await self.lists.load(self.catalog.entries())
-        # In a thread: thousands of tools take a moment, and calls must not wait for it.
-        await asyncio.to_thread(tool_index.summarise)
-        # The words of thousands of tools leave megabytes behind.
-        trim()
+        return ToolboxSummaries(self.router, self.lists, trim)
 
     def mirrored_parameters(self) -> Callable[[str, str], HeaderParameters | None]:
         """Says of a tool which parameters a principal's clients mirror into HTTP headers; None of one that is not
-        shown to it."""
-        from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache
+        shown to it: that would tell that it exists."""
+        from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache, read_parameters
 
-        parameters = HeaderParameterCache(self.face.definition_of, lambda: self.catalog.revision)
-        self._parameters = parameters
-        parameters.hides = self._hides if self.access is not None else None
+        def read_for(tool: str, principal: str) -> HeaderParameters | None:
+            definition = self.router.views.face_of(principal).definition_of(tool)
+            return None if definition is None else read_parameters(definition)
+
+        self._parameters = parameters = HeaderParameterCache(self.face.definition_of, lambda: self.catalog.revision)
+        parameters.own, parameters.read_for = OWN_PRINCIPALS if self.access is None else (), read_for
         return parameters
-
-    def _hides(self, tool: str, principal: str) -> bool:
-        return self.access is not None and self.access.face_of(principal).definition_of(tool) is None
 
     def _prepare(self) -> None:
         """Read what the first client is told at once. Before anybody is served, so nobody waits beside it."""

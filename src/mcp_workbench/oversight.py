@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -60,8 +60,12 @@ class Prepared(NamedTuple):
 class Oversight:
     """The audit and the lock of one configuration."""
 
-    def __init__(self, catalog: Catalog, redactor: Redactor, options: AuditOptions) -> None:
+    def __init__(
+        self, catalog: Catalog, redactor: Redactor, options: AuditOptions, catalog_of: Callable[[str], Catalog]
+    ) -> None:
         self._catalog = catalog
+        # What a principal's own connections have listed.
+        self._catalog_of = catalog_of
         self._redactor = redactor
         self._options = options
         # What comes next, between `prepare` and `use`; and what was put in force last.
@@ -137,11 +141,11 @@ class Oversight:
         self.judge(beginning)
         return changed
 
-    def settle(self, ending: Iterable[ServerEntry]) -> None:
-        """The catalogue is the new one: notify its clients of what they are shown from now on."""
+    def settle(self, ending: Iterable[ServerEntry], entries: Iterable[ServerEntry]) -> None:
+        """These are the servers now, of all users: notify clients of what they are shown from now on."""
         self.release(ending)
         former, self._former_lock = self._former_lock, None
-        for entry in self._catalog.entries():
+        for entry in entries:
             judges = tuple(judge for judge in entry.judges if former is None or judge != former.judge)
             if self._lock is not None and self._lock.judge not in judges:
                 judges += (self._lock.judge,)
@@ -191,7 +195,7 @@ class Oversight:
 
     def _record_definitions(self, entry: ServerEntry, before: Offer | None) -> None:
         """A server lists other things than it did, in this life or the one before."""
-        if self._catalog not in entry.catalogs or entry.offer is None:
+        if entry.offer is None or not any(each.is_of(self._catalog) for each in entry.catalogs):
             return
         from mcp_workbench.catalog.offer_changes import list_changes
 
@@ -251,7 +255,8 @@ class Oversight:
         entry.judge_again()
         if entry.withheld != before:
             # Unless told to, whoever calls this notifies our own clients.
-            _notify(entry, [catalog for catalog in entry.catalogs if notifies_own or catalog is not self._catalog])
+            shown = [each for each in entry.catalogs if notifies_own or not each.is_of(self._catalog)]
+            _notify(entry, shown)
 
     # ── around requests ──
 
@@ -263,7 +268,7 @@ class Oversight:
             return (*audit, *judging, *holding)
         from mcp_workbench.guard.definition_lock import LockStep
 
-        return (*audit, *judging, LockStep(self._catalog), *holding)
+        return (*audit, *judging, LockStep(self._catalog_of), *holding)
 
 
 def _notify(entry: ServerEntry, catalogs: Iterable[Catalog]) -> None:

@@ -17,6 +17,7 @@ from mcp_workbench.config.environment import advice, server_environment
 from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.process_context import WITHIN
 from mcp_workbench.transport.child import spawn
 from mcp_workbench.transport.link import AnswerReceiver
@@ -170,8 +171,8 @@ def _own_headers(means: Means, connection: Connection, config: ServerConfig) -> 
     def signed_in(headers: Mapping[str, str]) -> HeaderSource:
         target = sign_in_target(entry, config, principal)
         source = means.sign_ins(entry.context.keychain).source(target, headers)
-        if not target.principal:
-            # The entry is shown to everybody; what a principal has signed in to is theirs alone.
+        if target.principal == entry.context.principal:
+            # What a principal has signed in to is theirs alone, and so is an entry, unless it is shown to everybody.
             entry.sign_in = source
         return source
 
@@ -183,16 +184,13 @@ def _own_headers(means: Means, connection: Connection, config: ServerConfig) -> 
 def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> SignInTarget:
     """Where this principal signs in to this server. `config` has everything in it that the server refers to."""
     from mcp_workbench.signin.sign_in_target import SignInTarget
-    from mcp_workbench.steps import LOCAL
-    from mcp_workbench.transport.http.server.authentication import ANONYMOUS, DEFAULT_PRINCIPAL
 
     assert config.url is not None
     beside = entry.catalogs[0].entries() if entry.catalogs else (entry,)
     named = [each for each in beside if each.name == entry.name]
     name = entry.name if len(named) == 1 else f"{entry.toolbox}/{entry.name}"
     command = f"mcp-workbench login {quote(name)} --config {quote(entry.context.path)}"
-    # Whoever is served without a principal of their own is our own user, who signs in at the command line.
-    own = principal in ("", LOCAL, DEFAULT_PRINCIPAL, ANONYMOUS)
+    own = principal in OWN_PRINCIPALS
     if not own:
         command += f" --as {quote(principal)}"
     return SignInTarget("" if own else principal, config.url, config.oauth, command, entry.context.environ)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench import gateway
+from mcp_workbench.router import toolbox_summaries
 from mcp_workbench.session import parking, rounds
 
 
@@ -17,4 +17,4 @@ def _nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses that gather or spare something are one iteration of the event loop here."""
     monkeypatch.setattr(parking, "GATHER_PAUSE", 0.0)
     monkeypatch.setattr(rounds, "FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)
+    monkeypatch.setattr(toolbox_summaries, "SUMMARISE_AFTER", 0.0)

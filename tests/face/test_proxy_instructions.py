@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench import gateway
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.face.proxy import ProxyFace
+from mcp_workbench.router import toolbox_summaries
 from tests.support.client import Json
 from tests.support.in_process_workbench import ConnectedClient, Server, tool, workbench_with
 
@@ -94,7 +94,7 @@ def words(number: int) -> Server:
 async def test_once_known_toolboxes_are_told_by_count_and_by_the_words_that_tell_them_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)
+    monkeypatch.setattr(toolbox_summaries, "SUMMARISE_AFTER", 0.0)
     every = {"one": {"a": words(0)}, "two": {"b": words(1), "c": words(2)}}
     async with workbench_with(tmp_path, every) as seen:
         assert "tools)" not in (await first_words(seen, "legacy"))["instructions"]
@@ -114,7 +114,7 @@ async def test_once_known_toolboxes_are_told_by_count_and_by_the_words_that_tell
 async def test_a_server_that_is_listed_alone_does_not_make_its_toolbox_smaller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)
+    monkeypatch.setattr(toolbox_summaries, "SUMMARISE_AFTER", 0.0)
     every = {"two": {"b": words(1), "c": words(2)}}
     async with workbench_with(tmp_path, every) as seen:
         await seen.open(query="branch")
@@ -129,7 +129,7 @@ async def test_what_another_process_listed_meanwhile_is_introduced_after_a_toolb
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its servers list what their manifests say by then, so nothing changes that would be told."""
-    monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)
+    monkeypatch.setattr(toolbox_summaries, "SUMMARISE_AFTER", 0.0)
     every = {"one": {"a": words(0)}}
     async with workbench_with(tmp_path, every) as seen:
         assert "tools)" not in (await first_words(seen, "legacy"))["instructions"]

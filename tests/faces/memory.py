@@ -19,6 +19,7 @@ from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.face.base import Face
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import Part
@@ -129,7 +130,7 @@ class MemoryGateway(Gateway):
         (found,) = [each for each in self.runtime.pool.connections() if each.label == label]
         return found
 
-    def _summarise_soon(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
+    def _summarise_soon(self, face: Face, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """What instructions say of toolboxes that were opened before is no subject here, and ending waits for it."""
 
     async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:

@@ -273,7 +273,7 @@ async def test_what_is_withheld_is_kept_from_the_server_however_it_is_asked_for(
             "resources": {"x://r": "why"},
             "resourceTemplates": {"x://{t}": "why"},
         }
-        verdict = LockStep(client.gateway.catalog).check(step_request(method, item))
+        verdict = LockStep(lambda principal: client.gateway.catalog).check(step_request(method, item))
         assert (verdict is not None) is is_denied
         if verdict is not None:
             assert isinstance(verdict, Denial)
@@ -313,7 +313,7 @@ async def test_only_locked_addresses_and_known_methods_pass(
         (entry,) = client.gateway.catalog.entries()
         entry.judges = (lambda _, __: {"resourceTemplates": {"vault://{id}": "it has changed"}},)
         entry.learn(Offer(ServerProfile("legacy", "2025-11-25"), lists), remember=False)
-        verdict = LockStep(client.gateway.catalog).check(step_request(method, item))
+        verdict = LockStep(lambda principal: client.gateway.catalog).check(step_request(method, item))
         if reason is None:
             assert verdict is None
         else:

@@ -68,6 +68,8 @@ class Server:
         self.prompts: list[Json] = []
         self.resources: list[Json] = []
         self.templates: list[Json] = []
+        # What it lists instead on the connections of some principals.
+        self.tools_of: dict[str, list[Json]] = {}
         self.answer = answer
         self.instructions = instructions
         # Further keys of its entry in the configuration.
@@ -90,9 +92,10 @@ class Server:
             found["resources"] = {"subscribe": True}
         return found
 
-    def say_changed(self) -> None:
+    def say_changed(self, principal: str | None = None) -> None:
         for link in self.links:
-            link.say({"method": "notifications/tools/list_changed"})
+            if principal in (None, link.principal):
+                link.say({"method": "notifications/tools/list_changed"})
 
 
 class _Link:
@@ -100,8 +103,9 @@ class _Link:
 
     unsent_bytes = 0
 
-    def __init__(self, server: Server, receiver: Receiver) -> None:
+    def __init__(self, server: Server, receiver: Receiver, principal: str) -> None:
         self._server = server
+        self.principal = principal
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
         self._is_over = False
@@ -121,7 +125,7 @@ class _Link:
             if self._server.instructions:
                 result["instructions"] = self._server.instructions
         elif method == "tools/list":
-            result = {"tools": self._server.tools}
+            result = {"tools": self._server.tools_of.get(self.principal, self._server.tools)}
         elif method in LISTS:
             result = {LISTS[method][0]: getattr(self._server, LISTS[method][1])}
         elif method in ("prompts/get", "resources/read", "resources/subscribe", "resources/unsubscribe"):
@@ -186,7 +190,7 @@ class InProcessGateway(Gateway):
             await server.gate.wait()
         if server.failing is not None:
             raise DownstreamError(server.failing)
-        link = _Link(server, receiver)
+        link = _Link(server, receiver, connection.principal)
         server.links.append(link)
         return link
 

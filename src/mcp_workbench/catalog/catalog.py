@@ -145,14 +145,20 @@ class Catalog:
         store: ManifestStore,
         servers: Servers | None = None,
         context: ServerContext = OWN_CONTEXT,
+        *,
+        beside: Catalog | None = None,
     ) -> None:
         self._config = config
+        # Of another user: the catalogue of our own, whose servers it shows as far as everybody shares them.
+        self._beside = beside
+        # Those of other users, by principal.
+        self._of_users: dict[str, Catalog] = {}
         self.store = store
         self.servers = servers = Servers() if servers is None else servers
         self._context = context = context_of(config, context)
         self.toolboxes: dict[str, dict[str, ServerEntry]] = {
             toolbox.name: {
-                name: servers.entry(toolbox.name, server, store, context) for name, server in toolbox.servers.items()
+                name: self.entry_for(toolbox.name, server, context) for name, server in toolbox.servers.items()
             }
             for toolbox in config.toolboxes.values()
         }
@@ -184,6 +190,42 @@ class Catalog:
         """Tokens that an answer about this toolbox, or about all of them, may take; None: no limit."""
         own = None if toolbox is None else self._config.toolboxes[toolbox].budget
         return (self._config.budget if own is None else own) or None
+
+    # ── whose it is ──
+
+    def of_user(self, principal: str) -> Catalog:
+        """The same servers, with what connections of this user list: a server may offer other things to each."""
+        context = replace(self._context, principal=principal)
+        found = self._of_users[principal] = Catalog(self._config, self.store, self.servers, context, beside=self)
+        return found
+
+    @property
+    def principal(self) -> str:
+        """The user whose connections list what is in it; empty for our own."""
+        return self._context.principal
+
+    @property
+    def whole(self) -> Catalog:
+        """With what is hidden from some; `RestrictedCatalog` overrides this."""
+        return self
+
+    def is_of(self, own: Catalog) -> bool:
+        """Whether this is our own user's catalogue, or that of another user beside it."""
+        return self is own or self._beside is own
+
+    def elsewhere(self, entry: ServerEntry) -> Iterator[ServerEntry]:
+        """The same server as it is known to other users."""
+        own = self._beside or self
+        for catalog in (own, *own._of_users.values()):
+            found = catalog.toolboxes.get(entry.toolbox, {}).get(entry.name)
+            if found is not None and found is not entry and found.offer is not None:
+                yield found
+
+    def entry_for(self, toolbox: str, config: ServerConfig, context: ServerContext) -> ServerEntry:
+        """The server that is meant, for whoever sees this."""
+        if self._beside is not None and config.share == "everyone":
+            return self._beside.toolboxes[toolbox][config.name]
+        return self.servers.entry(toolbox, config, self.store, context)
 
     # ── what is known ──
 
@@ -240,6 +282,8 @@ class Catalog:
         for entry in self.entries():
             self.servers.release(entry, self, why)
         self.toolboxes = {}
+        if self._beside is not None:
+            self._beside._of_users.pop(self.principal, None)
 
     def _notify_of_all(self, entry: ServerEntry) -> None:
         kinds = frozenset(kind for kind in KINDS if entry.definitions(kind))
@@ -259,8 +303,8 @@ class Catalog:
         for entry, manifest in manifests.items():
             entry.take_manifest(manifest)
             showing.update(entry.catalogs)
-        self._is_read = all(entry.is_read for entry in self.entries())
         for catalog in showing:
+            catalog._is_read = all(entry.is_read for entry in catalog.entries())
             catalog.revision += 1
 
     def load(self, entries: Iterable[ServerEntry]) -> None:

@@ -131,7 +131,7 @@ class ServerEntry:
     @property
     def key(self) -> str:
         """What the server is remembered under."""
-        return manifest_key(self.config, self.context.folder)
+        return manifest_key(self.config, self.context.folder, self.context.principal)
 
     @property
     def name(self) -> str:
@@ -216,9 +216,9 @@ class ServerEntry:
         self._looked_up = True
         self.asks = self.config.ask and (self.asks or manifest.asks)
         if manifest.offer is not None:
-            self._remembered = manifest.offer
-            self.eras = manifest.offer.profile.eras
-            self._show(manifest.offer)
+            self._remembered = offer = self._kept_once(manifest.offer)
+            self.eras = offer.profile.eras
+            self._show(offer)
 
     def load_manifest(self) -> Offer | None:
         """The offer, from the manifest if the server itself has not spoken yet. Reads from the disk, once."""
@@ -235,7 +235,7 @@ class ServerEntry:
 
     def learn(self, offer: Offer, *, remember: bool = True) -> frozenset[str]:
         """The server said what it offers. Returns the kinds of lists that differ from what was shown before."""
-        offer = replace(offer, profile=replace(self._widest_profile(offer.profile), eras=self.eras))
+        offer = replace(self._kept_once(offer), profile=replace(self._widest_profile(offer.profile), eras=self.eras))
         before = {kind: self.definitions(kind) for kind in KINDS}
         if not self._looked_up:
             self._looked_up = True
@@ -248,6 +248,14 @@ class ServerEntry:
         changed = frozenset(kind for kind in KINDS if not _same(before[kind], self.definitions(kind)))
         self.tools_differ = "tools" in changed and _differ(before["tools"], self.tools)
         return changed
+
+    def _kept_once(self, offer: Offer) -> Offer:
+        if not self.context.principal:
+            return offer
+        # Not on the start-up path, and not for our own user.
+        from mcp_workbench.catalog.shared_definitions import shared
+
+        return shared(offer)
 
     def adjust(self, config: ServerConfig) -> frozenset[str]:
         """The same server, treated otherwise from now on. Returns the kinds of lists that differ from before."""

@@ -36,6 +36,12 @@ USE_NOTED_AFTER: Final = 86400.0
 LOOKED_AFTER: Final = 86400.0
 MOST_LOOKED_AT: Final = 256
 MOST_DROPPED: Final = 32
+# How the names of files begin that are about users other than our own.
+OF_USER: Final = "user-"
+# Of these, so many are kept, each some ten kilobytes. Another listing is all that a lost one costs.
+MOST_OF_USERS: Final = 4_000
+# They are counted once in so many that are written.
+COUNTED_AFTER: Final = 100
 _ASKS: Final = "-asks"
 _ENDINGS: Final = (".json", ".bin", ".new")
 
@@ -91,11 +97,14 @@ def _working_folder(server: ServerConfig, folder: str | None) -> str | None:
         return None
 
 
-def manifest_key(server: ServerConfig, folder: str | None = None) -> str:
-    """What a server is remembered under: a hash of its identity."""
+def manifest_key(server: ServerConfig, folder: str | None = None, principal: str = "") -> str:
+    """What a server is remembered under: a hash of its identity, and of the user's where it is not our own."""
     import hashlib
 
-    return hashlib.sha256(written_identity(identity_of(server, folder))).hexdigest()
+    identity = identity_of(server, folder)
+    if principal:
+        return OF_USER + hashlib.sha256(written_identity([principal, identity])).hexdigest()
+    return hashlib.sha256(written_identity(identity)).hexdigest()
 
 
 def written_identity(identity: object) -> bytes:
@@ -112,6 +121,7 @@ class ManifestStore:
     def __init__(self, locate: Callable[[], str | None]) -> None:
         self._locate = locate
         self._looked_at: float | None = None
+        self._saved_of_users = 0
 
     @cached_property
     def _folder(self) -> str | None:
@@ -200,6 +210,10 @@ class ManifestStore:
         if self._looked_at is None or now - self._looked_at > LOOKED_AFTER:
             self._looked_at = now
             _drop_unused(os.path.dirname(path))
+        if os.path.basename(path).startswith(OF_USER):
+            if self._saved_of_users % COUNTED_AFTER == 0:
+                _drop_oldest_of_users(os.path.dirname(path))
+            self._saved_of_users += 1
 
     def _path(self, key: str) -> str:
         assert self._folder is not None
@@ -238,6 +252,17 @@ def _drop_unused(folder: str) -> None:
                 dropped += 1
         if dropped == MOST_DROPPED:
             return
+
+
+def _drop_oldest_of_users(folder: str) -> None:
+    """Delete what was neither written nor read for longest, down to what is kept."""
+    with contextlib.suppress(OSError), os.scandir(folder) as found:
+        paths = [each.path for each in found if each.name.startswith(OF_USER)]
+        if len(paths) > MOST_OF_USERS:
+            paths.sort(key=lambda path: os.lstat(path).st_mtime)
+            for path in paths[: len(paths) - MOST_OF_USERS]:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
 
 
 def default_folder() -> str | None:

@@ -102,9 +102,19 @@ def identity(
         environment = environments.of(context.environ, replace(config, inherit_env=("*",)))
     lock = None if context.lock is None else (context.path, context.lock)
     limits = context.max_message_bytes, context.max_definition_bytes, lock
+    whose = None if config.share == "everyone" else context.principal
     # Where their sign-ins may lie; programs have none.
     keychain = context.keychain if config.command is None else None
     # Written by `repr`: variables and paths may hold what is no Unicode. Dictionaries in the order of their keys.
     named = [sorted(each.items()) for each in (config.env, config.headers, config.rename)]
-    what = (toolbox, replace(config, env={}, headers={}, rename={}), named, environment, folder, limits, keychain)
+    what = (
+        toolbox,
+        replace(config, env={}, headers={}, rename={}),
+        named,
+        environment,
+        folder,
+        limits,
+        whose,
+        keychain,
+    )
     return hashlib.sha256(f"{id(store)} {what!r}".encode(errors="surrogatepass")).digest()

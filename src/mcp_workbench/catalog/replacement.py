@@ -83,14 +83,14 @@ def compare(before: WorkbenchConfig, after: WorkbenchConfig) -> Difference:
 def plan(catalog: Catalog, before: WorkbenchConfig, after: WorkbenchConfig, context: ServerContext) -> Plan:
     """How the catalogue of `before` becomes that of `after`, whose servers run in `context`."""
     difference = compare(before, after)
-    servers, store, wanted = catalog.servers, catalog.store, _servers(after)
+    servers, wanted = catalog.servers, _servers(after)
     present = {
         (name, server): entry for name, entries in catalog.toolboxes.items() for server, entry in entries.items()
     }
     adjusted = [place for place in difference.servers.adjusted if servers.may_adjust(present[place])]
     keeps = {*difference.servers.untouched, *adjusted}
     entries = {
-        place: present[place] if place in keeps else servers.entry(place[0], server, store, context)
+        place: present[place] if place in keeps else catalog.entry_for(place[0], server, context)
         for place, server in wanted.items()
     }
     return Plan(
@@ -126,6 +126,9 @@ def _is_same_server(before: ServerConfig | ToolboxConfig, after: ServerConfig | 
         return False
     if before.env_file_times != after.env_file_times:
         # What it runs with is read when it starts.
+        return False
+    if (before.share == "everyone") != (after.share == "everyone"):
+        # What it has of one user must not reach the others.
         return False
     # One that lacked a variable never was started, and what it is depends on that variable.
     return not before.unresolved and not after.unresolved and identity_of(before) == identity_of(after)

@@ -195,11 +195,28 @@ class RestrictedCatalog(Catalog):
             self._boxes = {box: dict(servers) for box, servers in boxes.items() if servers}
         return self._boxes
 
+    @property
+    def whole(self) -> Catalog:
+        return self.real
+
+    @property
+    def principal(self) -> str:
+        return self.real.principal
+
     def entry_of(self, real: ServerEntry) -> RestrictedEntry:
         return self._known.get(real) or RestrictedEntry(real, self._visibility)
 
     def _is_visible(self, entry: RestrictedEntry) -> bool:
-        return self._visibility.may_show(entry.real) and not entry.is_empty
+        if not self._visibility.may_show(entry.real):
+            return False
+        return not (entry.is_empty if entry.real.offer is not None else self._is_empty_elsewhere(entry.real))
+
+    def _is_empty_elsewhere(self, unlisted: ServerEntry) -> bool:
+        """Whether all would be hidden here of what this server lists to others. That decides until it has listed
+        something to this user: its toolbox would be seen otherwise, if only until then."""
+        # Most users are shown the same lists, which are kept once.
+        distinct = {id(each.tools): each for each in self.real.elsewhere(unlisted)}
+        return bool(distinct) and all(RestrictedEntry(each, self._visibility).is_empty for each in distinct.values())
 
     @property
     def described(self) -> Mapping[str, ToolboxConfig]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 from zlib import crc32
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
@@ -19,7 +20,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.manifests import ManifestStore, identity_of, written_identity
+from mcp_workbench.catalog.manifests import OF_USER, ManifestStore, identity_of, written_identity
 from mcp_workbench.catalog.names import path_of
 from mcp_workbench.economy.instructions import Box
 from mcp_workbench.jsonrpc.messages import encode
@@ -48,13 +49,15 @@ class _StoredSummaries(Struct):
 
 
 _decode_summaries: Final = Decoder(_StoredSummaries).decode
+# Those of users other than our own, by what they are of: whoever sees the same tools has the same index.
+_indexes: WeakValueDictionary[str, Index] = WeakValueDictionary()
 
 
 class ToolIndex:
     """Everything that is known of all tools, for those who list, search and introduce them."""
 
     def __init__(self, catalog: Catalog, store: ManifestStore) -> None:
-        self._catalog = catalog
+        self.catalog = catalog
         self._store = store
         self._lock = Lock()
         self._index: tuple[int, Index] | None = None
@@ -75,9 +78,9 @@ class ToolIndex:
 
     def places(self) -> dict[str, tuple[ServerEntry, str]]:
         """Where every known tool is, by its path."""
-        revision = self._catalog.revision
+        revision = self.catalog.revision
         if self._places is None or self._places[0] != revision:
-            entries = self._catalog.entries()
+            entries = self.catalog.entries()
             self._places = revision, {path_of(entry, name): (entry, name) for entry in entries for name in entry.tools}
         return self._places[1]
 
@@ -86,7 +89,7 @@ class ToolIndex:
     @property
     def is_indexed(self) -> bool:
         """Whether `index` has nothing to do."""
-        return self._index is not None and self._index[0] == self._catalog.revision
+        return self._index is not None and self._index[0] == self.catalog.revision
 
     def prepare(self) -> None:
         """Everything that a search needs. Takes a moment with thousands of tools: not for the event loop."""
@@ -111,9 +114,9 @@ class ToolIndex:
     def index(self) -> Index:
         """The index over everything that is known now, of servers that cannot be used at the moment too."""
         with self._lock:
-            revision = self._catalog.revision
+            revision = self.catalog.revision
             if self._index is None or self._index[0] != revision:
-                tools = [tool for entry in self._catalog.entries() for tool in _tools_of(entry)]
+                tools = [tool for entry in self.catalog.entries() for tool in _tools_of(entry)]
                 stamp = _stamp(tools)
                 former = None if self._index is None else self._index[1]
                 index = former if former is not None and former.stamp == stamp else self._found_or_built(tools, stamp)
@@ -123,6 +126,12 @@ class ToolIndex:
     def _found_or_built(self, tools: list[Tool], stamp: str) -> Index:
         from mcp_workbench.economy.index import Index
 
+        if self.catalog.principal:
+            # Not kept on the disk, where it would be as large again for each user. Most of them see the same tools.
+            index = _indexes.get(stamp)
+            if index is None:
+                index = _indexes[stamp] = Index.build([_indexed(tool) for tool in tools], stamp=stamp)
+            return index
         remembered = self._store.load_blob(self._index_name)
         index = None if remembered is None else Index.from_bytes(remembered)
         if index is None or index.stamp != stamp:
@@ -133,7 +142,7 @@ class ToolIndex:
     @cached_property
     def _index_name(self) -> str:
         # One for each configuration, which replaces the former; what it is of stands in its stamp.
-        return f"index-{crc32(os.fsencode(self._catalog.path)):08x}"
+        return f"index-{crc32(os.fsencode(self.catalog.path)):08x}"
 
     # ── introductions ──
 
@@ -151,7 +160,7 @@ class ToolIndex:
                 summary.words if summary is not None else (),
                 tuple(toolbox.servers),
             )
-            for toolbox in self._catalog.described.values()
+            for toolbox in self.catalog.described.values()
             for summary in (self._summaries.get(toolbox.name),)
         ]
 
@@ -161,7 +170,7 @@ class ToolIndex:
         return any(
             (summary := self._summaries.get(name)) is None
             or summary.tools != sum(len(entry.tools) for entry in box.values())
-            for name, box in self._catalog.toolboxes.items()
+            for name, box in self.catalog.toolboxes.items()
             if any(map(_is_known, box.values()))
         )
 
@@ -176,18 +185,22 @@ class ToolIndex:
             found = None
         if found is not None and all(self._store.state(key) == state for key, state in found.manifests.items()):
             return found.toolboxes
-        if found is None and self._store.is_empty:
+        # Where others are being served, nobody waits for it: it is worked out when the servers have spoken.
+        if self.catalog.principal or (found is None and self._store.is_empty):
             return {}
-        self._catalog.load(self._catalog.entries())
+        self.catalog.load(self.catalog.entries())
         return self._worked_out()
 
     @property
     def _summary_name(self) -> str:
         # Of these toolboxes with these servers: another configuration has another summary. A checksum will do, and is
         # there without an import that takes milliseconds: this is needed to start.
+        if self.catalog.principal:
+            # Nobody may come upon those of others by chance: the keys are hashes, of the user too.
+            return f"{OF_USER}{_digest(self.catalog)}-summary"
         identity = [
             [entry.toolbox, entry.name, entry.config.tool_filters, *identity_of(entry.config, entry.context.folder)]
-            for entry in self._catalog.entries()
+            for entry in self.catalog.entries()
         ]
         return f"summary-{crc32(written_identity(identity)):08x}"
 
@@ -197,10 +210,10 @@ class ToolIndex:
 
     def _worked_out(self) -> dict[str, _Summary]:
         """From all that is known, of servers that cannot be used at the moment too: they are the same tomorrow."""
-        manifests = {entry.key: self._store.state(entry.key) for entry in self._catalog.entries()}
+        manifests = {entry.key: self._store.state(entry.key) for entry in self.catalog.entries()}
         known = {
             name: [(entry, entry.tools) for entry in servers.values()]
-            for name, servers in self._catalog.toolboxes.items()
+            for name, servers in self.catalog.toolboxes.items()
             if any(map(_is_known, servers.values()))
         }
         words: dict[str, tuple[str, ...]] = {}
@@ -212,7 +225,7 @@ class ToolIndex:
                 name: (_indexed(tool_of(entry, *each)) for entry, tools in offered for each in tools.items())
                 for name, offered in known.items()
             }
-            described = {each.name: each.description for each in self._catalog.described.values()}
+            described = {each.name: each.description for each in self.catalog.described.values()}
             words = distinctive_words(groups, most=WORDS_OF_A_TOOLBOX, besides=described)
         summaries = {
             name: _Summary(sum(len(tools) for _, tools in offered), words.get(name, ()))
@@ -252,6 +265,13 @@ def _indexed(tool: Tool) -> SearchDocument:
         toolbox=tool.toolbox,
         schema=bytes(known.input_schema),
     )
+
+
+def _digest(catalog: Catalog) -> str:
+    import hashlib
+
+    servers = [[entry.toolbox, entry.name, entry.config.tool_filters, entry.key] for entry in catalog.entries()]
+    return hashlib.sha256(written_identity([catalog.principal, servers])).hexdigest()
 
 
 def _stamp(tools: Iterable[Tool]) -> str:

@@ -140,6 +140,8 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     max_definition_bytes: int = DEFAULT_MAX_DEFINITION_BYTES
     # Whether sign-ins have to be encrypted; None: as they are.
     keychain: bool | None = None
+    # Whose connections it is that list what the server offers; empty for our own user.
+    principal: str = ""
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):

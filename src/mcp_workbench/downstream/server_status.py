@@ -20,9 +20,11 @@ def status_of(entries: Iterable[ServerEntry], connections: Iterable[Connection],
     """One for each connection there is, in the order they were made, then the servers that have none."""
     reached = list(connections)
     used = {id(connection.entry) for connection in reached}
+    # Where somebody sees the connections of all users, a server that only others use is in use.
+    by_users = {(each.entry.toolbox, each.entry.name) for each in reached if each.entry.context.principal}
     return [
         *(_status(connection, now) for connection in reached),
-        *(_unused(entry) for entry in entries if id(entry) not in used),
+        *(_unused(entry) for entry in entries if id(entry) not in used and (entry.toolbox, entry.name) not in by_users),
     ]
 
 

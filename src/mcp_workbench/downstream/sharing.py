@@ -34,6 +34,9 @@ ANY_CAPABILITIES: Final = b""
 SHARED: Final = 0
 # Whoever signs in at the command line.
 OWN_USER: Final = ""
+# Whoever is served without a principal of their own is our own user too: over stdio, on a Unix socket as the user that
+# we run as, with the one token, and without any.
+OWN_PRINCIPALS: Final = frozenset({OWN_USER, "local", "default", "anonymous"})
 # What a client must have declared for a server to ask it anything that a user or a model answers.
 ASKABLE: Final = (b'"elicitation"', b'"sampling"')
 

@@ -64,6 +64,7 @@ class Index:
     """An immutable index: built once for a catalogue, stored as bytes, and safe to search from any thread."""
 
     __slots__ = (
+        "__weakref__",
         "_every",
         "_frequencies",
         "_name_shares",

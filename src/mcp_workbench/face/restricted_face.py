@@ -34,17 +34,23 @@ REJECTED: Final = (
 def restricted(face: Face, catalog: RestrictedCatalog, made: Face) -> Face:
     """What a role sees of `face`, by a face that was `made` over its catalogue."""
     made.give_notice(_without_names(face.notice))
-    # Problems are reported to the operator once, not for each role.
+    share_state(face, made)
+    part = proxy_in(made)
+    if part is not None:
+        # A server that is not seen now may be later.
+        part.__dict__["_has_slashes"] = any("/" in each.toolbox or "/" in each.name for each in catalog.real.entries())
+    return cast(Face, RestrictedFace(made, catalog))
+
+
+def share_state(face: Face, made: Face) -> None:
+    """What is private to each principal anyway is one for all faces: its bounds are those of the process."""
+    # Problems are reported to the operator once, not for each user or role.
     made.reports = False
-    # The same for all roles, and private to each principal.
     made.links = face.links
     whole, part = proxy_in(face), proxy_in(made)
     if whole is not None and part is not None:
         part.links, part.reports = made.links, False
         part.__dict__["results"] = whole.results
-        # A server that is not seen now may be later.
-        part.__dict__["_has_slashes"] = any("/" in each.toolbox or "/" in each.name for each in catalog.real.entries())
-    return cast(Face, RestrictedFace(made, catalog))
 
 
 def proxy_in(face: Face) -> ProxyFace | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
+    from mcp_workbench.catalog.catalog import Catalog
     from mcp_workbench.catalog.entry import ServerEntry
     from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.clients.behaviour import Behaviour
@@ -126,9 +127,15 @@ class Views:
         """Its client is gone."""
         self.of_sessions.discard(view)
 
-    def on_replaced(self, plan: Plan) -> None:
+    def forget(self, principal: str) -> None:
+        """Nobody with this principal is being served."""
+        self._of_principals.pop(principal, None)
+        for key in [key for key in self._of_clients if key[0] == principal]:
+            del self._of_clients[key]
+
+    def on_replaced(self, catalog: Catalog, plan: Plan) -> None:
         """Another configuration is in force."""
-        for view in self:
+        for view in self._shown_of(catalog):
             for name in plan.difference.toolboxes.removed:
                 view.opened.pop(name, None)
                 view.changed.pop(name, None)
@@ -136,11 +143,14 @@ class Views:
             toolboxes = plan.difference.toolboxes
             view.face.take_note_of_toolboxes(view, toolboxes.added, toolboxes.removed)
 
-    def on_change(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
+    def on_change(self, catalog: Catalog, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """A server offers something else now."""
         # For views, not for sessions: a modern client that does not listen has none that is told of changes.
-        for view in self:
+        for view in self._shown_of(catalog):
             view.face.take_note(view, entry, kinds)
+
+    def _shown_of(self, catalog: Catalog) -> list[View]:
+        return [view for view in self if view.face.catalog.whole is catalog]
 
     def __iter__(self) -> Iterator[View]:
         return iter([*self._of_principals.values(), *self._of_clients.values(), *self.of_sessions])

@@ -8,6 +8,7 @@ because the file is missing, damaged, in conflict or of another configuration, i
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw, Struct
@@ -102,7 +103,7 @@ class Lock:
         self.is_enforced = is_enforced
         # What was computed, by place: the definition, and its hash.
         self._hashes: dict[tuple[str, str], tuple[Raw, str]] = {}
-        # What was said last of each server.
+        # What was said last of each server, for each user whose connection listed it.
         self._said: dict[str, frozenset[tuple[str, str, How]]] = {}
         self._problem_said = ""
         self._take(reading)
@@ -167,8 +168,10 @@ class Lock:
         return found
 
     def _say(self, entry: ServerEntry, found: frozenset[tuple[str, str, How]], locked: LockedServer | None) -> None:
-        before = self._said.get(entry.label, frozenset())
-        self._said[entry.label] = found
+        # For each user: their connections may list other things.
+        who = f"{entry.label} {entry.context.principal}"
+        before = self._said.get(who, frozenset())
+        self._said[who] = found
         news = sorted(found - before)
         if not news:
             return
@@ -194,11 +197,12 @@ class LockStep:
 
     judges_definitions = True
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, catalog_of: Callable[[str], Catalog]) -> None:
+        # What a principal's own connections have listed.
+        self._catalog_of = catalog_of
 
     def check(self, request: GuardedRequest) -> Denial | None:
-        entry = self._catalog.toolboxes.get(request.toolbox, {}).get(request.server)
+        entry = self._catalog_of(request.principal).toolboxes.get(request.toolbox, {}).get(request.server)
         if entry is None:
             return None
         method, item = request.method, request.item

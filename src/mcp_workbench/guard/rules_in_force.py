@@ -26,8 +26,8 @@ COMPLETION: Final = "completion/complete"
 # In place of a rule, of a request that the user was asked about and said yes to.
 APPROVED: Final = "approved"
 
-# The definition of a tool, by toolbox, server and name.
-DefinitionOf = Callable[[str, str, str], Raw | None]
+# The definition of a tool as a principal's own connection lists it, by principal, toolbox, server and name.
+DefinitionOf = Callable[[str, str, str, str], Raw | None]
 # The tool that a task came from, by principal, toolbox, server and what the server calls it.
 ToolOfTask = Callable[[str, str, str, str], str]
 
@@ -86,7 +86,8 @@ class Policy:
             arguments = _arguments(subject)
         annotations = None
         if subject.method == "tools/call":
-            annotations = annotations_of(self._definition_of(subject.toolbox, subject.server, subject.item))
+            definition = self._definition_of(subject.principal, subject.toolbox, subject.server, subject.item)
+            annotations = annotations_of(definition)
         identity = self.identities.of(subject.principal)
         return policy.decide(self.rules, identity, subject, annotations, arguments, kind)
 

@@ -6,5 +6,6 @@
 - `guard.py`: the steps around every request that reaches a server; `wanted_item.py`: what is not there
 - `subscriptions.py`: resources that clients subscribe to; `task_requests.py`: their tasks, with
   `task_lists.py`: lists of tasks, gathered from servers
-- `toolboxes.py`, `lists.py`: starting servers to open a toolbox, to search, to give a list
+- `toolboxes.py`, `lists.py`: starting servers to open a toolbox, to search, to give a list; `toolbox_summaries.py`:
+  when it is worked out again what tells toolboxes apart
 """

@@ -74,11 +74,11 @@ class Lists:
         self._patience = patience
         self._use_cache = use_cache
         # Servers that a list has waited for once; it does not wait for them again.
-        self._waited_for: set[tuple[str, str]] = set()
+        self._waited_for: set[ServerEntry] = set()
 
     def prepare(self, view: View, kind: str, reach: Reach) -> Preparation | None:
         """What to call and wait for before this list is given; None where it can be given at once."""
-        unread = self._catalog.unread(view.face.needed(view, kind))
+        unread = view.face.catalog.unread(view.face.needed(view, kind))
         if unread:
             return partial(self._load_and_prepare, unread, view, kind, reach)
         awaited = view.face.awaited(view)
@@ -94,12 +94,12 @@ class Lists:
         return partial(self._wait_for_lists, view, kind, unlisted, outdated, reach)
 
     def forget(self, entries: Iterable[ServerEntry]) -> None:
-        """These servers are no more; one of the same name is waited for again."""
-        self._waited_for.difference_update((entry.toolbox, entry.name) for entry in entries)
+        """These servers are no more."""
+        self._waited_for.difference_update(entries)
 
     async def load(self, entries: Iterable[ServerEntry]) -> None:
         """Have the manifests of these servers read, in a thread: they may be large, and disks slow."""
-        unread = self._catalog.unread(entries)
+        unread = [entry for entry in entries if not entry.is_read]
         if unread:
             self._catalog.take(await asyncio.to_thread(read_manifests, unread))
 
@@ -128,13 +128,13 @@ class Lists:
         known = [entry for entry in unlisted if _is_shown(entry)]
         unknown = [entry for entry in unlisted if not _is_shown(entry)]
         self._start_behind(known, reach)
-        new = [entry for entry in unknown if (entry.toolbox, entry.name) not in self._waited_for]
+        new = [entry for entry in unknown if entry not in self._waited_for]
         starting = {
             self._start_task(self._list_one(reach(entry))) for entry in unknown if _is_worth_asking(reach(entry))
         }
         if new and starting:
             _, starting = await asyncio.wait(starting, timeout=self._patience)
-            self._waited_for.update((entry.toolbox, entry.name) for entry in new)
+            self._waited_for.update(new)
         # With nothing to show yet a client is better served late than with an error: it times out by itself when it
         # must. Each start is bounded by `startupTimeout`.
         while starting and not self._has_something(view, kind):
@@ -144,7 +144,7 @@ class Lists:
         if kind == "tools":
             return bool(view.face.definitions(view, kind))
         # Most servers have neither prompts nor resources: a list without any is whole as soon as one server is listed.
-        return any(map(_is_shown, self._catalog.entries()))
+        return any(map(_is_shown, view.face.catalog.whole.entries()))
 
     async def _list_one(self, connection: Connection) -> None:
         try:

@@ -34,6 +34,7 @@ class Notifier(Requester, Protocol):
     # How it introduced itself, as JSON, and where it is.
     client_info: bytes
     peer: str
+    view: View
 
 
 class Route(Struct, eq=False):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
@@ -69,12 +69,16 @@ class Router:
         self.on_opened: list[Callable[[View, str], None]] = []
         # Resources of ours, by URI: how we are doing, as far as a view shows it.
         self.own_resources: dict[str, Callable[[View], bytes]] = {}
-        catalog.subscribe(self.views.on_change)
-        catalog.on_replaced.append(self._on_replaced)
+        self.follow(catalog)
 
-    def _on_replaced(self, plan: Plan) -> None:
+    def follow(self, catalog: Catalog) -> None:
+        """From now on views are told of what changes in this catalogue."""
+        catalog.subscribe(partial(self.views.on_change, catalog))
+        catalog.on_replaced.append(partial(self._on_replaced, catalog))
+
+    def _on_replaced(self, catalog: Catalog, plan: Plan) -> None:
         self._lists.forget(plan.ending)
-        self.views.on_replaced(plan)
+        self.views.on_replaced(catalog, plan)
 
     # Imported with the first request that needs them: starting up does not.
 
@@ -414,7 +418,7 @@ class Router:
 
         def send() -> None:
             accepted()
-            self._pool.set_log_level(call.caller, self._catalog, level)
+            self._pool.set_log_level(call.caller, call.view.face.catalog.whole, level)
             call.finish_result(b"{}")
 
         if self.guard is None:
@@ -426,7 +430,7 @@ class Router:
         """A notification that concerns all servers of callers like this one which are running."""
 
         def send() -> None:
-            for connection in self._pool.used_by(sender.caller, self._catalog):
+            for connection in self._pool.used_by(sender.caller, sender.view.face.catalog.whole):
                 revision = connection.revision
                 if connection.state is State.READY and revision is not None and revision.has_handshake:
                     connection.traffic.notify(method, params)

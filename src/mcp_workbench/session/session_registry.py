@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Raw
 
+from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.offer import KINDS
 from mcp_workbench.face.view import View
@@ -61,20 +63,29 @@ class SessionRegistry:
     def discard(self, session: NotifiedSession) -> None:
         self._sessions.discard(session)
 
-    def on_change(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
+    def follow(self, catalog: Catalog) -> None:
+        """From now on pass on what changes in this catalogue to those who are shown it."""
+        catalog.subscribe(partial(self.on_change, catalog))
+        catalog.on_announced.append(partial(self.on_announced, catalog))
+        catalog.on_replaced.append(partial(self.on_replaced, catalog))
+
+    def _shown_of(self, catalog: Catalog) -> list[NotifiedSession]:
+        return [session for session in self._sessions if session.view.face.catalog.whole is catalog]
+
+    def on_change(self, catalog: Catalog, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """A server offers something else now."""
-        for session in list(self._sessions):
+        for session in self._shown_of(catalog):
             session.list_changes.add(session.view.face.announces(session.view, entry, kinds))
 
-    def on_announced(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
+    def on_announced(self, catalog: Catalog, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """A server announced a change of lists that are equal all the same: clients of its own would be notified."""
-        for session in list(self._sessions):
+        for session in self._shown_of(catalog):
             if session.view.face.relays_announcements:
                 session.list_changes.add(session.view.face.announces(session.view, entry, kinds))
 
-    def on_replaced(self, plan: Plan) -> None:
+    def on_replaced(self, catalog: Catalog, plan: Plan) -> None:
         """Another configuration is in force."""
-        for session in list(self._sessions):
+        for session in self._shown_of(catalog):
             kinds = session.view.face.announces_toolboxes(plan)
             if kinds:
                 session.list_changes.add(kinds)

@@ -6,7 +6,7 @@ know where definitions come from and when they change.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from msgspec import DecodeError, Raw
 from msgspec.json import decode
@@ -24,20 +24,21 @@ _WORD = f'"{ANNOTATION}"'.encode()
 class HeaderParameterCache:
     """Remembered for as long as `state` stays the same."""
 
-    __slots__ = ("_definition_of", "_known", "_known_for", "_state", "hides")
+    __slots__ = ("_definition_of", "_known", "_known_for", "_state", "own", "read_for")
 
     def __init__(self, definition_of: Callable[[str], Raw | None], state: Callable[[], object]) -> None:
         self._definition_of = definition_of
         self._state = state
-        # Whether a tool is hidden from a principal: what headers it wants would tell that it exists.
-        self.hides: Callable[[str, str], bool] | None = None
+        # The principals whom the definitions are shown to; for others they are read each time, as each is shown them.
+        self.own: Container[str] = ("",)
+        self.read_for: Callable[[str, str], HeaderParameters | None] | None = None
         self._known: dict[str, HeaderParameters | None] = {}
         self._known_for: object = None
 
     def __call__(self, tool: str, principal: str = "") -> HeaderParameters | None:
         """None for a tool that has none, that is not known, or whose definition cannot be used over HTTP."""
-        if self.hides is not None and self.hides(tool, principal):
-            return None
+        if self.read_for is not None and principal not in self.own:
+            return self.read_for(tool, principal)
         known, state = self._known, self._state()
         if state is not self._known_for:
             if state != self._known_for:
@@ -49,11 +50,12 @@ class HeaderParameterCache:
         if definition is None:
             # Names that nobody knows are not kept: clients may send any number of them.
             return None
-        known[tool] = found = _read(definition)
+        known[tool] = found = read_parameters(definition)
         return found
 
 
-def _read(definition: Raw) -> HeaderParameters | None:
+def read_parameters(definition: Raw) -> HeaderParameters | None:
+    """None for a tool without any, or whose definition cannot be used over HTTP."""
     if _WORD not in bytes(definition):
         return None
     try:

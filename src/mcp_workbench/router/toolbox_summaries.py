@@ -1,0 +1,49 @@
+"""When it is worked out again what tells toolboxes apart: a moment after their servers have spoken.
+
+Owns the moment, and that nobody waits for it. Imported with the first server that lists other tools than are known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from mcp_workbench.catalog.tool_index import ToolIndex
+
+if TYPE_CHECKING:
+    from mcp_workbench.router.lists import Lists
+    from mcp_workbench.router.router import Router
+
+# Servers of a toolbox become known together; once is enough for all of them.
+SUMMARISE_AFTER: Final = 1.0
+
+
+class ToolboxSummaries:
+    def __init__(self, router: Router, lists: Lists, trim: Callable[[], None]) -> None:
+        self._router = router
+        self._lists = lists
+        # Gives memory back to the system.
+        self._trim = trim
+        self._timers: dict[ToolIndex, asyncio.TimerHandle] = {}
+
+    def start_timer(self, tool_index: ToolIndex) -> None:
+        if tool_index not in self._timers:
+            loop = asyncio.get_running_loop()
+            self._timers[tool_index] = loop.call_later(SUMMARISE_AFTER, self._summarise, tool_index)
+
+    def close(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _summarise(self, tool_index: ToolIndex) -> None:
+        del self._timers[tool_index]
+        self._router.in_background(self._summarise_aside(tool_index))
+
+    async def _summarise_aside(self, tool_index: ToolIndex) -> None:
+        # All that is remembered counts, also of servers that nobody has asked for this time.
+        await self._lists.load(tool_index.catalog.entries())
+        # In a thread: thousands of tools take a moment, and calls must not wait for it.
+        await asyncio.to_thread(tool_index.summarise)
+        # The words of thousands of tools leave megabytes behind.
+        self._trim()

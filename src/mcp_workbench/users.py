@@ -1,0 +1,109 @@
+"""What users other than our own are shown: the same servers, with what each user's own connections have listed.
+
+A server may list other things for each user, as their sign-in allows or as their own process has come to know them, so
+nobody is shown what a connection of another has listed. Our own user, who is served over stdio and with the one token,
+has the catalogue that all others are made beside; where there is no other user, this is not imported. Owns these
+catalogues and their faces. Refuses to know how somebody was recognised, and what a policy hides.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.face.base import Face, FaceSettings
+from mcp_workbench.face.restricted_face import share_state
+
+if TYPE_CHECKING:
+    from mcp_workbench.config.model import WorkbenchConfig
+    from mcp_workbench.router.router import Router
+    from mcp_workbench.runtime import Runtime
+    from mcp_workbench.session.session_registry import SessionRegistry
+
+# Users whose lists are kept in memory. Of more, those are forgotten who have nothing open and no server running; what
+# their servers listed is on the disk.
+MOST_USERS: Final = 1_000
+# So many are forgotten at once: to find out who is being served takes a look at everybody.
+FORGOTTEN_AT_ONCE: Final = 50
+FORGOTTEN: Final = "this user has not been served for long"
+
+
+class UserFaces:
+    """Faces by principal, each over a catalogue of its own; made with the first request of each."""
+
+    def __init__(
+        self,
+        face: Face,
+        make_face: Callable[[Catalog], Face],
+        router: Router,
+        sessions: SessionRegistry,
+        runtime: Runtime,
+        *,
+        judge: Callable[[Iterable[ServerEntry]], None],
+        summarise_soon: Callable[[Face, ServerEntry, frozenset[str]], None],
+        on_forgotten: Callable[[Catalog], None],
+    ) -> None:
+        self._face = face
+        self._make_face = make_face
+        self._router = router
+        self._sessions = sessions
+        self._runtime = runtime
+        # Says what of new servers must not be shown, before anything of them is.
+        self._judge = judge
+        self._summarise_soon = summarise_soon
+        self._on_forgotten = on_forgotten
+        self._made: OrderedDict[str, Face] = OrderedDict()
+
+    def __iter__(self) -> Iterator[Face]:
+        return iter(list(self._made.values()))
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def of(self, principal: str) -> Face:
+        face = self._made.get(principal)
+        if face is None:
+            if len(self._made) >= MOST_USERS:
+                self._forget_some()
+            face = self._made[principal] = self._begin(principal)
+        self._made.move_to_end(principal)
+        return face
+
+    def _begin(self, principal: str) -> Face:
+        catalog = self._face.catalog.of_user(principal)
+        self._judge(catalog.entries())
+        face = self._make_face(catalog)
+        share_state(self._face, face)
+        face.give_notice(self._face.notice)
+        self._sessions.follow(catalog)
+        self._router.follow(catalog)
+        catalog.subscribe(partial(self._summarise_soon, face))
+        return face
+
+    def apply(self, config: WorkbenchConfig, settings: FaceSettings) -> None:
+        """Put another configuration in force, after it is for our own user. What is cached of new servers is read when
+        somebody asks for it."""
+        for face in self:
+            face.configure(settings)
+            plan = face.catalog.plan(config)
+            self._judge(plan.beginning)
+            face.catalog.replace(plan)
+            self._runtime.forget(entry for entry in plan.ending if entry.ended is not None)
+
+    def _forget_some(self) -> None:
+        served = {session.view.principal for session in self._sessions}
+        served.update(each.principal for each in self._runtime.pool.connections() if each.is_running)
+        idle = [principal for principal in self._made if principal not in served]
+        for principal in idle[:FORGOTTEN_AT_ONCE]:
+            catalog = self._made.pop(principal).catalog
+            entries = list(catalog.entries())
+            catalog.close(DownstreamError(FORGOTTEN))
+            self._router.views.forget(principal)
+            self._on_forgotten(catalog)
+            self._runtime.forget(entry for entry in entries if entry.ended is not None)
+        self._runtime.pool.drain_ended()
