@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import pty
+import select
 import signal
 import struct
 import subprocess
@@ -63,6 +64,7 @@ def on_terminal(
     width: int = 100,
     type_when: Callable[[str], bool] | None = None,
     key: bytes = CTRL_C,
+    cwd: Path | None = None,
 ) -> tuple[int, str]:
     """The same on a terminal of this width: exit status, and everything that was shown.
 
@@ -70,12 +72,15 @@ def on_terminal(
     """
     pid, descriptor = pty.fork()
     if pid == 0:  # pragma: no cover - the child
+        os.chdir(cwd or os.curdir)
         os.execvpe(COMMAND[0], [*COMMAND, *map(str, arguments)], environment({"TERM": "xterm-256color", **(env or {})}))
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 60, width, 0, 0))
     shown = b""
-    signal.alarm(TIMEOUT)
     try:
         while True:
+            if not select.select([descriptor], [], [], TIMEOUT)[0]:
+                os.kill(pid, signal.SIGKILL)
+                raise TimeoutError(shown.decode(errors="replace"))
             try:
                 piece = os.read(descriptor, 65536)
             except OSError as error:
@@ -90,6 +95,5 @@ def on_terminal(
                 os.write(descriptor, key)
                 type_when = None
     finally:
-        signal.alarm(0)
         os.close(descriptor)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode().replace("\r\n", "\n")

@@ -101,11 +101,6 @@ async def test_other_questions_cannot_be_asked_here(method: str) -> None:
     assert await ask({}, method) is None
 
 
-async def test_without_a_terminal_it_is_declined_which_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await ask({"message": "Your name?", "requestedSchema": {}}) == DECLINED
-    assert "Your name?; declined, as there is no terminal to answer at" in capsys.readouterr().err
-
-
 @contextlib.contextmanager
 def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A terminal in place of stdin and stderr; what is written to it is typed. Within the test: pytest has its own

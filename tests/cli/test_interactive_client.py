@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli.engine import Engine, Progress
+from mcp_workbench.cli.engine import Progress
 from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.cli.interactive_client import LiveProgress
-from tests.cli.in_process import carried_out, command
+from tests.cli.in_process import carried_out
 from tests.support.workbench import scripted_entry, write_config
 
 
@@ -78,8 +78,6 @@ def test_a_call_that_fails_says_why(config: Path, capsys: pytest.CaptureFixture[
     assert "[lab/calculator/crash] the server exited with status 70" in capsys.readouterr().err
     assert call(config, "lab/odd/tool_error") == 1
     assert "error: [lab/odd/tool_error]" in capsys.readouterr().err
-    assert call(config, "lab/odd/ask") == 0
-    assert "declined, as there is no terminal" in capsys.readouterr().err
     assert call(config, "lab/odd/notify", "method=notifications/message", 'params:={"level":"error","data":"oh"}') == 0
     assert "the server says: oh" in capsys.readouterr().err
 
@@ -94,25 +92,3 @@ def test_a_call_that_cannot_be_is_refused(config: Path) -> None:
     ):
         with pytest.raises(UsageError, match=complaint):
             call(config, *words)
-
-
-@pytest.mark.parametrize(
-    ("words", "said", "hint"),
-    [
-        (["lab/odd/nope"], "tool `nope` does not exist", "with --private the server is started for you"),
-        (["nope"], "no known tool is named `nope`", "with --private the server is started for you"),
-        (["lab/odd/echo"], "needs the user's approval", "with --private you are asked here"),
-    ],
-)
-def test_what_the_shared_workbench_cannot_ask_is_asked_with_private(
-    config: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str, hint: str
-) -> None:
-    written = json.loads(config.read_text())
-    policy = [{"tools": ["lab/odd/echo"], "then": "ask"}, {"then": "allow"}]
-    config.write_text(json.dumps({**written, "policy": policy}))
-    monkeypatch.setattr(Engine, "is_shared", True)
-    at_terminal = command(monkeypatch, "call", "--config", config, *words, typed="", width=200)
-    shown = " ".join(at_terminal.stderr.split())
-    assert said in shown and hint in shown
-    piped = command(monkeypatch, "call", "--config", config, *words)
-    assert said in piped.stderr and "--private" not in piped.stderr

@@ -293,3 +293,21 @@ async def test_the_most_talkative_of_those_who_share_a_server_decides_until_it_g
         assert connection.subscriptions.log_level == "debug"
         pool.end_client(1)
         assert connection.subscriptions.log_level == "error"
+
+
+async def test_a_client_that_borrows_takes_what_runs_unless_the_server_asks_and_could_not_ask_it() -> None:
+    async with FakeServer() as server:
+        pool = pool_of(server)
+        running = pool.connection(server.entry, caller("anna", kind(1)))
+        await running.ensure_listed(asked=True)
+        able = Caller("anna", "legacy", b'{"elicitation":{}}', 7)
+        unable = Caller("anna", "legacy", b"{}", 8)
+        pool.lend_to(7)
+        pool.lend_to(8)
+        assert pool.connection(server.entry, able) is pool.connection(server.entry, unable) is running
+        server.catalog.servers.asks(server.entry)
+        assert pool.connection(server.entry, able) is not running
+        assert pool.connection(server.entry, unable) is running
+        pool.end_lending(8)
+        assert pool.connection(server.entry, unable) is not running
+        await pool.close()

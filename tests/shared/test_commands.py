@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import pytest
 
 from mcp_workbench.front import joining
 from tests.cli import in_process
-from tests.cli.shell import COMMAND, environment, on_terminal, run
+from tests.cli.shell import COMMAND, Done, environment, on_terminal, run
 from tests.shared.harness import Shared
 from tests.shared.test_sharing import crowded, process
 from tests.support.processes import wait_until
@@ -83,11 +84,84 @@ def test_all_other_commands_use_it_too(shared: Shared, tmp_path: Path) -> None:
     assert "install it, or give its full path" in findings["broken"]["hint"]
 
 
-def test_somebody_at_a_terminal_is_told_of_private(shared: Shared) -> None:
+def answered(config: Path, path: str, typed: str, when: str) -> str:
+    """What somebody at a terminal sees who calls this and types that."""
+    status, shown = on_terminal(
+        *("call", "--config", config, path),
+        type_when=lambda shown: when in shown,
+        key=typed.encode() + b"\n",
+        cwd=config.parent,
+    )
+    assert status == 0, shown
+    return shown
+
+
+@pytest.mark.requirement("cli.call-questions")
+async def test_questions_of_servers_that_run_for_others_are_asked_at_the_terminal(
+    shared: Shared, tmp_path: Path
+) -> None:
     shared.up()
-    config = write_config(shared.folder, {"box": {"server": scripted_entry()}})
-    _, shown = on_terminal("call", "--config", config, "box/server/nope")
-    assert "with --private the server is started for you" in " ".join(shown.split())
+    starts = tmp_path / "starts"
+    async with crowded(shared) as crowd:
+        eras = {era: scripted_entry("--era", era, "--starts", starts) for era in ("legacy", "modern", "dual")}
+        policy = [{"tools": ["box/modern/echo"], "then": "ask"}, {"then": "allow"}]
+        config = crowd.config({"box": eras}, policy=policy)
+        agent = await crowd.join(config, capabilities={"roots": {}})
+        for era in eras:
+            await process(agent, era)
+        running = starts.read_text()
+        for era in eras:
+            shown = await asyncio.to_thread(answered, config, f"box/{era}/ask", "Ada", "name [string]: ")
+            assert "What is your name?" in shown and '"name": "Ada"' in shown
+            if era == "legacy":
+                # From its first question on, whoever can be asked has a process of it to themselves.
+                assert starts.read_text() == running
+        for path, typed, when, result in (
+            ("box/modern/ask_url", "n", "in a browser? [y/N] ", '"decline"'),
+            ("box/modern/echo", "y", "y allows it once", "arguments"),
+        ):
+            assert result in await asyncio.to_thread(answered, config, path, typed, when)
+        assert starts.read_text() == running, "questions are asked where the servers run"
+        assert "no terminal to answer at" in (await asyncio.to_thread(piped, config, "box/modern/ask")).stderr
+
+
+def piped(config: Path, path: str) -> Done:
+    return run("call", "--config", config, path, cwd=config.parent)
+
+
+@pytest.mark.requirement("cli.call-questions")
+async def test_a_server_that_runs_for_clients_it_cannot_ask_is_started_where_it_has_to_ask(shared: Shared) -> None:
+    shared.up()
+    async with crowded(shared) as crowd:
+        servers = {kind: scripted_entry("--era", "legacy", "--asking-tools", kind) for kind in ("hidden", "refused")}
+        config = crowd.config({"box": servers})
+        agent = await crowd.join(config)
+        for server in servers:
+            await process(agent, server)
+        # A tool that it shows only to those whom it can ask.
+        shown = await asyncio.to_thread(answered, config, "box/hidden/ask", "Ada", "name [string]: ")
+        assert '"name": "Ada"' in shown
+        # The call is not made twice: the server may have done half of it.
+        status, shown = await asyncio.to_thread(
+            on_terminal, "call", "--config", config, "box/refused/ask", cwd=config.parent
+        )
+        assert status == 1 and "run the command again" in " ".join(shown.split())
+        shown = await asyncio.to_thread(answered, config, "box/refused/ask", "Ada", "name [string]: ")
+        assert '"name": "Ada"' in shown
+
+
+def test_ctrl_c_cancels_the_call_at_a_server_of_the_shared_workbench(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    log = tmp_path / "log"
+    config = write_config(shared.folder, {"box": {"server": scripted_entry("--log", log)}})
+    status, _ = on_terminal(
+        *("call", "--config", config, "box/server/hang"),
+        type_when=lambda _: log.exists() and bool(logged(log, "tools/call")),
+    )
+    assert status == 130
+    wait_until(lambda: bool(logged(log, "notifications/cancelled")))
+    [cancelled], [call] = logged(log, "notifications/cancelled"), logged(log, "tools/call")
+    assert cancelled["params"]["requestId"] == call["id"]
 
 
 def test_a_workbench_that_dies_in_the_middle_of_a_call_is_said(shared: Shared, tmp_path: Path) -> None:

@@ -72,11 +72,12 @@ class Call:
         A legacy client is asked even when it declared no such capability: what happens then is worth testing.
         """
         if not self.modern:
+            if self.server.options.asking_tools == "refused" and capability not in self.client_capabilities:
+                raise RpcError(-32603, f"Client does not support {capability}")
             return self.server.request(method, params, self.cancelled)
         if capability not in self.meta[META_CAPABILITIES]:
-            raise RpcError(
-                -32021, f"Missing client capability: {capability}", {"requiredCapabilities": {capability: {}}}
-            )
+            required: Json = {"requiredCapabilities": {capability: {}}}
+            raise RpcError(-32021, f"Missing client capability: {capability}", required)
         state = f"state of {self.tool}"
         answer = (self.params.get("inputResponses") or {}).get("question")
         if answer is None:
@@ -283,7 +284,9 @@ class ScriptedServer:
             return {"supportedVersions": [MODERN_VERSION], **self._identity(), "ttlMs": 60_000, "cacheScope": "public"}
         cache: Json = {"ttlMs": 60_000, "cacheScope": "public"} if modern else {}
         if method == "tools/list":
-            return {**self._page("tools", [definition(name) for name in self.tool_names], params), **cache}
+            hidden = "ask" if self.options.asking_tools == "hidden" and not self.client_capabilities else None
+            tools = [definition(name) for name in self.tool_names if name != hidden]
+            return {**self._page("tools", tools, params), **cache}
         if self.offers is not None and method in LISTS:
             kind = LISTS[method]
             return {**self._page(kind, self.offers.listed(kind), params), **cache}
@@ -442,11 +445,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--tasks", action="store_true", help="the tasks extension")
     add("--extensions", default="{}", metavar="JSON", help="further extensions to declare")
     add("--unknown-method", action="store_true", help="answer the method `example/method`")
-    add(
-        "--ask-at-start",
-        metavar="METHOD",
-        help="ask this when the handshake is over; `asked_at_start` tells the answer",
-    )
+    add("--ask-at-start", metavar="METHOD", help="asked after the handshake; `asked_at_start` tells the answer")
+    add("--asking-tools", choices=("hidden", "refused"), help="`ask`, for legacy clients that cannot be asked")
     add("--page-size", type=int, default=0)
     add("--cursor-loop", action="store_true", help="pagination that never ends")
     add("--discover-error", type=int, default=-32601, help="what a legacy server answers before initialize")

@@ -1,7 +1,7 @@
 """What servers ask while a command runs, put to the person at the terminal: forms, field by field, and pages to visit.
 
-Owns the questions and how answers are read. Everything goes to stderr: stdout is data. Where there is no terminal the
-question is declined, which is said.
+Owns the questions and how answers are read. Everything goes to stderr: stdout is data. Without a terminal, servers are
+told that nothing can be asked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, Final
 from msgspec import MsgspecError, Raw
 from msgspec.json import decode
 
-from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.screen import stderr
 from mcp_workbench.economy.prose import clip
 from mcp_workbench.guard.approval_question import DURATIONS, MEMBER
@@ -33,6 +32,11 @@ _LONGEST_TITLE: Final = 80
 _LONGEST_CHOICES: Final = 300
 _TRUE: Final = ("y", "yes", "true")
 _FALSE: Final = ("n", "no", "false")
+
+
+def can_ask() -> bool:
+    """Whether somebody is at a terminal, to read questions and to type answers."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 class WrongAnswer(Exception):
@@ -59,9 +63,6 @@ class TerminalAsker:
         if not isinstance(asked, dict):
             return None
         message = _unplaced(str(asked.get("message", "")), self._where)
-        if not (sys.stdin.isatty() and self._screen.is_terminal):
-            remark("note", f"[{self._where}] asks: {message}; declined, as there is no terminal to answer at")
-            return DECLINED
         # One question at a time, whatever the server does.
         async with self._lock:
             with self._paused():

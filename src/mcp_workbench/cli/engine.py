@@ -39,7 +39,7 @@ from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 T = TypeVar("T")
 
-# A command line can answer no questions, so it declares no capabilities to servers.
+# What servers are told where nobody can be asked anything.
 NO_CAPABILITIES: Final = b"{}"
 
 
@@ -92,6 +92,8 @@ class Engine:
 
     # Whether its servers are those of the shared workbench.
     is_shared = False
+    # Whether a server that could not ask us will be able to when the command is run again.
+    can_ask_next_time = False
 
     def __init__(
         self, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor | None = None, is_audited: bool = False
@@ -234,6 +236,9 @@ class Engine:
         hint = f"mcp-workbench open {toolbox} shows all its tools"
         raise UsageError(no_such("tool", name, entry.tools, where), hint=hint)
 
+    async def note_asking(self, toolbox: str, server: str) -> None:
+        """A server refused something for want of somebody to ask. Those that run here have been told who there is."""
+
     def connection(self, entry: ServerEntry, era: Era = "modern") -> Connection:
         """The connection to a server; made, but not started, if there is none yet."""
         caller = Caller(LOCAL_PRINCIPAL, era, self.capabilities)
@@ -324,8 +329,12 @@ class ToolClient:
         self.on_question: Callable[[str, Raw], Awaitable[object]] | None = None
         self.capabilities = NO_CAPABILITIES
         self.calls_with = "use_tool"
+        # Whether a question has come.
+        self.was_asked = False
         self.unsent_bytes = 0
         self._waiting: dict[int, asyncio.Future[Raw]] = {}
+        # Why no answer will come any more.
+        self._failure: WorkbenchError | None = None
         self._asked: dict[bytes, asyncio.Task[None]] = {}
 
     def deliver(self, message: bytes) -> None:
@@ -333,6 +342,7 @@ class ToolClient:
 
     def fail(self, error: WorkbenchError) -> None:
         """No answer will come any more."""
+        self._failure = error
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error)
@@ -354,6 +364,8 @@ class ToolClient:
 
     async def request(self, method: str, params: object) -> Raw:
         """The result of a request. Raises `RemoteError` for a JSON-RPC error."""
+        if self._failure is not None:
+            raise self._failure
         id = len(self._waiting) + 1
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._waiting[id] = future
@@ -387,6 +399,7 @@ class ToolClient:
 
     def _ask(self, id: bytes, method: str, params: Raw | UnsetType) -> None:
         """A server asks; whoever answers may take their time."""
+        self.was_asked = True
         if self.on_question is None or isinstance(params, UnsetType):
             self._answer(id, b'"error"', {"code": METHOD_NOT_FOUND, "message": f"`{method}` is not supported"})
             return

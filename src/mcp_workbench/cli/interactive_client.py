@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final
 
-from mcp_workbench.cli.elicitation import CAPABILITIES, TerminalAsker
+from mcp_workbench.cli.elicitation import CAPABILITIES, TerminalAsker, can_ask
 from mcp_workbench.cli.engine import Engine, LogMessage, Progress, ToolClient
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed
@@ -55,8 +55,7 @@ def configured_engine(parsed: Parsed, *, only: str | None = None) -> tuple[Engin
 
 
 def _asking(engine: Engine) -> Engine:
-    if not engine.is_shared:
-        # There, a server that may ask somebody is started for that client alone: it would not be the one that runs.
+    if can_ask():
         engine.capabilities = CAPABILITIES
     return engine
 

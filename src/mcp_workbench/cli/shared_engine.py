@@ -17,23 +17,26 @@ from msgspec.json import decode
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.offer import Offer
-from mcp_workbench.cli.engine import Engine, Listed, ToolClient, connect
+from mcp_workbench.cli.engine import NO_CAPABILITIES, Engine, Listed, ToolClient, connect
 from mcp_workbench.cli.error_output import FAILED, remark
-from mcp_workbench.cli.flags import Parsed
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
+from mcp_workbench.front.copying import SILENCE_SECONDS
 from mcp_workbench.front.joining import CannotJoin, NotRunning, introduce
-from mcp_workbench.front.line_protocol import ACCEPTED, BORROW, CONTROL, written_hello
+from mcp_workbench.front.line_protocol import ACCEPTED, BORROW, CONTROL, PING_LINE, written_hello
 from mcp_workbench.jsonrpc.framing import LineSplitter
-from mcp_workbench.jsonrpc.pending import RemoteError
+from mcp_workbench.jsonrpc.pending import DEADLINE_CHECK_INTERVAL, RemoteError
 from mcp_workbench.protocol.revisions import Era
 from mcp_workbench.run import run
-from mcp_workbench.shared.commands import OFFER
+from mcp_workbench.shared.commands import ASKS, OFFER
 
 T = TypeVar("T")
 
 GONE: Final = "the shared workbench ended before it answered"
+SILENT: Final = "the shared workbench accepted the command and does not answer any more (is it stopped?)"
+_WHEN_SILENT: Final = "mcp-workbench status says how to end it; with --private the command starts servers of its own"
 _READ_BYTES: Final = 256 * 1024
 
 
@@ -133,11 +136,34 @@ class SharedEngine(Engine):
                 await reading
             writer.close()
 
+    async def tool(self, toolbox: str, server: str, name: str) -> Raw:
+        """As alone; a server that runs for clients whom it cannot ask anything may hide tools that ask."""
+        try:
+            return await super().tool(toolbox, server, name)
+        except UsageError:
+            entry = self.server(toolbox, server)
+            if self.capabilities == NO_CAPABILITIES or name in entry.hidden or entry.why_withheld(name) is not None:
+                raise
+            await self._listed(entry, apart=True)
+        return await super().tool(toolbox, server, name)
+
+    async def note_asking(self, toolbox: str, server: str) -> None:
+        """From now on it is started for each client that it can ask."""
+        assert self._client is not None
+        # A workbench of an earlier version does not know the word.
+        with contextlib.suppress(RemoteError):
+            await self._client.request(ASKS, {"toolbox": toolbox, "server": server})
+            self.can_ask_next_time = True
+
     async def listed(self, entry: ServerEntry, era: Era = "modern") -> Listed:
         """Have a server listed there. Raises `DownstreamError`."""
+        return await self._listed(entry, apart=False)
+
+    async def _listed(self, entry: ServerEntry, *, apart: bool) -> ListedThere:
         assert self._client is not None
+        wanted = {"toolbox": entry.toolbox, "server": entry.name, "apart": apart}
         try:
-            answer = await self._client.request(OFFER, {"toolbox": entry.toolbox, "server": entry.name})
+            answer = await self._client.request(OFFER, wanted)
         except RemoteError as error:
             data = error.error.data
             more = decode(data, type=_OfferError) if isinstance(data, Raw) else _OfferError()
@@ -173,10 +199,24 @@ class SharedClientEnd(ToolClient):
     async def read(self) -> None:
         """Until the workbench goes."""
         lines = LineSplitter(1 << 31)
+        error = DownstreamError(GONE, hint="run the command again")
         # A workbench that is killed with a request of ours unread resets the connection.
         with contextlib.suppress(OSError):
-            while data := await self._reader.read(_READ_BYTES):
-                for line in lines.feed(data):
-                    if line and line[:1] != CONTROL:
-                        self.send(line)
-        self.fail(DownstreamError(GONE, hint="run the command again"))
+            try:
+                while data := await self._next_bytes():
+                    for line in lines.feed(data):
+                        if line and line[:1] != CONTROL:
+                            self.send(line)
+            except TimeoutError:
+                error = DownstreamError(SILENT, hint=_WHEN_SILENT)
+        self.fail(error)
+
+    async def _next_bytes(self) -> bytes:
+        """What comes next. Raises `TimeoutError` for a workbench that does not answer a ping either, as front ends
+        do: whatever its servers are at, it answers that at once."""
+        # The last is for what came while this process was stopped, and nobody has read.
+        for seconds in (SILENCE_SECONDS, SILENCE_SECONDS):
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(self._reader.read(_READ_BYTES), seconds)
+            self._writer.write(PING_LINE)
+        return await asyncio.wait_for(self._reader.read(_READ_BYTES), DEADLINE_CHECK_INTERVAL)

@@ -1,6 +1,7 @@
 """Images on a terminal that can show them, by what the environment says of it. Pure.
 
-Sixel is left out: it takes pixels, and nothing here decodes images.
+Sixel is left out: it takes pixels, and nothing here decodes images. Terminals that have nothing else (foot, xterm)
+would have to be asked on the line that the user types on, and waited for.
 Conservative: what is not known to work is not tried, because a terminal that does not understand it shows pages of
 letters. Inside tmux and screen nothing is shown: they pass such sequences on only if configured to.
 """

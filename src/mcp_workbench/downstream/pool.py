@@ -17,6 +17,7 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.clients import ClientPeer
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.downstream.sharing import (
+    ASKABLE,
     SHARED,
     Caller,
     ConnectionKey,
@@ -78,7 +79,7 @@ class Pool:
         self.is_closing = False
         # Whether several clients may come, so that it matters which of them share.
         self._serves_many = False
-        # Clients that take whichever connection runs: they answer no questions, so what it declared does not matter.
+        # Clients that come for one call, and take whichever connection runs rather than have a server started.
         self._borrowers: set[int] = set()
         servers.on_asking.append(self._make_own)
         servers.on_replaced.append(self._on_replaced)
@@ -90,9 +91,13 @@ class Pool:
     def _find(self, entry: ServerEntry, caller: Caller) -> Connection:
         if self._serves_many:
             self._note_state(entry)
-        key = connection_key(entry, caller, serves_many=self._serves_many)
-        if caller.client in self._borrowers and key not in self._connections:
-            lent = self._running(entry, key.principal)
+        placed = caller
+        if caller.client in self._borrowers:
+            # Where a server of both eras has to be started, then as most clients want it; questions change eras.
+            placed = replace(caller, era="modern")
+        key = connection_key(entry, placed, serves_many=self._serves_many)
+        if placed is not caller and key not in self._connections:
+            lent = self._lent(entry, placed)
             if lent is not None:
                 # Not kept: it may end before the client comes again.
                 return lent
@@ -101,7 +106,7 @@ class Pool:
             key = key._replace(client=SHARED)
         connection = self._connections.get(key)
         if connection is None:
-            connection = self._make(entry, caller, key.client)
+            connection = self._make(entry, placed, key.client)
             if self.is_closing:
                 connection.retire(DownstreamError(CLOSING))
             elif entry.ended is not None:
@@ -128,9 +133,19 @@ class Pool:
         """This client takes a connection of others where one runs and none of its own does."""
         self._borrowers.add(client)
 
-    def _running(self, entry: ServerEntry, principal: str) -> Connection | None:
+    def end_lending(self, client: int) -> None:
+        """From now on, this client has connections as any other has."""
+        self._borrowers.discard(client)
+
+    def _lent(self, entry: ServerEntry, caller: Caller) -> Connection | None:
+        """A connection of others that can do for this client. One to a server that asks must be able to ask it: a
+        legacy one declared what others can answer, and may be in the middle of their calls."""
+        is_asked = entry.asks and any(word in caller.capabilities for word in ASKABLE)
+        owner = owner_of(entry, caller.principal)
         for key, connection in self._connections.items():
-            if key.variants_of == (entry, principal) and not key.client and connection.state is State.READY:
+            if key.variants_of != (entry, owner) or key.client or connection.state is not State.READY:
+                continue
+            if not is_asked or (connection.revision is not None and connection.revision.asks_in_results):
                 return connection
         return None
 

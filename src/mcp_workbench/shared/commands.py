@@ -1,7 +1,9 @@
 """What a command of ours may ask beyond what any client can: what a server offers, whole, started where it has to be.
 
-A command comes as a client does and is one (`Hello.command` is `BORROW`). It answers no questions, so it borrows
-whichever connection to a server is there, instead of starting one that declares no client.
+A command comes as a client does and is one (`Hello.command` is `BORROW`). It is there for one call, so it borrows
+whichever connection to a server is there, instead of having one started that declares what it can answer. If that turns
+out to be needed, because the server shows a tool only to those whom it can ask (`Wanted.apart`) or refused a call for
+it (`ASKS`), it gets one.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Final
 from msgspec import UNSET, DecodeError, Struct, ValidationError
 from msgspec.json import decode
 
+from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
 from mcp_workbench.gateway import Gateway
 from mcp_workbench.jsonrpc import messages
@@ -20,7 +23,8 @@ from mcp_workbench.session.session import Session
 from mcp_workbench.transport.link import Link
 
 OFFER: Final = "workbench/offer"
-_OFFER: Final = b'"workbench/offer"'
+ASKS: Final = "workbench/asks"
+_OUR_OWN: Final = b'"workbench/'
 # The method stands near the front of whatever our own commands write.
 _LONGEST_HEAD: Final = 100
 
@@ -30,6 +34,8 @@ class Wanted(Struct):
 
     toolbox: str
     server: str
+    # As it is to those whom it can ask what this command can answer.
+    apart: bool = False
 
 
 class ListedServer(Struct):
@@ -50,7 +56,7 @@ class CommandReceiver:
         gateway.runtime.pool.lend_to(session.caller.client)
 
     def on_message(self, line: bytes) -> None:
-        if _OFFER not in line[:_LONGEST_HEAD]:
+        if _OUR_OWN not in line[:_LONGEST_HEAD]:
             self._session.on_message(line)
             return
         try:
@@ -60,7 +66,8 @@ class CommandReceiver:
             self._session.on_message(line)
             return
         if message.id is not UNSET:
-            _ = self._gateway.runtime.start_task(self._list(bytes(message.id), wanted))
+            answering = self._list if message.method == OFFER else self._note_asking
+            _ = self._gateway.runtime.start_task(answering(bytes(message.id), wanted))
 
     def on_oversized(self, remains: Oversized) -> None:
         self._session.on_oversized(remains)
@@ -72,12 +79,17 @@ class CommandReceiver:
         self._session.on_closed(reason)
 
     async def _list(self, id: bytes, wanted: Wanted) -> None:
-        entry = self._gateway.catalog.toolboxes.get(wanted.toolbox, {}).get(wanted.server)
+        entry = self._entry(id, wanted)
         if entry is None:
-            text = f"the shared workbench knows no server `{wanted.toolbox}/{wanted.server}`"
-            self._link.send(messages.error_response(id, INVALID_PARAMS, text))
             return
-        connection = self._gateway.runtime.pool.connection(entry, self._session.caller)
+        caller = self._session.caller
+        pool = self._gateway.runtime.pool
+        connection = pool.connection(entry, caller)
+        revision = connection.revision
+        if wanted.apart and revision is not None and revision.has_handshake:
+            # Whoever came first has declared something else, or the same.
+            pool.end_lending(caller.client)
+            connection = pool.connection(entry, caller)
         try:
             await connection.ensure_listed(asked=True)
         except WorkbenchError as error:
@@ -86,3 +98,17 @@ class CommandReceiver:
             return
         listed = encode(ListedServer(entry.offer, connection.counts()[2]))
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, listed))
+
+    async def _note_asking(self, id: bytes, wanted: Wanted) -> None:
+        entry = self._entry(id, wanted)
+        if entry is not None:
+            self._gateway.catalog.servers.asks(entry)
+            self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % id)
+
+    def _entry(self, id: bytes, wanted: Wanted) -> ServerEntry | None:
+        """The server that is meant; None where there is none, which is said."""
+        entry = self._gateway.catalog.toolboxes.get(wanted.toolbox, {}).get(wanted.server)
+        if entry is None:
+            text = f"the shared workbench knows no server `{wanted.toolbox}/{wanted.server}`"
+            self._link.send(messages.error_response(id, INVALID_PARAMS, text))
+        return entry

@@ -125,16 +125,19 @@ def test_a_server_that_does_not_start_is_an_error_of_the_server(config: Path) ->
 def test_a_tool_that_wants_a_model_is_told_no_and_the_user_is_told_why(config: Path) -> None:
     status, shown, complaints = call(config, "odd", "modern", "sample")
     assert (status, shown) == (1, "")
-    assert "that a command line cannot answer" in complaints
+    assert "there is no terminal to answer at" in complaints
     # This server takes the refusal as its result.
     assert "does not support" in call(config, "odd", "legacy", "sample").stdout
 
 
 @pytest.mark.parametrize("server", ["legacy", "modern"])
-def test_a_question_is_declined_in_a_pipe_which_is_said(config: Path, server: str) -> None:
-    status, shown, remarks = call(config, "odd", server, "ask")
-    assert (status, json.loads(shown)["result"]) == (0, {"action": "decline"})
-    assert f"note: [odd/{server}/ask] asks: What is your name?; declined" in remarks
+def test_in_a_pipe_a_server_is_told_that_nothing_can_be_asked(config: Path, server: str) -> None:
+    status, shown, complaints = call(config, "odd", server, "ask")
+    if server == "legacy":
+        # It asks all the same, and takes the refusal as its result.
+        assert (status, complaints) == (0, "") and "does not support" in json.loads(shown)["error"]["message"]
+    else:
+        assert (status, shown) == (1, "") and "there is no terminal to answer at" in complaints
 
 
 @pytest.mark.parametrize("server", ["legacy", "modern"])
@@ -231,8 +234,8 @@ def test_one_process_is_started_for_one_call(tmp_path: Path) -> None:
     assert len(logged(log, "tools/call")) == 1
     [message] = logged(log, "tools/call")
     assert message["params"]["arguments"] == {"text": "hi"}
-    # The user can be asked, and the server is told so.
-    assert logged(log, "initialize")[0]["params"]["capabilities"] == {"elicitation": {"form": {}, "url": {}}}
+    # Nobody can be asked, and the server is told so.
+    assert logged(log, "initialize")[0]["params"]["capabilities"] == {}
 
 
 def test_an_argument_that_the_schema_does_not_know_is_sent_with_a_warning(tmp_path: Path) -> None:

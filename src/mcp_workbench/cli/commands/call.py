@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +11,8 @@ from msgspec import Raw
 from msgspec.json import decode
 
 from mcp_workbench.cli.arguments import arguments_schema, read_arguments, read_json, unexpected
-from mcp_workbench.cli.engine import Engine
+from mcp_workbench.cli.elicitation import can_ask
+from mcp_workbench.cli.engine import Engine, ToolClient
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.interactive_client import engine_of, interactive_client
@@ -32,38 +32,36 @@ _CLIENTS_ONLY: Final = (
     "the tool asks its client something while it runs (such as sampling or roots) that a command line cannot "
     "answer; use it from an MCP client that can"
 )
-_UNLISTED_HINT: Final = "the last word that is no key=value is the tool"
-_SHOWN_IN_PRIVATE: Final = "with --private the server is started for you, and shows tools that ask something, too"
-_APPROVED_IN_PRIVATE: Final = "with --private you are asked here"
-_ASKED_IN_PRIVATE: Final = (
-    "the tool asks something while it runs, which a server of the shared workbench cannot; with --private it is asked "
-    "here"
+_NO_TERMINAL: Final = (
+    "the tool asks its client something while it runs, and there is no terminal to answer at; run the command at one, "
+    "or use the tool from an MCP client"
 )
+_UNLISTED_HINT: Final = "the last word that is no key=value is the tool"
+# A server of the shared workbench that others had started knows what these can be asked, and nothing of us.
+_ASKED_NEXT_TIME: Final = (
+    "the server runs for clients that it cannot ask; run the command again, and it is started for you and can ask here"
+)
+# What servers say that miss it, whatever else they say.
+_ELICITATION: Final = "elicit"
 # How `use_tool` begins what it says of arguments that it did not pass on.
 _NOT_CALLED: Final = "the arguments are invalid, so it was not called"
-
-# How a rule with `ask` refers to the user where the client cannot put questions to them.
-_CANNOT_ASK: Final = "needs the user's approval, and this client cannot ask for it"
 
 
 def run(parsed: Parsed) -> int:
     """Call a tool; the exit status."""
     engine, redactor, unlisted = engine_of(parsed)
     if unlisted is None:
-        with _pointing_at_private(engine):
-            toolbox, server, tool, words = _named(parsed.positionals, engine)
+        toolbox, server, tool, words = _named(parsed.positionals, engine)
     else:
         toolbox, server, (tool, *words) = TOOLBOX, unlisted.server, unlisted.words
     given = _given_json(parsed, words)
     engine.server(toolbox, server)
     where = f"{toolbox}/{server}/{tool}"
     usage: list[str] = []
-    unanswered = _ASKED_IN_PRIVATE if engine.is_shared else _CLIENTS_ONLY
 
-    async def work() -> Raw:
+    async def work() -> ResultContent:
         async with interactive_client(engine, where) as client:
-            with _pointing_at_private(engine):
-                schema = arguments_schema(decode(await _definition(engine, toolbox, server, tool)))
+            schema = arguments_schema(decode(await _definition(engine, toolbox, server, tool)))
             usage.append(signature(tool, schema).text)
             arguments = given
             if arguments is None:
@@ -73,34 +71,44 @@ def run(parsed: Parsed) -> int:
                     raise UsageError(str(error), hint="; ".join(filter(None, (*usage, error.hint)))) from None
                 for slip in unexpected(words, schema):
                     remark("warning", f"{slip} It is sent anyway.")
-            return await client.use_tool(toolbox, server, tool, arguments)
+            return await _called(engine, client, (toolbox, server, tool), arguments)
 
     try:
-        reading = ResultContent(engine.run(work))
+        reading = engine.run(work)
     except RemoteError as error:
-        return _say_error(where, error.error, redactor, unanswered)
+        return _say_error(where, error.error, redactor, _unanswered(engine))
     except WorkbenchError as error:
         message = redactor.text(f"[{toolbox}/{server}] {error.message}")
         hint = hint_about(error, unlisted)
         return complain(message, hint and redactor.text(hint), status=FAILED)
     if reading.is_error and not parsed.has("raw") and (problems := _not_called(reading, where)):
         return complain(redactor.text(problems), *usage)
-    return _show(parsed, reading, where, redactor, unanswered)
+    return _show(parsed, reading, where, redactor, _unanswered(engine))
 
 
-def _is_at_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-@contextlib.contextmanager
-def _pointing_at_private(engine: Engine) -> Iterator[None]:
-    """A tool that does not exist may be one that its server shows only to clients that it can ask something."""
+async def _called(engine: Engine, client: ToolClient, place: tuple[str, str, str], arguments: bytes) -> ResultContent:
     try:
-        yield
-    except UsageError as error:
-        if not (engine.is_shared and _is_at_terminal()):
-            raise
-        raise UsageError(str(error), hint="; ".join(filter(None, (error.hint, _SHOWN_IN_PRIVATE)))) from None
+        reading = ResultContent(await client.use_tool(*place, arguments))
+    except RemoteError as error:
+        await _note_refusal(engine, client, place, error.error.message)
+        raise
+    if reading.is_error:
+        await _note_refusal(engine, client, place, reading.as_text())
+    return reading
+
+
+async def _note_refusal(engine: Engine, client: ToolClient, place: tuple[str, str, str], text: str) -> None:
+    """A server that others had started may miss somebody to ask: next time it gets us. The call is not made again here,
+    because the server may have done half of it."""
+    if engine.is_shared and can_ask() and not client.was_asked and _ELICITATION in text.lower():
+        await engine.note_asking(*place[:2])
+
+
+def _unanswered(engine: Engine) -> str:
+    """What to do about a question that could not be asked."""
+    if engine.can_ask_next_time:
+        return _ASKED_NEXT_TIME
+    return _CLIENTS_ONLY if can_ask() else _NO_TERMINAL
 
 
 async def _definition(engine: Engine, toolbox: str, server: str, tool: str) -> Raw:
@@ -188,8 +196,6 @@ def _say_failed(where: str, text: str, unanswered: str) -> int:
     message, _, hint = text.partition("\nhint: ") if text.startswith(f"[{where}]") else (f"[{where}] {text}", "", "")
     if not hint and asks_the_user(text):
         hint = unanswered
-    elif not hint and _CANNOT_ASK in text and unanswered is _ASKED_IN_PRIVATE and _is_at_terminal():
-        hint = _APPROVED_IN_PRIVATE
     return complain(message, hint, status=FAILED)
 
 

@@ -103,8 +103,8 @@ by its command after --; the last word that is no key=value is the tool:
     mcp-workbench call https://mcp.example.com/mcp search query=bees
     mcp-workbench call -- uvx mcp-server-time get_current_time timezone=UTC
 
-What the tool asks (elicitation) is asked at the terminal, and declined where there is none; with a shared workbench
-only with --private. Ctrl-C cancels the call. Tools cannot use the client's model (sampling) here.
+What the tool asks (elicitation) is asked at the terminal; without one, servers are told that nothing can be asked.
+Ctrl-C cancels the call. Tools cannot use the client's model (sampling) here.
 
 Exit code: 0, 1 if the tool or its server failed, 2 if there is no such tool or the arguments are invalid.
 """,
