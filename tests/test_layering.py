@@ -258,7 +258,7 @@ KNOTS: dict[frozenset[str], str] = {
     frozenset({"downstream.connection", "downstream.server_link", "downstream.server_run"}): (
         "a connection starts runs of its server, and a run reports to its connection"
     ),
-    frozenset({"face.base", "face.kept_results", "face.view", "face.wording"}): (
+    frozenset({"face.base", "face.kept_results", "face.view"}): (
         "a face keeps results for views; a view belongs to one face"
     ),
     frozenset(

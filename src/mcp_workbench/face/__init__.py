@@ -9,5 +9,5 @@
 - Around `use_tool`: `argument_check` before a call, `kept_results` after it.
 - `restricted_face` is a face as a role sees it, from which something is hidden.
 - `view` is what one client has opened; `links` and `tasks` know which server gave out what.
-- `renamed` and `wording` write definitions and results.
+- `renamed` and `wording` write definitions and results, `address_remarks` what `check` says of addresses.
 """

@@ -15,7 +15,7 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import Holders, NameTable, build, describe_collision
-from mcp_workbench.catalog.uris import claimants, shared_addresses, takes_all
+from mcp_workbench.catalog.uris import claimants, shared_addresses
 from mcp_workbench.config.model import DEFAULT_SEPARATOR
 from mcp_workbench.economy.instructions import MOST_BYTES
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Reject
@@ -24,14 +24,7 @@ from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.view import View
-from mcp_workbench.face.wording import (
-    error_result,
-    no_such,
-    own_address_text,
-    rivals_for_address,
-    shared_text,
-    takes_all_text,
-)
+from mcp_workbench.face.wording import error_result, no_such, rivals_for_address, shared_text
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, decode_string, encode
 from mcp_workbench.protocol.revisions import Revision
 
@@ -325,24 +318,11 @@ class Face:
         return list(shown.values())
 
     def remarks(self) -> list[str]:
-        """What a user should know of what is shown: addresses that two servers list or that are ours, templates that
-        fit any."""
-        entries = available(self.catalog.entries())
-        having = [entry for entry in entries if entry.has_resources]
-        return [
-            *(
-                shared_text(rivals, shared)
-                for kind in ("resources", "resourceTemplates")
-                for rivals, shared in shared_addresses(entries, kind).items()
-            ),
-            *(
-                takes_all_text(entry, template)
-                for entry in having
-                for template in entry.definitions("resourceTemplates")
-                if len(having) > 1 and takes_all(template)
-            ),
-            *(own_address_text(entry, STATUS_URI) for entry in having if STATUS_URI in entry.definitions("resources")),
-        ]
+        """What a user should know of what is shown."""
+        # Loaded by `check` alone.
+        from mcp_workbench.face.address_remarks import address_remarks
+
+        return address_remarks(available(self.catalog.entries()), STATUS_URI)
 
     # ── what is asked about them ──
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.catalog import Catalog
@@ -11,14 +11,13 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.clients.behaviour import Behaviour
     from mcp_workbench.face.base import Face
+    from mcp_workbench.face.wording import Change
 
 
 # The `clientInfo` of a client that has none.
 NO_CLIENT_INFO: Final = b"{}"
 # It is kept for as long as its client is there. Those of real clients are some hundred bytes.
 LONGEST_INFO: Final = 16 * 1024
-# What has happened to a toolbox: other tools in it, or another configuration with or without it.
-Change = Literal["changed", "new", "removed"]
 
 
 class View:

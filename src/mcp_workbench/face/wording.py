@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Literal
 
 from msgspec import DecodeError, Raw, ValidationError
 
@@ -11,15 +11,14 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import ErrorObject, decode_object, encode
 
-if TYPE_CHECKING:
-    from mcp_workbench.face.view import Change
-
 # Where a downstream JSON-RPC error is kept whole when it is shown as a result.
 ERROR_META: Final = "mcp-workbench/error"
 # Where toolboxes that have changed are named in a result.
 CHANGED_META: Final = "mcp-workbench/changed"
 # What to do about a tool that is withheld.
 REVIEW: Final = "the user can review it with `mcp-workbench lock diff` and accept it"
+# What has happened to a toolbox: other tools in it, or another configuration with or without it.
+Change = Literal["changed", "new", "removed"]
 # How many right names an error lists when none is near.
 MOST_NAMES: Final = 20
 
@@ -98,19 +97,6 @@ def shared_text(rivals: tuple[ServerEntry, ServerEntry], shared: Sequence[str]) 
     servers = " and ".join(f"`{entry.toolbox}/{entry.name}`" for entry in rivals)
     others = f" and {len(shared) - 1} more" if len(shared) > 1 else ""
     return f"{servers} both list the address `{shared[0][:200]}`{others}; while both are in view, it cannot be read"
-
-
-def takes_all_text(entry: ServerEntry, template: str) -> str:
-    """What to tell the user of a template that claims every address there is."""
-    return (
-        f"`{entry.toolbox}/{entry.name}` has the resource template `{template[:200]}`, which fits every address; it is "
-        "asked only for those that no other server offers"
-    )
-
-
-def own_address_text(entry: ServerEntry, uri: str) -> str:
-    """What to tell the user of a server that lists an address of ours."""
-    return f"`{entry.toolbox}/{entry.name}` lists `{uri}`, an address of the workbench itself; it is left out"
 
 
 def _listed(names: Sequence[str], separator: str) -> str:
