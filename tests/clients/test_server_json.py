@@ -97,6 +97,22 @@ def test_the_first_generation_with_underscores_is_read_too() -> None:
     assert remote.entry({}) == {"url": "https://x.example/sse", "type": "sse"}
 
 
+def test_names_from_before_the_summer_of_2025_are_read_too() -> None:
+    server = read(
+        packages=[
+            {"registry_name": "pypi", "name": "y", "version": "1"},
+            {"registry_name": "docker", "name": "o/z", "version": "2"},
+            {"registry_name": "unknown", "name": "owner/repository", "version": ""},
+            {"registry_name": "npm"},
+        ]
+    )
+    assert [way.entry({})["args"] for way in server.ways] == [["y@1"], ["run", "-i", "--rm", "o/z:2"]]
+    assert server.left_out == (
+        "the unknown package owner/repository is of a kind that cannot be run here",
+        "a package has no identifier",
+    )
+
+
 def test_an_address_has_variables_and_headers() -> None:
     remote = {
         "type": "streamable-http",
@@ -158,7 +174,7 @@ def test_ways_that_cannot_be_gone_are_said() -> None:
     [
         (b"[1]", "is not a server.json"),
         (b"{", "is not a server.json"),
-        (b'{"packages": [{"registryType": "npm"}]}', "is not a server.json"),
+        (b'{"packages": [{"registryType": "npm"}]}', "a package has no identifier"),
         (b'{"name": "x"}', "neither packages nor remotes"),
         (b'{"packages": [{"registryType": "cargo", "identifier": "x"}]}', "of a kind that cannot be run here"),
     ],

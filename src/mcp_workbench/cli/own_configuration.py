@@ -100,12 +100,16 @@ class OwnConfiguration(Struct):
 
 def own_configuration(parsed: Parsed, *, makes: bool) -> OwnConfiguration:
     """The configuration in force; with `makes` the one to be made where there is none. Raises `ConfigError`."""
-    is_named = parsed.value("config") is not None or os.environ.get(VARIABLE)
-    if makes and not is_named and own_file() is None and not os.path.lexists(FILE_NAME):
+    named = parsed.value("config") or os.environ.get(VARIABLE)
+    if makes and not named and own_file() is None and not os.path.lexists(FILE_NAME):
         folder = user_folder()
         if folder is None:
             raise ConfigError("there is no folder for your settings", hint="set `HOME`, or name a file with --config")
         return OwnConfiguration(os.path.join(folder, FILE_NAME), None, keys.TOOLBOXES, {})
+    # What a project brings along is judged as it is.
+    user_file = named or (None if os.path.lexists(FILE_NAME) else own_file())
+    if makes and user_file and (empty := _without_servers(user_file)):
+        return empty
     choice = choose(parsed.value("config"), None, os.environ)
     if choice.warning is not None:
         remark("warning", choice.warning)
@@ -120,6 +124,24 @@ def own_configuration(parsed: Parsed, *, makes: bool) -> OwnConfiguration:
             hint="mcp-workbench init makes a configuration of your own from it",
         )
     return OwnConfiguration(path, content, root, _servers_in(document), choice.config.registry)
+
+
+def _without_servers(path: str) -> OwnConfiguration | None:
+    """A file of the user that has settings and no server yet, which is no configuration before it gets one."""
+    try:
+        content = read(path)
+        document = parsed_json(content.decode(), path)
+    except (ConfigError, UnicodeDecodeError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    roots = [each for each in (keys.TOOLBOXES, *keys.PLAIN_ROOTS) if each in document]
+    if any(document[root] != {} for root in roots):
+        return None
+    registry = document.get(keys.REGISTRY.name)
+    toolboxes = _servers_in(document) if roots else {}
+    known = registry if isinstance(registry, str) else DEFAULT_REGISTRY
+    return OwnConfiguration(path, content, roots[0] if roots else keys.TOOLBOXES, toolboxes, known)
 
 
 def servers_written(content: bytes, path: str) -> dict[str, dict[str, Any]]:

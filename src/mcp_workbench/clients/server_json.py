@@ -23,6 +23,7 @@ _TRANSPORTS: Final = {"streamable-http": "http", "streamable": "http", "http": "
 # What can run a package, the usual one first. Its `runtimeHint` chooses among these, and names no other program: that
 # would be a command of a stranger's.
 RUNNERS: Final = {"npm": ("npx", "bunx"), "pypi": ("uvx", "pipx"), "oci": ("docker", "podman"), "nuget": ("dnx",)}
+_OLDER_KINDS: Final = {"docker": "oci"}
 
 
 class Input(Struct, frozen=True):
@@ -65,8 +66,11 @@ class _Transport(Struct, rename="camel"):
 
 
 class _Package(Struct, rename="camel"):
-    registry_type: str
-    identifier: str
+    registry_type: str = ""
+    identifier: str = ""
+    # What both were called before the summer of 2025.
+    registry_name: str = ""
+    name: str = ""
     version: str = ""
     runtime_hint: str = ""
     runtime_arguments: list[_Written] = []
@@ -124,6 +128,10 @@ def described(content: bytes, where: str) -> Described:
 
 
 def _of_package(package: _Package) -> Way | str:
+    package.registry_type = package.registry_type or _OLDER_KINDS.get(package.registry_name, package.registry_name)
+    package.identifier = package.identifier or package.name
+    if not package.identifier:
+        return "a package has no identifier"
     label = f"{package.registry_type} package {package.identifier} {package.version}".rstrip()
     if package.transport.kind != _STDIO:
         return f"the {label} speaks {package.transport.kind}, and only programs that speak stdio are started"

@@ -151,6 +151,22 @@ def test_a_plain_file_gets_the_server_beside_the_others(home: Path) -> None:
     assert shell("remove", "b", "--config", path).stdout == f"b: removed in {path}\n"
 
 
+@pytest.mark.parametrize("text", ["{}", '{"toolboxes": {}} // mine', '{"mcpServers": {}}', '{"face": "auto"}'])
+def test_a_file_without_servers_gets_its_first(home: Path, text: str) -> None:
+    path = written(home, text)
+    assert shell("add", "time", "--no-check", "--", "uvx", "mcp-server-time").status == 0
+    assert '"time":{"command":"uvx","args":["mcp-server-time"]}' in "".join(path.read_text().split())
+    assert ("// mine" in text) is ("// mine" in path.read_text())
+    assert shell("check").status == 0
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"face": "none"}', '{"toolboxes": []}'])
+def test_what_is_wrong_otherwise_is_still_refused(home: Path, text: str) -> None:
+    path = written(home, text)
+    done = shell("add", "time", "--no-check", "--", "uvx", "mcp-server-time")
+    assert done.status == 2 and str(path) in done.stderr and path.read_text() == text
+
+
 def test_a_file_of_another_program_and_one_in_another_encoding_are_not_edited(home: Path) -> None:
     path = home / "claude.json"
     path.write_text('{"numStartups": 3, "mcpServers": {"a": {"command": "a"}}}')
@@ -248,6 +264,7 @@ def test_what_a_server_json_requires_is_asked_for_at_a_terminal(home: Path, monk
     assert '"envFile": "secrets/weather.env"' in text and "OPTIONAL" not in text
     assert (path.parent / "secrets/weather.env").read_text() == "WEATHER='my-own-key'\n"
     assert "it also offers https://weather.example/sse" in done.stderr
+    assert "it also takes `OPTIONAL`; --env NAME=VALUE gives one" in done.stderr
 
 
 def test_in_a_pipe_it_is_refused_by_name_and_can_be_given(home: Path) -> None:
@@ -359,6 +376,9 @@ def registry() -> Iterator[str]:
 
 @pytest.mark.processes
 def test_a_name_is_looked_up_in_the_registry_of_the_configuration(home: Path, registry: str) -> None:
+    alone = written(home, json.dumps({"registry": registry}))
+    assert shell("add", "weather", "io.example/weather", "--no-check", "--yes").status == 0
+    assert registry in alone.read_text() and "weather.example" in alone.read_text()
     path = written(home, COMMENTED.replace("// mine", f'"registry": "{registry}",'))
     done = shell("add", "weather", "io.example/weather", "--toolbox", "web", "--no-check", "--yes")
     assert done.status == 0 and '"url": "https://weather.example/sse"' in path.read_text(), done.stderr

@@ -37,6 +37,8 @@ from mcp_workbench.printable import one_line
 _REGISTRY_NAME: Final = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+")
 # A line of a table.
 _SHORT_TEXT: Final = 100
+# Some take dozens; those that are secret are named first.
+_MOST_OPTIONAL: Final = 8
 _FORMS: Final = "a program goes after --, for example: mcp-workbench add time -- uvx mcp-server-time"
 
 
@@ -124,6 +126,7 @@ def _from_description(
     answers = {**headers, **given}
     missing = [each for each in way.inputs if each.is_required and each.name not in answers]
     answers |= _asked(missing)
+    _name_what_is_optional([each for each in way.inputs if each.name not in answers])
     values = {}
     for each in way.inputs:
         if each.name in answers:
@@ -179,6 +182,16 @@ def _asked(missing: list[Input]) -> dict[str, str]:
             )
         return {each.name: each.default or "" for each in missing}
     return {each.name: _ask(each) for each in missing}
+
+
+def _name_what_is_optional(inputs: list[Input]) -> None:
+    """Nobody is asked for it, and some servers do little without a key."""
+    first = sorted(inputs, key=lambda each: not each.is_secret)[:_MOST_OPTIONAL]
+    if first:
+        more = f" and {len(inputs) - len(first)} more" if len(inputs) > len(first) else ""
+        remark(
+            "note", f"it also takes {', '.join(f'`{each.name}`' for each in first)}{more}; --env NAME=VALUE gives one"
+        )
 
 
 def _ask(wanted: Input) -> str:
