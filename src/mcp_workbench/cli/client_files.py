@@ -23,6 +23,7 @@ from mcp_workbench.clients.client_paths import System, patterns, this_system
 from mcp_workbench.clients.documents import Servers, servers_in
 from mcp_workbench.clients.table import Client, ClientFile, Scope, clients
 from mcp_workbench.config.problems import ConfigProblems
+from mcp_workbench.config.state_folder import state_path
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import (
     ChangedAfterwards,
@@ -131,12 +132,10 @@ def present() -> list[Client]:
 
 def state_folder(client: Client) -> str:
     """Where backups and records of a client lie. Raises `ConfigError`."""
-    from platformdirs import user_state_dir
-
-    folder = user_state_dir("mcp-workbench", appauthor=False)
-    if not os.path.isabs(folder):
+    folder = state_path("clients")
+    if folder is None:
         raise ConfigError("there is no folder to keep backups in", hint="set `HOME`")
-    return os.path.join(folder, "clients", client.name)
+    return os.path.join(folder, client.name)
 
 
 def changes(client: Client) -> list[Change]:

@@ -83,13 +83,9 @@ def kept_token() -> HttpToken:
 
 def token_path() -> str | None:
     """Where a token of ours is kept; None where the user has no home."""
-    from platformdirs import user_state_dir
+    from mcp_workbench.config.state_folder import state_path
 
-    try:
-        folder = user_state_dir("mcp-workbench", appauthor=False)
-    except (OSError, RuntimeError, KeyError):
-        return None
-    return os.path.join(folder, FILE_NAME) if os.path.isabs(folder) else None
+    return state_path(FILE_NAME)
 
 
 def read_kept(path: str) -> str | None:

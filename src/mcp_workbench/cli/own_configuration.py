@@ -20,6 +20,7 @@ from mcp_workbench.config.jsonc_edit import parsed as parsed_json
 from mcp_workbench.config.jsonc_edit import remove_member, set_member
 from mcp_workbench.config.load import parse, read
 from mcp_workbench.config.model import DEFAULT_REGISTRY
+from mcp_workbench.config.state_folder import state_path
 from mcp_workbench.config.validate import PLAIN_TOOLBOX
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import create_file, refuse_what_is_not_ours, replace_file
@@ -170,9 +171,7 @@ def _servers_in(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def lock_folder() -> str:
-    from platformdirs import user_state_dir
-
-    folder = user_state_dir("mcp-workbench", appauthor=False)
-    if not os.path.isabs(folder):
+    folder = state_path("configuration")
+    if folder is None:
         raise ConfigError("there is no folder for locks", hint="set `HOME`")
-    return os.path.join(folder, "configuration")
+    return folder

@@ -9,7 +9,8 @@ describes the file to editors, `redact.Redactor` keeps secrets out of logs. `key
 which validation and schema are made; `server_keys`, and `oauth_keys`, `client_keys`, `audit_keys`, `auth_keys` and
 `policy_keys`, which `members` reads, are parts of it, and `foreign_keys` those of other clients. `auth_model` is who
 may call over HTTP, `fixed_settings` what stays as it is while clients are connected. `encodings` finds secrets however
-they are written, `environment` says which variables a server gets; `jsonc_edit` changes a JSON text in place.
+they are written, `environment` says which variables a server gets; `jsonc_edit` changes a JSON text in place,
+`state_folder` is where we keep files of our own.
 
 The package knows nothing that runs. This module imports nothing: whoever needs only `config.model` loads nothing else.
 """

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from mcp_workbench.config.environment import folder_of_client
+from mcp_workbench.config.state_folder import state_path
 from mcp_workbench.errors import ConfigError
 
 # A record holds a path and a hash; anything larger is no record.
@@ -104,15 +104,7 @@ def real_path(path: str) -> str:
 
 def folder(environ: Mapping[str, str] = os.environ) -> str | None:
     """Where the records lie; None where the user has no home."""
-    from platformdirs import user_state_dir
-
-    if environ is not os.environ and (kept := folder_of_client(environ, "XDG_STATE_HOME", ".local/state")) is not None:
-        return os.path.join(kept, "mcp-workbench", "trusted")
-    try:
-        state = user_state_dir("mcp-workbench", appauthor=False)
-    except (OSError, RuntimeError, KeyError):
-        return None
-    return os.path.join(state, "trusted") if os.path.isabs(state) else None
+    return state_path("trusted", environ)
 
 
 def record_of(path: str, environ: Mapping[str, str] = os.environ) -> str | None:

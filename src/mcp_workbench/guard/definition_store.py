@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Raw
 
+from mcp_workbench.config.state_folder import state_path
 from mcp_workbench.guard.lock_file import canonical_definition, definition_hash
 
 # Definitions have a limit of their own, 64 MiB at most; nobody reads the difference of such.
@@ -52,8 +53,4 @@ class DefinitionStore:
 
 
 def default_folder() -> str | None:
-    """Beside the records of trust."""
-    from mcp_workbench.config.trust import folder
-
-    trusted = folder()
-    return None if trusted is None else os.path.join(os.path.dirname(trusted), "locked-definitions")
+    return state_path("locked-definitions")

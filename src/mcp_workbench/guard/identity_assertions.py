@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import MsgspecError
 from msgspec.json import decode, encode
 
+from mcp_workbench.config.state_folder import state_path
 from mcp_workbench.errors import DownstreamError, package_hint
 from mcp_workbench.guard.identities import Identity
 
@@ -114,7 +115,4 @@ class IdentityAssertions:
 
 def key_path() -> str | None:
     """Where the key lies; None where the user has no home."""
-    from mcp_workbench.guard.named_keys import folder
-
-    keys = folder()
-    return None if keys is None else os.path.join(os.path.dirname(keys), FILE_NAME)
+    return state_path(FILE_NAME)

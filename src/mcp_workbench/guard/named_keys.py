@@ -22,6 +22,7 @@ from typing import Final
 from msgspec import MsgspecError, Struct
 from msgspec.json import decode, encode
 
+from mcp_workbench.config.state_folder import state_path
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.steps import LOCAL
 
@@ -70,13 +71,7 @@ class KeyRecord(Struct, frozen=True, kw_only=True):
 
 def folder() -> str | None:
     """Where keys lie; None where the user has no home."""
-    from platformdirs import user_state_dir
-
-    try:
-        state = user_state_dir("mcp-workbench", appauthor=False)
-    except (OSError, RuntimeError, KeyError):
-        return None
-    return os.path.join(state, FOLDER_NAME) if os.path.isabs(state) else None
+    return state_path(FOLDER_NAME)
 
 
 def digest(token: str) -> str:
