@@ -15,6 +15,7 @@ Schema = Mapping[str, Any]
 
 # Levels that are gone into where the depth of a schema is that of the recursion; no real one comes near.
 DEEPEST: Final = 48
+# References that lead to references: two are usual, a circle is not.
 _MOST_HOPS: Final = 16
 
 # Keywords that hold further schemas: one, a list of them (`items` may be either), or an object of them by name.
@@ -77,6 +78,7 @@ def alternatives(schema: object, root: Schema) -> list[Schema]:
                 followed.add(reference)
                 waiting.append(point(root, reference))
             continue
+        # With a type beside it, `allOf` adds conditions to that type; without one it is where the type stands.
         unions = ("anyOf", "oneOf") if "type" in each else ("anyOf", "oneOf", "allOf")
         members = next((each[union] for union in unions if isinstance(each.get(union), list)), None)
         if members is None:
@@ -106,6 +108,7 @@ def point(root: object, reference: object) -> object:
         return None
     found = root
     for step in reference[2:].split("/"):
+        # A fragment of a URL first, then a JSON Pointer (RFC 6901, section 6), whose `~1` is replaced before `~0`.
         key = unquote(step).replace("~1", "/").replace("~0", "~")
         if isinstance(found, dict) and key in found:
             found = found[key]

@@ -119,6 +119,7 @@ def run(client: Client, command: Sequence[str]) -> str:
         raise ConfigError(f"`{command[0]}` did not end within {COMMAND_SECONDS:g} s", hint="try again") from None
     except OSError as error:
         raise ConfigError(f"`{command[0]}` cannot be started: {error.strerror}") from None
+    # Some write what went wrong to stdout.
     said = (done.stdout + done.stderr).decode(errors="replace").strip()
     if done.returncode:
         raise ConfigError(
@@ -144,8 +145,10 @@ def _filled_in(client: Client, words: Sequence[str], scope: Scope, name: str, en
                 filled.append(entry["command"])
             case "{json}":
                 filled.append(json.dumps(entry, ensure_ascii=False))
+            # `code --add-mcp` has no word for the name.
             case "{json-with-name}":
                 filled.append(json.dumps({"name": name, **entry}, ensure_ascii=False))
+            # `{env:--env}` stands for `--env KEY=VALUE` for each variable; clients differ in the option.
             case _ if word.startswith("{env:"):
                 filled += [part for key, value in env.items() for part in (word[5:-1], f"{key}={value}")]
             case _:

@@ -100,6 +100,8 @@ def existing(client: Client, scope: Scope | None, system: System | None = None) 
 
 def to_write(client: Client, scope: Scope) -> list[FoundFile]:
     """The files that a server has to stand in: all generations that are there, else the newest, which is made."""
+    # Clients that moved their settings read one or the other by version: where both files are there, both get the
+    # entry.
     writable = [each for each in existing(client, scope) if not each.file.read_only]
     if writable:
         return writable
@@ -121,6 +123,7 @@ def is_present(client: Client) -> bool:
         return True
     system = this_system()
     rules = [path for file in client.file if file.scope == "user" for path in patterns(file, system)]
+    # The home folder and `~/.config` exist for everybody.
     folders = {os.path.dirname(path) for path in rules} - {system.home, os.path.join(system.home, ".config")}
     return bool(existing(client, "user")) or any(map(glob.glob, folders))
 
@@ -170,8 +173,11 @@ def write(found: FoundFile, before: bytes | None, after: bytes, name: str, run: 
     Raises `ConfigError`; the file is then as it was, unless it is `ChangedAfterwards`.
     """
     folder = state_folder(found.client)
+    # Before the backup: where the file cannot be replaced, nothing is left behind.
     refuse_what_is_not_ours(found.path)
     change = Change(name, found.path, keep(found, before), digest(after), run=run)
+    # First the record, then the file: whoever is killed in between has an undo too many, which finds nothing to do, and
+    # never a change without one.
     record(found.client, change)
     try:
         replace_file(found.path, before, after, folder)
@@ -209,6 +215,7 @@ def take_steps(
         for step in steps:
             client_commands.run(client, step.command)
     finally:
+        # Also where a command failed: it may have written before that.
         now = found.content()
         if now != before:
             record(client, Change(steps[-1].name, found.path, backup, digest(now), run=run))
@@ -233,6 +240,7 @@ def _rewrite(client: Client, every: list[Change]) -> None:
         write_whole(_record_path(client), msgspec.json.format(msgspec.json.encode(kept)))
     except OSError as error:
         raise ConfigError(f"`{_record_path(client)}` cannot be written: {error.strerror}") from None
+    # After the record is on disk, so that none refers to a backup that is gone.
     needed = {each.backup for each in kept}
     for change in every:
         if change.backup is not None and change.backup not in needed:

@@ -43,6 +43,7 @@ def completed_line(line: str) -> list[str]:
 
 
 def _split(line: str) -> list[str]:
+    # The word under the cursor may have an open quote, which `shlex` refuses.
     for closing in ("", '"', "'"):
         with contextlib.suppress(ValueError):
             words = shlex.split(line + closing)
@@ -53,6 +54,7 @@ def _split(line: str) -> list[str]:
 def completed(words: Sequence[str]) -> list[str]:
     """What fits the last of these words, of a command line without the name of the program."""
     *before, last = words or [""]
+    # Whatever goes wrong: a message in the middle of a command line that is being typed helps nobody.
     with contextlib.suppress(WorkbenchError, OSError, ValueError):
         fitting = (word for word in _fitting(before, last) if word.startswith(last) and _is_harmless(word, last))
         return [word for word, _ in zip(dict.fromkeys(fitting), range(MOST_WORDS), strict=False)]
@@ -135,11 +137,13 @@ def _catalog(rest: Sequence[str]) -> Catalog:
 
     named = next((rest[at + 1] for at, word in enumerate(rest[:-1]) if word == "--config"), None)
     catalog = Catalog(choose(named, None, os.environ).config, ManifestStore(default_folder))
+    # From what is remembered: to start servers at a press of Tab would take seconds.
     catalog.load(catalog.entries())
     return catalog
 
 
 def _described(word: str, description: object) -> str:
+    # Shells separate candidates by lines, and word from description by a tab.
     said = " ".join(str(description or "").split())
     if len(said) > _LONGEST_DESCRIPTION:
         said = said[: _LONGEST_DESCRIPTION - 1] + "…"

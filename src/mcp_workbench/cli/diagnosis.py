@@ -23,6 +23,7 @@ class Diagnosis(Struct):
     area: str
     text: str
     hint: str = ""
+    # Only what cannot destroy anything: a mode, never a file's content.
     fix: Callable[[], str] | None = None
     # What `fix` did.
     fixed: str = ""

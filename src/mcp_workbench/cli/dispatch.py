@@ -46,6 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     if name == "help":
         return _help(rest)
     command = COMMANDS[name]
+    # `PYTHONIOENCODING=ascii` and locales of Latin 1 have no `→`, and lack the letters of most names.
     for stream in (sys.stdout, sys.stderr):
         # A character that the terminal's encoding lacks is no reason to fail.
         if stream is not None:
@@ -56,6 +57,7 @@ def run(arguments: Sequence[str]) -> int:
             print(command.help())
             return 0
         return carry_out(command, parsed)
+    # Exit status 2 is for what the caller has to change (command line, file), 1 for what failed all the same.
     except UsageError as error:
         return complain(str(error), error.hint or f"mcp-workbench {name} --help explains the command")
     except ConfigError as error:

@@ -51,7 +51,9 @@ def missing_program(server: ServerConfig, subject: Examined) -> str | None:
         return None
     if os.sep in command:
         path = command if server.cwd is None else os.path.join(server.cwd, command)
+        # As the system looks for a program: a path with a slash is never looked for on `PATH`.
         return None if os.path.exists(path) else command
+    # The server's own `PATH` counts: version managers such as nvm are often written there.
     return None if shutil.which(command, path=server.env.get("PATH", subject.environ.get("PATH"))) else command
 
 
@@ -115,6 +117,7 @@ def keychain(subject: Examined) -> list[Diagnosis]:
     from mcp_workbench.secrets import keychain as system
 
     try:
+        # Whether the entry exists does not matter: a keychain that is locked or missing fails either way.
         system.get(system.SERVICE, "doctor", os.environ)
     except system.KeychainUnusable as error:
         who = f"; {_listed(needs)} cannot start without it" if needs else "; sign-ins are to be encrypted with it"
@@ -134,6 +137,7 @@ def cache(subject: Examined) -> list[Diagnosis]:
             )
         ]
     place = folder
+    # It is made with the first server that is listed, so whoever is new has none yet.
     while not os.path.lexists(place):
         place = os.path.dirname(place)
     if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
@@ -178,6 +182,7 @@ def versions(subject: Examined) -> list[Diagnosis]:
             found.append(
                 Diagnosis("error", "configuration", text, "correct the file; it takes effect when you save it")
             )
+    # A venv beside a `pipx` installation is how two versions come about.
     own = os.path.join(os.path.dirname(sys.executable), "mcp-workbench")
     on_path = shutil.which("mcp-workbench")
     if on_path is not None and os.path.exists(own) and os.path.realpath(on_path) != os.path.realpath(own):

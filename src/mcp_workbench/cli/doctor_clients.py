@@ -79,6 +79,7 @@ def _about(client: Client, served: list[Served]) -> tuple[list[Diagnosis], bool]
                 continue
             if is_own(entry):
                 own.append((file, name, entry))
+            # The agent would see its tools twice, and two processes would run.
             elif is_served(name, entry, served, shutil.which):
                 doubles.append(name)
     for file, name, entry in own:

@@ -28,6 +28,7 @@ def hiding(found: FoundFile, before: bytes | None, name: str, entry: Mapping[str
     for written in servers_in(before or b"", found.file, found.path).values():
         secrets += secrets_of(translated(written, found.file.dialect).entry or {})
     ours = {name, *_strings([entry.get(member, "") for member in _HOW_WE_ARE_STARTED])}
+    # A path or name of ours may also occur as some secret's value, and would be hidden in what is to be read.
     return Redactor(set(secrets) - ours)
 
 
@@ -45,6 +46,7 @@ def edit_preview(
             n=0,
         )
     )
+    # Some clients write their file in one line: a diff would be all of it, twice.
     if any(len(line) > WIDEST_LINE for line in lines if line.startswith("-")):
         own = json.dumps({name: entry}, indent=2, ensure_ascii=False).splitlines()[1:-1]
         gone = [f"-  {json.dumps(each, ensure_ascii=False)}: {{…}}" for each in removed]

@@ -54,6 +54,7 @@ class TerminalAsker:
 
     async def answer(self, method: str, params: Raw) -> object:
         """The answer to a server's request; None for one that cannot be answered here."""
+        # Sampling and roots are not declared, but a server may ask all the same.
         if method != "elicitation/create":
             return None
         try:
@@ -62,6 +63,7 @@ class TerminalAsker:
             return None
         if not isinstance(asked, dict):
             return None
+        # The workbench names the server in front of each question, and the prompt below names the tool as well.
         message = _unplaced(str(asked.get("message", "")), self._where)
         # One question at a time, whatever the server does.
         async with self._lock:
@@ -71,6 +73,8 @@ class TerminalAsker:
     async def _page(self, asked: dict[str, Any], message: str) -> object:
         self._screen.line((f"[{self._where}] ", "dim"), message)
         self._screen.line(one_line(str(asked.get("url", ""))), indent=2, wrap=False)
+        # The specification wants consent before a page is opened, and the whole address shown: it comes from the
+        # server.
         typed = await self._line("Open this page in a browser? [y/N] ")
         if typed is None:
             return CANCELLED
@@ -78,6 +82,7 @@ class TerminalAsker:
             return DECLINED
         import webbrowser
 
+        # `webbrowser` waits for browsers that run in the terminal, such as `lynx`.
         await asyncio.to_thread(webbrowser.open, str(asked.get("url", "")))
         return {"action": "accept"}
 
@@ -95,6 +100,7 @@ class TerminalAsker:
             if value is not None:
                 content[name] = value
         if not fields:
+            # A form without fields is a question of yes or no, and Enter alone is no consent.
             typed = await self._line("Agree? [y/N] ")
             return {"action": "accept", "content": {}} if (typed or "").strip().lower() in _TRUE else DECLINED
         return {"action": "accept", "content": content}
@@ -102,6 +108,7 @@ class TerminalAsker:
     async def _field(self, name: str, about: dict[str, Any], *, is_required: bool, is_approval: bool) -> object:
         if isinstance(about.get("description"), str):
             self._screen.line((about["description"], "dim"), indent=2)
+        # A pipe that looks like a terminal could answer wrongly for ever.
         for _ in range(MOST_TRIES):
             title = clip(str(about.get("title") or name), _LONGEST_TITLE)
             wanted = clip(expected(about), _LONGEST_CHOICES)
@@ -109,6 +116,7 @@ class TerminalAsker:
             if typed is None or (is_approval and typed.strip().lower() in _FALSE):
                 return DECLINED
             if is_approval and typed.strip().lower() in _TRUE:
+                # An approval offers longer ones too; whoever types `y` has agreed to this call and no other.
                 return "once"
             try:
                 return field_value(typed.rstrip("\n"), about, is_required=is_required)
@@ -242,7 +250,9 @@ def field_value(typed: str, about: dict[str, Any], *, is_required: bool) -> obje
     if kind == "array":
         items = about.get("items")
         of = items if isinstance(items, dict) else {}
+        # `multiselect` of revision 2025-11-25, typed with commas: choices with a comma in them cannot be typed.
         return [_one(each.strip(), of) for each in text.split(",") if each.strip()]
+    # White space may be part of a text; nothing else has any.
     return _one(text if kind != "string" else typed, about)
 
 

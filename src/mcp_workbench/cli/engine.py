@@ -143,6 +143,8 @@ class Engine:
         for entry in found:
             entry.load_manifest()
         tools = [(entry, path.removeprefix(f"{entry.toolbox}/{entry.name}/")) for entry in found]
+        # `a/b/c` may be tool `c` of server `b`, or tool `b/c` of server `a`: the one that exists is meant. Names are
+        # looked up, never parsed.
         tools.sort(key=lambda pair: pair[1] not in pair[0].tools)
         if tools and tools[0][1]:
             entry, tool = tools[0]
@@ -228,6 +230,7 @@ class Engine:
         if (reason := entry.why_withheld(name)) is not None:
             hint = f"mcp-workbench lock diff shows it, mcp-workbench lock accept {toolbox}/{server}/{name} accepts it"
             raise UsageError(f"tool `{name}`{where} is withheld: {reason}", hint=hint)
+        # It exists, so the nearest names would mislead.
         if name in entry.hidden:
             raise UsageError(
                 f"tool `{name}`{where} is excluded by `toolFilters` in the configuration",
@@ -366,6 +369,7 @@ class ToolClient:
         """The result of a request. Raises `RemoteError` for a JSON-RPC error."""
         if self._failure is not None:
             raise self._failure
+        # Nothing is taken out of the table: a command sends a handful of requests, and an id is never used twice.
         id = len(self._waiting) + 1
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._waiting[id] = future
@@ -378,6 +382,8 @@ class ToolClient:
             self.deliver(messages.notification("notifications/cancelled", cancelled))
             raise
         finally:
+            # The server has its answer, or will get none: a question that still stands at the terminal would wait for
+            # nobody.
             for task in self._asked.values():
                 task.cancel()
 
@@ -386,6 +392,7 @@ class ToolClient:
         if isinstance(message.method, UnsetType):
             assert not isinstance(message.id, UnsetType)
             future = self._waiting[int(bytes(message.id))]
+            # After Ctrl-C, the answer to a cancelled call may still come.
             if future.done():
                 return
             if not isinstance(message.error, UnsetType):

@@ -78,6 +78,7 @@ def _label(word: str) -> str:
 
 def is_colourful() -> bool:
     """Whether stderr is a terminal whose user wants colours."""
+    # no-color.org: set to anything but an empty string.
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return sys.stderr is not None and sys.stderr.isatty()

@@ -112,6 +112,7 @@ class HttpCallers:
         found: list[tuple[tuple[str, ...], Callable[[], None]]] = []
         folder = _folder_of_keys()
         if self.authenticator is not None and folder is not None:
+            # The folder, not its files: a new key is a new file.
             found.append(((folder,), self._on_keys_changed))
         if certificate is not None:
             found.append((certificate.files, certificate.reload))

@@ -56,6 +56,7 @@ def chosen_token(parsed: Parsed, environ: Mapping[str, str], *, is_loopback: boo
     given = parsed.value("token") if parsed.has("token") else environ.get(TOKEN_VARIABLE)
     if given is not None:
         return HttpToken(_checked(given))
+    # Loopback is no protection: every user and every program of this machine can connect there.
     return kept_token() if is_loopback else HttpToken(None)
 
 
@@ -108,10 +109,12 @@ def _for_this_run(reason: str) -> HttpToken:
 
 
 def _read_kept(path: str) -> str | None:
+    # A link would let another file be shown as the token, and a FIFO would hold the start.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         with open(os.open(path, flags), encoding="ascii") as file:
             about = os.fstat(file.fileno())
+            # Of the open file, not of the path: between the two somebody could exchange it.
             if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
                 raise _distrusted(path, "others may have read or written it")
             token = file.read(LONGEST_TOKEN).strip()

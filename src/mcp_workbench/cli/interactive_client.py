@@ -93,6 +93,7 @@ class LiveProgress:
             from rich.progress import Progress as Bar
 
             described = TextColumn("{task.description}", markup=False)
+            # No percentage: many servers send progress without a total.
             columns = (SpinnerColumn(), described, BarColumn(), TimeElapsedColumn())
             self._bar = Bar(*columns, console=screen.console, transient=True)
             self._task = self._bar.add_task(self._what, total=None)

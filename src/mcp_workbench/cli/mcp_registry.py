@@ -30,6 +30,7 @@ _INSTEAD: Final = "check the network, or pass a server.json, an address or a com
 
 def fetched(registry: str, name: str) -> bytes:
     """What the registry says of the latest version of a server. Raises `DownstreamError`."""
+    # The slash of a name (`io.github.me/server`) is data, so it is quoted as well.
     path = f"{registry.rstrip('/')}/v0/servers/{urllib.parse.quote(name, safe='')}/versions/latest"
     content = _get(registry, path)
     if content is not None:
@@ -83,6 +84,7 @@ def _read(address: str) -> tuple[int, bytes]:
                 return 200, content
             why = f"it broke off {answer.length:,} bytes before the end"
     except urllib.error.HTTPError as error:
+        # It is a response with an open connection.
         error.close()
         return error.code, b""
     except (OSError, ValueError, http.client.HTTPException) as error:

@@ -71,6 +71,7 @@ class OwnConfiguration(Struct):
         if len(self.toolboxes[toolbox]) == 1:
             if len(self.toolboxes) == 1:
                 raise ConfigError(f"`{name}` is the only server in `{self.path}`", hint=f"delete `{self.path}` instead")
+            # An empty `mcpServers` would be an error of the file.
             steps = (self.root, toolbox)
         return remove_member(self._text(), steps).encode()
 
@@ -89,6 +90,7 @@ class OwnConfiguration(Struct):
         if self.before is None:
             create_file(self.path, content)
             return
+        # Trust is by content: each edit would have to be trusted again, though its user has just made it here.
         was_trusted = trust.verdict(self.path, self.before) is trust.TrustVerdict.TRUSTED
         replace_file(self.path, self.before, content, lock_folder())
         if was_trusted:
@@ -106,6 +108,7 @@ def own_configuration(parsed: Parsed, *, makes: bool) -> OwnConfiguration:
         folder = user_folder()
         if folder is None:
             raise ConfigError("there is no folder for your settings", hint="set `HOME`, or name a file with --config")
+        # The first `add` of a user makes the file that `serve` finds without being given one.
         return OwnConfiguration(os.path.join(folder, FILE_NAME), None, keys.TOOLBOXES, {})
     # What a project brings along is judged as it is.
     user_file = named or (None if os.path.lexists(FILE_NAME) else own_file())

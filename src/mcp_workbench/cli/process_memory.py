@@ -20,6 +20,7 @@ def memory_of(groups: Collection[int]) -> dict[int, int]:
         return {}
     found = dict.fromkeys(groups, 0)
     for group, size in _from_proc() if os.path.isdir("/proc/self") else _from_ps():
+        # Pages that processes share are counted for each of them, as `ps` and `top` do.
         if group in found:
             found[group] += size
     return {group: size for group, size in found.items() if size}
@@ -37,6 +38,7 @@ def _from_proc() -> list[tuple[int, int]]:
                 fields = file.read().rpartition(b")")[2].split()
         except OSError:
             continue
+        # proc(5), counted after the name: field 5 is the group, field 24 the resident pages.
         found.append((int(fields[2]), int(fields[21]) * page))
     return found
 

@@ -73,6 +73,8 @@ class ResultContent:
         match item:
             case {"type": "text", "text": str(text)}:
                 self.texts.append(text)
+            # Data is decoded here rather than where it is written: what is no base64 becomes a remark, not a broken
+            # file.
             case {"type": "image" | "audio" as kind, "data": str(data)}:
                 self._take_binary(kind, item.get("mimeType"), data)
             case {"type": "resource", "resource": {"text": str(text)}}:
@@ -124,6 +126,8 @@ def _says_the_same(text: str, structured: object) -> bool:
     if not text.lstrip().startswith(("{", "[")):
         return False
     try:
+        # The specification wants structured content repeated as text, for older clients: shown once is enough. Compared
+        # as values, since servers indent the one and not the other.
         return bool(json.loads(text, parse_int=_whole) == structured)
     except (ValueError, RecursionError):
         return False

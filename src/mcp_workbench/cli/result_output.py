@@ -22,6 +22,7 @@ from mcp_workbench.cli.screen import Screen, stdout
 
 # More columns than this are no table that anybody reads.
 MOST_COLUMNS: Final = 8
+# The hyperlink of terminals. Those that do not know it show the text alone, as the standard of control sequences wants.
 _OSC_8: Final = "\x1b]8;;{}\x1b\\{}\x1b]8;;\x1b\\"
 # What the standard library does not know, or knows under another name.
 _SUFFIXES: Final = {"audio/wav": ".wav", "image/webp": ".webp"}
@@ -53,6 +54,7 @@ def _show_text(screen: Screen, reading: ResultContent) -> None:
             screen.text(text)
     for uri, title in reading.links:
         if screen.is_terminal and title:
+            # In a pipe only the address: that is what the next program can use.
             screen.line((title, "strong"), "  ", wrap=False)
         if screen.is_terminal and uri.startswith(_OPENED_BY_TERMINALS) and uri.isprintable():
             sys.stdout.write(_OSC_8.format(uri, uri) + "\n")
@@ -115,6 +117,7 @@ def _show_binaries(screen: Screen, binaries: Sequence[Binary]) -> None:
             continue
         # Under a name of its own, for its user alone; the system cleans up there.
         folder = folder or Path(tempfile.mkdtemp(prefix="mcp-workbench-"))
+        # It may be an address or hold a slash: what a server says must not choose a path.
         kind = binary.kind if binary.kind.isalnum() else "data"
         _write(folder / f"{kind}-{number}{_suffix(binary.type)}", binary.data, binary)
 
@@ -126,6 +129,7 @@ def _suffix(type: str) -> str:
 def save_all(target: Path, binaries: Sequence[Binary]) -> None:
     """The first under the name that was asked for, further ones beside it: chart.png, chart-2.wav."""
     for number, binary in enumerate(binaries, 1):
+        # Only of further ones: the first has the name that its user gave it.
         suffix = _SUFFIXES.get(binary.type) or mimetypes.guess_extension(binary.type) or target.suffix
         path = target if number == 1 else target.with_name(f"{target.stem}-{number}{suffix}")
         _write(path, binary.data, binary)

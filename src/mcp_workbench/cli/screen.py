@@ -44,6 +44,8 @@ class Screen:
         """The terminal, for what only a terminal can show."""
         from rich.console import Console
 
+        # What servers and users wrote may look like markup (`[red]`), an emoji code (`:key:`) or a number to be
+        # coloured.
         return Console(file=self._stream, highlight=False, markup=False, emoji=False)
 
     def line(self, *parts: Part, indent: int = 0, wrap: bool = True, is_whole: bool = False) -> None:
@@ -60,6 +62,7 @@ class Screen:
         shown = _assembled(parts) if indent or is_whole else _indented(_assembled(parts))
         if not wrap:
             for one in shown.split("\n"):
+                # Whoever copies a command from the screen must not copy line breaks with it.
                 self.console.print(" " * indent, one, sep="", soft_wrap=True)
             return
         self.console.print(Padding(shown, (0, 0, 0, indent), expand=False) if indent else shown)
@@ -83,6 +86,7 @@ class Screen:
             return
         cells = _texts([title.upper() for title in header], rows)
         if not any(header):
+            # A table of two columns needs no heading, and an empty line in its place would be one.
             del cells[0]
         widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
         for row in cells:
@@ -106,10 +110,12 @@ class Screen:
 
         from mcp_workbench.jsonrpc.messages import encode
 
+        # Not through `rich`: `| jq` and a terminal are to get the same, and colours in JSON are nobody's wish.
         self._stream.write(format(encode(value), indent=2).decode() + "\n")
 
     def text(self, text: str) -> None:
         """Text as it is, ending in a line break; on a terminal without the power to control it."""
+        # A tool's text can hold escape sequences: to a terminal they are commands, to `> file` they are data.
         shown = visible(text) if self.is_terminal else text
         self._stream.write(shown if shown.endswith("\n") else shown + "\n")
 
@@ -126,6 +132,7 @@ def rich_table(header: Sequence[str], rows: Sequence[Sequence[Part]], right: Col
     table.show_header = any(header)
     for column, title in enumerate(header):
         is_number = column in right
+        # A number that is folded reads as two.
         table.add_column(title, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
     for row in rows:
         table.add_row(*(_assembled([cell], one_line) for cell in row))

@@ -70,10 +70,12 @@ class SecretStore:
     def keep(self, server: str, variable: str, value: str) -> str:
         """Keep one secret; what stands in its place."""
         self.kept.append(f"{server}: {variable}")
+        # Neither ends a reference (`}`) nor divides it into service and name (`/`).
         name = f"{server}-{variable}".replace("/", "-").replace("}", "-").replace("{", "-")
         if (stored := self._put(name, value)) is not None:
             return f"${{keyring:{stored}}}"
         taken = self._files.setdefault(server, {})
+        # Two arguments of one server may be called the same once they are variables.
         while taken.get(variable, value) != value:
             variable += "_2"
         taken[variable] = value
@@ -82,6 +84,7 @@ class SecretStore:
     def write(self) -> None:
         """Create the files, for the user alone. Raises `ConfigError`."""
         if self._files and not os.path.lexists(ignored := os.path.join(self._folder, SECRETS_FOLDER, ".gitignore")):
+            # With `init --project` the folder lies in somebody's repository.
             self._create(ignored, b"*\n")
         for server, variables in self._files.items():
             text = "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items())

@@ -118,6 +118,7 @@ def _start_shared_workbench() -> None:
 
     try:
         ask(PING, may_start=True)
+        # The client's pipes are inherited, and nothing was read from them yet.
         os.execv(sys.executable, sys.orig_argv)
     except (CannotJoin, NotRunning) as reason:
         if not (isinstance(reason, CannotJoin) and reason.is_expected):
@@ -207,6 +208,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
         return _serve_http(parsed, gateway, token)
     from mcp_workbench.serving import serve_stdio
 
+    # A person who tries it out would take the silence for a hang.
     if sys.stdin is not None and sys.stdin.isatty():
         remark("note", "waiting for an MCP client on stdin; Ctrl-C stops. `mcp-workbench demo` shows how it works.")
     client = None
@@ -330,6 +332,7 @@ def _with_secret_token(config: WorkbenchConfig, token: str) -> WorkbenchConfig:
 def _check_allowed(parsed: Parsed) -> None:
     """What could never match helps nobody. Raises `UsageError`."""
     for name in parsed.values("allow-host"):
+        # People paste the whole address here.
         if "/" in name:
             raise UsageError(f"--allow-host `{name}` is not the name of a host", hint="for example tools.example.com")
     for origin in parsed.values("allow-origin"):

@@ -28,6 +28,7 @@ def preview(entry: Mapping[str, Any]) -> list[str]:
         if value := entry.get(member):
             named = ", ".join(map(str, value)) if isinstance(value, list | dict) else str(value)
             found.append(f"{words} {redactor.text(named)}")
+    # A program behind `${cmd:…}` runs as soon as the server starts: whoever agrees must have seen it.
     if fetched := list(dict.fromkeys(_fetched(entry))):
         found.append(f"fetches {', '.join(fetched)}")
     if entry.get("disabled"):

@@ -27,6 +27,8 @@ def _context_of(hello: Hello) -> ClientContext:
         parsed = SERVE.parse(hello.arguments)
         options = options_of(parsed)
         option, argument = (_from(hello.folder, path) for path in (parsed.value("config"), parsed.positional(0)))
+        # The variables and the folder of the client, not ours: `${VAR}` and relative paths mean what they would mean
+        # there.
         source = ConfigSource(option, argument, hello.environ, hello.folder)
         choice = source.choose()
     except UsageError as error:

@@ -33,6 +33,7 @@ def log_for(parsed: Parsed, config: WorkbenchConfig) -> Redactor:
         set_up(debug=True, file=None, format="text", redactor=redactor)
         return redactor
     logger = logging.getLogger("mcp_workbench")
+    # Without a handler, `logging` writes warnings to stderr by itself, between the lines of the command.
     logger.handlers[:] = [logging.NullHandler()]
     logger.propagate = False
     return redactor

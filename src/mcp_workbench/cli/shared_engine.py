@@ -49,7 +49,10 @@ def engine_for(
     """
     if not parsed.has("private") and not parsed.has("no-cache"):
         try:
+            # `proxy`, whatever face the file has: in it every tool can be called by its path. The absolute path of the
+            # file, so that the workbench finds the one that this command has read.
             hello = written_hello(("--config", config.path, "--face", "proxy"), command=BORROW)
+            # Not started for a command: it would outlive it, and a single call is served faster here.
             connection, verb, _ = introduce(hello, may_start=False)
             if verb == ACCEPTED:
                 return SharedEngine(config, use_cache=use_cache, redactor=redactor, descriptor=connection.detach())
@@ -198,6 +201,7 @@ class SharedClientEnd(ToolClient):
 
     async def read(self) -> None:
         """Until the workbench goes."""
+        # The workbench bounds what it sends (`maxMessageBytes`); this end need not know by how much.
         lines = LineSplitter(1 << 31)
         error = DownstreamError(GONE, hint="run the command again")
         # A workbench that is killed with a request of ours unread resets the connection.

@@ -25,6 +25,7 @@ def protocol_of(environ: Mapping[str, str]) -> Protocol | None:
     """How this terminal shows images, None where it does not, or that cannot be found out."""
     if environ.get("TMUX") or environ.get("STY") or environ.get("TERM", "").startswith(("screen", "tmux", "dumb")):
         return None
+    # Over ssh the variables of the terminal are not passed on, but `TERM` is.
     if environ.get("KITTY_WINDOW_ID") or environ.get("TERM") in ("xterm-kitty", "xterm-ghostty"):
         return "kitty"
     return "iterm2" if environ.get("TERM_PROGRAM") in _ITERM2_PROGRAMS else None
@@ -37,6 +38,7 @@ def shown(data: bytes, type: str, environ: Mapping[str, str]) -> bytes | None:
         return None
     encoded = base64.b64encode(data)
     if protocol == "iterm2":
+        # `inline=1`, or the terminal offers the image as a download.
         return b"\x1b]1337;File=inline=1;size=%d:%b\x07\n" % (len(data), encoded)
     if type != "image/png":
         # The only format that the kitty protocol decodes itself.
@@ -45,6 +47,7 @@ def shown(data: bytes, type: str, environ: Mapping[str, str]) -> bytes | None:
     written = []
     for number, piece in enumerate(pieces):
         more = int(number < len(pieces) - 1)
+        # `a=T` transmits and shows, `f=100` is PNG, `m=1` says that more pieces follow; only the first has the rest.
         control = b"a=T,f=100,m=%d" % more if number == 0 else b"m=%d" % more
         written.append(b"\x1b_G%b;%b\x1b\\" % (control, piece))
     return b"".join(written) + b"\n"

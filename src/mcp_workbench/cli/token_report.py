@@ -216,6 +216,7 @@ def _start_in_words(report: Report) -> str:
 
 def percent(part: float) -> str:
     """A part as people read it. 99.96 % is not 100 %."""
+    # Never 100 %: something is always left.
     return f"{min(part * 100, 99.9):.1f} %" if part > 0.99 else f"{part * 100:.0f} %"
 
 

@@ -45,6 +45,7 @@ def rows_of(look: dict[str, Any], memory: dict[int, int]) -> list[ServerRow]:
         label = f"{toolbox}/{name}"
         figures = look["figures"].get(label, {})
         size = sum(memory.get(pid, 0) for pid in look["processes"].get(label, ()))
+        # Of several processes of one server the one that works says how it is.
         state = next((each["state"] for each in same if each["state"] == "ready"), same[-1]["state"])
         cells = (
             _STATES.get(state, state) + (f" x{len(same)}" if len(same) > 1 else ""),

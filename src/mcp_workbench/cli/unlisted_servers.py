@@ -48,6 +48,7 @@ def unlisted(parsed: Parsed, *, takes_pairs: bool = True) -> Unlisted | None:
         # As if it had been started from the shell: with all of its environment.
         server = ServerConfig(name=name, command=command[0], args=tuple(command[1:]), inherit_env=("*",))
         return Unlisted(_alone(server, frozenset()), name, rest)
+    # An address alone is a resource of the configuration, or a mistake that the command explains.
     if len(words) > 1 and words[0].startswith(("http://", "https://")):
         url, *rest = words
         fault = url_fault(url)

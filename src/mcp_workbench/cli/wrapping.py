@@ -21,6 +21,7 @@ def width_of(stream: TextIO | None) -> int | None:
     try:
         if stream is None or not stream.isatty():
             return None
+        # `COLUMNS` first, as ncurses has it: tests and CI set it, and a terminal of width 0 does exist.
         columns = int(os.environ.get("COLUMNS", "0") or 0) or os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):
         return None
@@ -46,6 +47,7 @@ def _folded(line: str, width: int, before: int) -> str:
         initial_indent=" " * before + margin,
         subsequent_indent=margin,
         break_long_words=False,
+        # An option such as `--no-cache` stays in one piece too.
         break_on_hyphens=False,
     )
     return "\n".join(parts)[before:]

@@ -99,10 +99,12 @@ def check(arguments: object, schema: object) -> Checked:
     dialect = schema.get("$schema")
     if dialect is not None and dialect not in _DIALECTS:
         return Checked(skipped=f"unknown dialect `{str(dialect)[:80]}`")
+    # Up to draft 7 whatever stands beside `$ref` is ignored; from 2019-09 on it counts.
     checker = _Checker(schema, refs_stand_alone="draft-0" in str(dialect))
     found: dict[tuple[str, str], _Found] = {}
     try:
         for each in checker.problems(arguments, schema, "$", DEEPEST):
+            # `allOf` with the same part twice would say it twice.
             found.setdefault((each.where, each.what), each)
             if len(found) == _MOST_PROBLEMS:
                 break
@@ -135,6 +137,7 @@ class _Checker:
             yield from self.problems(value, self._followed(schema["$ref"]), where, depth - 1)
             if self._refs_stand_alone:
                 return
+        # OpenAPI 3.0, from which many servers are generated.
         if value is None and schema.get("nullable") is True:
             return
         wrong = self._wrong_kind(value, schema)
@@ -171,6 +174,7 @@ class _Checker:
         if any(_is_kind(value, kind) for kind in kinds):
             return None
         hint = ""
+        # The most common mistake of models: an object as the text of one.
         if isinstance(value, str) and value.lstrip()[:1] in ("{", "[") and ("object" in kinds or "array" in kinds):
             hint = "; send the value itself, not its JSON text"
         return f"expected {' or '.join(kinds)}, got {_shown(value)}{hint}"
@@ -186,6 +190,7 @@ class _Checker:
         for name, each in value.items():
             if name in known:
                 yield from self.problems(each, known[name], f"{where}.{name}", depth - 1)
+            # A pattern that might allow it is not tried: it could be slow, and servers use other dialects of patterns.
             elif "patternProperties" in schema or extra is None or extra is True:
                 continue
             elif extra is False:
@@ -235,6 +240,7 @@ def _is_kind(value: object, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     if kind == "integer" and isinstance(value, float):
+        # JSON has one kind of number: `1.0` is an integer to JSON Schema.
         return value.is_integer()
     return isinstance(value, _KINDS[kind])
 

@@ -23,6 +23,7 @@ from mcp_workbench.economy.shared_arguments import legend
 from mcp_workbench.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET, tokens
 from mcp_workbench.economy.tool import Tool
 
+# Shares of the budget; the reasons are above.
 _OVERVIEW_SHARE = 4
 _LAST_RESORT_SHARE = 2
 _FULL_SAVES_AT_MOST = 4  # The omitted parts of a definition (output schema, annotations) can be most of it.
@@ -66,6 +67,7 @@ def listing(
     page. `budget=None` means no limit; a budget too small for a note and a name is raised to `LEAST_BUDGET`. `beside`
     is how many bytes of it the caller needs for itself, with JSON and with text. `spend` lets every form use the whole
     budget, for callers that chose the budget for this one listing."""
+    # The same page for the same toolbox: agents page with a cursor, and prompt caches live on equal bytes.
     ordered = sorted(tools, key=_place)
     most = None if budget is None else max(budget, LEAST_BUDGET) * BYTES_PER_TOKEN
     if form is None and cursor is None and most is not None:
@@ -182,6 +184,7 @@ def _after(tools: list[Tool], cursor: str) -> tuple[int, Form]:
     form = Form(word) if word in list(Form) else Form.NAMES
     if position.isdecimal() and position.isascii():
         return int(position[:9]), form
+    # By the name it stopped at: servers may have come or gone since the last page.
     return sum(_place(tool) <= place for tool in tools), form
 
 

@@ -45,6 +45,7 @@ class Fields(NamedTuple):
     rest: str
 
 
+# `gc=False`: thousands of short-lived ones would set off the garbage collector again and again.
 class _Argument(msgspec.Struct, gc=False):
     """What is read of an argument's schema, in the form that nearly all have. Everything else is not decoded."""
 
@@ -74,6 +75,7 @@ def fields(document: SearchDocument) -> Fields:
         lead=f"{document.title} {lead}"[:_MOST_CHARACTERS],
         arguments=" ".join(names)[:_MOST_CHARACTERS],
         place=f"{document.server} {document.toolbox}"[:_MOST_CHARACTERS],
+        # Descriptions of arguments come last and count least: tools of one server share most of them.
         rest=f"{rest[:_MOST_REST]} {' '.join(details)[:_MOST_DETAILS]}",
     )
 

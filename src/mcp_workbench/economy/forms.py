@@ -91,6 +91,7 @@ def _place(tool: Tool) -> dict[str, object]:
 
 def _as_written(tool: Tool) -> str:
     place = msgspec.json.encode(_place(tool))
+    # The server's own bytes, with two members in front: decoding could reorder or lose something.
     members = tool.definition.strip()[1:-1].strip()
     return (place[:-1] + (b"," + members if members else b"") + b"}").decode(errors="replace")
 
@@ -108,6 +109,7 @@ def _definition(tool: Tool, known: Parts, form: Form) -> str:
 
 
 def _line(tool: Tool, known: Parts, form: Form, common: Sequence[str]) -> tuple[str, bool]:
+    # Some servers have titles only.
     description = known.description or known.title
     match form:
         case Form.NAMES:

@@ -180,8 +180,11 @@ class Index:
         wanted = {term: sqrt(count) for term, count in counts.items()}
         # `file system` may be written as one word, and `filesystem` as two.
         for one, other in pairwise(spoken[:_MOST_QUERY_TERMS]):
+            # Pairs of words of other scripts are terms already.
             if (joined := stem((one + other).lower())) in self._numbers and (one + other).isascii():
                 wanted.setdefault(joined, 1.0)
+        # `email Anna about 3 reports`: a word with a capital that does not begin the sentence, or a number, is what the
+        # tool is given.
         values = (run for place, run in enumerate(spoken) if run[0].isdecimal() or (place and run[0].isupper()))
         return wanted, {term for run in values for term in split[run]}
 
@@ -214,6 +217,8 @@ class Index:
             return []
         if self._neighbours is None:
             self._neighbours = {}
+            # Grouped by first letter and length when the first unknown word comes: people rarely mistype the first
+            # letter, and most queries need none of it.
             for known in self._numbers:
                 self._neighbours.setdefault((known[0], len(known)), []).append(known)
         near = (

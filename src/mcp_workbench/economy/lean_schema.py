@@ -58,6 +58,7 @@ def _lean(schema: Mapping[str, object], name: str, depth: int, *, alternative: b
         return dict(schema)  # Left as it is, so that recursion has an end.
     short: dict[str, object] = {}
     for key, value in _without_null_alternative(schema).items():
+        # `x-` keywords are for generators of code and of forms.
         if key in _NOISE or key.startswith("x-") or _is_said_anyway(key, value, name):
             continue
         if key == "additionalProperties" and value is False and "properties" in schema and not alternative:
@@ -80,6 +81,7 @@ def _below(keyword: str, value: object, depth: int, *, alternative: bool) -> obj
 def _is_said_anyway(key: str, value: object, name: str) -> bool:
     if key in ("title", "description") and isinstance(value, str):
         return not value.strip() or (bool(name) and _words(value) == _words(name))
+    # `False == 0` in Python: the types are compared too.
     return key in _SAID_BY_DEFAULT and type(value) is type(_SAID_BY_DEFAULT[key]) and value == _SAID_BY_DEFAULT[key]
 
 

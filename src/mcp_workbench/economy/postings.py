@@ -21,7 +21,9 @@ import msgspec
 from mcp_workbench.economy.fields import Fields
 from mcp_workbench.economy.terms import Splitter, runs
 
+# Raised with every change to terms, weights or layout: an index on disk outlives an update.
 VERSION = 3
+# Arrays are written as they are in memory, so a file of another architecture (a shared home) does not fit.
 TAG = f"economy-index/{VERSION}/{sys.byteorder}/{array('I').itemsize}"
 
 # For each field, the weight of an occurrence, and how much a longer field than average reduces it. Measured by

@@ -61,6 +61,7 @@ def compiled(schema: object) -> Accepts | None:
     try:
         top = {key: value for key, value in schema.items() if key not in _HARMLESS_AT_TOP}
         decode = msgspec.json.Decoder(_Reader(schema).members({**top, "type": "object"})).decode
+    # `msgspec` refuses some unions, such as two kinds of object: those go the thorough way.
     except (_NotPlain, TypeError, ValueError, RecursionError):
         return None
 
@@ -93,10 +94,12 @@ class _Reader:
         fields: list[tuple[Any, ...]] = []
         names: dict[str, str] = {}
         for number, (name, each) in enumerate(properties.items()):
+            # Names of properties may be anything; names of fields are Python identifiers.
             field = f"f{number}"
             names[field] = name
             kind = self._kind(each)
             fields.append((field, kind) if name in required else (field, kind | msgspec.UnsetType, msgspec.UNSET))
+        # A field without a default may not follow one with one.
         fields.sort(key=len)
         return msgspec.defstruct("Arguments", fields, rename=names, forbid_unknown_fields=not others)
 
@@ -145,6 +148,7 @@ class _Reader:
 
         _only(schema, "$ref")
         target = point(self._root, schema["$ref"])
+        # A type that holds itself could not be written down.
         if target is self._root:
             raise _NotPlain
         return self._kind(target)

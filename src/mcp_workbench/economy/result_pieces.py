@@ -182,6 +182,7 @@ def page(text: str, start: int, room: int) -> Part:
     piece = cut(text[start : start + max(room, 0)], room)
     if start + len(piece) < len(text):
         line_end = piece.rfind("\n")
+        # A line end near the beginning would make the page useless: then a line is cut.
         if line_end > len(piece) // 2:
             piece = piece[: line_end + 1]
     end = start + len(piece)
@@ -205,6 +206,7 @@ def grep(text: str, pattern: str, *, room: int, first: int = 1, around: int = 0)
 
     Case-insensitive unless the pattern has upper-case letters. `*` matches anything, `|` separates alternatives."""
     every = text.split("\n")
+    # As `smartcase` in editors and ripgrep.
     folded = pattern == pattern.lower()
     wanted = _alternatives(pattern)
     if not wanted:
@@ -218,6 +220,7 @@ def grep(text: str, pattern: str, *, room: int, first: int = 1, around: int = 0)
     numbers = dict.fromkeys(
         near for number in found for near in range(max(number - around, 1), min(number + around, len(every)) + 1)
     )
+    # Lazily: what does not fit into the room is never cut out.
     excerpts = ((number, _excerpt(every[number - 1], wanted, folded=folded)) for number in numbers)
     shown, used = _numbered(excerpts, room)
     following = list(numbers)[used] if used and used < len(numbers) else None

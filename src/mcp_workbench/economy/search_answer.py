@@ -64,6 +64,7 @@ def answer(
     the same form of text. If the result would exceed `most` bytes, names are dropped first, then tools from the end,
     then their text."""
     groups = list(_twins(ranked).values())
+    # Everything up to the last strong match is shown, also weak ones in between: ranks are not skipped.
     strong = [place for place, group in enumerate(groups[:limit], 1) if group[0].path not in weak]
     shown = max(strong[-1] if strong else 0, min(WITH_TEXT, limit, len(groups))) if limit <= LIMIT else limit
     note = "" if strong or not groups else _WEAK
@@ -82,6 +83,7 @@ def _attempts(limit: int, form: Form | None, with_names: bool) -> Iterator[tuple
     few = limit
     while few > WITH_TEXT:
         yield few, form, False
+        # A quarter at a time: each attempt writes all signatures again.
         few = min(few - 1, few * 3 // 4)
     for shorter in (form, Form.SENTENCE, Form.ARGUMENTS, Form.NAMES):
         for fewer in range(few, 0, -1):
@@ -150,6 +152,7 @@ def _common(tools: Iterable[Tool], form: Form | None) -> dict[tuple[str, str], t
 def _twins(ranked: Iterable[Tool]) -> dict[tuple[str, bytes], list[Tool]]:
     groups: dict[tuple[str, bytes], list[Tool]] = {}
     for tool in ranked:
+        # By the bytes of the definition: the same program in two toolboxes, not two tools of one name.
         groups.setdefault((tool.name, tool.definition), []).append(tool)
     return groups
 

@@ -27,6 +27,7 @@ def shared(signatures: Sequence[Sequence[str]]) -> tuple[str, ...]:
     common.sort(key=lambda each: -counts[each])
     while common:
         having = sum(set(common) <= set(written) for written in signatures)
+        # The comma and the space of each go with it; the sign takes their place once.
         saved = having * (sum(len(each) + 2 for each in common) - len(SIGN) - 2)
         if having >= _FEWEST_TOOLS and len(", ".join(common)) >= _SHORTEST and saved > len(legend(common)):
             order = {each: number for number, each in enumerate(counts)}

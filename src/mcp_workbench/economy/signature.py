@@ -18,12 +18,15 @@ from mcp_workbench.json_schema import properties as properties_of
 from mcp_workbench.json_schema import required as required_of
 from mcp_workbench.json_schema import resolve
 
+# How much is shown, not how far is gone: arguments below this are read from the full definition.
 DEPTH = 3
+# Schemas of some thousand types exist (whole API descriptions); each tool of a list may take that long.
 _MOST_TYPES = 250
 _MOST_ARGUMENTS = 60
 _MOST_CHOICES = 16
 _MOST_ALTERNATIVES = 6
 _LONGEST_LITERAL = 40
+# `= 10` helps; a default that is a sentence is found in the definition.
 _LONGEST_DEFAULT = 16
 _LONGEST_NAME = 64
 
@@ -74,9 +77,11 @@ def signature(name: str, schema: object, *, most: int | None = None, common: Seq
     text = _joined(name, shortened(written.written, common))
     if most is None or len(text) <= most:
         return Signature(text, written.complete)
+    # What a caller can guess goes first: what is inside of an object before what an argument is at all.
     for depth, typed in ((2, True), (1, True), (1, False)):
         shorter = _joined(name, shortened(arguments(schema, depth=depth, all_typed=typed).written, common))
         if len(shorter) <= most:
+            # Without types nothing else would say that something was left out.
             return Signature(shorter if ELLIPSIS in shorter else f"{shorter[:-1]}, {ELLIPSIS})", False)
     return Signature(_as_many(name, _required_first(arguments(schema, depth=1, all_typed=False).written), most), False)
 
@@ -127,6 +132,7 @@ class _Writer:
     def __init__(self, root: Mapping[str, object]) -> None:
         self._root = root
         self._types_left = _MOST_TYPES
+        # By identity: two equal schemas are no circle.
         self._following: list[int] = []
         self.complete = True
 
@@ -135,6 +141,7 @@ class _Writer:
         if schema is None:
             return [self._left_out()]
         written = self._properties(schema, depth, typed=typed, optional_typed=typed and optional_typed)
+        # Conditions across arguments, such as "either a or b": no signature can say them.
         if any(key in self._root for key in ("anyOf", "oneOf", "not")):
             written.append(self._left_out())
         return written
@@ -187,6 +194,7 @@ class _Writer:
     def _followed(self, schema: Mapping[str, object]) -> Mapping[str, object] | None:
         """The schema that `schema` refers to, itself if it refers to none, None if it cannot be followed."""
         if "$ref" not in schema:
+            # Its target depends on how the schema was reached; nobody writes it for arguments.
             return None if "$dynamicRef" in schema else schema
         target = resolve(self._root, schema["$ref"])
         return None if target is None or id(target) in self._following else target
@@ -198,6 +206,7 @@ class _Writer:
         if isinstance(choices, list) and choices:
             return self._choices(choices)
         for keyword in ("anyOf", "oneOf"):
+            # With `properties` beside it, it narrows these down rather than being the type.
             alternatives = schema.get(keyword)
             if isinstance(alternatives, list) and alternatives and "properties" not in schema:
                 return self._alternatives(alternatives, depth)
@@ -236,6 +245,7 @@ class _Writer:
 
     def _array(self, schema: Mapping[str, object], depth: int) -> str:
         items = schema.get("items")
+        # A tuple: 2020-12 writes it as `prefixItems`, drafts before as a list in `items`.
         if isinstance(schema.get("prefixItems"), list) or isinstance(items, list):
             return f"[{self._left_out()}]"
         if not isinstance(items, dict) or not items:
@@ -264,6 +274,7 @@ def _gathered(
     parts = schema.get("allOf")
     for part in (schema, *(parts[:_MOST_ALTERNATIVES] if isinstance(parts, list) else ())):
         if isinstance(part, dict) and "$ref" in part and part is not schema:
+            # Pydantic 1 wrote a field that is a model as `allOf` with one reference.
             part = resolve(root, part["$ref"])
         if not isinstance(part, dict) or (
             part is not schema and any(key in part for key in ("allOf", "anyOf", "oneOf"))

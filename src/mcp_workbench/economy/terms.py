@@ -77,6 +77,7 @@ def terms(text: str) -> list[str]:
 
 def runs(text: str) -> list[str]:
     """The raw runs of `text`, to be passed to a `Splitter`. Counting runs first makes building an index cheap."""
+    # The pattern looks behind at each letter; most texts have no apostrophe.
     if "'" in text or "\u2019" in text:
         text = _CONTRACTED.sub("", text)
     return _RUN.findall(text)
@@ -102,6 +103,7 @@ class Splitter(dict[str, tuple[str, ...]]):
             made = tuple(_foreign(run))
         elif run.islower() and run.isalpha() and len(run) <= _LONGEST_WORD:
             made = () if run in STOP_WORDS else (stem(run),)
+        # Not `camelCase`, which is several words.
         elif run.isalpha() and (run.isupper() or run.istitle()):
             made = self[run.lower()]  # Equivalent, and most lower-case runs are cached already.
         else:
@@ -128,6 +130,7 @@ def _foreign(run: str) -> Iterable[str]:
 
 
 def _foreign_piece(run: str) -> Iterable[str]:
+    # Full-width letters and half-width katakana are the same words.
     plain = unicodedata.normalize("NFKC", run)
     position = 0
     for match in _UNSPACED.finditer(plain):
@@ -146,6 +149,7 @@ def _pairs(characters: str) -> Iterable[str]:
 def _spaced(text: str) -> Iterable[str]:
     """Words of a script with spaces. Accents are removed; spacing marks (vowels in Indic scripts) are kept."""
     letters = []
+    # `café` is found by `cafe`, and the other way round.
     for character in unicodedata.normalize("NFD", text):
         kind = unicodedata.category(character)
         if kind[0] in "LN" or kind == "Mc":
@@ -185,6 +189,7 @@ def _singular(word: str) -> str:
         return word[:-3] + "y"
     if len(word) > 4 and word.endswith(("sses", "shes", "ches", "xes")):
         return word[:-2]
+    # `class`, `status`, `analysis`.
     if word.endswith("s") and not word.endswith(("ss", "us", "is")):
         return word[:-1]
     return word
@@ -193,6 +198,7 @@ def _singular(word: str) -> str:
 def _without_ending(word: str) -> str:
     rest = word[:-3] if word.endswith("ing") else word[:-2] if word.endswith("ed") else ""
     if len(rest) >= 3 and not _VOWELS.isdisjoint(rest):
+        # `running` is `run`, but `calling` is `call`.
         word = rest[:-1] if len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "lsz" else rest
     if len(word) > 4 and word.endswith("e"):
         word = word[:-1]

@@ -10,6 +10,7 @@ from typing import Any
 
 from mcp_workbench.economy.prose import ELLIPSIS, clip
 
+# Items of a list are alike nearly always, and there may be a hundred thousand.
 _SAMPLED = 20
 _MOST_KEYS = 24
 _DEEPEST = 5
@@ -20,6 +21,7 @@ _KINDS = {bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 def shape(value: object, room: int) -> str:
     """The shape in at most `room` characters: less deep, then cut, where it does not fit."""
+    # The deepest that fits says most about where to look.
     for depth in range(_DEEPEST, 0, -1):
         text = _shape([value], depth)
         if len(text) <= room:
@@ -33,6 +35,7 @@ def _shape(values: list[Any], depth: int) -> str:
     texts = [value for value in values if isinstance(value, str)]
     if texts:
         longest = max(map(len, texts))
+        # How long it is tells whether to select it or to page through it.
         written[f"string of {longest:,}" if longest > _LONG_TEXT else "string"] = None
     lists = [value for value in values if isinstance(value, list)]
     if lists:
@@ -55,6 +58,7 @@ def _lists(lists: list[list[Any]], depth: int) -> str:
 def _objects(objects: list[dict[str, Any]], depth: int) -> str:
     if depth <= 1:
         return "{" + ELLIPSIS + "}"
+    # One more than is shown, to know that there are more.
     keys = dict.fromkeys(key for each in objects for key in list(each)[: _MOST_KEYS + 1])
     written = []
     for key in list(keys)[:_MOST_KEYS]:

@@ -48,12 +48,14 @@ def run(parsed: Parsed) -> int:
     file = own_configuration(parsed, makes=True)
     given = dict(named_value(each, "--env") for each in parsed.values("env"))
     headers = dict(named_value(each, "--header", "=:") for each in parsed.values("header"))
+    # Before questions are asked and secrets put away.
     file.refuse_what_cannot_be_written()
     # What is put away is taken back where the server is not added after all.
     with SecretStore(os.path.dirname(file.path)) as store:
         entry = _entry(name, source, words, file, given, headers, store, parsed)
         toolbox, description = _toolbox(file, name, entry, parsed.value("toolbox"))
         _refuse_doubles(file, name, toolbox)
+        # With the secrets still in it: what is wrong with the entry must be known before anything is kept.
         file.check(file.with_server(toolbox, description, name, entry))
         entry = store.taken_from(name, entry)
         store.write()
@@ -134,10 +136,13 @@ def _from_description(
             if each.choices and value not in each.choices:
                 listed = ", ".join(f"`{choice}`" for choice in each.choices)
                 raise UsageError(f"`{each.name}` takes one of {listed}, found `{value}`")
+            # Typed as `--env KEY='${VAR}'` it refers to a variable; answered at a prompt, the same characters are the
+            # value.
             is_reference = "${" in value and (each.name in given or each.name in headers)
             secret = each.is_secret and not is_reference
             values[each.name] = store.keep(name, variable_name(each.name) or "VALUE", value) if secret else value
             if not secret and not is_reference:
+                # `${` in it would be expanded when the file is read.
                 values[each.name] = literal(value)
             given.pop(each.name, None)
             headers.pop(each.name, None)
@@ -161,6 +166,7 @@ def _chosen(server: Described) -> Way:
     packages = [way for way in server.ways if way.program]
     runnable = [way for way in packages if shutil.which(way.program)]
     addresses = [way for way in server.ways if not way.program]
+    # A program that is here needs no account and no network; an address needs nothing to be installed.
     way = (runnable or addresses or packages)[0]
     if others := [each.label for each in server.ways if each is not way]:
         remark("note", f"taking the {way.label}; it also offers {', '.join(others)}")
@@ -210,6 +216,7 @@ def _secret(prompt: str) -> str | None:
     from getpass import getpass
 
     try:
+        # On /dev/tty, without an echo: neither the screen nor a shell's history has it.
         return getpass(f"{one_line(prompt)} ")
     except EOFError:
         return None

@@ -16,6 +16,7 @@ MOST_SECONDS = 86_400
 def run(parsed: Parsed) -> int:
     id = parsed.positionals[0]
     only_shows = parsed.has("show")
+    # Which workbench holds the call is not in its id: all of this user's are asked.
     approved = run_loop(approve_anywhere(id, _seconds(parsed.value("for")), only_shows=only_shows))
     if approved is None:
         return complain(

@@ -28,6 +28,7 @@ def run(parsed: Parsed) -> int:
     if parsed.has("encrypt") or parsed.has("decrypt"):
         return _convert(parsed, store)
     contents = store.read()
+    # A server that asked for a sign-in is shown even where nobody has ever signed in there.
     known = {(record.principal, record.server) for record in contents.records}
     missing = [wanted for wanted in contents.wanted if (wanted.principal, wanted.server) not in known]
     screen = stdout()
@@ -57,6 +58,7 @@ def run(parsed: Parsed) -> int:
 def _convert(parsed: Parsed, store: TokenStore) -> int:
     if parsed.has("json") or (parsed.has("encrypt") and parsed.has("decrypt")):
         raise UsageError("--encrypt and --decrypt cannot be combined with anything else")
+    # Under the lock of the store: a workbench may be refreshing a token meanwhile.
     asyncio.run(store.convert(sealed=parsed.has("encrypt")))
     how = "encrypted with a key in your keychain" if store.is_sealed else "stored unencrypted, readable only by you"
     print(f"the sign-ins in {store.path} are {how}")

@@ -62,6 +62,7 @@ def run(parsed: Parsed) -> int:
     async def work() -> ResultContent:
         async with interactive_client(engine, where) as client:
             schema = arguments_schema(decode(await _definition(engine, toolbox, server, tool)))
+            # What the tool takes is the best hint to whatever is wrong from here on.
             usage.append(signature(tool, schema).text)
             arguments = given
             if arguments is None:
@@ -70,6 +71,7 @@ def run(parsed: Parsed) -> int:
                 except UsageError as error:
                     raise UsageError(str(error), hint="; ".join(filter(None, (*usage, error.hint)))) from None
                 for slip in unexpected(words, schema):
+                    # The schema may be incomplete, and the server decides: we only say what looks like a slip.
                     remark("warning", f"{slip} It is sent anyway.")
             return await _called(engine, client, (toolbox, server, tool), arguments)
 
@@ -123,6 +125,7 @@ def _named(positionals: list[str], engine: Engine) -> tuple[str, str, str, list[
     """The tool that is meant, in three words, as one path or by its name alone, and the words after it."""
     first, *rest = positionals
     if first not in engine.toolboxes:
+        # In three words, a toolbox may be called `a/b`; with fewer plain words behind it, `a/b` is the path of a tool.
         if "/" in first and not (len(rest) > 1 and rest[0] and "=" not in rest[0] + rest[1]):
             return *engine.path(first), rest
         only = engine.toolbox_of(first)
@@ -160,6 +163,7 @@ def _given_json(parsed: Parsed, words: list[str]) -> bytes | None:
     if words:
         raise UsageError(f"`{words[0]}` and --json were both given", hint="use one or the other")
     if text == "-":
+        # As words of the command line come: `read_json` says that they are no UTF-8.
         text = sys.stdin.buffer.read().decode(errors="surrogateescape")
     return read_json(text)
 

@@ -200,6 +200,7 @@ def connect(
                 return
             finding.seconds = time.monotonic() - began
             _learnt(finding, entry)
+            # Stopped while others start: hundreds at once would need the memory of all.
             connection.request_stop()
             if remember:
                 engine.remember(entry)
@@ -240,6 +241,7 @@ def _learnt(finding: Finding, entry: ServerEntry) -> None:
                 f"withheld {kind}, which differ from the lock file: {named}; see mcp-workbench lock diff",
             )
     for pattern in entry.config.tool_filters or ():
+        # A filter for a tool that was renamed hides nothing, or everything, in silence.
         if not any(is_shown(name, (pattern.removeprefix("!"),)) for name in offer.tools):
             finding.remarks += (f"`{pattern}` in `toolFilters` matches none of its tools",)
 

@@ -21,6 +21,8 @@ _mcp_workbench() {
 complete -o nospace -o default -o bashdefault -F _mcp_workbench mcp-workbench
 """
 
+# Descriptions after the tab are cut off: `_describe` would need colons in names escaped. The last line serves both ways
+# to load it: as a function on `fpath`, and by `source`.
 ZSH: Final = r"""#compdef mcp-workbench
 _mcp_workbench() {
     local -a found going whole
@@ -41,6 +43,7 @@ _mcp_workbench() {
 if [[ "$funcstack[1]" == _mcp-workbench ]]; then _mcp_workbench "$@"; else compdef _mcp_workbench mcp-workbench; fi
 """
 
+# `-f` and files by hand: fish would offer them beside what fits.
 FISH: Final = r"""# fish completion for mcp-workbench
 function __mcp_workbench_words
     set -l before (commandline -opc)

@@ -59,6 +59,7 @@ def _be_server(name: str, arguments: list[str]) -> int:
     import runpy
 
     sys.argv[1:] = arguments
+    # As `python -m` does, so that the server sees its own arguments and no import of ours stands before it.
     runpy.run_module(f"mcp_workbench.demo.{name}", run_name="__main__", alter_sys=True)
     return 0
 

@@ -50,6 +50,7 @@ _STYLES: Final[dict[Severity, Style]] = {"error": "bad", "warning": "warn", "not
 def run(parsed: Parsed) -> int:
     """Look, tell, and put right what is to be put right; the exit status."""
     subject, found = _configuration(parsed)
+    # They begin before servers are started, which takes longest, and are waited for afterwards.
     waiting = [_Aside(area, check, subject) for area, check in CHECKS]
     servers, about = _servers(parsed, subject)
     found += about
@@ -91,6 +92,7 @@ class _Aside:
                 why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 self._found = [Diagnosis("warning", area, f"this could not be checked: {why}")]
 
+        # A daemon: one that hangs on a dead network disk cannot be ended, and must not keep the command alive.
         self._thread = threading.Thread(target=work, name=f"doctor-{area}", daemon=True)
         self._thread.start()
 
@@ -133,6 +135,7 @@ def _servers(parsed: Parsed, subject: Examined) -> tuple[list[Finding], list[Dia
         entry
         for toolbox in config.toolboxes
         for entry in engine.toolbox(toolbox).values()
+        # Their failure is known, and its cause is said elsewhere in better words.
         if not entry.config.unresolved and doctor_checks.missing_program(entry.config, subject) is None
     ]
     findings, remarks = connect(config, engine, remember=True, redactor=redactor, only=entries, seconds=SERVERS_SECONDS)

@@ -25,6 +25,7 @@ def run(parsed: Parsed) -> int:
     request: dict[str, object] = {"query": words}
     toolbox = parsed.value("toolbox")
     if toolbox is not None:
+        # Before anything is started: a misspelt name is refused with the nearest ones.
         engine.toolbox(toolbox)
         request["toolbox_name"] = toolbox
     limit = parsed.value("limit")
@@ -51,6 +52,7 @@ def run(parsed: Parsed) -> int:
 
 def _for_people(text: str) -> str:
     """With advice for a shell in place of that for agents, who have other means."""
+    # The longer one first: it begins with the other.
     text = text.replace(f"\n{FULL_DEFINITIONS}{MORE}", f"\n{_WHOLE} More: --limit N.")
     return text.replace(f"\n{FULL_DEFINITIONS}", f"\n{_WHOLE}")
 

@@ -46,6 +46,7 @@ class Imported(Struct):
 def run(parsed: Parsed) -> int:
     """Make the configuration; the exit status."""
     target = _target(parsed)
+    # `lexists`: a link that leads nowhere is somebody's file too.
     if os.path.lexists(target) and not parsed.has("dry-run"):
         raise ConfigError(
             f"`{target}` exists already; it is left as it is",
@@ -68,6 +69,7 @@ def run(parsed: Parsed) -> int:
     _say_found(servers)
     _say_left_out(imported, servers)
     boxes = _edited(proposed(servers), parsed)
+    # A repository can bring a `.mcp.json`: to start what it names would run a stranger's program.
     is_confirmed = not any(map(_came_with_the_project, files)) or _confirmed(parsed)
     config = {"face": PROPOSED_FACE, "toolboxes": boxes}
     # What was typed is judged before a secret is stored anywhere.
@@ -88,6 +90,7 @@ def run(parsed: Parsed) -> int:
         )
         return 0
     if parsed.has("project"):
+        # Its user has just agreed to every server in it.
         trust.trust(target, content)
     return _checked(parsed, target, servers)
 

@@ -114,6 +114,7 @@ def configuration_to_name(parsed: Parsed) -> str:
     """The absolute path of the configuration that clients are to start the workbench with. Raises `ConfigError`."""
     named = parsed.value("config")
     if named is not None:
+        # A file that cannot be used would only be noticed in the client, where nobody sees why.
         load(named, os.environ)
         return os.path.abspath(named)
     if parsed.has("project"):
@@ -137,6 +138,7 @@ def configuration_to_name(parsed: Parsed) -> str:
 def own_command(config: str) -> list[str]:
     """How a client starts us: absolute paths, because it may know no `PATH` and starts us in any folder."""
     invoked = sys.argv[0]
+    # As it was started: that is the installation its user means, also where several are.
     if os.path.basename(invoked) in ("mcp-workbench", "mcp-workbench.exe") and os.path.isfile(invoked):
         program = [os.path.abspath(invoked)]
     elif beside := shutil.which("mcp-workbench", path=os.path.dirname(sys.executable)):
@@ -199,6 +201,7 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
     servers = servers_in(before or b"", file, found.path)
     _check_name(client, name, servers, file.dialect)
     entry = _own_entry(found, name, config)
+    # Continue has a list of servers, with the name inside of each.
     current = {key: value for key, value in servers.get(name, {}).items() if key != "name" or "name" in entry}
     entry = _with_what_the_user_added(current, entry, DIALECTS[file.dialect])
     served = served_by(config) if replaces else {}
@@ -211,6 +214,7 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
     # What the workbench could not start would be gone for the agent.
     removed = [other for other, labels in same.items() if any(label not in lacking for label in labels)]
     kept = {other: lacking[labels[0]] for other, labels in same.items() if other not in removed}
+    # In one edit: a client that reads its file meanwhile finds either all or nothing changed.
     after = with_server(without_servers(before or b"", file, removed, found.path), file, name, entry, found.path)
     plan = InstallPlan(found, name, entry, before, after, removed=removed, kept=kept)
     plan.is_done = current == entry and not removed
@@ -362,6 +366,7 @@ def apply(plan: InstallPlan, run: str) -> str | None:
     if not plan.steps:
         return write(found, plan.before, plan.after, plan.name, run)
     backup = take_steps(found, plan.before, plan.steps, run)
+    # A command may succeed without effect: what counts is what the client reads.
     if plan.name not in found.servers():
         raise ConfigError(
             f"`{client_commands.program(client)}` said that it added the workbench, "

@@ -47,6 +47,7 @@ def _create(parsed: Parsed, keys: KeyFolder, name: str) -> int:
     if parsed.has("json"):
         stdout().json({"name": name, "token": token, "expires": _shown(expires), "toolboxes": toolboxes})
         return 0
+    # Alone on stdout, so that `$(mcp-workbench key create ci)` is the token.
     print(token)
     remark("note", f"this token of the key `{name}` is not shown again; clients send it as their bearer token")
     return 0
@@ -79,6 +80,7 @@ def _revoke(parsed: Parsed, keys: KeyFolder, name: str) -> int:
         raise UsageError("--json requires create or list")
     if not keys.revoke(name):
         remark("note", f"there is no key `{name}`")
+        # A script that revokes wants to know that there was nothing to revoke.
         return 1
     print("revoked")
     return 0

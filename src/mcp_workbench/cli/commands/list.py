@@ -54,6 +54,7 @@ def _options(parsed: Parsed) -> Options | None:
 def _show_names(screen: Screen, engine: Engine, options: Options, *, as_json: bool) -> None:
     face = engine.shown_to_clients(options)
     view = View(LOCAL_PRINCIPAL)
+    # The face `dynamic` lists what has been opened: as if all were.
     view.opened.update(dict.fromkeys(engine.toolboxes))
     names = [decode(definition, type=_NamedTool).name for definition in face.tools(view)]
     unknown = [entry.label for entry in engine.face.catalog.entries() if entry.load_manifest() is None]

@@ -56,6 +56,7 @@ class _Locking:
         before = self._lock_before()
         entries = self._listed()
         now = {(entry.toolbox, entry.name): _locked(entry) for entry in entries}
+        # Compared before it is written over: whoever runs `lock` again should know that something moved.
         changes = self._changes(before, entries) if before is not None else []
         self._save(merged(before, self._config.lock_target, now), entries)
         if self._parsed.has("json"):
@@ -148,6 +149,7 @@ class _Locking:
         tools = {entry.label: frozenset(entry.offer.tools) for entry in entries if entry.offer is not None}
         for box, servers in lock.toolboxes.items():
             for name, server in servers.items():
+                # A server that cannot be started still has names that another one could take.
                 tools.setdefault(f"{box}/{name}", frozenset(server.tools))
         found: list[DefinitionChange] = []
         for entry in entries:
@@ -161,6 +163,7 @@ class _Locking:
         """The server, and the item of it. Names may hold slashes themselves."""
         entries = list(self._engine.face.catalog.entries())
         for entry in entries:
+            # Whole names first: a server may be called `a/b`.
             if named in (entry.label, entry.name):
                 return self._engine.find_server(named), None
         for entry in entries:
@@ -172,16 +175,19 @@ class _Locking:
     def _save(self, lock: LockFile, entries: Sequence[ServerEntry]) -> None:
         content = written(lock)
         if content != self._seen:
+            # Refused where the file has changed since it was read: somebody has merged or locked meanwhile.
             replace_file(self._path, self._seen, content, lock_folder())
             if self._seen is None:
                 # It is no secret: others who check the configuration out are to read it too.
                 os.chmod(self._path, NEW_FILE_MODE)
         for entry in entries:
             assert entry.offer is not None
+            # The lock has hashes only; to show a difference later, this machine keeps what they are of.
             self._store.keep(each for kind in KINDS for each in entry.offer.lists.get(kind, {}).values())
 
     def _record(self, changes: Sequence[DefinitionChange]) -> None:
         """In the audit, where there is one."""
+        # stdout is this command's data.
         if self._config.audit is None or self._config.audit.stdout or not changes:
             return
         from mcp_workbench.config.redact import Redactor

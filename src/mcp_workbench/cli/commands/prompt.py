@@ -50,6 +50,7 @@ def run(parsed: Parsed) -> int:
     else:
         messages = decoded(result).get("messages")
         said = messages if isinstance(messages, list) else []
+        # Roles are for a model; to a shell a prompt is its text.
         content = [each.get("content") for each in said if isinstance(each, dict)]
         show(ResultContent(encode({"content": content})), None)
     return 0

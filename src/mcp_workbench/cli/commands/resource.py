@@ -30,6 +30,7 @@ def run(parsed: Parsed) -> int:
 
     async def work() -> Raw:
         async with interactive_client(engine, uri or "resources") as client:
+            # Also to read one: the workbench finds out by the lists whose address it is.
             resources = await listed(engine, client, "resources", is_strict=unlisted is not None)
             if uri is not None:
                 return await client.request("resources/read", {"uri": uri})
@@ -55,6 +56,7 @@ def _show(reading: ResultContent, parsed: Parsed) -> None:
     if target is None and reading.binaries and not sys.stdout.isatty():
         # For the next program.
         sys.stdout.flush()
+        # A pipe gets the bytes: `resource URI > chart.png` is what people type.
         for binary in reading.binaries:
             sys.stdout.buffer.write(binary.data)
         reading.binaries.clear()

@@ -42,7 +42,9 @@ def _value(name: str) -> str:
     if sys.stdin.isatty():
         from getpass import getpass
 
+        # Never an argument: other users can read command lines, and shells remember them.
         return getpass(f"value of {name} (not shown): ")
+    # With room for the line break that `echo` adds, so that a value of the largest size is not too long.
     text = sys.stdin.buffer.read(MOST_SECRET_BYTES + 2)
     try:
         return text.decode().rstrip("\r\n")

@@ -33,6 +33,7 @@ def run(parsed: Parsed) -> int:
         from mcp_workbench.cli.tokens_page import html_page, tokens_html
 
         try:
+            # After the table: it is there even where the page cannot be written.
             Path(page).write_text(html_page("What tools cost", tokens_html(report)), encoding="utf-8")
         except OSError as failure:
             return complain(f"`{page}` cannot be written: {failure.strerror}", status=FAILED)

@@ -96,6 +96,7 @@ class Workbenches:
         names = os.listdir(folder) if os.path.isdir(folder) else []
         for name in names:
             pid, _, suffix = name.partition(".")
+            # Sockets of workbenches that were killed are left behind; connecting to one fails.
             if suffix == WATCH_SUFFIX and pid.isdecimal() and int(pid) not in self._open:
                 with contextlib.suppress(OSError):
                     path = os.path.join(folder, name)
@@ -125,6 +126,7 @@ class _Live:
     def __init__(self, terminal: _Terminal) -> None:
         self._terminal = terminal
         self._workbenches = Workbenches()
+        # Of a key that is held down, what does not fit is dropped.
         self._keys: asyncio.Queue[str] = asyncio.Queue(maxsize=16)
         self._unread = b""
         self._looks: list[dict[str, Any]] = []
@@ -143,6 +145,7 @@ class _Live:
         loop.add_reader(sys.stdin.fileno(), self._on_input)
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._end, task, number)
+        # By default Ctrl-Z stops us with the alternate screen shown and no cursor, and the shell writes into it.
         loop.add_signal_handler(signal.SIGTSTP, self._suspend)
         try:
             while True:
@@ -173,6 +176,7 @@ class _Live:
     def _suspend(self) -> None:
         """Ctrl-Z: the shell gets its terminal back, until it says `fg`."""
         self._terminal.leave()
+        # Not SIGTSTP, whose handler is this.
         os.kill(os.getpid(), signal.SIGSTOP)
         self._terminal.enter()
         self._draw()
@@ -266,6 +270,7 @@ class _Terminal:
     def enter(self) -> None:
         import tty
 
+        # Not raw mode: Ctrl-C and Ctrl-Z stay signals.
         tty.setcbreak(self._descriptor)
         # xterm's private modes, which every current terminal has: the alternate screen, and no cursor on it.
         sys.stdout.write("\x1b[?1049h\x1b[?25l")

@@ -31,6 +31,7 @@ def run(parsed: Parsed) -> int:
         remark("note", f"`{shown}` is no longer trusted" if was_trusted else f"`{shown}` was not trusted")
         return 0
     content = read(path)
+    # The bytes that are trusted are the ones that were looked at: the file may change in between.
     config = parse(content, path, os.environ)
     trust.trust(path, content)
     redactor = Redactor(config.secrets)

@@ -27,6 +27,7 @@ def _undo(client: Client) -> None:
     for change in last:
         # Before anything is done: all of it is taken back, or nothing.
         _refuse_later_changes(client, change)
+    # The last one first, as several may be about one file.
     for change in reversed(last):
         if change.path:
             _restore(client, change)

@@ -24,6 +24,7 @@ def run(parsed: Parsed) -> int:
 def _uninstall(client: Client, scope: Scope) -> None:
     command = new_run()
     servers = {name for found in existing(client, scope) for name in found.servers()}
+    # Whoever installed with --replace and only uninstalls is left with neither.
     gone = _taken_out_before(client, scope) - servers
     taken = [where for found in existing(client, scope) if (where := _take_out(found, scope, command))]
     if not taken:
