@@ -62,6 +62,25 @@ async def test_a_token_that_nobody_knows_is_not_asked_about_again_and_again() ->
     assert await judged(tokens, "guess") == ALICE
 
 
+@pytest.mark.parametrize("wrong", [{"aud": "https://elsewhere.example"}, {"scope": "other"}, {"exp": 1_700_000_000}])
+async def test_a_token_that_is_refused_is_not_asked_about_again_and_again(wrong: dict[str, Any]) -> None:
+    provider = Provider()
+    provider.opaque["t"] = {**GOOD, "scope": "use", **wrong}
+    tokens = BearerTokens(
+        opaque=[provider.introspection(scopes=("use",))],
+        now=lambda: provider.clock.wall,
+        age=lambda: provider.clock.monotonic,
+    )
+    first = await judged(tokens, "t")
+    assert isinstance(first, TokenRejection)
+    for _ in range(20):
+        assert await judged(tokens, "t") == first
+    assert len(provider.asked) == 1
+    provider.opaque["t"] = {**GOOD, "scope": "use"}
+    provider.clock.monotonic += REJECTED_SECONDS
+    assert await judged(tokens, "t") == ALICE
+
+
 async def test_requests_with_one_token_share_one_question() -> None:
     provider = Provider()
     provider.opaque["t"] = GOOD

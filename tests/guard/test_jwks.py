@@ -161,8 +161,29 @@ async def test_metadata_that_is_not_its_own_or_leads_astray_gives_no_keys(docume
     assert not any("evil" in url or "jwks" in url or "passwd" in url for url in provider.asked)
 
 
-@pytest.mark.parametrize("document", [{"keys": []}, {"keys": {}}, {"keys": [7, None, {}]}, {"keys": "x"}, {"x": 1}])
-async def test_a_set_without_keys_leaves_those_that_are_known(document: Any) -> None:
+@pytest.mark.requirement("team.oauth")
+@pytest.mark.parametrize("keys", [[], [{"kty": "oct", "k": "c2VjcmV0"}]])
+async def test_a_provider_that_has_no_keys_any_more_has_withdrawn_them(
+    keys: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RFC 7517 allows a set of none. It is the provider's word, unlike an answer that is no set."""
+    provider = Provider()
+    tokens = provider.tokens(jwks=f"{ISSUER}/jwks")
+    token = provider.token()
+    assert await judged(tokens, token) == ALICE
+    provider.document = {"keys": keys}
+    provider.clock.monotonic += LOOK_AGAIN_SECONDS
+    for each in (provider.token(ec_key("x")), token):
+        found = await judged(tokens, each)
+        assert isinstance(found, TokenRejection) and found.error == "invalid_token"
+    assert "has no key that can be used" in caplog.text
+    provider.document = None
+    provider.clock.monotonic += RETRY_SECONDS
+    assert await judged(tokens, token) == ALICE, "it is looked at again soon"
+
+
+@pytest.mark.parametrize("document", [{"keys": {}}, {"keys": [7, None, {}]}, {"keys": "x"}, {"x": 1}])
+async def test_what_is_no_set_of_keys_leaves_those_that_are_known(document: Any) -> None:
     provider = Provider()
     tokens = provider.tokens(jwks=f"{ISSUER}/jwks")
     assert await judged(tokens, provider.token()) == ALICE

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from mcp_workbench.guard.credentials import UNREACHABLE, Pending, TokenRejection, TokenVerdict, Verified
 from mcp_workbench.guard.identities import Identity
-from mcp_workbench.guard.introspection import UNKNOWN, Introspection
+from mcp_workbench.guard.introspection import Introspection
 from mcp_workbench.guard.jwt_tokens import JwtIssuer, peek
 from mcp_workbench.guard.named_keys import TOKEN_PREFIX, KeysInForce
 from mcp_workbench.guard.token_exchange import SubjectToken, SubjectTokens
@@ -161,7 +161,8 @@ class BearerTokens:
             _keep(self._known, digest, verdict, MOST_KNOWN)
             self._keep_subject(token, verdict)
             return verdict.identity
-        if verdict == UNKNOWN:
+        if self._opaque and verdict.error != UNREACHABLE and peek(token) is None:
+            # Each look at an opaque token is a request to its provider.
             _keep(self._rejected, digest, (verdict, self._age() + REJECTED_SECONDS), MOST_REJECTED)
         return verdict
 

@@ -105,7 +105,7 @@ class IssuerKeys:
         """Fetch them, one fetch for all who want it; None where that was tried a moment ago."""
         if self._under_way is not None:
             return self._under_way
-        pause = LOOK_AGAIN_SECONDS if self.are_known else RETRY_SECONDS
+        pause = LOOK_AGAIN_SECONDS if self.are_known and self._keys else RETRY_SECONDS
         if self._asked_at is not None and self._now() - self._asked_at < pause:
             return None
         self._asked_at = self._now()
@@ -148,7 +148,13 @@ class IssuerKeys:
     def _take(self, document: dict[str, Any]) -> None:
         keys = [key for each in document["keys"][:MOST_KEYS] if (key := read_key(each)) is not None]
         if not keys:
-            raise SignInFailed("none of its keys can be used")
+            if not all(isinstance(each, dict) and isinstance(each.get("kty"), str) for each in document["keys"]):
+                raise SignInFailed("its keys cannot be read")
+            # A set of none is a set (RFC 7517, 5), and says that those before are withdrawn.
+            log.warning(
+                "the identity provider `%s` has no key that can be used: none of its tokens is accepted",
+                self._settings.issuer,
+            )
         thumbprints = frozenset(key.thumbprint() for key in keys)
         withdrawn = not self._thumbprints <= thumbprints
         self._keys, self._thumbprints, self._fetched_at = keys, thumbprints, self._now()
