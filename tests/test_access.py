@@ -117,6 +117,33 @@ async def test_nothing_is_different_for_whom_nothing_is_hidden(tmp_path: Path) -
         assert views.of_principal("bob").face is views.begin_session("bob").face, "one face for a role"
 
 
+@pytest.mark.requirement("team.hidden")
+@pytest.mark.parametrize("face", ["proxy", "flat", "dynamic"])
+@pytest.mark.parametrize("globs", [["ops"], ["ops/*"], ["ops/db/*"], ["*/db"], ["ops/*/*"]])
+async def test_a_toolbox_without_any_tool_to_be_seen_is_hidden_before_anybody_knows_its_servers(
+    tmp_path: Path, face: str, globs: list[str]
+) -> None:
+    served = boxes()
+    policy = [{"tools": globs, "then": "hide"}, {"then": "allow"}]
+    async with workbench_with(tmp_path, served, options={"face": face, "use_cache": False}, policy=policy) as bench:
+        told = json.dumps(await everything_told(bench.client, face))
+        assert '"ops"' not in told and "Toolbox ops" not in told and "dev" in told
+        assert served["ops"]["db"].starts == 0
+
+
+async def test_a_toolbox_with_prompts_to_be_seen_is_there_once_somebody_knows_of_them(tmp_path: Path) -> None:
+    served = boxes()
+    served["ops"]["db"].prompts = [{"name": "explain"}]
+    policy = [{"who": ["bob"], "tools": ["ops"], "then": "hide"}, {"then": "allow"}]
+    async with workbench_with(tmp_path, served, options={"use_cache": False}, policy=policy) as bench:
+        async with served_to(bench, "bob") as bob:
+            assert "ops" not in json.dumps(await bob.call_tool("open_toolbox", {}))
+            await bench.open(toolbox_name="ops")
+            assert "ops" in json.dumps(await bob.call_tool("open_toolbox", {}))
+            await bob.call_tool("open_toolbox", {"toolbox_name": "ops"})
+            assert "explain" in json.dumps(await bob.request("prompts/list", {}))
+
+
 async def test_the_toolboxes_of_a_key_hide_all_others_without_any_policy(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(), options={"use_cache": False}) as bench:
         assert bench.gateway.access is None

@@ -170,7 +170,8 @@ class Access:
 
     def _face_for(self, whole: Face, identity: Identity) -> Face:
         # What a role sees is computed from everything that is cached, before it is shown anything.
-        whole.catalog.load(whole.catalog.entries())
+        for face in (whole, self._face):
+            face.catalog.load(face.catalog.entries())
         catalog = RestrictedCatalog(whole.catalog, RoleVisibility(self.policy, identity))
         return restricted(whole, catalog, self._make_face(catalog))
 

@@ -92,6 +92,9 @@ class Servers:
         if entry.failure is not None:
             entry.failure = None
             changed = frozenset(KINDS)
+        if first_time:
+            for catalog in entry.catalogs:
+                catalog.note_first_list()
         if changed or first_time:
             _notify(entry, changed)
         if first_time or "tools" in changed:
@@ -151,8 +154,9 @@ class Catalog:
         self._config = config
         # Of another user: the catalogue of our own, whose servers it shows as far as everybody shares them.
         self._beside = beside
-        # Those of other users, by principal.
+        # Those of other users, by principal; and how often a server has become known, to whichever of all of them.
         self._of_users: dict[str, Catalog] = {}
+        self._first_lists = 0
         self.store = store
         self.servers = servers = Servers() if servers is None else servers
         self._context = context = context_of(config, context)
@@ -212,6 +216,14 @@ class Catalog:
     def is_of(self, own: Catalog) -> bool:
         """Whether this is our own user's catalogue, or that of another user beside it."""
         return self is own or self._beside is own
+
+    @property
+    def first_lists(self) -> int:
+        """Another number whenever there is more to be known of what servers list to somebody."""
+        return (self._beside or self)._first_lists
+
+    def note_first_list(self) -> None:
+        (self._beside or self)._first_lists += 1
 
     def elsewhere(self, entry: ServerEntry) -> Iterator[ServerEntry]:
         """The same server as it is known to other users."""
@@ -306,6 +318,7 @@ class Catalog:
         for catalog in showing:
             catalog._is_read = all(entry.is_read for entry in catalog.entries())
             catalog.revision += 1
+            catalog.note_first_list()
 
     def load(self, entries: Iterable[ServerEntry]) -> None:
         """Read the manifests of these servers from the disk. Blocks, so not for the event loop."""

@@ -28,6 +28,9 @@ class Visibility(Protocol):
     def may_show(self, entry: ServerEntry) -> bool:
         """Whether anything of this server can be seen, whatever it offers."""
 
+    def may_show_tools(self, entry: ServerEntry) -> bool:
+        """Whether any tool of this server can be seen, whatever it offers."""
+
     def may_hide(self, entry: ServerEntry, kind: str) -> bool:
         """Whether anything of this kind can be hidden on this server."""
 
@@ -172,7 +175,7 @@ class RestrictedCatalog(Catalog):
         self.on_replaced = []
         self._visibility = visibility
         self._known: dict[ServerEntry, RestrictedEntry] = {}
-        self._visible_for = -1
+        self._visible_for = (-1, -1)
         self._boxes: dict[str, dict[str, ServerEntry]] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -183,8 +186,9 @@ class RestrictedCatalog(Catalog):
         return getattr(self.real, name)
 
     def _toolboxes(self) -> dict[str, dict[str, ServerEntry]]:
-        if self._visible_for != self.real.revision:
-            self._visible_for = self.real.revision
+        state = self.real.revision, self.real.first_lists
+        if self._visible_for != state:
+            self._visible_for = state
             real = self.real.toolboxes
             known = {entry: self.entry_of(entry) for servers in real.values() for entry in servers.values()}
             self._known = known
@@ -209,14 +213,17 @@ class RestrictedCatalog(Catalog):
     def _is_visible(self, entry: RestrictedEntry) -> bool:
         if not self._visibility.may_show(entry.real):
             return False
-        return not (entry.is_empty if entry.real.offer is not None else self._is_empty_elsewhere(entry.real))
+        return not entry.is_empty if entry.real.offer is not None else self._may_be_visible(entry.real)
 
-    def _is_empty_elsewhere(self, unlisted: ServerEntry) -> bool:
-        """Whether all would be hidden here of what this server lists to others. That decides until it has listed
-        something to this user: its toolbox would be seen otherwise, if only until then."""
+    def _may_be_visible(self, unlisted: ServerEntry) -> bool:
+        """Of a server that has listed nothing to this user: its toolbox would be seen, if only until it has, so what it
+        lists to others decides; and where nobody knows it, whether there can be a tool of it that is not hidden. Few
+        servers have anything else."""
         # Most users are shown the same lists, which are kept once.
         distinct = {id(each.tools): each for each in self.real.elsewhere(unlisted)}
-        return bool(distinct) and all(RestrictedEntry(each, self._visibility).is_empty for each in distinct.values())
+        if not distinct:
+            return self._visibility.may_show_tools(unlisted)
+        return not all(RestrictedEntry(each, self._visibility).is_empty for each in distinct.values())
 
     @property
     def described(self) -> Mapping[str, ToolboxConfig]:

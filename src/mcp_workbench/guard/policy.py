@@ -245,12 +245,15 @@ def _first_match(
 # ── what can be known without an item ──
 
 
-def may_show(rules: Sequence[Rule], identity: Identity, toolbox: str, server: str) -> bool:
-    """Whether a server can have anything that is not hidden from this principal, whatever it turns out to offer."""
+def may_show(
+    rules: Sequence[Rule], identity: Identity, toolbox: str, server: str, kinds: Sequence[str] = KINDS
+) -> bool:
+    """Whether a server can have anything of these kinds that is not hidden from this principal, whatever it turns out
+    to offer."""
     if identity.toolboxes is not None and not any(fits(glob, toolbox) for glob in identity.toolboxes):
         return False
     concerned = [rule for rule in rules if rule.concerns(identity)]
-    return not rules or any(_may_show(concerned, kind, toolbox, server) for kind in KINDS)
+    return not rules or any(_may_show(concerned, kind, toolbox, server) for kind in kinds)
 
 
 def _may_show(rules: Sequence[Rule], kind: str, toolbox: str, server: str) -> bool:

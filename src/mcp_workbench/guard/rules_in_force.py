@@ -206,5 +206,8 @@ class RoleVisibility:
     def may_show(self, entry: policy.Place) -> bool:
         return policy.may_show(self._rules, self._identity, entry.toolbox, entry.name)
 
+    def may_show_tools(self, entry: policy.Place) -> bool:
+        return policy.may_show(self._rules, self._identity, entry.toolbox, entry.name, ("tools",))
+
     def may_hide(self, entry: policy.Place, kind: str) -> bool:
         return policy.may_hide(self._rules, self._identity, kind, entry.toolbox, entry.name)
