@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from scripts import build_bundle, bundle_launcher
-from tests.support.packages import Unavailable, node_packages
 
 
 @pytest.fixture
@@ -107,21 +105,3 @@ def test_the_launcher_adds_the_folders_that_a_terminal_would_have(
     path = bundle_launcher.usual_path(f"/bin:{tmp_path}/.local/bin").split(":")
     assert path[:2] == ["/bin", f"{tmp_path}/.local/bin"] and path.count(f"{tmp_path}/.local/bin") == 1
     assert path[-2:] == [f"{tmp_path}/.nvm/versions/node/{version}/bin" for version in ("v22", "v18")]
-
-
-@pytest.mark.node
-@pytest.mark.network
-def test_the_official_tool_accepts_the_manifest(unpacked: Path) -> None:
-    if shutil.which("npm") is None:
-        pytest.skip("needs Node with npm")
-    try:
-        programs = node_packages(("@anthropic-ai/mcpb@2.1.2",)) / "node_modules" / ".bin"
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-    done = subprocess.run(
-        [str(programs / "mcpb"), "validate", str(unpacked / "manifest.json")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
