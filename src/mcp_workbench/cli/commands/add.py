@@ -1,7 +1,8 @@
 """`mcp-workbench add`: a server more in the configuration: a program, an address, a `server.json` or a registry name.
 
-Owns the order: understand what is meant, ask for what it requires, put secrets away, write, start it once. How the
-file is edited is `own_configuration`; what a `server.json` means is `clients.server_json`.
+Owns the order: understand what is meant, show it and have it agreed to, ask for what it requires, put secrets away,
+write, start it once. How the file is edited is `own_configuration`; what a `server.json` means is
+`clients.server_json`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import Raw
@@ -96,12 +98,21 @@ def _entry(
     else:
         server = _described(source, file.registry)
         _refuse_doubles(file, name, parsed.value("toolbox"))
-        entry = _from_description(name, server, given, headers, store)
-        entry["args"] = [*entry.get("args", []), *words] if words else entry.get("args", [])
-        entry = {key: value for key, value in entry.items() if value != []}
-        entry = _with_options(entry, given, headers, parsed.value("share"))
-        _agree(server.name or name, entry, parsed)
-        return entry
+        way, answers = _chosen(server), {**headers, **given}
+        _refuse_wrong_values(way, answers)
+
+        def completed(entry: dict[str, Any]) -> dict[str, Any]:
+            """With what stood on the command line and has no place in it of its own."""
+            own = {each.name for each in way.inputs}
+            entry["args"] = [*entry.get("args", []), *words]
+            entry = {key: value for key, value in entry.items() if value != []}
+            more, more_headers = ({key: each[key] for key in each if key not in own} for each in (given, headers))
+            return _with_options(entry, more, more_headers, parsed.value("share"))
+
+        _name_what_is_optional([each for each in way.inputs if not each.is_required and each.name not in answers])
+        # First what it is, then what it wants: nobody types a key for something that they would not start.
+        _agree(server.name or name, completed(_outline(way, answers)), parsed)
+        return completed(_with_values(name, way, answers, store))
     return _with_options(entry, given, headers, parsed.value("share"))
 
 
@@ -120,32 +131,47 @@ def _described(source: str, registry: str) -> Described:
     return described(fetched(registry, source), source)
 
 
-def _from_description(
-    name: str, server: Described, given: dict[str, str], headers: dict[str, str], store: SecretStore
-) -> dict[str, Any]:
-    """The entry that a `server.json` describes, with everything that it requires."""
-    way = _chosen(server)
-    answers = {**headers, **given}
-    missing = [each for each in way.inputs if each.is_required and each.name not in answers]
-    answers |= _asked(missing)
-    _name_what_is_optional([each for each in way.inputs if each.name not in answers])
+def _refuse_wrong_values(way: Way, answers: Mapping[str, str]) -> None:
+    """Raises `UsageError`, also for a value that is missing and cannot be asked for."""
+    for each in way.inputs:
+        value = answers.get(each.name)
+        if value is not None and each.choices and value not in each.choices:
+            listed = ", ".join(f"`{choice}`" for choice in each.choices)
+            raise UsageError(f"`{each.name}` takes one of {listed}, found `{value}`")
+    lacking = [each for each in _missing(way, answers) if each.default is None]
+    if lacking and not sys.stdin.isatty():
+        listed = "\n".join(f"  {each.name}{_detail(each)}" for each in lacking)
+        first = lacking[0].name
+        raise UsageError(
+            f"it requires values, and there is no terminal to ask for them:\n{listed}",
+            hint=f"--env {first}=VALUE, or --env '{first}=${{VARIABLE}}' to refer to a variable",
+        )
+
+
+def _missing(way: Way, answers: Mapping[str, str]) -> list[Input]:
+    return [each for each in way.inputs if each.is_required and each.name not in answers]
+
+
+def _outline(way: Way, answers: Mapping[str, str]) -> dict[str, Any]:
+    """The entry that it would be, with the names of values that are not known yet, or are secret."""
+    used = [each for each in way.inputs if each.is_required or each.name in answers]
+    return way.entry(
+        {each.name: f"<{each.name}>" if each.is_secret else answers.get(each.name, f"<{each.name}>") for each in used}
+    )
+
+
+def _with_values(name: str, way: Way, answers: Mapping[str, str], store: SecretStore) -> dict[str, Any]:
+    """The entry, with everything that it requires."""
+    asked = _asked(_missing(way, answers))
     values = {}
     for each in way.inputs:
-        if each.name in answers:
-            value = answers[each.name]
-            if each.choices and value not in each.choices:
-                listed = ", ".join(f"`{choice}`" for choice in each.choices)
-                raise UsageError(f"`{each.name}` takes one of {listed}, found `{value}`")
+        if each.name in answers and "${" in answers[each.name]:
             # Typed as `--env KEY='${VAR}'` it refers to a variable; answered at a prompt, the same characters are the
             # value.
-            is_reference = "${" in value and (each.name in given or each.name in headers)
-            secret = each.is_secret and not is_reference
-            values[each.name] = store.keep(name, variable_name(each.name) or "VALUE", value) if secret else value
-            if not secret and not is_reference:
-                # `${` in it would be expanded when the file is read.
-                values[each.name] = literal(value)
-            given.pop(each.name, None)
-            headers.pop(each.name, None)
+            values[each.name] = answers[each.name]
+        elif (value := {**answers, **asked}.get(each.name)) is not None:
+            kept = store.keep(name, variable_name(each.name) or "VALUE", value) if each.is_secret else literal(value)
+            values[each.name] = kept
     return way.entry(values)
 
 
@@ -174,18 +200,8 @@ def _chosen(server: Described) -> Way:
 
 
 def _asked(missing: list[Input]) -> dict[str, str]:
-    """Values for what is required. Raises `UsageError` where there is no terminal to ask at and no default."""
-    if not missing:
-        return {}
+    """Values for what is required; without a terminal, those that it has itself."""
     if not sys.stdin.isatty():
-        lacking = [each for each in missing if each.default is None]
-        if lacking:
-            listed = "\n".join(f"  {each.name}{_detail(each)}" for each in lacking)
-            first = lacking[0].name
-            raise UsageError(
-                f"it requires values, and there is no terminal to ask for them:\n{listed}",
-                hint=f"--env {first}=VALUE, or --env '{first}=${{VARIABLE}}' to refer to a variable",
-            )
         return {each.name: each.default or "" for each in missing}
     return {each.name: _ask(each) for each in missing}
 

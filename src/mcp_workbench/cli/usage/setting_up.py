@@ -98,7 +98,7 @@ refer to a variable yourself. Without --toolbox, the server goes to the toolbox 
 to the only one. At the end the server is started once and its tools are shown.
 
 What a server.json or the registry describes was written by somebody else: you are shown the command or the address with
-the names of its variables and headers, and asked before it is added. Without a terminal, --yes is needed.
+the names of its variables and headers, and asked before anything else is. Without a terminal, --yes is needed.
 
 Exit code: 0; 1 if the server was added and does not work, or the registry cannot be reached; 2 if nothing was added.
 """,
