@@ -183,7 +183,7 @@ class Gateway:
         self._use_steps()
         self.runtime.on_call_watch.append(self._use_steps)
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
-        self.router.own_resources["workbench://status"] = self._status_for
+        self.router.own_resources["workbench://status"] = lambda view: self._status_json(view.principal, view.face)
         self._services = Services(self.router, self.welcome, self.parking, self._sessions, self)
         if self.config.policy or self.config.limits or (self._identities is not None and self._identities.has_limits):
             self._restrict()
@@ -342,7 +342,9 @@ class Gateway:
     def sign_ins(self) -> SignIns:
         return self.runtime.sign_ins(self.config.keychain)
 
-    async def begin_sign_in(self, entry: ServerEntry, principal: str) -> BrowserSignIn:
+    async def begin_sign_in(
+        self, entry: ServerEntry, principal: str, introduction: tuple[bytes, str] = (b"", "")
+    ) -> BrowserSignIn:
         """For a client whose user can be shown a page (`SignInService`). The page leads back to this machine."""
         from mcp_workbench.server_links import are_users_here
         from mcp_workbench.signin.flow_io import SignInFailed
@@ -350,9 +352,11 @@ class Gateway:
         if not are_users_here(self.config.auth, self.config.trusted_proxy, self.serving):
             raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
         await self.runtime.resolve(entry)
-        begun = await self.sign_ins().begin(self.sign_in_target(entry, principal))
-        if self.oversight is not None:
-            _ = self.runtime.start_task(self.oversight.record_sign_in(begun, entry, principal))
+        target = self.sign_in_target(entry, principal)
+        is_joined = self.sign_ins().under_way(target) is not None
+        begun = await self.sign_ins().begin(target)
+        if self.oversight is not None and not is_joined:
+            _ = self.runtime.start_task(self.oversight.record_sign_in(begun, entry, principal, introduction))
         return begun
 
     def sign_in_under_way(self, entry: ServerEntry, principal: str) -> BrowserSignIn | None:
@@ -377,9 +381,6 @@ class Gateway:
     def readiness(self, principal: str) -> tuple[bool, bytes]:
         """Whether clients may be sent here, and what an operator should see, as JSON."""
         return not self.runtime.pool.is_closing, self._status_json(principal, self.router.views.face_of(principal))
-
-    def _status_for(self, view: View) -> bytes:
-        return self._status_json(view.principal, view.face)
 
     def _status_json(self, principal: str, face: Face) -> bytes:
         """For a client: without what is hidden from it, and without the connections of others."""

@@ -202,8 +202,10 @@ class Oversight:
         for kind, text in list_changes(before, entry.offer).items():
             self.record("definition", toolbox=entry.toolbox, server=entry.name, reason=f"{kind}: {text}")
 
-    async def record_sign_in(self, begun: BrowserSignIn, entry: ServerEntry, principal: str) -> None:
-        """How a sign-in in somebody's browser ends."""
+    async def record_sign_in(
+        self, begun: BrowserSignIn, entry: ServerEntry, principal: str, introduction: tuple[bytes, str]
+    ) -> None:
+        """How a sign-in in somebody's browser ends, that was begun for a client with this introduction."""
         from mcp_workbench.steps import LOCAL
 
         decision, reason = "signed in", ""
@@ -211,8 +213,10 @@ class Oversight:
             await begun.wait()
         except DownstreamError as error:
             decision, reason = "failed", error.message
-        who = {"principal": principal or LOCAL, "toolbox": entry.toolbox, "server": entry.name}
-        self.record("sign_in", **who, decision=decision, reason=reason)
+        client, peer = introduction
+        about = {"principal": principal or LOCAL, "peer": peer, "client": client.decode(errors="replace")}
+        about |= {"toolbox": entry.toolbox, "server": entry.name, "decision": decision, "reason": reason}
+        self.record("sign_in", **about)
 
     # ── the lock ──
 

@@ -118,9 +118,7 @@ async def serve_http(
             readiness=gateway.readiness,
             parameters_of=gateway.mirrored_parameters(),
             pages=pages,
-            on_refused=lambda peer, reason: gateway.record(
-                "authentication", peer=peer, decision="denied", reason=reason
-            ),
+            on_refused=partial(record_refusal, gateway),
         )
         watch = _watch(options) if options.watched else None
         try:
@@ -144,6 +142,11 @@ async def serve_http(
             if watch is not None:
                 watch.close()
             await server.stop()
+
+
+def record_refusal(gateway: Gateway, peer: str, reason: str) -> None:
+    """For the audit: somebody did not prove who they are."""
+    gateway.record("authentication", peer=peer, decision="denied", reason=reason)
 
 
 def _hand_over(loop: asyncio.AbstractEventLoop, changed: Callable[[], None], seen: object) -> None:

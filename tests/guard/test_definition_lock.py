@@ -12,7 +12,7 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.cli.commands import status
+from mcp_workbench.cli.commands import status as status_command
 from mcp_workbench.cli.screen import Screen
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.downstream.lifecycle import State
@@ -184,7 +184,7 @@ async def test_an_accepted_lock_is_in_force_without_a_restart(tmp_path: Path, se
         assert "isError" not in await client.use("box/files/write", {"path": "x"})
         locked.write_text("damaged")
         await client.gateway.apply(client.gateway.config)
-        assert "is damaged" in text_of(await client.use("box/files/write", {"path": "x"}))
+        assert "the lock file cannot be used" in text_of(await client.use("box/files/write", {"path": "x"}))
 
 
 BROKEN = {
@@ -211,7 +211,7 @@ async def test_a_lock_that_cannot_be_used_closes_where_it_is_enforced(
         assert problem in json.loads(client.gateway.status())["lock"]
     assert any(record.levelno == logging.ERROR and problem in record.getMessage() for record in caplog.records)
     if mode == "enforce":
-        assert problem in text_of(done) and server.calls == []
+        assert "withheld: the lock file cannot be used" in text_of(done) and server.calls == []
     else:
         assert "isError" not in done
 
@@ -402,5 +402,28 @@ async def test_status_names_what_is_withheld(tmp_path: Path, server: Server, loc
         await client.open(toolbox_name="box")
         described = json.loads(client.gateway.status())
     stream = Stream()
-    status._show(Screen(stream), described)
+    status_command._show(Screen(stream), described)
     assert "box/files: withheld tools: write (mcp-workbench lock diff)" in stream.text()
+
+
+@pytest.mark.requirement("lock.unusable")
+async def test_what_is_wrong_with_the_lock_file_names_nothing_to_those_it_is_hidden_from(
+    tmp_path: Path, server: Server
+) -> None:
+    (tmp_path / "workbench.lock").write_text(
+        '{"version": 1, "config": "workbench-config.json", "toolboxes": {"vault": {"db": {"tools": 1}}}}'
+    )
+    boxes = {"box": {"files": server}, "vault": {"db": Server(READ)}}
+    everything = {key: ["vault"] for key in ("tools", "prompts", "resources")}
+    hide = [{"who": ["bob"], **everything, "then": "hide"}, {"then": "allow"}]
+    for principal, is_told in (("ada", True), ("bob", False)):
+        async with workbench_with(tmp_path, boxes, principal=principal, lock="enforce", policy=hide) as client:
+            called = text_of(await client.use("box/files/read", {"path": "x"}))
+            assert "withheld: the lock file cannot be used" in called and str(tmp_path) not in called
+            status = await client.client.request("resources/read", {"uri": "workbench://status"})
+            assert ("is damaged" in json.dumps(status)) is is_told
+            said = [await client.said(toolbox_name="box"), called, json.dumps(status)]
+            assert is_told or ("vault" not in "".join(said) and str(tmp_path) not in "".join(said))
+            stream = Stream()
+            status_command._show(Screen(stream), json.loads(client.gateway.status()))
+            assert "workbench.lock` is damaged" in stream.text(), "to our own user it is told"

@@ -27,6 +27,7 @@ from mcp_workbench.protocol.handshake import ServerProfile
 from mcp_workbench.runtime import Runtime
 from mcp_workbench.shared.catalogs import MOST_UNUSED, Catalogs
 from mcp_workbench.shared.client import ClientContext
+from mcp_workbench.shared.status import describe
 from tests.support.processes import eventually
 from tests.support.workbench import write_config
 
@@ -259,6 +260,12 @@ async def test_a_lock_that_is_enforced_from_now_on_holds_for_servers_that_are_sh
             assert list(entry.tools) == ["read"], "for the other one it is still enforced"
             await other.apply(unlocked)
             assert list(entry.tools) == ["read", "write"] and not entry.judges
+
+
+@pytest.mark.requirement("lock.unusable")
+async def test_the_status_of_the_shared_workbench_says_what_is_wrong_with_lock_files(tmp_path: Path) -> None:
+    async with catalogs() as kept, kept.serving(locked(tmp_path, "enforce")):
+        assert "there is no" in str(describe(kept, [])["lock"])
 
 
 async def test_clients_that_come_at_once_have_one_gateway_and_the_loop_goes_on_while_a_disk_hangs(

@@ -39,6 +39,9 @@ MOST_EVENTS: Final = 50
 # Hashes that are remembered, so that a list that comes again is compared quickly.
 MOST_HASHES: Final = 100_000
 
+# What exactly is wrong names files of the user's: that is for `status` and the log, not for whoever calls.
+UNUSABLE: Final = "the lock file cannot be used (`mcp-workbench status` says why)"
+
 _TEXTS: Final[dict[How, str]] = {
     "new": "it is not in the lock file",
     "changed": "it has changed since it was locked",
@@ -137,8 +140,7 @@ class Lock:
     def judge(self, entry: ServerEntry, offer: Offer) -> WithheldReasons:
         """What of this offer must not be shown, with the reason."""
         if self.problem is not None:
-            reason = f"{self.problem.message} ({self.problem.hint or HINT})"
-            return self._all(offer, reason) if self.is_enforced else {}
+            return self._all(offer, UNUSABLE) if self.is_enforced else {}
         assert self._reading.file is not None
         locked = self._reading.file.server(entry.toolbox, entry.name)
         found = frozenset(

@@ -20,10 +20,14 @@ INSTRUCTIONS: Final = tuple(
         r"(?: this| it| that| anything)?(?: to)? (?:the |your )?(?:user|human|person|anyone|operator)\b",
         r"\bwithout (?:telling|informing|asking|notifying|alerting) (?:the |your )?(?:user|human|person)\b",
         r"\b(?:keep|hide) (?:this|it) (?:a )?(?:secret|hidden|from (?:the )?user)\b",
-        r"<(?:important|system|secret|instructions?|assistant)>",
-        r"\b(?:system prompt|developer message)\b",
+        # `--secret <secret>` stands for a value.
+        r"<(?:important|system|instructions?|assistant)>|(?:^|[.:\n])\s*<secret>",
+        r"\b(?:your|its|their|print|reveal|show|repeat|send|include|output) (?:(?:the|own|full|whole|entire) ){0,3}"
+        r"(?:system prompt|developer message)\b",
         r"\b(?:before|instead of) (?:using|calling|invoking) (?:any |all |every )?(?:other )?tools?\b",
-        r"\byou (?:must|have to|should) (?:always |first |also )?(?:call|invoke|use|read|send|include|pass)\b",
+        # "You must call X first" is how ordinary tools explain themselves; what they want each time is something else.
+        r"\byou (?:must|have to|should) (?:always (?:call|invoke|use)|(?:always|also|first) "
+        r"(?:read|send|include|append|copy|forward))\b",
         r"\b(?:read|open|send|include|cat)\b.{0,40}(?:id_rsa|\.ssh/|\.aws/|\.env\b)",
     )
 )

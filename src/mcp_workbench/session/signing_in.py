@@ -43,7 +43,7 @@ class PendingSignIn(Protocol):
 class SignInService(Protocol):
     """Who begins sign-ins."""
 
-    async def begin_sign_in(self, entry: ServerEntry, principal: str) -> PendingSignIn:
+    async def begin_sign_in(self, entry: ServerEntry, principal: str, introduction: tuple[bytes, str]) -> PendingSignIn:
         """Begin one, or join the one under way. Raises `DownstreamError` where this client's user cannot do it."""
 
     def sign_in_under_way(self, entry: ServerEntry, principal: str) -> PendingSignIn | None:
@@ -84,7 +84,7 @@ async def sign_in(call: ClientCall, sign_ins: SignInService, needed: SignInNeede
                 call.was_resent, call.was_asked_to_sign_in = True, pending is not None
                 _go_on(call)
                 return
-        pending = await sign_ins.begin_sign_in(call.route.entry, principal)
+        pending = await sign_ins.begin_sign_in(call.route.entry, principal, call.introduction)
         if call.revision.asks_in_results:
             _answer_with_page(call, pending, needed)
             return
@@ -102,7 +102,7 @@ async def show_link(call: ClientCall, sign_ins: SignInService, needed: SignInNee
     """For a client that cannot be asked, but shows what is in a result: the page's address stands in it."""
     assert call.route.entry is not None
     try:
-        pending = await sign_ins.begin_sign_in(call.route.entry, call.view.principal)
+        pending = await sign_ins.begin_sign_in(call.route.entry, call.view.principal, call.introduction)
     except DownstreamError as error:
         text = needed.message if isinstance(error, SignInNeeded) else f"{needed.message}; {error.message}"
     else:

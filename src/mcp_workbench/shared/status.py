@@ -35,6 +35,7 @@ def describe(catalogs: Catalogs, clients: Collection[SharedClient]) -> dict[str,
         *(_sharing(each.entry, _users(each, processes)) for each in connections),
         *(_sharing(entry, []) for entry in unused),
     ]
+    locks = {each.oversight.problem for each in catalogs.gateways if each.oversight is not None}
     return {
         "pid": os.getpid(),
         "version": __version__,
@@ -46,6 +47,7 @@ def describe(catalogs: Catalogs, clients: Collection[SharedClient]) -> dict[str,
             "reloads": sum(gateway.reloads for gateway in catalogs.gateways),
             "rejected": "\n".join(sorted({each.rejected for each in catalogs.gateways if each.rejected})) or None,
         },
+        "lock": "\n".join(sorted(filter(None, locks))) or None,
         "approvals": [waiting for gateway in catalogs.gateways for waiting in gateway.waiting_approvals()],
         "tasks": len(asyncio.all_tasks()),
         "configurations": len(catalogs.gateways),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from msgspec.structs import replace
 
 from mcp_workbench.config.model import AuditConfig
 from mcp_workbench.config.redact import Redactor
+from mcp_workbench.observe.audit_file import AuditFile, rotated_files
 from mcp_workbench.observe.audit_step import open_audit
 from tests.cli.in_process import command
 from tests.cli.shell import run
@@ -41,6 +44,32 @@ def test_it_is_printed_as_a_table(path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert done.status == 0
     assert "box/files/read" in done.stdout and "denied (policy[1])" in done.stdout and "refused" in done.stdout
     assert "\x1b" not in done.stdout and "approval" in done.stdout
+
+
+def test_on_a_narrow_terminal_no_word_is_broken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", command(monkeypatch, "audit", path, width=80).stdout).splitlines()
+    assert max(map(len, shown)) <= 80
+    assert any(line.endswith("Z  ada  agent 2 from 10.0.0.7") for line in shown)
+    assert "  box/files/read  denied (policy[1])  refused  500.0 ms" in shown
+    assert "WHO" in command(monkeypatch, "audit", path).stdout.splitlines()[0], "in a pipe, a line has all of it"
+
+
+def test_rotated_files_are_read_with_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = AuditFile(str(tmp_path / "audit.jsonl"), largest=2048, kept=9, notice=lambda text: b"{}")
+    bodies = [
+        b'{"time":"2026-11-16T10:00:00.000Z","kind":"call","principal":"ada","item":"t%d"}' % n for n in range(99)
+    ]
+    for body in bodies:
+        file.append([body])
+    file.close()
+    files = rotated_files(str(tmp_path / "audit.jsonl"))
+    assert len(files) > 3
+    read = json.loads(command(monkeypatch, "audit", "--json", "--lines", "0", tmp_path / "audit.jsonl").stdout)
+    assert [line["item"] for line in read] == [f"t{number}" for number in range(99)]
+    assert command(monkeypatch, "audit", "verify", tmp_path / "audit.jsonl").status == 0
+    os.unlink(files[1])
+    done = command(monkeypatch, "audit", "verify", tmp_path / "audit.jsonl")
+    assert done.status == 1 and "are missing before" in done.stdout
 
 
 @pytest.mark.parametrize(

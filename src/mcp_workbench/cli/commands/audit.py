@@ -14,7 +14,7 @@ from msgspec.json import decode
 
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
-from mcp_workbench.cli.screen import Part, stdout
+from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.settings import configuration
 from mcp_workbench.observe.audit_chain import OpenedFiles, verify
 from mcp_workbench.printable import one_line
@@ -91,8 +91,27 @@ def _print(parsed: Parsed, path: str) -> int:
     if not found:
         remark("note", "no line matches")
         return 0
-    screen.table(_HEADER, [_row(line) for line in found], right=(7,))
+    rows = [_row(line) for line in found]
+    if screen.fits(_HEADER, rows):
+        screen.table(_HEADER, rows, right=(7,))
+    else:
+        for row in rows:
+            _show(screen, row)
     return 0
+
+
+def _show(screen: Screen, row: list[Part]) -> None:
+    """Two lines, where a table would break words: when and who, then what."""
+    when, who, peer, client, what, decision, outcome, took = row
+    origin = " from ".join(str(each) for each in (client, peer) if each)
+    screen.line(*_spaced(when, who, origin))
+    screen.line(*_spaced(what, decision, outcome, f"{took} ms" if took else ""), indent=2)
+
+
+def _spaced(*parts: Part) -> list[Part]:
+    """Those that say something, with space between them."""
+    said = [part for part in parts if (part if isinstance(part, str) else part[0])]
+    return [each for part in said for each in ("  ", part)][1:]
 
 
 def _matching(parsed: Parsed, path: str) -> Iterator[dict[str, Any]]:

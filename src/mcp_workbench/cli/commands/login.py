@@ -13,13 +13,16 @@ from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.settings import configuration, log_for
-from mcp_workbench.errors import SignInNeeded
+from mcp_workbench.errors import DownstreamError, SignInNeeded
+from mcp_workbench.gateway import Gateway
 from mcp_workbench.printable import visible
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 from mcp_workbench.signin.flow_io import DeviceCodeWait, SignInFailed
 from mcp_workbench.signin.grant_end import ends_at, shown
+from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.sign_ins import BrowserSignIn
 from mcp_workbench.signin.store import SignInRecord
+from mcp_workbench.steps import LOCAL
 
 # A browser that is a program of the terminal may take as long as the user; it does not keep us from listening.
 _READ_BYTES: Final = 64 * 1024
@@ -69,12 +72,16 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
             if signed_in is not None:
                 remark("note", f"you are signed in to {entry.name}; --again signs in once more")
                 return
-    if parsed.has("device"):
-        record = await sign_ins.sign_in_by_device(target, _show_code)
-    else:
-        sign_in = await sign_ins.begin(target, new_client=parsed.has("new-client"))
-        record = await _visit(sign_in, parsed.has("no-browser"))
-    gateway.record("sign_in", toolbox=entry.toolbox, server=entry.name, decision="signed in", peer="command line")
+    try:
+        if parsed.has("device"):
+            record = await sign_ins.sign_in_by_device(target, _show_code)
+        else:
+            sign_in = await sign_ins.begin(target, new_client=parsed.has("new-client"))
+            record = await _visit(sign_in, parsed.has("no-browser"))
+    except DownstreamError as error:
+        record_sign_in(gateway, entry, target, "failed", error.message)
+        raise
+    record_sign_in(gateway, entry, target, "signed in")
     _say_signed_in(entry, record)
     if target.principal:
         return
@@ -86,6 +93,12 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
         ) from None
     engine.remember(entry)
     print(f"{entry.name} offers {len(entry.tools)} tool{'s' * (len(entry.tools) != 1)}")
+
+
+def record_sign_in(gateway: Gateway, entry: ServerEntry, target: SignInTarget, decision: str, reason: str = "") -> None:
+    """For the audit: somebody has signed in or out here."""
+    who = {"principal": target.principal or LOCAL, "peer": "command line"}
+    gateway.record("sign_in", **who, toolbox=entry.toolbox, server=entry.name, decision=decision, reason=reason)
 
 
 async def _visit(sign_in: BrowserSignIn, no_browser: bool) -> SignInRecord:

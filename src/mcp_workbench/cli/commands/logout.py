@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_workbench.cli.commands.login import server_at_url
+from mcp_workbench.cli.commands.login import record_sign_in, server_at_url
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.serving import LOCAL_PRINCIPAL
@@ -18,9 +18,7 @@ def run(parsed: Parsed) -> int:
         target = gateway.sign_in_target(entry, parsed.value("as") or LOCAL_PRINCIPAL)
         record, is_revoked = await gateway.sign_ins().sign_out(target)
         if record is not None:
-            gateway.record(
-                "sign_in", toolbox=entry.toolbox, server=entry.name, decision="signed out", peer="command line"
-            )
+            record_sign_in(gateway, entry, target, "signed out")
         if record is None:
             remark("note", f"you were not signed in to {entry.name}")
         elif is_revoked:

@@ -66,6 +66,8 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
         _show_clients(screen, status["clients"])
     _show_token(screen, status.get("tokenFile"))
     _show_rejected(screen, status.get("configuration"))
+    for line in (status.get("lock") or "").splitlines():
+        screen.line((line, "warn"), indent=2)
     _show_approvals(screen, status.get("approvals"))
     servers = status["servers"]
     if not any(server["starts"] for server in servers):

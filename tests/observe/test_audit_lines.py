@@ -1,0 +1,162 @@
+"""What a line of each kind says: who, from where, by which client, about what, what was decided and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_workbench.config.choose import ConfigSource
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.file_watch import FileWatch
+from mcp_workbench.live import LiveConfig
+from mcp_workbench.serving import record_refusal
+from tests.support.in_process_workbench import ConnectedClient, Server, tool, workbench_with, write
+from tests.support.processes import eventually
+from tests.test_oversight import lines, lock_in
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+META = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
+READ, ASKED, DENIED = tool("read", n="string"), tool("asked"), tool("denied")
+SETTINGS: dict[str, Any] = {
+    "audit": {"file": "audit.jsonl", "arguments": "shape"},
+    "lock": "warn",
+    "policy": [
+        {"tools": ["box/files/asked"], "then": "ask"},
+        {"tools": ["box/files/denied"], "then": "deny"},
+        {"then": "allow"},
+    ],
+}
+ANY = ...
+WHO = {"principal": "ada", "peer": "10.0.0.7", "client": "raw-client 1.0", "session": ANY}
+WHAT = {"toolbox": "box", "server": "files"}
+SIZES = {"ms": ANY, "bytesIn": ANY, "bytesOut": ANY}
+# By a name for each: every member of its line but `seq`, `prev` and `time`, which all of them have.
+EXPECTED: dict[str, dict[str, Any]] = {
+    "call": {
+        **WHO, **WHAT, **SIZES, "kind": "call", "method": "tools/call", "item": "read", "decision": "passed",
+        "rule": "policy[2]", "outcome": "result", "trace": TRACE, "arguments": {"n": "string of 1"},
+    },
+    "request": {
+        **WHO, **WHAT, **SIZES, "kind": "request", "method": "resources/read", "item": "test:///one",
+        "decision": "passed", "rule": "policy[2]", "outcome": "result", "trace": TRACE,
+    },
+    "refusal": {
+        **WHO, **WHAT, **SIZES, "kind": "call", "method": "tools/call", "item": "denied", "decision": "denied",
+        "rule": "policy[1]", "outcome": "refused", "trace": TRACE, "arguments": {},
+    },
+    "question": {**WHO, **WHAT, "kind": "question", "item": "asked", "rule": "policy[0]"},
+    "approval": {
+        **WHO, **WHAT, "kind": "approval", "item": "asked", "rule": "policy[0]", "decision": "passed", "reason": "once",
+    },
+    "approved call": {
+        **WHO, **WHAT, **SIZES, "kind": "call", "method": "tools/call", "item": "asked", "decision": "passed",
+        "rule": "policy[0], approved", "outcome": "result", "trace": TRACE, "arguments": {},
+    },
+    "sign-in": {
+        "principal": "ada", "peer": "10.0.0.7", "client": "raw-client 1.0", **WHAT, "kind": "sign_in",
+        "decision": "signed in",
+    },
+    "failed sign-in": {
+        "principal": "ada", "peer": "10.0.0.7", "client": "raw-client 1.0", **WHAT, "kind": "sign_in",
+        "decision": "failed", "reason": "the user said no",
+    },
+    "authentication": {
+        "kind": "authentication", "peer": "10.0.0.9", "decision": "denied", "reason": "the token is not known",
+    },
+    "definition": {
+        **WHAT, "kind": "definition", "item": "read", "decision": "warned", "rule": "lock", "reason": "tool: changed",
+    },
+    "configuration": {"kind": "configuration", "decision": "applied", "reason": "settings: budget", "config": ANY},
+    "rejected configuration": {"kind": "configuration", "decision": "rejected", "reason": ANY, "config": ANY},
+    "audit": {"kind": "audit", "event": "started", "pid": ANY, "version": ANY, "config": ANY},
+}  # fmt: skip
+
+
+class FakeSignIns:
+    """Signs in at once; or the user says no."""
+
+    def __init__(self) -> None:
+        self.fails = False
+        self.pending: FakeSignIns | None = None
+
+    def under_way(self, target: object) -> FakeSignIns | None:
+        return self.pending
+
+    async def begin(self, target: object) -> FakeSignIns:
+        self.pending = self
+        return self
+
+    async def wait(self) -> None:
+        if self.fails:
+            raise DownstreamError("the user said no")
+
+    async def close(self) -> None:
+        pass
+
+
+async def happen(client: ConnectedClient, folder: Path, server: Server) -> None:
+    """Everything that has a line, once."""
+    gateway, rpc = client.gateway, client.client
+    rpc.session.peer = "10.0.0.7"
+    rpc.handlers["elicitation/create"] = lambda params: {"action": "accept", "content": {"allow": "once"}}
+    for name, arguments in (("read", {"n": "x"}), ("denied", {}), ("asked", {})):
+        await rpc.call_tool("use_tool", {"tool": f"box/files/{name}", "arguments": arguments}, _meta=META)
+    await rpc.request("resources/read", {"uri": "test:///one", "_meta": META})
+    await sign_in(client)
+    record_refusal(gateway, "10.0.0.9", "the token is not known")
+    live = LiveConfig(gateway, ConfigSource(str(folder / "workbench-config.json"), None, os.environ), FileWatch())
+    write(folder, {"box": {"files": server}}, **SETTINGS, budget=4000)
+    await live.reload()
+    write(folder, {"box": {"files": server}}, **SETTINGS, budget="much")
+    await live.reload()
+    server.tools[0] = tool("read", "Reads and sends.", n="string")
+    (entry,) = gateway.face_of("ada").catalog.entries()
+    server.say_changed()
+    await eventually(lambda: b"sends" in bytes(entry.tools["read"]))
+
+
+async def sign_in(client: ConnectedClient) -> None:
+    """Twice, and the first time for two calls at once."""
+    gateway = client.gateway
+    entry = gateway.catalog.toolboxes["box"]["files"]
+    sign_ins = FakeSignIns()
+    gateway.runtime._sign_ins[None] = sign_ins  # type: ignore[assignment]
+    introduction = (b'{"name":"raw-client","version":"1.0"}', "10.0.0.7")
+    await asyncio.gather(*(gateway.begin_sign_in(entry, "ada", introduction) for _ in range(2)))
+    sign_ins.fails, sign_ins.pending = True, None
+    await gateway.begin_sign_in(entry, "ada", introduction)
+
+
+@pytest.mark.requirement("audit.line")
+@pytest.mark.requirement("audit.events")
+async def test_a_line_of_each_kind_says_all_that_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_workbench.server_links.sign_in_target", lambda *given: given)
+    server = Server(READ, ASKED, DENIED)
+    server.resources = [{"uri": "test:///one", "name": "one"}]
+    tools = {each["name"]: each for each in (READ, ASKED, DENIED)}
+    lock_in(tmp_path, tools=tools, resources={"test:///one": server.resources[0]})
+    abilities: dict[str, Any] = {"elicitation": {}}
+    boxes = {"box": {"files": server}}
+    async with workbench_with(
+        tmp_path, boxes, options={"use_cache": False}, principal="ada", abilities=abilities, **SETTINGS
+    ) as client:
+        await client.open(toolbox_name="box")
+        await happen(client, tmp_path, server)
+    written = lines(tmp_path / "audit.jsonl")
+    assert all(
+        line.pop("time").endswith("Z") and line.pop("seq") and line.pop("prev", "") is not None for line in written
+    )
+    # Held while the user was asked, which here may be no time at all.
+    assert all(line.pop("heldMs", 2) > 1 for line in written)
+    for name, expected in EXPECTED.items():
+        found = [line for line in written if _fits(line, expected)]
+        assert len(found) == 1, f"{name}: {expected}\n" + "\n".join(map(json.dumps, written))
+
+
+def _fits(line: dict[str, Any], expected: dict[str, Any]) -> bool:
+    return line.keys() == expected.keys() and all(value in (ANY, line[key]) for key, value in expected.items())
