@@ -39,7 +39,7 @@ help:
 	@echo 'make test-external  the official conformance suite, identity providers, clients and servers of others'
 	@echo '                  (needs npm and the network; skipped with a reason where they are missing)'
 	@echo 'make coverage     what the last run with PYTEST_ARGS=--cov did not reach'
-	@echo 'make quick        the tests that start no programs and open no sockets: a minute'
+	@echo 'make quick        the tests that start no programs and open no sockets: under a minute'
 	@echo 'make check        lint, format-check, types, test and test-external: what CI runs'
 	@echo 'make lint         ruff check'
 	@echo 'make format       ruff format, and what ruff can fix by itself'
@@ -76,7 +76,7 @@ coverage: $(DEV)
 	@$(BIN)/coverage report --skip-covered --fail-under=$(FLOOR)
 
 quick: $(DEV)
-	@$(BIN)/python -m pytest -n 2 -q -m "not processes" --hypothesis-profile quick $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 3 -q -m "not processes" --hypothesis-profile quick $(PYTEST_ARGS)
 
 faults: $(DEV)
 	@$(BIN)/python $(if $(LOAD),-m soak.beside $(BIN)/python) -m pytest -n $(WORKERS) tests/faults $(PYTEST_ARGS)

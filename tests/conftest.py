@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import itertools
 import os
 import shutil
 import signal
@@ -25,9 +26,9 @@ from tests.support import processes, workbench
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# `make quick` looks at fewer examples; the whole suite is thorough.
+# `make quick` looks at fewer examples; the whole suite is thorough. A test that names a number has it in both.
 # A deadline is a stopwatch: on a busy machine it says nothing of the code.
-hypothesis.settings.register_profile("thorough", deadline=None)
+hypothesis.settings.register_profile("thorough", max_examples=150, deadline=None)
 hypothesis.settings.load_profile("thorough")
 hypothesis.settings.register_profile("quick", max_examples=15, deadline=None)
 
@@ -53,6 +54,8 @@ WITH_PROCESSES = (
     ),
     *("real_servers", "scripts", "soak", "support", "transport", "front", "shared"),
 )
+# How a file says it of all its tests.
+WHOLE_FILE = b"\npytestmark = pytest.mark.processes\n"
 STARTS_SOMETHING = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.connect"})
 # Folders whose tests share what takes long to set up (installed packages, runs of a whole suite): one worker runs each.
 SHARED_SETUP = ("conformance", "http_clients", "real_authorities", "real_clients", "real_servers")
@@ -69,21 +72,30 @@ def pytest_collection() -> Generator[None]:
         gc.enable()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only tests without processes are asked for, files that have none are not even imported."""
+    if config.option.markexpr != "not processes":
+        return None
+    if collection_path.is_dir():
+        return _folder(collection_path) in WITH_PROCESSES or None
+    return (collection_path.suffix == ".py" and WHOLE_FILE in collection_path.read_bytes()) or None
+
+
 # First, because `-m` looks at the marks when it runs.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if _folder(item) in WITH_PROCESSES:
+        if _folder(item.path) in WITH_PROCESSES:
             item.add_marker(pytest.mark.processes)
     if hasattr(config, "workerinput"):
         # What takes longest first: no worker is left with it when the others have nothing more to do.
         waiting = {item.path for item in items if item.get_closest_marker("processes")}
-        items.sort(key=lambda item: (_folder(item) not in SHARED_SETUP, item.path not in waiting))
+        items.sort(key=lambda item: (_folder(item.path) not in SHARED_SETUP, item.path not in waiting))
 
 
-def _folder(item: pytest.Item) -> str:
+def _folder(path: Path) -> str:
     here = Path(__file__).parent
-    return item.path.relative_to(here).parts[0] if here in item.path.parents else ""
+    return path.relative_to(here).parts[0] if here in path.parents else ""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -183,14 +195,24 @@ def _no_process_left_behind(_orphans_come_to_us: None, request: pytest.FixtureRe
         processes.reap_zombies()
 
 
+_homes = itertools.count()
+
+
 @pytest.fixture(autouse=True)
-def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache_folder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """An empty cache and an empty user configuration: what the person who runs the tests has must not matter."""
-    folder = tmp_path / "cache"
+    if "tmp_path" in request.fixturenames:
+        home: Path = request.getfixturevalue("tmp_path")
+    else:
+        # Most tests write nothing: for them no folder is made, which a later run would have to remove again.
+        home = tmp_path_factory.getbasetemp() / f"home-{next(_homes)}"
+    folder = home / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     monkeypatch.delenv("WORKBENCH_CONFIG", raising=False)
     return folder
 

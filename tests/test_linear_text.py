@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -86,14 +86,21 @@ def patterns() -> Iterator[Used]:
     """Those that a module keeps, and those that are written where they are used."""
     for module in modules():
         source = Path(module.__file__ or "")
-        tree = ast.parse(source.read_text(encoding="utf-8"))
-        called = methods(tree)
         where = str(source.relative_to(PACKAGE))
-        for name, value in vars(module).items():
-            kept = value.values() if isinstance(value, dict) else [value]
-            for pattern in (each for each in kept if isinstance(each, re.Pattern)):
-                at_one_place = called.get(name) and called[name] <= {"match", "fullmatch"}
-                yield Used(f"{where} {name}", pattern, not at_one_place)
+        text = source.read_text(encoding="utf-8")
+        kept = [
+            (name, each)
+            for name, value in vars(module).items()
+            for each in (value.values() if isinstance(value, dict) else [value])
+            if isinstance(each, re.Pattern)
+        ]
+        if not kept and not re.search(r"\bre\b", text):
+            continue
+        tree = ast.parse(text)
+        called = methods(tree)
+        for name, pattern in kept:
+            at_one_place = called.get(name) and called[name] <= {"match", "fullmatch"}
+            yield Used(f"{where} {name}", pattern, not at_one_place)
         for node in ast.walk(tree):
             if (
                 isinstance(node, ast.Call)
@@ -238,7 +245,7 @@ class Work:
 
     def __init__(self) -> None:
         self.lines = 0
-        self.patterns: list[Counted] = []
+        self.patterns = [counted for _, _, counted in kept_patterns()]
         self.marks = 0
 
     @property
@@ -251,18 +258,21 @@ class Work:
         for counted in self.patterns:
             counted.steps = 0
         former = sys.gettrace()
-        sys.settrace(self.trace)
+        sys.settrace(self._tracer())
         try:
             read(text)
         finally:
             sys.settrace(former)
         return self.done
 
-    def trace(self, frame: FrameType, event: str, argument: object) -> Any:
-        if not frame.f_code.co_filename.startswith(str(PACKAGE)):
-            return None
-        self.lines += event == "line"
-        return self.trace
+    def _tracer(self) -> Callable[[FrameType, str, object], Any]:
+        # Runs at each of a million lines: one function for those that count, and none for what is not ours.
+        def count(frame: FrameType, event: str, argument: object) -> Any:
+            if event == "line":
+                self.lines += 1
+            return count
+
+        return lambda frame, event, argument: count if is_ours(frame.f_code) else None
 
     def normalize(self, form: Any, text: str) -> str:
         """Marks on one letter are sorted one by one: a square, in their number."""
@@ -271,15 +281,28 @@ class Work:
         return unicodedata.normalize(form, text)
 
 
+@cache
+def is_ours(code: CodeType) -> bool:
+    return code.co_filename.startswith(str(PACKAGE))
+
+
+@cache
+def kept_patterns() -> list[tuple[ModuleType, str, Counted]]:
+    """Every pattern that a module keeps, and what counts its work."""
+    return [
+        (module, name, Counted(value))
+        for module in modules()
+        for name, value in vars(module).items()
+        if isinstance(value, re.Pattern)
+    ]
+
+
 @contextmanager
 def counting() -> Iterator[Work]:
     work = Work()
     with pytest.MonkeyPatch.context() as patch:
-        for module in modules():
-            for name, value in list(vars(module).items()):
-                if isinstance(value, re.Pattern):
-                    work.patterns.append(Counted(value))
-                    patch.setattr(module, name, work.patterns[-1])
+        for module, name, counted in kept_patterns():
+            patch.setattr(module, name, counted)
         patch.setattr(terms, "unicodedata", _Unicode(work))
         yield work
 

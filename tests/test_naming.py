@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.source_tree import statements_of
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "mcp_workbench"
 TESTS = ROOT / "tests"
@@ -73,7 +75,7 @@ def modules() -> Iterator[Path]:
 
 
 def classes(path: Path) -> Iterator[str]:
-    return (node.name for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ClassDef))
+    return (node.name for node in statements_of(path) if isinstance(node, ast.ClassDef))
 
 
 def shared(found: Iterator[tuple[str, Path]]) -> dict[str, set[str]]:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.support.source_tree import statements
+
 TESTS = Path(__file__).resolve().parent
 REQUIREMENTS = TESTS / "requirements.toml"
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
@@ -16,13 +18,15 @@ SOURCE = re.compile(rf"design|seed 00[0-4], \S.*|specification ({'|'.join(REVISI
 IDENTIFIER = re.compile(r"[a-z]+(-[a-z]+)*(\.[a-z]+(-[a-z]+)*)?")
 
 
+@cache
 def promised() -> dict[str, dict[str, str]]:
     return tomllib.loads(REQUIREMENTS.read_text(encoding="utf-8"))
 
 
 def marks(path: Path) -> Iterator[tuple[str, str]]:
     """Every test of this file with a behaviour that it names."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    source = path.read_text(encoding="utf-8")
+    for node in statements(ast.parse(source)) if "mark.requirement" in source else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for decorator in node.decorator_list:
                 if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.requirement":

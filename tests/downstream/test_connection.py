@@ -10,9 +10,10 @@ import threading
 import pytest
 
 from mcp_workbench.catalog.manifests import ManifestStore
-from mcp_workbench.downstream import server_run
+from mcp_workbench.downstream import lifecycle, server_run
 from mcp_workbench.downstream.lifecycle import MOST_CRASHES, State
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc import pending
 from mcp_workbench.transport.http.client import reachability
 from mcp_workbench.transport.http.client.dialing import DialFailed
 from tests.downstream.fakes import NEVER, TOOLS, FakeServer
@@ -185,8 +186,11 @@ async def test_a_connection_prints_its_state() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_no_order_of_events_breaks_it(seed: int) -> None:
+async def test_no_order_of_events_breaks_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Uses, crashes, stops and pauses in random order: no impossible transition, no server left, no waiter left."""
+    # As short as the timeouts below: how long anything takes is not what this is about.
+    monkeypatch.setattr(pending, "DEADLINE_CHECK_INTERVAL", 0.02)
+    monkeypatch.setattr(lifecycle, "FIRST_DELAY", 0.02)
     rng = random.Random(seed)
     async with FakeServer(startup_timeout=0.05, idle_timeout=0.05) as server:
         server.connection.policy._random = rng

@@ -131,7 +131,7 @@ async def _live(script: list[tuple[str, Any]]) -> None:
     assert [after for _, _, after in life.moves[:-1]] == [before for before, _, _ in life.moves[1:]]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(steps)
 def test_no_life_leaves_the_table_and_everybody_who_waits_is_told(script: list[tuple[str, Any]]) -> None:
     # How long crashed servers are left alone is the policy's business, which has tests of its own.

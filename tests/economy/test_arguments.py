@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from mcp_workbench.economy.arguments import Checked, check
 from tests.economy.schemas import SCHEMAS, VALUES
@@ -139,7 +139,6 @@ def test_only_the_first_problems_are_told() -> None:
     assert len(check(dict.fromkeys(map(str, range(100)), 1), ISSUE).problems) == 8
 
 
-@settings(max_examples=150)
 @given(SCHEMAS, VALUES)
 def test_what_json_schema_allows_is_never_stopped(schema: dict[str, Any], value: object) -> None:
     if jsonschema.Draft202012Validator(schema).is_valid(value):

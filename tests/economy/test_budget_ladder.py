@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench.config.model import DEFAULT_BUDGET
@@ -150,7 +150,6 @@ def test_one_tool_that_is_over_the_budget_alone_is_shown_shorter() -> None:
 NAMES = st.text(min_size=1, max_size=400)
 
 
-@settings(max_examples=100)
 @given(
     st.lists(st.tuples(NAMES, st.text(max_size=400), st.sampled_from(["a", "b", "ä" * 300])), max_size=12),
     st.integers(0, 3_000),

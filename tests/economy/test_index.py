@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench.economy.fields import SearchDocument
@@ -192,7 +192,6 @@ ENTRIES = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(ENTRIES, st.text(max_size=60), st.integers(min_value=0, max_value=12))
 def test_any_catalogue_and_query_give_ordered_hits(entries: Sequence[SearchDocument], query: str, limit: int) -> None:
     found = Index.build(entries).search(query, limit=limit)

@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from mcp_workbench.economy.lean_schema import lean
 from tests.economy.schemas import SCHEMAS, VALUES
@@ -112,7 +112,6 @@ def test_what_is_no_schema_comes_back(schema: object) -> None:
     assert lean(schema) == schema
 
 
-@settings(max_examples=150)
 @given(SCHEMAS, VALUES)
 def test_what_was_valid_stays_valid_and_the_schema_is_one(schema: dict[str, Any], value: object) -> None:
     before = copy.deepcopy(schema)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench.economy.select import BadExpression, select
@@ -144,7 +144,6 @@ def test_too_much_work_is_refused() -> None:
 
 # A literal that is no JSON counts as text, which the library would rather not have: `foo` instead of `"foo"`.
 @pytest.mark.filterwarnings("ignore:deprecated string literal:PendingDeprecationWarning")
-@settings(max_examples=150)
 @given(st.text(alphabet="ab.[]*?{}()|&!<>=@:,'`\"01- \\", max_size=30))
 def test_any_text_selects_something_or_is_a_bad_expression(expression: str) -> None:
     with suppress(BadExpression):
@@ -187,14 +186,21 @@ def test_ordinary_work_on_a_large_value_is_done() -> None:
 @pytest.mark.parametrize(
     "expression",
     [
-        "join(to_string(@), [*].to_string(i))",
-        "to_string(@)" + "|join('',[@,@,@,@,@,@,@,@])" * 4,
         "[*].to_string(i) | sort(@) | sort(@) | sort(@) | sort(@) | sort(@) | sort(@) | sort(@) | sort(@) | sort(@)",
         "sort_by(@, &i)" + " | sort_by(@, &i)" * 12,
     ],
 )
-def test_what_would_grow_or_take_too_long_is_refused_before_it_does(expression: str) -> None:
-    value = [{"i": number} for number in range(30_000)]
+def test_what_would_take_too_long_is_refused_before_it_does(expression: str) -> None:
+    with pytest.raises(BadExpression, match="too much work"):
+        select([{"i": number} for number in range(30_000)], expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["join(to_string(@), [*].to_string(i))", "to_string(@)" + "|join('',[@,@,@,@,@,@,@,@])" * 4],
+)
+def test_what_would_grow_is_refused_before_it_does(expression: str) -> None:
+    value = [{"i": number} for number in range(10_000)]
     tracemalloc.start()
     try:
         with pytest.raises(BadExpression, match="too much work"):

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench.economy.signature import argument_names, signature
@@ -138,7 +138,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150)
 @given(VALUES)
 def test_any_json_gives_a_line(schema: object) -> None:
     made = signature("t", schema)

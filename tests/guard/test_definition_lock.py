@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from mcp_workbench import file_watch
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.cli.commands import status as status_command
 from mcp_workbench.cli.screen import Screen
@@ -339,6 +340,13 @@ def test_the_entry_hides_prompts_and_resources(tmp_path: Path) -> None:
     assert list(entry.definitions("prompts")) == ["a", "b"] and list(entry.tools) == ["t"]
 
 
+@pytest.fixture
+def _looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    for pause in ("LOOK_SECONDS", "CLOSER_LOOK_SECONDS", "STILL_SECONDS"):
+        monkeypatch.setattr(file_watch, pause, 0.01)
+
+
+@pytest.mark.usefixtures("_looked_at_often")
 async def test_the_lock_file_is_watched_like_the_configuration(tmp_path: Path, server: Server, locked: Path) -> None:
     server.tools = [READ, CHANGED]
     async with workbench_with(tmp_path, {"box": {"files": server}}, lock="enforce") as client:
@@ -357,6 +365,7 @@ async def test_the_lock_file_is_watched_like_the_configuration(tmp_path: Path, s
             watch.close()
 
 
+@pytest.mark.usefixtures("_looked_at_often")
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_a_lock_that_changed_before_it_was_watched_is_noticed(
     tmp_path: Path, server: Server, locked: Path, is_deleted: bool

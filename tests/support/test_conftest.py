@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from tests import conftest
 
 pytest_plugins = ["pytester"]
 
@@ -83,6 +86,19 @@ def test_what_a_test_leaves_behind_fails_it_and_without_the_mark_it_can_start_no
             "*`subprocess.Popen` in a test without `pytest.mark.processes`*",
         ]
     )
+
+
+@pytest.mark.parametrize("expression", ["not processes", "not processes and not node", ""])
+def test_files_of_which_no_test_is_asked_for_are_not_imported(expression: str) -> None:
+    tests = Path(__file__).parents[1]
+    config = SimpleNamespace(option=SimpleNamespace(markexpr=expression))
+    left_out = [
+        path
+        for path in (tests / "cli", tests / "catalog", tests / "bridge" / "test_sdk.py", tests / "test_nearest.py")
+        if conftest.pytest_ignore_collect(path, config)  # type: ignore[arg-type]
+    ]
+    expected = [tests / "cli", tests / "bridge" / "test_sdk.py"] if expression == "not processes" else []
+    assert left_out == expected
 
 
 def test_one_worker_runs_the_tests_that_share_what_takes_long_to_set_up(pytester: pytest.Pytester) -> None:
