@@ -51,6 +51,7 @@ def patterns(file: ClientFile, system: System) -> list[str]:
 
 def _filled_in(rule: str, system: System) -> str:
     while True:
+        # A variable that is set but empty counts as unset, as the XDG specification wants.
         filled = _VARIABLE.sub(lambda found: system.environ.get(found[1]) or found[2] or "", rule)
         if filled == rule:
             break

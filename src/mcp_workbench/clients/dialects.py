@@ -129,6 +129,7 @@ def own_entry(
     if not dialect.passed_on:
         env = {**env, **{variable: f"${{{variable}}}" for variable in passed_on}}
     program, *arguments = command
+    # `type` first, as these clients write it themselves.
     entry: Entry = {key: value for key, value in dialect.extra.items() if key == "type"}
     if dialect_name == "goose":
         entry["name"] = name
@@ -239,6 +240,7 @@ class _Translation:
             entry["type"] = _TRANSPORTS_HERE[kind]
         elif "httpUrl" in self._written:
             entry["type"] = "http"
+        # Cline takes an address without a type for SSE.
         elif kind is None and self._dialect.default_transport:
             entry["type"] = self._dialect.default_transport
         elif kind == "ws":
@@ -253,6 +255,7 @@ class _Translation:
                 self._header(headers, str(header), [], str(variable))
         if isinstance(variable := self._written.get("bearer_token_env_var"), str):
             self._header(headers, "Authorization", ["Bearer "], variable)
+        # Continue's shorthand for a bearer token.
         if isinstance(key := self._written.get("apiKey"), str):
             headers["Authorization"] = f"Bearer {self._text(key)}"
         if headers:
@@ -288,6 +291,7 @@ class _Translation:
             self._path(entry, "envFile", file)
         timeout = self._written.get("timeout", self._written.get("tool_timeout_sec"))
         if _is_positive(timeout):
+            # Clients that count in seconds allow at most an hour, so more is milliseconds, whoever wrote it.
             is_thousandth = self._dialect.milliseconds or timeout > _MOST_SECONDS
             entry["timeout"] = timeout / 1000 if is_thousandth else timeout
         if _is_positive(seconds := self._written.get("startup_timeout_sec")):

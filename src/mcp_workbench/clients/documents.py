@@ -80,6 +80,7 @@ def with_server(content: bytes, file: ClientFile, name: str, entry: dict[str, An
         after = set_member(text, (*key, name), entry)
     elif file.format == "toml":
         after = _toml_with(text, file, name, entry, path)
+        # Every edit is read back and compared with what it should mean: libraries that keep comments make mistakes.
         if not _says(after, file, path, [key], expected):
             # `tomlkit` loses its way among dotted keys. A table of its own at the end is right in any document.
             after = _toml_appended(text, (*key, name), entry)
@@ -229,6 +230,7 @@ def _toml_with(text: str, file: ClientFile, name: str, entry: dict[str, Any] | N
                 del document[key]
     else:
         if servers is None:
+            # A super table has no heading of its own: `[mcp_servers.name]` alone is how Codex writes it.
             document[key] = servers = tomlkit.table(is_super_table=True)
         # A table that is replaced keeps the blank line that was behind it.
         servers[name] = entry
@@ -250,6 +252,7 @@ def _toml_appended(text: str, key: tuple[str, ...], entry: dict[str, Any]) -> st
 
 def _yaml(text: str, path: str) -> Any:
     opened = depth = 0
+    # By hand, before the parser: brackets within strings count too much, which does no harm.
     for letter in text:
         opened += (letter in "[{") - (letter in "]}")
         depth = max(depth, opened)

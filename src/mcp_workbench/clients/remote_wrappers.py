@@ -19,6 +19,7 @@ def unwrapped(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The server that the wrapper reaches, and what is to be said of it; the same entry where there is no wrapper."""
     words = [str(entry.get("command", "")), *map(str, entry.get("args", ()))]
     at = next((index for index, word in enumerate(words) if word.rpartition("@")[0] == WRAPPER or word == WRAPPER), -1)
+    # Options may stand before the address.
     address = next((word for word in words[at + 1 :] if word.startswith(("http://", "https://"))), None)
     if at < 0 or address is None:
         return dict(entry), []

@@ -163,6 +163,7 @@ def _command(program: str, package: _Package, before: list[str], after: list[str
     name, version = literal(package.identifier), literal(package.version)
     match program:
         case "npx" | "bunx":
+            # Without it `npx` asks whether to install, on the stdin that is the protocol.
             yes = [] if program == "bunx" or {"-y", "--yes"} & set(before) else ["-y"]
             return [program, *yes, *before, f"{name}@{version}" if version else name, *after]
         case "uvx":
@@ -173,8 +174,10 @@ def _command(program: str, package: _Package, before: list[str], after: list[str
             # A container has no environment but what it is given by name.
             passed = [word for each in env for word in ("-e", each)]
             image = f"{name}:{version}" if version and ":" not in name.rpartition("/")[2] else name
+            # `-i` keeps stdin open, `--rm` leaves no stopped containers behind.
             return [program, "run", "-i", "--rm", *passed, *before, image, *after]
         case "dnx":
+            # `dnx` takes options anywhere before `--`.
             own = ["--", *after] if after else []
             return [program, *before, f"{name}@{version}" if version else name, "--yes", *own]
     raise AssertionError(program)

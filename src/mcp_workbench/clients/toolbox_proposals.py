@@ -53,6 +53,7 @@ def merged(servers: Sequence[ImportedServer], find: Find) -> list[ImportedServer
         taken = {each.name.casefold() for each in found}
         number = 1
         candidate = name
+        # Names that differ in case alone would be one to some clients.
         while candidate.casefold() in taken:
             candidate = f"{name}-{server.sources[0]}" + (f"-{number}" if number > 1 else "")
             number += 1

@@ -98,6 +98,7 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str],
 
     Raises `ConfigError` when a named file does not exist, or when there is none in any of the places.
     """
+    # Not "the option wins": whoever wrote both would look for the mistake elsewhere.
     if option and argument and os.path.abspath(option) != os.path.abspath(argument):
         raise ConfigError(
             f"the configuration is named twice: `{option}` with `--config` and `{argument}` as an argument",

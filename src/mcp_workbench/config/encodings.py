@@ -30,6 +30,7 @@ class SecretFinder:
         self._by_head: dict[str, list[_Match]] = {}
         # Longest first: a secret that contains another one is hidden whole.
         for secret in sorted(secrets, key=lambda secret: (-len(secret), secret)):
+            # Servers log JSON, and some libraries write everything beyond ASCII as `\uXXXX`.
             for form in {secret, _in_json(secret), _in_ascii_json(secret)}:
                 self._add({form[:HEAD]}, partial(_literal, form))
             encoded = [secret.encode(errors="surrogatepass")]

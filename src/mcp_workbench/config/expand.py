@@ -98,6 +98,7 @@ def _scan(
     """Copies `text` from `position` into `parts`, up to its end or, inside a default, up to the closing brace."""
     while True:
         opening = text.find("${", position)
+        # At the top a brace is an ordinary character: JSON in an argument has many.
         closing = text.find("}", position) if depth else -1
         if depth and (opening < 0 or 0 <= closing < opening):
             if closing < 0:
@@ -122,6 +123,7 @@ def _variable(
     prefix, name, end = match["prefix"], match["name"], match["end"]
     if prefix in _REFERENCE_KINDS:
         return _reference(text, opening, prefix, around, parts, expansion)
+    # `${env:NAME}` is how VS Code and others write it.
     if prefix not in (None, "env:") or not name or not end:
         return _malformed(text, opening, prefix, expansion)
     value = around.environ.get(name)
@@ -183,6 +185,7 @@ def _reference(
         expansion.faults.append(Fault(f"found {quote(written)}", _REFERENCE_KINDS[prefix]))
         return closing + 1
     if prefix != "keyring:" and words[0].startswith("~/"):
+        # No shell has done it, and paths in a home folder are what people write.
         words[0] = (around.environ.get("HOME") or os.path.expanduser("~")) + words[0][1:]
     kind = prefix[:-1]
     folder = "" if kind == "keyring" else around.folder
@@ -209,6 +212,7 @@ def _closing(text: str, position: int) -> int:
         closing = text.find("}", position)
         if closing < 0:
             return -1
+        # A `${cmd:…}` may hold braces, as in `jq '{a}'`.
         depth += text.count("{", position, closing) - 1
         position = closing + 1
     return position - 1

@@ -26,6 +26,7 @@ FIXED: Final = {
 def within_what_is_fixed(before: WorkbenchConfig, after: WorkbenchConfig) -> tuple[WorkbenchConfig, list[str]]:
     """The new configuration with what cannot change while clients are connected left as it is, and what that is."""
     changed = [name for field, name in FIXED.items() if getattr(before, field) != getattr(after, field)]
+    # Compared as it takes effect: a file that now names the default has changed nothing.
     if before.face_in_force != after.face_in_force:
         changed.append("face")
     for name in changed:

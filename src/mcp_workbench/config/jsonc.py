@@ -21,6 +21,7 @@ MAX_DEPTH = 200
 # Past this many mistakes the file is not a configuration; each further one would only cost memory.
 _MOST_FAULTS = 1_000
 
+# Possessive throughout (`++`): a text of a megabyte without its end is looked through once.
 _BLANK = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.)*?\*/)*+")
 _BLANK_STARTS = frozenset(" \t\r\n/")
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+"')
@@ -31,6 +32,7 @@ _WORD = re.compile(r"[^\W\d][\w$-]*+|\$[\w$-]*+")
 _NUMBER_LIKE = re.compile(r"[-+.]?[\w.+-]++")
 _BAD_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|(?P<bad>.))', re.DOTALL)
 _LONE_SURROGATE = re.compile(r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<bad>\\u[dD][89a-fA-F]..)")
+# Within 2**53, so that `int` and JSON agree; longer ones are decoded by `msgspec`, which knows its limits.
 _SHORT_INTEGER = 16
 _LITERALS = {"true": True, "false": False, "null": None}
 # Below these keys stand values that must not be printed, not even by an error about their syntax.
@@ -92,6 +94,7 @@ class Document:
         self._position = 0
         self._stack: list[_Frame] = []
         self._root = root
+        # Worked out for the first problem: a good file has none.
         self._lines: list[int] | None = None
         try:
             self._read()
@@ -114,6 +117,7 @@ class Document:
             self._fault("nothing but white space and comments", "an object that starts with `{`")
             raise _Stop
         self._value()
+        # A loop, not recursion: whoever nests a thousand brackets gets a message.
         while self._stack:
             self._skip()
             if isinstance(self._stack[-1].value, dict):
@@ -141,6 +145,7 @@ class Document:
             self._position += 1
         else:
             self._fault(self._here(), f"`:` after the key {quote(key)}")
+            # What looks like a value is taken for one, though its colon is missing.
             if self._peek() not in ('"', "{", "[") and not _NUMBER.match(self._text, self._position):
                 raise _Stop
         self._skip()
@@ -156,6 +161,7 @@ class Document:
     def _closes(self) -> bool:
         """Whether the innermost object or list ends here; a closer of the other kind ends everything."""
         frame = self._stack[-1]
+        # `[1,,2]` and `{,}`: what was meant is plain, so reading goes on.
         while (letter := self._peek()) == ",":
             self._fault("a `,` with nothing before it", f"a {frame.content} or `{frame.closer}`")
             self._position += 1
@@ -269,6 +275,7 @@ class Document:
         if "\\" not in match[0]:
             return match[0][1:-1]
         try:
+            # Escapes are decoded by the library: surrogate pairs are easy to get wrong.
             text: str = msgspec.json.decode(match[0].encode(), type=str)
         except (msgspec.DecodeError, UnicodeError):
             self._bad_escapes(match[0], start)
@@ -337,6 +344,7 @@ class Document:
             if self._peek() in (",", "}", "]"):
                 return None
             raise _Stop
+        # Python's and JavaScript's words for the same.
         known = _OTHER_LITERALS.get(like[0])
         self._fault(
             self._shown(like[0]),

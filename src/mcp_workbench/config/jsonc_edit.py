@@ -63,8 +63,10 @@ def set_member(text: str, steps: Sequence[str], value: object) -> str:
     unit = _indent_unit(text)
     place = _object_at(text, _start(text))
     depth = 0
+    # As far as the objects on the way exist.
     while member := _member(place, steps[depth]):
         depth += 1
+        # A value that is no object, such as `null`, gives way to one.
         if depth == len(steps) or text[member.value] != "{":
             written = _written(_nested(steps[depth:], value), unit, depth, newline)
             return text[: member.value] + written + text[member.end :]
@@ -126,6 +128,7 @@ def _inserted(text: str, place: Span, name: str, value: object, unit: str, depth
         # All in one line.
         return f"{head} {key}: {json.dumps(value, ensure_ascii=False)}{trailing}{text[comma:]}"
     margin = text[line : last.start]
+    # The neighbours may stand deeper than their depth says: what is new lines up with them.
     written = written.replace(newline + unit * (depth + 1), newline + margin)
     # A comment behind the last member stays with it.
     rest = _REST_OF_LINE.match(text, comma)
@@ -185,6 +188,7 @@ def _object_at(text: str, start: int) -> Span:
         end = _value_end(text, value)
         after = _skip(text, end)
         comma = after if text[after] == "," else None
+        # `strict=False`: a tab in a key is no reason to fail here; `parsed` has judged the text.
         members.append(Member(json.loads(key[0], strict=False), position, value, end, comma))
         position = _skip(text, after + 1) if comma is not None else after
     return Span(start, position + 1, members)

@@ -160,6 +160,7 @@ class Texts(Kind[tuple[str, ...]]):
 
     def item(self, value: object, path: Path, reader: Reader) -> str | None:
         if isinstance(value, bool | int | float):
+            # `"args": ["--port", 8080]` is what people write; programs take text only.
             reader.wrong(value, path, "a string", hint=f'put it in quotes: `"{as_json(value)}"`')
             return None
         return self._item.read(value, path, reader)
@@ -221,6 +222,7 @@ class Seconds(Kind[float]):
         if isinstance(number, str):
             reader.wrong(value, path, expected)
         elif number > MOST_SECONDS:
+            # Several clients count in milliseconds: 60000 is a minute there.
             milliseconds = number <= MOST_SECONDS * 1000
             hint = f"the unit is seconds: {number:g} ms is written {number / 1000:g}" if milliseconds else None
             reader.wrong(value, path, expected, hint=hint)
@@ -257,6 +259,7 @@ class Whole(Kind[int]):
         number = _number(value, path, reader)
         if number is None:
             return None
+        # `1e6` is a float to JSON readers and a whole number to people.
         if isinstance(number, str) or number != int(number) or not self._least <= number <= self._most:
             reader.wrong(value, path, expected)
             return None
@@ -355,6 +358,7 @@ def _number(value: object, path: Path, reader: Reader) -> int | float | str | No
             number = float(text)
         except ValueError:
             return text
+        # `float` also reads `nan` and `inf`, which compare with nothing.
         return number if abs(number) < float("inf") else text
     return value if isinstance(value, int | float) and not isinstance(value, bool) else ""
 

@@ -58,10 +58,12 @@ def has_changed(config: WorkbenchConfig) -> bool:
 
 def parse(content: bytes, path: str, environ: Mapping[str, str]) -> WorkbenchConfig:
     """The configuration in `content`, which came from `path`."""
+    # Notepad writes a byte order mark, which JSON does not allow and everybody ignores.
     content = content.removeprefix(b"\xef\xbb\xbf")
     syntax: list[Problem] = []
     try:
         document = msgspec.json.decode(content)
+        # Of a key that stands twice `msgspec` keeps the last one in silence; the number of members tells.
         understood = _members_written(content) == _members_read(document)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         document, understood = None, False
@@ -80,6 +82,8 @@ def read(path: str) -> bytes:
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise _unreadable(path, "is a pipe or a device, expected a file")
+            # As ssh and sudo refuse such files. Group write is left alone: on many systems everybody has a group of
+            # their own.
             if os.name == "posix" and os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
                 hint = "it decides which programs run as you: fix its permissions with `chmod o-w`"
                 raise _unreadable(path, "can be written by every user of this machine", hint=hint)
@@ -89,6 +93,7 @@ def read(path: str) -> bytes:
     except IsADirectoryError:
         raise _unreadable(path, "is a folder, expected a file") from None
     except PermissionError:
+        # Windows says "permission denied" for a folder.
         if os.path.isdir(path):
             raise _unreadable(path, "is a folder, expected a file") from None
         raise _unreadable(path, "cannot be read: permission denied", hint="check its permissions") from None

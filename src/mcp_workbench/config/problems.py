@@ -45,6 +45,7 @@ class Problem(Struct, frozen=True, kw_only=True):
         where = file if self.line is None else f"{file}:{self.line}:{self.column}"
         parts = [where, self.path_in_file, self.found] if self.steps is not None else [where, self.found]
         text = ": ".join(parts)
+        # What was meant says more than a list of everything that is possible.
         if self.suggestions:
             text += f"; did you mean {' or '.join(quote(name) for name in self.suggestions)}?"
         elif self.expected:

@@ -34,6 +34,8 @@ _PROXIES = tuple(
 )
 _SCHEMES = frozenset({"bearer", "basic", "token", "digest", "apikey", "key"})
 # How keys begin that services give out.
+# From the documentation of the services: OpenAI, Stripe, GitHub, GitLab, Linear, Slack, Notion, AWS, Google; `eyJ` is
+# how every JWT begins.
 _KEY_STARTS = (
     *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "github_pat_", "glpat-", "lin_api_"),
     *("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-", "ntn_", "secret_", "AKIA", "AIza", "eyJ"),
@@ -64,6 +66,7 @@ def secrets_in(name: str, value: str) -> list[str]:
         return []
     found = [value]
     scheme, _, credentials = value.partition(" ")
+    # A server may log the credentials without their scheme.
     if scheme.lower() in _SCHEMES:
         found.append(credentials.strip())
     # Logs are written line by line: each line of a key file is as secret as the whole.
@@ -82,6 +85,7 @@ def secrets_fetched(value: str) -> list[str]:
 def secrets_in_url(url: str) -> list[str]:
     """Password and query values of an address: many hosted servers take their key that way."""
     address, _, query = url.partition("#")[0].partition("?")
+    # Not `urlsplit`, which refuses some addresses: what is wrong with one must not keep its password from being hidden.
     authority = address.partition("://")[2].partition("/")[0]
     password = authority.rpartition("@")[0].partition(":")[2]
     found = [password] if len(password) >= _SHORTEST else []
@@ -130,6 +134,7 @@ def is_secret_name(name: str) -> bool:
 
 def is_literal_secret(name: str, value: str) -> bool:
     """Whether a value is called a secret, or looks like a key that a service gives out. A reference is none."""
+    # A path in a variable called `…_KEY` leads to a file with the key, and is none.
     if "${" in value or len(value) < _SHORTEST_LITERAL or value.startswith(("/", "~", "./")):
         return False
     return is_secret_name(name) or _looks_like_key(value) or _has_password(value)
@@ -180,6 +185,7 @@ def _in_word(word: str, option: str) -> list[_Span]:
 
 
 def _in_value(text: str, option: str) -> list[_Span]:
+    # Quotes that a shell would have taken off, in a file that no shell reads.
     if len(text) > 2 and text[0] in "'\"" and text[-1] == text[0]:
         return _moved(_in_value(text[1:-1], option), 1)
     if option == "-H" or "header" in option.lower():

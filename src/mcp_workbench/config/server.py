@@ -81,6 +81,7 @@ class WrittenServer:
         command = self._read(keys.COMMAND)
         env_files = self._read_env_files()
         self._reader.has_env_file = bool(env_files)
+        # Only what goes to the server may refer to something: the rest has to be known before it is started.
         with self._reader.fetching():
             url = self._read_address()
             args = self._read(keys.ARGS) or ()
@@ -198,6 +199,8 @@ class WrittenServer:
     def _read_transport(self) -> Transport:
         written = [(key, self._read(key)) for key in (keys.TRANSPORT, keys.TYPE) if key.name in self._entry]
         remote = any(key.name in self._entry for key in _ADDRESSES)
+        # Gemini CLI tells the two apart by the name of the key: `url` is SSE there, `httpUrl` streamable HTTP. For
+        # `url` both are tried.
         chosen = "http" if keys.HTTP_URL.name in self._entry else "auto" if remote else "stdio"
         for key, transport in written:
             if transport is None:
@@ -242,6 +245,7 @@ class WrittenServer:
         filters = own if own is not None else included[0] if included else None
         if not excluded or filters == ():
             return filters
+        # A list with exclusions alone means everything else.
         return (*(filters or ("*",)), *excluded)
 
     def _keep_secret(self, env: dict[str, str], headers: dict[str, str], args: Sequence[str]) -> None:

@@ -130,6 +130,7 @@ def _read(place: str | None) -> TrustRecord | None:
 
 
 def _is_foreign(found: os.stat_result) -> bool:
+    # Others who could write the record could vouch for any file.
     return os.name == "posix" and (found.st_uid != os.geteuid() or bool(found.st_mode & 0o022))
 
 

@@ -133,6 +133,7 @@ class _File:
             self._rootless(document)
             return None
         plain = root != keys.TOOLBOXES
+        # First: every server inherits from these two.
         self._inherit_env = self._read(keys.INHERIT_ENV, document) or ()
         self._share = self._read(keys.SHARE, document)
         toolboxes = self._read_plain(document, root) if plain else self._read_toolboxes(document)
@@ -171,6 +172,7 @@ class _File:
         ]
         for name in misspelt[:10]:
             self.reader.unknown_key((name,), roots)
+        # Neither form, and nothing near: perhaps a file of another program, whose servers are further down.
         if not misspelt:
             found = "found neither `toolboxes` nor `mcpServers`"
             hint = _about_elsewhere(document) or f"a small configuration: {_EXAMPLE}"
@@ -241,6 +243,7 @@ class _File:
         )
         if not servers:
             return {}
+        # A plain file has no descriptions; an agent in the face `proxy` needs one to choose by.
         description = f"The servers of {os.path.basename(self._path)}"
         return {PLAIN_TOOLBOX: ToolboxConfig(name=PLAIN_TOOLBOX, description=description, servers=servers)}
 
@@ -256,6 +259,7 @@ class _File:
     ) -> dict[str, ServerConfig]:
         servers = {}
         for name, entry in self._entries(value, path, "server").items():
+            # Of its own: what the environment lacks is the problem of this server, and no other's.
             reader = self.reader.for_part()
             server = WrittenServer(
                 name,
@@ -269,6 +273,7 @@ class _File:
             )
             if server.is_disabled():
                 self._disabled.append(f"{toolbox}/{name}")
+                # A server that is switched off may lack its variables: that is often why it is.
                 self.reader.problems += (each for each in reader.problems if not each.of_environment)
                 continue
             config = server.config()

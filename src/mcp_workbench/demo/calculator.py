@@ -70,6 +70,7 @@ def _evaluate(node: ast.expr) -> Number:
     import ast
 
     match node:
+        # `True` is an `int` in Python.
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return _bounded(value)
         case ast.Name(id=name) if name in CONSTANTS:
@@ -174,6 +175,7 @@ def add_crash() -> None:
     @server.tool("End this server at once, in the middle of the call: shows how a crash is handled.", {})
     def crash(request: Request) -> Outcome:
         print("calculator: crashing because it was asked to", file=sys.stderr, flush=True)
+        # At once, as a crash is: no cleanup, no answer, buffers lost.
         os._exit(CRASH_STATUS)
 
 

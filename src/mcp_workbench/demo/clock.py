@@ -114,6 +114,7 @@ def convert_time(request: Request, time: str, from_zone: str, to_zone: str) -> O
     {"seconds": {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT}},
     required=("seconds",),
     output=WAITED,
+    # In the background, or no other call could be answered, and no cancellation read.
     background=True,
 )
 def wait(request: Request, seconds: float) -> Outcome:

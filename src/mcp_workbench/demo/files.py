@@ -36,12 +36,14 @@ MATCHES = object_schema({"matches": {"type": "array", "items": MATCH}, "complete
 
 class Folder:
     def __init__(self, root: str) -> None:
+        # Compared with real paths, so it has to be one.
         self.root = os.path.realpath(root)
 
     def inside(self, path: str) -> str:
         """The real place of `path`, which exists and lies inside."""
         try:
             real = os.path.realpath(os.path.join(self.root, path))
+            # Not `startswith`: `/data-private` begins with `/data`.
             if os.path.commonpath((self.root, real)) == self.root and os.path.exists(real):
                 return real
         except ValueError:

@@ -84,6 +84,7 @@ class Notebook(Resources):
 
     def add(self, title: str, text: str, tags: list[str]) -> Json:
         self._last_id += 1
+        # `datetime` would take longer to import than all else here.
         created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         note = {"id": self._last_id, "title": title, "text": text, "tags": tags, "created": created}
         self.notes[self._last_id] = note
@@ -140,6 +141,7 @@ def build(notebook: Notebook) -> Server:
     server.resources = notebook
 
     def changed(note: Json) -> None:
+        # The list and the index change with every note; of the note itself, who reads it is notified.
         server.subscribers.list_changed()
         server.subscribers.updated(INDEX)
         server.subscribers.updated(uri_of(note))

@@ -55,6 +55,7 @@ class DemoTool:
             if problems := check_arguments(self.input_schema, arguments):
                 raise ToolError("; ".join(problems))
             outcome = self.function(request, **arguments)
+        # An error of the protocol would be the client's to handle; this one its model can read and act on.
         except ToolError as error:
             return {"content": [{"type": "text", "text": str(error)}], "isError": True}
         if isinstance(outcome, str):

@@ -40,6 +40,7 @@ CLIENT_CAPABILITIES = PREFIX + "clientCapabilities"
 LOG_LEVEL = PREFIX + "logLevel"
 SERVER_INFO = PREFIX + "serverInfo"
 
+# JSON-RPC 2.0, section 5.1; the two below are MCP's own.
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 LEGACY_RESOURCE_NOT_FOUND = -32002
 UNSUPPORTED_PROTOCOL_VERSION = -32022
@@ -82,6 +83,7 @@ class Request:
         self.server, self.id, self.method, self.params = server, request_id, method, params
         meta = params.get("_meta")
         self.meta: Json = meta if isinstance(meta, dict) else {}
+        # The stateless revisions name themselves in each request; older ones do so once, in `initialize`.
         self.modern = PROTOCOL_VERSION in self.meta
         self.cancelled = threading.Event()
 
@@ -104,6 +106,8 @@ class Request:
             self.server.notify("notifications/progress", params, self)
 
     def log(self, level: str, data: Any) -> None:
+        # Without a level nothing is logged: a modern client asks for it with each request, a legacy one with
+        # `logging/setLevel`.
         wanted = self.meta.get(LOG_LEVEL) if self.modern else self.server.legacy_log_level
         if wanted is not None and LEVELS.index(level) >= LEVELS.index(wanted):
             params = {"level": level, "logger": self.server.name, "data": data}
@@ -130,6 +134,7 @@ class Server:
         self.subscribers = Subscribers(self.notify)
         self._running: dict[RequestId, Request] = {}
         self._output = sys.stdout.buffer
+        # Tools in the background write progress and results meanwhile; a line must not be torn.
         self._output_lock = threading.Lock()
         self._methods = {
             "tools/list": self._list_tools,
@@ -308,6 +313,7 @@ class Server:
 
     def _initialize(self, request: Request) -> Json:
         wanted = request.params.get("protocolVersion")
+        # The specification: where the requested revision is not known, the newest that is; the client decides then.
         self.legacy_version = wanted if wanted in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
         self.subscribers.legacy_session = self.resources is not None
         return {"protocolVersion": self.legacy_version, "serverInfo": self.info, **self._identity()}

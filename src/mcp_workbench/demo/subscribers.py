@@ -31,6 +31,7 @@ class Subscribers:
             honoured["resourcesListChanged"] = True
         if isinstance(uris := wanted.get("resourceSubscriptions"), list):
             honoured["resourceSubscriptions"] = uris
+        # What is not among them the client knows it will not get.
         params = {"_meta": {SUBSCRIPTION_ID: request_id}, "notifications": honoured}
         self._notify("notifications/subscriptions/acknowledged", params)
         self._listening[request_id] = honoured

@@ -28,12 +28,14 @@ class DotenvError(ValueError):
 
 def parse(text: str) -> dict[str, str]:
     """The variables; of two with the same name, the later counts. Raises `DotenvError`."""
+    # As in universal newlines; a value in quotes that holds `\r` has it escaped.
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     found: dict[str, str] = {}
     position = 0
     while position < len(text):
         blank = _BLANK.match(text, position)
         if blank is not None:
+            # At the end of the text a blank line is empty.
             position = max(blank.end(), position + 1)
             continue
         assignment = _ASSIGNMENT.match(text, position)

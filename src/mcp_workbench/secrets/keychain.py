@@ -60,6 +60,7 @@ class Inquiry:
     """One request to the keychain. With a table, create it on the event loop; call `reply` in a thread."""
 
     def __init__(self, request: KeychainRequest, environ: Mapping[str, str], table: ProcessTable | None = None) -> None:
+        # `-P`: the folder of a client must not be where `keyring` is imported from.
         command = (sys.executable, "-P", "-m", _MODULE)
         try:
             self.program = Program(command, without_ours(environ), given=encode(request), table=table)
@@ -93,6 +94,7 @@ def entry_of(name: str) -> tuple[str, str]:
 
 
 def _read(end: ProgramEnd) -> KeychainReply:
+    # SIGALRM of its own limit, or ours: either way it hangs.
     if end.status is None or end.status < 0:
         raise KeychainUnusable(
             f"the system's keychain did not answer within {KEYCHAIN_SECONDS:g} s",

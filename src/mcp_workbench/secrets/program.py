@@ -62,6 +62,7 @@ class Program:
         with tagging:
             self._process = subprocess.Popen(
                 command,
+                # Our own stdin is the client's protocol.
                 stdin=subprocess.PIPE if given else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

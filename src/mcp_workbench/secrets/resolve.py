@@ -90,6 +90,7 @@ class _Resolving:
             self._variables |= await self._read_env_file(path)
         changed: dict[str, Any] = {}
         if self._variables and server.command is not None:
+            # As for `docker run --env-file`: what is written out wins over the file.
             changed["env"] = {**self._variables, **server.env}
         for value in server.references:
             self._set(changed, server, value, await self._whole(value))
@@ -142,6 +143,7 @@ class _Resolving:
     async def _variable(self, reference: Reference, value: ReferringValue) -> str:
         name = reference.words[0]
         found = self._variables.get(name)
+        # `:-` of shells: an empty variable takes the default as well.
         if found is None or (not found and reference.default is not None):
             if reference.default is None:
                 raise _unresolved(
@@ -155,6 +157,7 @@ class _Resolving:
 
     async def _file(self, reference: Reference) -> str:
         path = os.path.normpath(os.path.join(reference.folder, reference.words[0]))
+        # Editors and `echo` end a file with a line break, which no key has.
         text = (await self._read_file(path, "check the path and its permissions")).rstrip("\r\n")
         if not text:
             raise _Missing(f"the file `{path}` is empty", "write the secret into it")
@@ -204,7 +207,11 @@ class _Resolving:
         program = self._find(name, reference.folder)
         try:
             started = Program(
-                (program, *arguments), without_ours(self._environ), reference.folder or None, table=self._table
+                # With the user's whole environment, unlike a server: `op` and `gpg` need their sessions and sockets.
+                (program, *arguments),
+                without_ours(self._environ),
+                reference.folder or None,
+                table=self._table,
             )
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -213,12 +220,14 @@ class _Resolving:
             end = await aside(lambda: started.finish(COMMAND_SECONDS, MOST_SECRET_BYTES))
         finally:
             started.release()
+        # Also where it failed: half a secret on stdout is one.
         self.secrets.update(secrets_fetched(end.output.decode(errors="replace")))
         return _printed(name, end)
 
     def _find(self, name: str, folder: str) -> str:
         import shutil
 
+        # Relative to the configuration, as `${file:…}` is.
         if os.sep in name:
             return os.path.join(folder, name)
         found = shutil.which(name, path=self._environ.get("PATH"))
