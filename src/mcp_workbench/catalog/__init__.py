@@ -1,10 +1,10 @@
-"""What there is: toolboxes, servers, the tools they offer, filters, names, and what is remembered on disk.
+"""Toolboxes, servers and what they offer: filters, exposed names, and the cache on disk.
 
-`catalog` is the whole, `entry` one server in it, `offer` what a server lists; `names`, `filters` and `uris` say who has
-what under which name. `manifests` keeps offers on disk and `tool_index` what is worked out of them: these two are
-where files are read. `replacement` compares two configurations and plans the change; `offer_changes` compares two lists
-of tools, `restricted_catalog` is what a role may see of the whole, `hidden_text` finds characters that people do not
-see. `registry` knows servers that several catalogues of a process show, `stateful` those that must not be shared;
-`shared_definitions` keeps what is listed to several users once.
-Refuses to know connections.
+`catalog` is the whole, `entry` one server in it, `offer` what a server lists; `names`, `filters` and `uris` determine
+which items are shown, under which name, and who owns a resource address. `manifests` caches offers on disk, and
+`tool_index` what is computed from them; only these two read files. `replacement` compares two configurations and plans
+the change; `offer_changes` compares two offers; `restricted_catalog` is the part that a role may see; `hidden_text`
+finds invisible characters. `registry` shares servers between the catalogues of a process, `stateful` lists servers that
+must not be shared; `shared_definitions` stores definitions listed to several users once.
+Knows nothing about connections.
 """

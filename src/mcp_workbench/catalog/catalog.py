@@ -1,6 +1,6 @@
-"""The catalogue: every toolbox with its servers, and what is known of what they offer.
+"""The catalogue: every toolbox with its servers, and what is known about what they offer.
 
-The one place that faces read. Connections report here; whoever shows lists to clients is notified of changes.
+Faces read only this. Connections report what servers list, and subscribers are notified of changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Why a server takes no more calls that were meant for it before the configuration changed.
+# The reason given to calls that were waiting for a server when it was removed.
 REMOVED: Final = "the server was removed from the configuration"
 CHANGED: Final = "the server was changed in the configuration, and what it was before has ended"
 
@@ -33,24 +33,24 @@ Listener = Callable[[ServerEntry, frozenset[str]], None]
 
 
 class Servers:
-    """All servers of this process, whichever catalogues show them: what is learnt about one reaches all of these."""
+    """All servers of this process. What is learnt about a server reaches every catalogue that shows it."""
 
     def __init__(self) -> None:
-        # Told of a server that has asked a client something, for the first time.
+        # Called with a server when it asks a client something for the first time.
         self.on_asking: list[Callable[[ServerEntry], None]] = []
-        # Told of a server whose tools are others than before.
+        # Called with a server when its tools change.
         self.on_tools: list[Callable[[ServerEntry], None]] = []
-        # Told of every list that a server has sent, and of what was known of it before.
+        # Called with a server and its previous offer whenever it has listed what it offers.
         self.on_learned: list[Callable[[ServerEntry, Offer | None], None]] = []
-        # Called when another configuration takes effect somewhere, one after the other: no one sees half of it.
+        # Called synchronously when a new configuration takes effect anywhere, so that no one sees half of a change.
         self.on_replaced: list[Callable[[Plan], None]] = []
 
     def entry(self, toolbox: str, config: ServerConfig, store: ManifestStore, context: ServerContext) -> ServerEntry:
-        """The server that is meant. Whoever shows it says so (`keep`)."""
+        """The entry for a configured server. A catalogue that shows it must call `keep`."""
         return ServerEntry(toolbox, config, store, context)
 
     def keep(self, entry: ServerEntry, catalog: Catalog, context: ServerContext) -> None:
-        """This catalogue shows it from now on."""
+        """Record that a catalogue shows this server."""
         if catalog not in entry.catalogs:
             entry.catalogs.append(catalog)
         changed = replace(entry.context, max_definition_bytes=context.max_definition_bytes, lock=context.lock)
@@ -58,34 +58,34 @@ class Servers:
             entry.context = changed
 
     def release(self, entry: ServerEntry, catalog: Catalog, why: DownstreamError) -> None:
-        """This catalogue shows it no more. With the last one it ends."""
+        """Record that a catalogue no longer shows this server. The last catalogue to release it ends it."""
         entry.catalogs.remove(catalog)
         if not entry.catalogs:
             entry.ended = why
 
     def may_adjust(self, entry: ServerEntry) -> bool:
-        """Whether other settings for it are meant by all who show it: those of one file are changed together."""
+        """Whether new settings apply to all catalogues that show it: those of the same file change together."""
         return len({catalog.path for catalog in entry.catalogs}) <= 1
 
     def adjust(self, entry: ServerEntry, config: ServerConfig) -> frozenset[str]:
-        """The same server, treated otherwise from now on. Returns the kinds of lists that differ from before."""
+        """Apply new settings to a server that keeps its process. Returns the kinds of lists that changed."""
         return entry.adjust(config)
 
-    # ── what connections report, and those who tried to reach it ──
+    # ── reports from connections, and from attempts to connect ──
 
     def on_handshake(self, entry: ServerEntry, profile: ServerProfile) -> None:
-        """A connection reports who its server is and in which eras it can be spoken to."""
+        """A connection reports its server's identity and the eras it speaks."""
         entry.on_handshake(profile)
 
     def learn(
         self, entry: ServerEntry, offer: Offer, announced: frozenset[str] = frozenset(), *, remember: bool = True
     ) -> None:
-        """A connection reports what its server offers. `announced`: the lists that the server said have changed.
+        """A connection reports what its server offers. `announced`: the lists that the server announced as changed.
 
-        Without `remember`, it is left to the caller to have the entry remembered."""
+        Without `remember`, the caller has to call `entry.remember`."""
         first_time = entry.offer is None
         if self.on_learned and first_time:
-            # What is cached counts as known, even if it has not been asked for yet.
+            # The cached offer counts as the previous one, even if it has not been read yet.
             entry.load_manifest()
         before = entry.offer
         changed = entry.learn(offer, remember=remember)
@@ -107,10 +107,10 @@ class Servers:
                 catalog.notify_announced(entry, announced - changed)
 
     def withdraw(self, entry: ServerEntry, failure: DownstreamError) -> None:
-        """A connection has given its server up: what it offered is no longer shown."""
+        """A server failed permanently: what it offered is no longer shown."""
         if entry.failure is None:
             entry.failure = failure
-            # They cannot be used, and a call says so; they are the same tools.
+            # Not a change of the tools: calls to them say that they are unavailable.
             entry.tools_differ = False
             _notify(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
         entry.failure = failure
@@ -127,11 +127,11 @@ class Servers:
                 listener(entry)
 
     def missed(self, entry: ServerEntry, error: WorkbenchError) -> None:
-        """A server could not be started or listed; what it offered before is still shown. For those who ask why."""
+        """A server could not be started or listed. What it offered before is still shown; the error explains why."""
         entry.last_error = error
 
     def works(self, entry: ServerEntry) -> None:
-        """A connection to the server works, whatever has happened to somebody else's: what it offers can be shown."""
+        """A connection to the server works, even if another client's failed, so what it offers can be shown."""
         entry.last_error = None
         if entry.failure is not None:
             entry.failure = None
@@ -152,7 +152,7 @@ class Catalog:
         beside: Catalog | None = None,
     ) -> None:
         self._config = config
-        # Of another user: the catalogue of our own, whose servers it shows as far as everybody shares them.
+        # For another user's catalogue: the workbench owner's, whose servers it shows if they are shared by everyone.
         self._beside = beside
         # Those of other users, by principal; and how often a server has become known, to whichever of all of them.
         self._of_users: dict[str, Catalog] = {}
@@ -169,17 +169,17 @@ class Catalog:
         for entry in self.entries():
             servers.keep(entry, self, context)
         _refuse_unresolved(self.entries(), config)
-        # Counts changes of anything that a face may show; what faces compute is kept until it moves on.
+        # Incremented whenever anything changes that a face may show. Faces cache what they compute by it.
         self.revision = 0
-        # Whether there is no manifest left to read.
+        # Whether all manifests have been read.
         self._is_read = False
         self._listeners: list[Listener] = []
-        # Told of lists that a server announced as changed and that are equal all the same.
+        # Called when a server announces lists as changed that turn out to be equal.
         self.on_announced: list[Listener] = []
-        # Called when another configuration takes effect, at once and one after the other: no one sees half of it.
+        # Called synchronously when a new configuration takes effect, so that no one sees half of a change.
         self.on_replaced: list[Callable[[Plan], None]] = []
 
-    # ── what the user says, as far as it is about what is offered ──
+    # ── settings ──
 
     @property
     def path(self) -> str:
@@ -187,34 +187,35 @@ class Catalog:
 
     @property
     def described(self) -> Mapping[str, ToolboxConfig]:
-        """Every toolbox as the user describes it."""
+        """The configuration of every toolbox."""
         return self._config.toolboxes
 
     def budget_of(self, toolbox: str | None) -> int | None:
-        """Tokens that an answer about this toolbox, or about all of them, may take; None: no limit."""
+        """The token budget for a result about this toolbox, or about all; None: no limit."""
         own = None if toolbox is None else self._config.toolboxes[toolbox].budget
         return (self._config.budget if own is None else own) or None
 
     # ── whose it is ──
 
     def of_user(self, principal: str) -> Catalog:
-        """The same servers, with what connections of this user list: a server may offer other things to each."""
+        """The catalogue of this user, with what their own connections list: servers may offer different things to
+        each."""
         context = replace(self._context, principal=principal)
         found = self._of_users[principal] = Catalog(self._config, self.store, self.servers, context, beside=self)
         return found
 
     @property
     def principal(self) -> str:
-        """The user whose connections list what is in it; empty for our own."""
+        """The user whose connections list what is in it; empty for the workbench's owner."""
         return self._context.principal
 
     @property
     def whole(self) -> Catalog:
-        """With what is hidden from some; `RestrictedCatalog` overrides this."""
+        """The catalogue without restrictions; `RestrictedCatalog` overrides this."""
         return self
 
     def is_of(self, own: Catalog) -> bool:
-        """Whether this is our own user's catalogue, or that of another user beside it."""
+        """Whether this is `own`, or another user's catalogue derived from it."""
         return self is own or self._beside is own
 
     @property
@@ -226,7 +227,7 @@ class Catalog:
         (self._beside or self)._first_lists += 1
 
     def elsewhere(self, entry: ServerEntry) -> Iterator[ServerEntry]:
-        """The same server as it is known to other users."""
+        """The entries of the same server for other users."""
         own = self._beside or self
         for catalog in (own, *own._of_users.values()):
             found = catalog.toolboxes.get(entry.toolbox, {}).get(entry.name)
@@ -234,7 +235,7 @@ class Catalog:
                 yield found
 
     def entry_for(self, toolbox: str, config: ServerConfig, context: ServerContext) -> ServerEntry:
-        """The server that is meant, for whoever sees this."""
+        """The entry for a configured server, for the user of this catalogue."""
         if self._beside is not None and config.share == "everyone":
             return self._beside.toolboxes[toolbox][config.name]
         return self.servers.entry(toolbox, config, self.store, context)
@@ -247,20 +248,20 @@ class Catalog:
             yield from servers.values()
 
     def subscribe(self, listener: Listener) -> None:
-        """Call back on every change: which server, and which of its lists."""
+        """Call `listener` on every change, with the server and the kinds of lists that changed."""
         self._listeners.append(listener)
 
-    # ── another configuration ──
+    # ── replacing the configuration ──
 
     def plan(self, config: WorkbenchConfig) -> Plan:
-        """What has to be done for this configuration to be in force. Nothing is done yet."""
+        """Plan the change to this configuration without applying it."""
         from mcp_workbench.catalog.replacement import plan
 
         return plan(self, self._config, config, context_of(config, self._context))
 
     def replace(self, plan: Plan) -> Difference:
-        """Put another configuration in force. Those who keep something by server or toolbox are notified, then those
-        who show lists: what is gone first, as long as they know where it was."""
+        """Apply a new configuration. First notify everything that keeps state by server or toolbox, then the
+        subscribers that show lists, of removals first, while they still know where these were."""
         _refuse_unresolved(plan.beginning, plan.config)
         for entry in plan.ending:
             is_removed = (entry.toolbox, entry.name) in plan.difference.servers.removed
@@ -283,14 +284,14 @@ class Catalog:
         return plan.difference
 
     def abandon(self, plan: Plan, why: DownstreamError) -> None:
-        """It is not put in force after all: servers that it found no one else showing do not begin."""
+        """Discard a plan that is not applied: its new servers that no other catalogue shows are ended."""
         for entry in plan.beginning:
             if not entry.catalogs:
                 self.servers.keep(entry, self, plan.context)
                 self.servers.release(entry, self, why)
 
     def close(self, why: DownstreamError) -> None:
-        """Nobody is shown anything here any more."""
+        """Release all servers."""
         for entry in self.entries():
             self.servers.release(entry, self, why)
         self.toolboxes = {}
@@ -303,14 +304,14 @@ class Catalog:
         if kinds:
             self.notify(entry, kinds)
 
-    # ── what is remembered ──
+    # ── the cache on disk ──
 
     def unread(self, entries: Iterable[ServerEntry]) -> list[ServerEntry]:
-        """Of these servers, those whose manifests have yet to be read before one can say what is known of them."""
+        """Those of these servers whose manifests have not been read yet."""
         return [] if self._is_read else [entry for entry in entries if not entry.is_read]
 
     def take(self, manifests: Mapping[ServerEntry, Manifest]) -> None:
-        """Manifests were read: lists computed before do not hold any more. Nobody need be told."""
+        """Use manifests that were read. Lists computed before are outdated, but clients need not be notified."""
         showing = {self}
         for entry, manifest in manifests.items():
             entry.take_manifest(manifest)
@@ -321,7 +322,7 @@ class Catalog:
             catalog.note_first_list()
 
     def load(self, entries: Iterable[ServerEntry]) -> None:
-        """Read the manifests of these servers from the disk. Blocks, so not for the event loop."""
+        """Read the manifests of these servers. Blocks, so not for the event loop."""
         unread = self.unread(entries)
         if unread:
             self.take(read_manifests(unread))
@@ -329,23 +330,23 @@ class Catalog:
     # ── notifications ──
 
     def notify(self, entry: ServerEntry, changed: frozenset[str]) -> None:
-        """What this server offers is shown otherwise from now on."""
+        """Notify subscribers that what this server offers has changed."""
         if entry.ended is not None:
-            # Its last calls are still running; it is not shown any more.
+            # A removed server that is finishing its last calls: it is no longer shown.
             return
         self.revision += 1
         for listener in self._listeners:
             listener(entry, changed)
 
     def notify_announced(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
-        """Lists were announced as changed that are equal all the same."""
-        # Nothing that was computed from the lists is outdated, so the revision stays.
+        """Notify subscribers of lists that were announced as changed but are equal."""
+        # Nothing computed from the lists is outdated, so the revision stays the same.
         for listener in self.on_announced:
             listener(entry, kinds)
 
 
 def context_of(config: WorkbenchConfig, context: ServerContext) -> ServerContext:
-    """The context of servers of this file, for a client that is where `context` says."""
+    """The context for the servers of this configuration, for a client with this folder and environment."""
     return replace(
         context,
         path=config.path,
@@ -362,14 +363,14 @@ def _notify(entry: ServerEntry, changed: frozenset[str]) -> None:
 
 
 def _refuse_unresolved(entries: Iterable[ServerEntry], config: WorkbenchConfig) -> None:
-    """Servers that lack a variable cannot be started, and say why."""
+    """Mark servers with missing variables as failed, with the reason."""
     for entry in entries:
         if problems := entry.config.unresolved:
-            # Clients are told, so a value that a variable brought in must not be in it.
+            # Shown to clients, so it must not contain the value of a variable.
             reason = Redactor(config.secrets).text(in_one_line(problems))
             entry.failure = DownstreamError(reason, hint=problems[0].hint)
 
 
 def read_manifests(entries: Iterable[ServerEntry]) -> dict[ServerEntry, Manifest]:
-    """What is remembered of these servers. Reads from the disk and changes nothing: for a thread."""
+    """Read the manifests of these servers. Changes nothing, so it can run in a thread."""
     return {entry: entry.read_manifest() for entry in entries}

@@ -1,4 +1,4 @@
-"""One server of one toolbox, and its offer as far as it is known."""
+"""One server of one toolbox, and what is known about its offer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NOTHING: Final[Definitions] = {}
 OWN_CONTEXT: Final = ServerContext()
-# By kind and name: why it is not shown.
+# By kind and name, the reason why an item is not shown.
 Withheld = Mapping[str, Mapping[str, str]]
 NOTHING_WITHHELD: Final[Withheld] = {}
 NO_REASONS: Final[Mapping[str, str]] = {}
@@ -32,28 +32,28 @@ Judge = Callable[["ServerEntry", Offer], Withheld]
 
 
 class Manifest(Struct, frozen=True):
-    """What is remembered of a server."""
+    """What is cached about a server."""
 
     offer: Offer | None
-    # Whether it is one that asks its clients things.
+    # Whether it has ever sent requests to clients.
     asks: bool
 
 
 class SignInTerm(Protocol):
-    """How long somebody is signed in to a server."""
+    """How long the user stays signed in to a server."""
 
     @property
     def ends_at(self) -> float | None:
-        """When the user has to sign in again, in seconds since 1970; None where nothing is known of an end."""
+        """When the user has to sign in again, in seconds since 1970; None if that is unknown."""
 
     def note(self) -> str:
-        """What to tell the user when that is near; "" while there is time."""
+        """The warning when that is near; "" while there is time."""
 
 
 class ServerEntry:
-    """What faces read of a server. Filters are applied here, so that no path leads to a tool that they exclude.
+    """A server as faces see it. Filters are applied here, so that nothing can reach a tool that they exclude.
 
-    Several catalogues of one process may show the same one; then its connections are shared too."""
+    Several catalogues of a process may show the same entry; then its connections are shared too."""
 
     __slots__ = (
         "_looked_up",
@@ -86,40 +86,40 @@ class ServerEntry:
         self.toolbox = toolbox
         self.config = config
         self.context = context
-        # Those that show it.
+        # The catalogues that show it.
         self.catalogs: list[Catalog] = []
-        # The offer comes from the server itself, not from a manifest.
+        # Whether the offer comes from the server itself rather than from its manifest.
         self.is_live = False
         self.offer: Offer | None = None
-        # Whether it declared that it has any: asked with each of its results, which may link to one.
+        # Whether it declared resources. Stored, because it is checked for every result, which may link to one.
         self.has_resources = False
-        # In which eras it can be spoken to, as far as that was tried.
+        # Which eras it speaks, if tried.
         self.eras = SpokenEras()
-        # It has asked clients things, now or in an earlier life.
+        # Whether it has sent requests to clients, in this or an earlier process.
         self.asks = False
-        # It keeps a person's state, so that every client with a session has one of its own.
+        # Whether it keeps a user's state, so that every client with a session gets its own process.
         self.per_client = config.share == "session"
-        # What filters leave of the tools, and the names they take away.
+        # The tools that pass the filters, and the names of those that do not.
         self.tools: Definitions = NOTHING
         self.hidden: frozenset[str] = frozenset()
-        # Each says what of an offer must not be shown, by kind and name, and why. There is one for each configuration
-        # with a lock that shows this server: what any of them withholds is withheld from all.
+        # Each decides which items of an offer must not be shown, and why. There is one for each configuration with a
+        # lock that shows this server: what any of them withholds is withheld from all.
         self.judges: tuple[Judge, ...] = ()
-        # What they said.
+        # Their combined decision.
         self.withheld: Withheld = NOTHING_WITHHELD
-        # Whether the last change of the tools matters to whoever calls them.
+        # Whether the last change of the tools matters to callers.
         self.tools_differ = False
-        # Why the server failed for good, or never can be started; None while it can be used or started.
+        # Why the server failed permanently or cannot be started; None while it can be used.
         self.failure: DownstreamError | None = None
-        # Why it is in the catalogue no more; None as long as it is.
+        # Why it was removed from the catalogue; None while it is there.
         self.ended: DownstreamError | None = None
-        # The sign-in of our own user, where there is one.
+        # The sign-in of the workbench's owner, if any.
         self.sign_in: SignInTerm | None = None
-        # What went wrong last when it was started or listed, for those who ask why it is missing.
+        # The last error in starting or listing it, to explain why it is missing.
         self.last_error: WorkbenchError | None = None
         self.store = store
         self._looked_up = False
-        # The offer as it is on the disk, as far as we know.
+        # The offer that was last read from or written to disk.
         self._remembered: Offer | None = None
 
     def __repr__(self) -> str:
@@ -130,7 +130,7 @@ class ServerEntry:
 
     @property
     def key(self) -> str:
-        """What the server is remembered under."""
+        """The key of its manifest."""
         return manifest_key(self.config, self.context.folder, self.context.principal)
 
     @property
@@ -145,27 +145,28 @@ class ServerEntry:
 
     @property
     def trouble(self) -> WorkbenchError | None:
-        """Why it cannot be used right now, as far as somebody has tried; None where nothing speaks against it."""
+        """Why it cannot be used at the moment, according to the last attempt; None if it probably can."""
         return self.failure or self.last_error
 
     @property
     def trouble_for_all(self) -> str | None:
-        """The same in a line that anybody may read. Further lines quote a process, which may be another user's."""
+        """The first line of `trouble`, which any user may see. Further lines quote a process, perhaps another
+        user's."""
         return None if self.trouble is None else self.trouble.message.partition("\n")[0]
 
     def definitions(self, kind: str) -> Definitions:
-        """One of the four lists, as it is shown."""
+        """One of the four lists, as shown to clients."""
         if kind == "tools":
             return self.tools
         every = NOTHING if self.offer is None else self.offer.lists.get(kind, NOTHING)
         withheld = self.withheld.get(kind)
         return {name: each for name, each in every.items() if name not in withheld} if withheld else every
 
-    # Not hidden; `RestrictedEntry` overrides this.
+    # Nothing is hidden here; `RestrictedEntry` overrides these.
 
     @property
     def takes_unlisted(self) -> bool:
-        """Whether it may be asked for addresses that no server has listed."""
+        """Whether requests for addresses that no server lists may be sent to it."""
         return True
 
     @property
@@ -177,22 +178,22 @@ class ServerEntry:
         return True
 
     def why_withheld(self, tool: str) -> str | None:
-        """Why one of `hidden` must not be used; None of one that filters leave out."""
+        """Why a tool in `hidden` is withheld; None if a filter excludes it."""
         return self.withheld.get("tools", NO_REASONS).get(tool)
 
     def judge_again(self) -> None:
-        """What may be shown is decided by other rules from now on."""
+        """Apply `judges` again after they have changed."""
         if self.offer is not None:
             self._show(self.offer)
 
     @property
     def capabilities(self) -> dict[str, Raw]:
-        """What the server said it can do; nothing while it is unknown."""
+        """The capabilities that the server declared; empty until they are known."""
         return {} if self.offer is None else decode_object(self.offer.profile.capabilities)
 
     @property
     def extensions(self) -> dict[str, Raw]:
-        """The extensions that the server declared; nothing where they cannot be read."""
+        """The extensions that the server declared; empty if they cannot be read."""
         try:
             return decode_object(self.capabilities.get("extensions", b"{}"))
         except (DecodeError, ValidationError):
@@ -200,17 +201,17 @@ class ServerEntry:
 
     @property
     def is_read(self) -> bool:
-        """Whether its manifest has nothing to tell any more: read already, or outdone by the server itself."""
-        # A server of which something is missing is not known to be the one that is remembered.
+        """Whether the manifest need not be read: it has been, or the server's own offer is newer."""
+        # Without all its variables, we cannot tell whether the manifest is this server's.
         return self._looked_up or self.offer is not None or bool(self.config.unresolved)
 
     def read_manifest(self) -> Manifest:
-        """What is on the disk. Changes nothing, so any thread may do it."""
+        """Read the manifest. Changes nothing, so it can run in any thread."""
         key = self.key
         return Manifest(self.store.load(key), self.store.load_asks(key))
 
     def take_manifest(self, manifest: Manifest) -> None:
-        """Show what was read, unless the server itself has spoken meanwhile."""
+        """Use a manifest that was read, unless the server has listed its own offer in the meantime."""
         if self.is_read:
             return
         self._looked_up = True
@@ -221,20 +222,20 @@ class ServerEntry:
             self._show(offer)
 
     def load_manifest(self) -> Offer | None:
-        """The offer, from the manifest if the server itself has not spoken yet. Reads from the disk, once."""
+        """The offer, from the manifest if the server has not listed its own yet. Reads from disk once."""
         if not self.is_read:
             self.take_manifest(self.read_manifest())
         return self.offer
 
     def on_handshake(self, profile: ServerProfile) -> None:
-        """The server has said who it is, and which eras it speaks."""
+        """Record the server's identity and the eras it speaks."""
         before = None if self.offer is None else who(self.offer.profile.server_info)
-        # Another version may speak an era that the one before did not.
+        # A different version may speak an era that the previous one did not.
         is_another = before is not None and before != ("", "") and before != who(profile.server_info)
         self.eras = profile.eras if is_another else self.eras.updated(profile.eras)
 
     def learn(self, offer: Offer, *, remember: bool = True) -> frozenset[str]:
-        """The server said what it offers. Returns the kinds of lists that differ from what was shown before."""
+        """Record what the server offers. Returns the kinds of lists that changed."""
         offer = replace(self._kept_once(offer), profile=replace(self._widest_profile(offer.profile), eras=self.eras))
         before = {kind: self.definitions(kind) for kind in KINDS}
         if not self._looked_up:
@@ -252,13 +253,13 @@ class ServerEntry:
     def _kept_once(self, offer: Offer) -> Offer:
         if not self.context.principal:
             return offer
-        # Not on the start-up path, and not for our own user.
+        # Only needed for other users, so not imported on the start-up path.
         from mcp_workbench.catalog.shared_definitions import shared
 
         return shared(offer)
 
     def adjust(self, config: ServerConfig) -> frozenset[str]:
-        """The same server, treated otherwise from now on. Returns the kinds of lists that differ from before."""
+        """Apply new settings to a server that keeps its process. Returns the kinds of lists that changed."""
         before, self.config = self.tools, config
         self.per_client = config.share == "session"
         if self.offer is not None:
@@ -267,28 +268,28 @@ class ServerEntry:
         return frozenset() if _same(before, self.tools) else frozenset({"tools"})
 
     def _widest_profile(self, profile: ServerProfile) -> ServerProfile:
-        """How a server of both eras introduced itself in the modern one: extensions are declared only there."""
+        """For a server of both eras, the profile from the modern one: only there are extensions declared."""
         before = None if self.offer is None else self.offer.profile
         if before is None or before.revision.has_handshake or not profile.revision.has_handshake:
             return profile
         return before if self.eras.modern is True else profile
 
     def note_asking(self) -> None:
-        """The server asks clients things: remembered, so that it is known before it asks again."""
+        """Record in the cache that this server sends requests to clients, so that it is known before the next one."""
         if not self.asks and self.config.ask:
             self.asks = True
             self.store.save_asks(self.key)
 
     def remember(self) -> None:
-        """Write the offer to the disk. May be done in a thread, where there is much to write.
+        """Write the offer to disk; in a thread, if it is large.
 
-        What is there already stays as it is, so that what was worked out from it stays valid too."""
+        An equal manifest is not rewritten, so that what was computed from it stays valid."""
         offer = self.offer
         if offer is None:
             return
         if self._remembered is None or not _is_same(self._remembered, offer):
             self.store.save(self.key, offer)
-        # Also where both say the same: the older one would be kept for nothing.
+        # Also if both are equal, so that the older object can be freed.
         self._remembered = offer
 
     def _show(self, offer: Offer) -> None:
@@ -312,14 +313,14 @@ class ServerEntry:
 
 
 def _is_same(one: Offer, other: Offer) -> bool:
-    """Whether two offers are remembered in the same words."""
+    """Whether two offers have equal manifests."""
     if (one.profile, one.oversized, one.transport) != (other.profile, other.oversized, other.transport):
         return False
     return all(_same(one.lists.get(kind, NOTHING), other.lists.get(kind, NOTHING)) for kind in KINDS)
 
 
 def _same(one: Definitions, other: Definitions) -> bool:
-    # Order counts: it is what clients see, and what their prompt caches are built on.
+    # Order matters: clients see it, and their prompt caches depend on it.
     return one == other and list(one) == list(other)
 
 

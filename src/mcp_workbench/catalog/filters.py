@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 def is_shown(name: str, filters: tuple[str, ...] | None) -> bool:
-    """Exact names and `*` globs include, `!name` excludes, the last one that matches counts.
+    """Exact names and `*` globs include, `!name` excludes, and the last match counts.
 
-    No filters, or `["*"]`, shows everything; an empty list shows nothing; a list of exclusions alone shows the rest.
+    No filters, or `["*"]`, shows everything; an empty list shows nothing; a list with only exclusions shows the rest.
     """
     if filters is None:
         return True
@@ -23,5 +23,5 @@ def _matches(name: str, pattern: str) -> bool:
         return name == pattern
     from fnmatch import fnmatchcase
 
-    # `*` is the only wildcard that is promised; the others of fnmatch are taken literally.
+    # `*` is the only documented wildcard; fnmatch's others are escaped.
     return fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]"))

@@ -1,7 +1,7 @@
-"""Characters that a person does not see and a model reads: control, zero-width, bidirectional, tags.
+"""Characters that are invisible to people but not to models: control, zero-width, bidirectional, tags.
 
-Owns which they are and what is said of them. Refuses to change any text: what a server wrote passes as it is, and
-`check` says what is in it. Names are the exception, where control characters never pass (`offer`).
+Owns the list of these and their description. Never changes any text: it is forwarded as the server wrote it, and
+`check` reports what it contains. The exception are names with control characters, which are rejected (`offer`).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Final
 from msgspec import DecodeError, Raw
 from msgspec.json import decode
 
-# What a text is laid out with.
+# Control characters that are normal in text.
 _LAYOUT: Final = frozenset("\n\r\t")
 _BIDIRECTIONAL: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-# Letters by their category, blank by their looks: the fillers of Hangul and of Braille.
+# Categorised as letters or symbols but displayed as blanks: the fillers of Hangul and Braille.
 _BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _JOINERS: Final = frozenset("\u200c\u200d")
-# Kinds that are named; many different characters are a message, and one line is enough to say so.
+# How many kinds are listed: one line is enough to show that there is a hidden message.
 _MOST_NAMED: Final = 4
 
 
 def hidden_in(text: str) -> Counter[str]:
-    """The hidden characters of a text and how often each occurs."""
+    """The hidden characters in a text, and how often each occurs."""
     found: Counter[str] = Counter()
     if text.isascii() and text.isprintable():
         return found
@@ -39,17 +39,17 @@ def _is_hidden(text: str, position: int, letter: str) -> bool:
     if letter in _LAYOUT:
         return False
     if letter in _JOINERS:
-        # Persian, Indic scripts and emoji need them between two letters or pictures; beside ASCII they do nothing.
+        # Persian, Indic scripts and emoji need joiners between two characters; next to ASCII they have no effect.
         around = text[position - 1 : position] + text[position + 1 : position + 2]
         return len(around) < 2 or any(neighbour.isascii() or not neighbour.isprintable() for neighbour in around)
     if "\ufe00" <= letter <= "\ufe0f" or "\U000e0100" <= letter <= "\U000e01ef":
-        # One of these chooses the looks of the character before it; a second one has nothing to choose.
+        # A variation selector modifies the character before it; a second one in a row has no effect.
         return position == 0 or unicodedata.name(text[position - 1], "").startswith("VARIATION SELECTOR")
     return letter in _BLANK or unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp")
 
 
 def described(found: Counter[str]) -> str:
-    """`3 zero-width (U+200B), 1 bidirectional (U+202E)`: what a reader can search for."""
+    """`3 zero-width (U+200B), 1 bidirectional (U+202E)`, so that a reader can search for them."""
     kinds: dict[str, Counter[str]] = {}
     for letter, count in found.items():
         kinds.setdefault(_kind(letter), Counter())[letter] = count
@@ -70,8 +70,8 @@ def _kind(letter: str) -> str:
 
 
 def in_definition(definition: Raw) -> Counter[str]:
-    """The hidden characters anywhere in a definition: name, title, descriptions, schema, keys included."""
-    # Escapes hide them from a look at the bytes; what is plain ASCII without one has none.
+    """The hidden characters anywhere in a definition: name, title, descriptions, schema, and keys."""
+    # ASCII without numeric escapes contains none, so it need not be decoded.
     if definition_is_plain(bytes(definition)):
         return Counter()
     try:
@@ -85,12 +85,12 @@ def in_definition(definition: Raw) -> Counter[str]:
 
 
 def definition_is_plain(data: bytes) -> bool:
-    """Whether JSON text certainly holds nothing hidden: ASCII, and no escape by number."""
+    """Whether JSON text certainly contains nothing hidden: ASCII, without numeric escapes."""
     return data.isascii() and b"\\u" not in data and b"\\b" not in data and b"\\f" not in data
 
 
 def texts_in(document: object) -> Iterator[str]:
-    """Every string of a JSON document, the names of members included: an agent reads them all."""
+    """Every string in a JSON document, including the names of members: agents read them all."""
     waiting = [document]
     while waiting:
         value = waiting.pop()

@@ -1,9 +1,9 @@
-"""What servers offered last time, remembered on disk.
+"""Caches on disk what servers offered last time.
 
-A manifest lies under a hash of the server's configuration, so that a changed command line is another server. It is a
-cache: a file that is corrupt, foreign or unreadable is the same as none, and a disk that cannot be written is no
-reason to fail. Files are replaced as a whole, so that two processes never see half of one. What nobody has used for a
-season is dropped, so that the folder does not grow with every change of a configuration.
+A manifest is stored under a hash of the server's configuration, so that a changed command line is a different server.
+It is only a cache: a corrupt or unreadable file counts as missing, and a disk that cannot be written to is not an
+error. Files are replaced atomically, so that no process ever sees half of one. Manifests that have not been used for
+three months are deleted, so that the folder does not grow with every change of a configuration.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from mcp_workbench.jsonrpc.messages import decode_object, encode
 from mcp_workbench.protocol.handshake import ServerProfile
 
 FORMAT: Final = 2
-# A list beyond this is not remembered; reading it back would cost more than asking the server.
+# Larger manifests are not stored: reading them would take longer than listing the server again.
 LARGEST_MANIFEST: Final = 64 * 1024 * 1024
-# Longer than a project rests between two times that somebody works on it. Listing a server again is all it costs.
+# Longer than most projects lie idle. Deleting a manifest too early only costs listing the server again.
 KEPT_UNUSED: Final = 90 * 86400.0
-# A file that is read says so by its time, this much late: a write for each read would be too many.
+# Reading a file updates its time, but at most this often, to avoid a write for each read.
 USE_NOTED_AFTER: Final = 86400.0
-# Looking for what is unused is done once in a day, by whoever saves, and takes a moment at most.
+# Unused files are looked for at most once a day, when a manifest is saved.
 LOOKED_AFTER: Final = 86400.0
 MOST_LOOKED_AT: Final = 256
 MOST_DROPPED: Final = 32
-# How the names of files begin that are about users other than our own.
+# The prefix of files for users other than the workbench's owner.
 OF_USER: Final = "user-"
-# Of these, so many are kept, each some ten kilobytes. Another listing is all that a lost one costs.
+# How many of these are kept, of some ten kilobytes each. Deleting one only costs listing the server again.
 MOST_OF_USERS: Final = 4_000
-# They are counted once in so many that are written.
+# They are counted once in this many writes.
 COUNTED_AFTER: Final = 100
 _ASKS: Final = "-asks"
 _ENDINGS: Final = (".json", ".bin", ".new")
@@ -59,10 +59,10 @@ _decode: Final = Decoder(_Manifest).decode
 
 
 def identity_of(server: ServerConfig, folder: str | None = None) -> tuple[object, ...]:
-    """Everything that decides which server this is and what it may offer. `folder` is where its client runs, where that
-    is not where this process does.
+    """Everything that determines which server this is and what it may offer. `folder` is its client's working folder,
+    if that is not ours.
 
-    Timeouts, filters and names do not: they change what we do with the offer, not the offer.
+    Timeouts, filters and names are not included: they change what we do with the offer, not the offer.
     """
     return (
         server.transport,
@@ -74,18 +74,18 @@ def identity_of(server: ServerConfig, folder: str | None = None) -> tuple[object
         server.url,
         sorted(server.headers.items()),
         server.protocol,
-        # It learns different capabilities from its clients.
+        # It is sent different client capabilities.
         *(() if server.ask else ("ask",)),
-        # Another account sees other tools.
+        # Different accounts may see different tools.
         *((server.oauth.account,) if server.oauth is not None and server.oauth.account else ()),
-        # What is fetched at the start counts by what it is called: nothing is fetched to tell servers apart.
+        # References count by name, because nothing is fetched just to identify servers.
         *((server.env_files, server.references) if server.env_files or server.references else ()),
     )
 
 
 def _working_folder(server: ServerConfig, folder: str | None) -> str | None:
-    """Where the program runs: it may be found by it, and may offer something else in each folder. That goes for
-    commands on PATH, too: `uv run` and `npx` look for the project around them. Not for addresses."""
+    """The working folder of a program, because it may be found relative to it and may offer something different in
+    each. That includes commands on PATH: `uv run` and `npx` look for the surrounding project. None for addresses."""
     if server.command is None or server.cwd is not None:
         return server.cwd
     if folder is not None:
@@ -93,12 +93,12 @@ def _working_folder(server: ServerConfig, folder: str | None) -> str | None:
     try:
         return os.getcwd()
     except OSError:
-        # The folder is gone. What is found from nowhere is remembered for nowhere.
+        # Our working folder was deleted.
         return None
 
 
 def manifest_key(server: ServerConfig, folder: str | None = None, principal: str = "") -> str:
-    """What a server is remembered under: a hash of its identity, and of the user's where it is not our own."""
+    """The key of a server's manifest: a hash of its identity, and of the user's unless it is the workbench's owner."""
     import hashlib
 
     identity = identity_of(server, folder)
@@ -108,7 +108,7 @@ def manifest_key(server: ServerConfig, folder: str | None = None, principal: str
 
 
 def written_identity(identity: object) -> bytes:
-    """For a hash. Paths and variables may be no Unicode, which JSON cannot write."""
+    """An identity as bytes for hashing. Not JSON, because paths and variables may not be valid Unicode."""
     try:
         return encode(identity)
     except UnicodeEncodeError:
@@ -116,7 +116,7 @@ def written_identity(identity: object) -> bytes:
 
 
 class ManifestStore:
-    """A folder of manifests. Where `locate` finds none, nothing is remembered."""
+    """A folder of manifests. If `locate` returns None, nothing is stored."""
 
     def __init__(self, locate: Callable[[], str | None]) -> None:
         self._locate = locate
@@ -125,11 +125,11 @@ class ManifestStore:
 
     @cached_property
     def _folder(self) -> str | None:
-        # Asked for at first use: finding the folder is not needed to start.
+        # Determined on first use, because start-up does not need it.
         return self._locate()
 
     def load(self, key: str) -> Offer | None:
-        """What is remembered under this key."""
+        """The offer stored under this key."""
         if self._folder is None:
             return None
         try:
@@ -143,7 +143,7 @@ class ManifestStore:
         return Offer(found.profile, lists, oversized=found.oversized, transport=found.transport)
 
     def save(self, key: str, offer: Offer) -> None:
-        """Remember an offer. Best effort."""
+        """Store an offer. Best effort."""
         if self._folder is None:
             return
         lists = {kind: list(definitions.values()) for kind, definitions in offer.lists.items()}
@@ -152,15 +152,15 @@ class ManifestStore:
             self._replace(self._path(key), data)
 
     def load_asks(self, key: str) -> bool:
-        """Whether the server is remembered as one that asks its clients things."""
+        """Whether the server is recorded as one that sends requests to clients."""
         return self.load_blob(f"{key}{_ASKS}") is not None
 
     def save_asks(self, key: str) -> None:
-        """Remember it. In a file of its own: an offer is replaced as a whole, also by those who do not know this."""
+        """Record that. In a separate file, because another process that does not know it may replace the offer."""
         self.save_blob(f"{key}{_ASKS}", b"")
 
     def state(self, key: str) -> str:
-        """Something that is another after every change of what is remembered under this key; empty for nothing."""
+        """A value that changes whenever the offer under this key does; empty if there is none."""
         if self._folder is None:
             return ""
         try:
@@ -171,7 +171,7 @@ class ManifestStore:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing at all is remembered."""
+        """Whether nothing at all is stored."""
         if self._folder is None:
             return True
         try:
@@ -181,7 +181,7 @@ class ManifestStore:
             return True
 
     def load_blob(self, name: str) -> bytes | None:
-        """Something else that was worked out from offers. Whoever made it must be able to tell that it is whole."""
+        """Load other data that was computed from offers. The caller must validate it."""
         if self._folder is None:
             return None
         try:
@@ -190,15 +190,15 @@ class ManifestStore:
             return None
 
     def save_blob(self, name: str, data: bytes) -> None:
-        """Remember it. Best effort."""
+        """Store such data. Best effort."""
         if self._folder is not None and len(data) <= LARGEST_MANIFEST:
             self._replace(os.path.join(self._folder, f"{name}.bin"), data)
 
     def _replace(self, path: str, data: bytes) -> None:
-        # The process id keeps two writers apart; whoever renames last wins, and both wrote the truth.
+        # A unique name for each writer; the last rename wins, and both contents are valid.
         draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.new"
         try:
-            # What servers say may be private: for the user's eyes only.
+            # Definitions may be private, so only the user may read them.
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(data)
@@ -221,7 +221,7 @@ class ManifestStore:
 
 
 def _read(path: str) -> bytes:
-    """What is in a file of ours. A pipe that would make us wait, or a link to elsewhere, is an OSError."""
+    """Read one of our files. Raises OSError for a pipe, which would block, or a symbolic link."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
@@ -230,19 +230,19 @@ def _read(path: str) -> bytes:
         if time.time() - found.st_mtime > USE_NOTED_AFTER:
             with contextlib.suppress(OSError):
                 os.utime(descriptor)
-        # Replaced as a whole, so it has the size that it is found with.
+        # Files are replaced atomically, so the size cannot change while we read.
         return file.read(min(found.st_size, LARGEST_MANIFEST) + 1)
 
 
 def _drop_unused(folder: str) -> None:
-    """Delete what was neither written nor read for long; of many files some today, others another day."""
+    """Delete files that have not been written or read for `KEPT_UNUSED`, a limited number at a time."""
     try:
         names = [name for name in os.listdir(folder) if name.endswith(_ENDINGS)]
     except OSError:
         return
     before = time.time() - KEPT_UNUSED
     dropped = 0
-    # Begun at another place each time, so that many that are in use do not hide those that are not.
+    # Start at a different position each time, so that all files are reached even if many are in use.
     start = time.time_ns() % len(names) if len(names) > MOST_LOOKED_AT else 0
     for name in (names[start:] + names[:start])[:MOST_LOOKED_AT]:
         path = os.path.join(folder, name)
@@ -255,7 +255,7 @@ def _drop_unused(folder: str) -> None:
 
 
 def _drop_oldest_of_users(folder: str) -> None:
-    """Delete what was neither written nor read for longest, down to what is kept."""
+    """Delete the least recently used files of other users, down to `MOST_OF_USERS`."""
     with contextlib.suppress(OSError), os.scandir(folder) as found:
         paths = [each.path for each in found if each.name.startswith(OF_USER)]
         if len(paths) > MOST_OF_USERS:
@@ -266,11 +266,11 @@ def _drop_oldest_of_users(folder: str) -> None:
 
 
 def default_folder() -> str | None:
-    """The user's cache folder; None where there is no home to find it in."""
+    """The user's cache folder; None if the user has no home."""
     if sys.platform == "linux" and os.environ.get("XDG_CACHE_HOME", "").startswith("/"):
         return os.path.join(os.environ["XDG_CACHE_HOME"], "mcp-workbench", "manifests")
     if sys.platform == "linux" and os.environ.get("HOME", "").startswith("/"):
-        # What platformdirs does here, without the 8 ms that importing it takes: this is needed to start.
+        # The same as platformdirs, without the 8 ms to import it at start-up.
         return os.path.join(os.environ["HOME"], ".cache", "mcp-workbench", "manifests")
     import platformdirs
 
@@ -278,5 +278,5 @@ def default_folder() -> str | None:
         folder = platformdirs.user_cache_dir("mcp-workbench", appauthor=False)
     except (RuntimeError, KeyError, OSError):
         return None
-    # A user without HOME who is in no user database, as in many containers, gets an unexpanded `~`.
+    # Without HOME and an entry in the user database, as in many containers, `~` is not expanded.
     return os.path.join(folder, "manifests") if os.path.isabs(folder) else None

@@ -1,7 +1,7 @@
-"""Exposed names: a table built when tools are registered, and looked up when they are called. Never parsed.
+"""Exposed names: a table built when tools are listed, and looked up when they are called. Names are never parsed.
 
-`my_srv` + `tool` and `my` + `srv_tool` may give the same exposed name. The one that had it first keeps it, or else any
-server could make another's tool vanish; the other one is not exposed, and it is said.
+`my_srv` + `tool` and `my` + `srv_tool` may result in the same exposed name. The tool that had it first keeps it,
+because otherwise any server could hide another's tool; the other one is not exposed, and the collision is reported.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from msgspec import Raw, Struct
 
 from mcp_workbench.catalog.entry import ServerEntry
 
-# What the strictest clients accept as the name of a tool.
+# The longest tool name that the strictest clients accept.
 LONGEST_NAME: Final = 64
 CLIENT_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def path_of(entry: ServerEntry, tool: str) -> str:
-    """`toolbox/server/tool`, which names one tool among all."""
+    """`toolbox/server/tool`, the unique path of a tool."""
     return f"{entry.toolbox}/{entry.name}/{tool}"
 
 
 class Target(Struct, frozen=True, gc=False):
-    """Where an exposed name leads."""
+    """What an exposed name refers to."""
 
     entry: ServerEntry
-    # The name that the server itself uses.
+    # The server's own name for it.
     name: str
     definition: Raw
 
@@ -40,16 +40,16 @@ class Target(Struct, frozen=True, gc=False):
         return path_of(self.entry, self.name)
 
     def is_same(self, other: Target) -> bool:
-        """Whether both are the same tool of the same server, whatever is said of it by now."""
+        """Whether both are the same tool of the same server, even if its definition has changed."""
         return self.entry is other.entry and self.name == other.name
 
 
-# By exposed name, who was given it: whatever else comes to want that name, it stays theirs while they offer it.
+# By exposed name, the target that holds it and keeps it as long as it is offered, whatever else gets the same name.
 Holders = dict[str, Target]
 
 
 class NameTable:
-    """Exposed name to target. Of those that want the same name, the first one in `collisions` has it."""
+    """Targets by exposed name. In `collisions`, the first of those with the same name holds it."""
 
     __slots__ = ("collisions", "targets")
 
@@ -61,7 +61,7 @@ class NameTable:
 def build(
     entries: Iterable[ServerEntry], kind: str, expose: Callable[[ServerEntry, str], str], holders: Holders
 ) -> NameTable:
-    """Name everything of one kind; one that gets a free name is entered in `holders`."""
+    """Name all items of one kind, and record new names in `holders`."""
     for exposed in [name for name, held in holders.items() if held.name not in held.entry.definitions(kind)]:
         del holders[exposed]
     wanted: dict[str, Target] = {}
@@ -73,14 +73,14 @@ def build(
             if first is not target:
                 rivals.setdefault(exposed, [first]).append(target)
     collisions: dict[str, list[Target]] = {}
-    # Nearly always all of them: their names are unique.
+    # Almost always all of them, because names are usually unique.
     targets = {
         exposed: target for exposed, target in wanted.items() if _is_undisputed(exposed, target, rivals, holders)
     }
     for exposed in wanted.keys() - targets.keys() if len(targets) < len(wanted) else ():
         _settle(exposed, rivals.get(exposed, [wanted[exposed]]), holders, targets, collisions)
     if collisions:
-        # In the order in which they come.
+        # Restore the original order.
         targets = {exposed: targets[exposed] for exposed in wanted if exposed in targets}
         collisions = {exposed: collisions[exposed] for exposed in wanted if exposed in collisions}
     holders.update(targets)
@@ -99,30 +99,31 @@ def _settle(
     targets: dict[str, Target],
     collisions: dict[str, list[Target]],
 ) -> None:
-    """Who of those that want a name has it."""
+    """Decide which of several targets holds a name."""
     holder = holders.get(exposed, rivals[0])
     others = [each for each in rivals if not each.is_same(holder)]
     if len(others) < len(rivals):
         holder = next(each for each in rivals if each.is_same(holder))
         targets[exposed] = holder
-    # Otherwise its holder is out of view at the moment; the name is not free for all that.
+    # Otherwise the holder is not visible at the moment, but the name is still taken.
     if others:
         collisions[exposed] = [holder, *others]
 
 
 def describe_collision(exposed: str, targets: list[Target]) -> str:
-    """What to tell the user about several that want the same name."""
+    """The message for the user about a name collision."""
     first, *others = (f"`{target.label}`" for target in targets)
     return f"{' and '.join(others)} would be shown as `{exposed}`, which is {first}. Use `rename`, or another separator"
 
 
 def accepted_characters(name: str) -> str:
-    """The name with `_` for each character that some client refuses."""
+    """The name with `_` for each character that some client rejects."""
     return _REFUSED.sub("_", name)
 
 
 def accepted(wanted: str, longest: int = LONGEST_NAME) -> str:
-    """The same name where every client accepts it, else something near to it with a checksum, so that two stay two."""
+    """The name if every client accepts it, else a similar one with a checksum, so that different names stay
+    different."""
     name = accepted_characters(wanted)
     if name == wanted and len(name) <= longest:
         return name

@@ -1,4 +1,4 @@
-"""What one server offers, as it last said so."""
+"""What one server offers, according to its latest lists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcp_workbench.protocol.handshake import ServerProfile
 
 # The four lists of MCP.
 KINDS: Final[tuple[str, ...]] = ("tools", "prompts", "resources", "resourceTemplates")
-# The capability that announces each of them.
+# The capability for each of them.
 CAPABILITY: Final = {"tools": "tools", "prompts": "prompts", "resources": "resources", "resourceTemplates": "resources"}
 SINGULAR: Final = {
     "tools": "tool",
@@ -22,37 +22,37 @@ SINGULAR: Final = {
     "resources": "resource",
     "resourceTemplates": "resource template",
 }
-# A server with ten thousand bad names is described well enough by some of them.
+# A few examples are enough to describe a server with ten thousand invalid names.
 MOST_LEFT_OUT: Final = 20
 
 Definitions = dict[str, Raw]
-# So many that were left out are named, and so much of each name: they come from a server that means no good.
+# How many omitted definitions are named, and how much of each name: such a server may be hostile.
 MOST_OVERSIZED: Final = 100
 LONGEST_IDENTITY: Final = 200
 MOST_NAMED: Final = 5
-# Bytes of all definitions.
+# In bytes, for all definitions.
 LARGE_OFFER: Final = 1 << 20
 
 
 class Offer(Struct, frozen=True):
-    """A server's lists. Definitions are the bytes that the server wrote, by identity, in its order."""
+    """A server's lists. Definitions are the server's own bytes, by name or address, in its order."""
 
     profile: ServerProfile
     lists: dict[str, Definitions] = field(default_factory=dict)
-    # Entries that had no usable identity, or one that was taken already.
+    # How many items had no usable name, or a duplicate one.
     dropped: int = 0
-    # How long each list holds by the server's word, in milliseconds, for those lists of which it said so.
+    # How long each list may be cached, in milliseconds, where the server said so.
     ttls: dict[str, int] = field(default_factory=dict)
-    # Of those that were dropped, and whose name can be told: what and why, for people. At most `MOST_LEFT_OUT`.
+    # Dropped items and the reasons, for people. At most `MOST_LEFT_OUT`.
     left_out: tuple[str, ...] = ()
-    # What was left out of each list for its size, with that size.
+    # The items of each list that were too large, with their sizes.
     oversized: dict[str, dict[str, int]] = field(default_factory=dict)
-    # Of a server at an address: `http`, or `sse` for the older transport.
+    # For a server at an address: `http`, or `sse` for the older transport.
     transport: str | None = None
 
     @property
     def is_large(self) -> bool:
-        """Whether there is so much of it that others would notice when it is written to the disk."""
+        """Whether it is so large that writing it to disk on the event loop would delay other requests."""
         total = 0
         for definitions in self.lists.values():
             for definition in definitions.values():
@@ -92,18 +92,18 @@ def _identity(kind: str, definition: Raw) -> str:
 
 
 class Collected:
-    """Definitions by what identifies them, in the order they come. Of two with one identity the first stays.
+    """Definitions by name or address, in order. Of two with the same one, the first is kept.
 
-    Names go into errors, logs, terminals and other programs' files, so one with a control character never passes.
+    Names appear in errors, logs, terminals and other programs' files, so those with control characters are rejected.
     """
 
     def __init__(self, kind: str, largest: int | None = None) -> None:
         self.kind = kind
         self.definitions: Definitions = {}
         self.dropped = 0
-        # Those that are larger than `largest`, with their sizes.
+        # Definitions larger than `largest`, with their sizes.
         self.oversized: dict[str, int] = {}
-        # What is left out for a reason that its author should know, for people.
+        # Omitted definitions and the reasons, for the server's author.
         self.left_out: list[str] = []
         self.bytes = 0
         self._largest = largest
@@ -124,7 +124,7 @@ class Collected:
                     name = f"{SINGULAR[self.kind]} {quote(identity)}"
                     self.left_out.append(f"{name} is left out: a control character in its name")
                 continue
-            # A Raw is a view into the whole page it came in; a copy lets the page go.
+            # A `Raw` is a view into its page; copying it lets the page be freed.
             size = memoryview(definition).nbytes
             if self._largest is not None and size > self._largest:
                 if len(self.oversized) < MOST_OVERSIZED:
@@ -135,8 +135,7 @@ class Collected:
 
 
 def by_identity(kind: str, definitions: list[Raw], left_out: list[str] | None = None) -> tuple[Definitions, int]:
-    """Definitions by what identifies them, all at once. Also how many were dropped; those that are worth a word of it
-    are added to `left_out`."""
+    """Definitions by name or address, and how many were dropped. Reasons worth reporting are added to `left_out`."""
     collected = Collected(kind)
     collected.add(definitions)
     if left_out is not None:
@@ -145,7 +144,7 @@ def by_identity(kind: str, definitions: list[Raw], left_out: list[str] | None = 
 
 
 def about_oversized(kind: str, sizes: dict[str, int]) -> str:
-    """What to say of definitions that were left out."""
+    """The message about definitions that were too large."""
     named = ", ".join(f"{quote(name[:80])} ({size:,} bytes)" for name, size in list(sizes.items())[:MOST_NAMED])
     more = f" and {len(sizes) - MOST_NAMED} more" if len(sizes) > MOST_NAMED else ""
     return f"{kind} are left out because their definitions are larger than `maxDefinitionBytes`: {named}{more}"

@@ -1,7 +1,7 @@
-"""Whether a server's tools are other tools than before, to whoever calls them. Pure.
+"""Whether a server's tools have changed in a way that matters to callers. Pure.
 
-Servers describe the same tools in other bytes from one start to the next: in another order, or with the time of the
-start as a default. Owns what counts as a difference: a tool that came or went, or that takes other arguments.
+Many servers write the same tools differently after each start: in another order, or with the current time as a default.
+Owns what counts as a change: a tool that was added or removed, or that takes different arguments.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from msgspec.json import Decoder, encode
 from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
 from mcp_workbench.json_schema import with_schemas
 
-# Definitions that are written differently are looked into up to this size together, which takes some 50 ms; more count
-# as changed, so that no server can hold everybody up.
+# The total size of differing definitions that are compared in detail, which takes about 50 ms. Beyond that they count
+# as changed, so that no server can delay the others.
 MOST_COMPARED_BYTES: Final = 512 * 1024
 
-# A line of the audit has room for so many.
+# How many names one line of the audit lists.
 _MOST_NAMED: Final = 20
-# What a schema says for people only.
+# Keywords of a schema that are only for people.
 _REMARKS: Final = frozenset({"title", "description", "default", "examples", "$comment", "deprecated"})
-# Lists in which the order means nothing.
+# Keywords whose lists are unordered.
 _UNORDERED: Final = frozenset({"required", "type", "enum", "anyOf", "oneOf", "allOf"})
 
 
@@ -35,7 +35,7 @@ _decode: Final = Decoder(_Tool).decode
 
 
 def tools_differ(before: Definitions, after: Definitions) -> bool:
-    """Whether tools were added or removed, or take other arguments."""
+    """Whether tools were added or removed, or take different arguments."""
     if before.keys() != after.keys():
         return True
     written = [(before[name], tool) for name, tool in after.items() if before[name] != tool]
@@ -52,7 +52,7 @@ def _takes_other_arguments(before: Raw, after: Raw) -> bool:
 
 
 def _meaning(schema: Any) -> Any:
-    """A schema without what it says for people, in an order that does not depend on how it was written."""
+    """A schema without annotations for people, in a canonical order."""
     if not isinstance(schema, Mapping):
         return schema
     meaning: dict[str, Any] = {}
@@ -69,8 +69,7 @@ def _written(value: object) -> bytes:
 
 
 def list_changes(before: Offer | None, after: Offer) -> dict[str, str]:
-    """What a server lists otherwise than before, by kind: `1 added (x), 2 changed (y, z)`. Where nothing was known
-    before, there is nothing to tell."""
+    """The changes between two offers, by kind: `1 added (x), 2 changed (y, z)`. Empty if there was no offer before."""
     found: dict[str, str] = {}
     for kind in KINDS if before is not None else ():
         old, new = before.lists.get(kind, {}) if before is not None else {}, after.lists.get(kind, {})

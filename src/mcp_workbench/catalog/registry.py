@@ -1,9 +1,9 @@
-"""Servers that several catalogues of one process show: equal ones are one, with one set of connections.
+"""Shares servers between the catalogues of one process: equal servers have one entry and one set of connections.
 
-Equal is what is the same once everything is resolved: toolbox, name, every setting, and for a program the environment
-that it would be started with. References count by what they are called: nothing is fetched to compare servers. Beyond
-that the folder of the client counts, unless the server is shared everywhere (`share`: `"user"`). Imported where a
-process serves more than one catalogue.
+Servers are equal if everything is once resolved: toolbox, name, every setting, and for a program the environment it
+would be started with. References count by name, because nothing is fetched to compare servers. The client's folder
+counts too, unless the server is shared everywhere (`share`: `"user"`). Imported only if a process serves more than one
+catalogue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mcp_workbench.errors import DownstreamError
 
 
 class SharedServers(Servers):
-    """All servers of this process, by what they are."""
+    """All servers of this process, by identity."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,9 +33,9 @@ class SharedServers(Servers):
         return len(self._entries)
 
     def entry(self, toolbox: str, config: ServerConfig, store: ManifestStore, context: ServerContext) -> ServerEntry:
-        """The one that somebody shows already, or a new one."""
+        """The entry that another catalogue already shows, or a new one."""
         if config.unresolved:
-            # What it would be is not known.
+            # Its identity is unknown.
             return super().entry(toolbox, config, store, context)
         key = identity(toolbox, config, store, context, self._environments)
         found = self._entries.get(key)
@@ -45,28 +45,28 @@ class SharedServers(Servers):
         return found
 
     def release(self, entry: ServerEntry, catalog: Catalog, why: DownstreamError) -> None:
-        """This catalogue shows it no more. With the last one it ends."""
+        """Record that a catalogue no longer shows this server. The last catalogue to release it ends it."""
         super().release(entry, catalog, why)
         if entry.ended is not None:
             self._forget(entry)
-            # The environment of a client is not kept for longer than its servers.
+            # Do not keep a client's environment longer than its servers.
             self._environments = ComparableEnvironments()
 
     def keep(self, entry: ServerEntry, catalog: Catalog, context: ServerContext) -> None:
-        """This catalogue shows it from now on."""
+        """Record that a catalogue shows this server."""
         before = entry.context
         super().keep(entry, catalog, context)
         if entry.context is not before:
             self._rename(entry)
 
     def adjust(self, entry: ServerEntry, config: ServerConfig) -> frozenset[str]:
-        """The same server, treated otherwise from now on. Returns the kinds of lists that differ from before."""
+        """Apply new settings to a server that keeps its process. Returns the kinds of lists that changed."""
         changed = super().adjust(entry, config)
         self._rename(entry)
         return changed
 
     def _rename(self, entry: ServerEntry) -> None:
-        """Find it under what it is now. Where another is already found there, the two stay apart."""
+        """Register it under its new identity. If another server has that already, the two stay separate."""
         if entry not in self._keys:
             return
         key = identity(entry.toolbox, entry.config, entry.store, entry.context, self._environments)
@@ -90,22 +90,22 @@ def identity(
     context: ServerContext,
     environments: ComparableEnvironments,
 ) -> bytes:
-    """Equal for servers that clients may share. A digest: it holds no secret that was in the configuration."""
+    """Equal for servers that clients may share. A digest, so that it contains no secrets."""
     folder = None if config.share in ("user", "everyone") else context.folder
     if config.command is None:
-        # All that an address takes of it is the proxy on the way.
+        # For an address, only the proxy settings matter.
         environment = sorted(pair for pair in context.environ.items() if pair[0].lower().endswith("_proxy"))
     else:
         environment = environments.of(context.environ, config)
     if any(part.kind == "cmd" for part in references_in(config)):
-        # What a program prints that fetches a secret may depend on any variable of its client.
+        # The output of a `${cmd:…}` program may depend on any variable of its client.
         environment = environments.of(context.environ, replace(config, inherit_env=("*",)))
     lock = None if context.lock is None else (context.path, context.lock)
     limits = context.max_message_bytes, context.max_definition_bytes, lock
     whose = None if config.share == "everyone" else context.principal
-    # Where their sign-ins may lie; programs have none.
+    # Determines where sign-ins are stored; programs have none.
     keychain = context.keychain if config.command is None else None
-    # Written by `repr`: variables and paths may hold what is no Unicode. Dictionaries in the order of their keys.
+    # Written with `repr`, because variables and paths may not be valid Unicode; dictionaries are sorted by key.
     named = [sorted(each.items()) for each in (config.env, config.headers, config.rename)]
     what = (
         toolbox,

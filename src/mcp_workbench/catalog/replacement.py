@@ -1,8 +1,8 @@
-"""What another configuration changes, and the plan that follows from it. Pure: nothing here touches what runs.
+"""What a new configuration changes, and the plan for applying it. Pure: nothing here touches running servers.
 
-Servers and toolboxes are compared by what they say, not by where they stand in the file. A server is the same one as
-long as its identity is (`manifests.identity_of`): another time limit or filter is a setting of ours and needs no new
-process; another command, argument, variable or address is another server under the old name.
+Servers and toolboxes are compared by content, not by their position in the file. A server is the same as long as its
+identity is (`manifests.identity_of`): a new time limit or filter needs no new process, but a new command, argument,
+variable or address is a different server under the same name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcp_workbench.config.model import ServerConfig, ServerContext, ToolboxConfi
 if TYPE_CHECKING:
     from mcp_workbench.catalog.catalog import Catalog
 
-# A toolbox and a server in it. Never one text: any of the names may hold a slash.
+# A toolbox and a server in it. Not joined into one string, because names may contain slashes.
 ServerPlace = tuple[str, str]
 Name = TypeVar("Name", str, ServerPlace)
 Value = TypeVar("Value", ServerConfig, ToolboxConfig)
@@ -27,13 +27,13 @@ Toolboxes = dict[str, dict[str, ServerEntry]]
 
 
 class Changes(Struct, Generic[Name], frozen=True):
-    """Toolboxes by name, or servers by place, in the order of their file."""
+    """Toolboxes by name, or servers by place, in the order of the file."""
 
     added: tuple[Name, ...] = ()
     removed: tuple[Name, ...] = ()
     changed: tuple[Name, ...] = ()
     untouched: tuple[Name, ...] = ()
-    # Of servers only: the same server, treated otherwise. It keeps its process and its calls.
+    # Servers only: the same server with different settings. It keeps its process and its calls.
     adjusted: tuple[Name, ...] = ()
 
     def __bool__(self) -> bool:
@@ -41,11 +41,11 @@ class Changes(Struct, Generic[Name], frozen=True):
 
 
 class Difference(Struct, frozen=True):
-    """What has changed between two configurations."""
+    """The difference between two configurations."""
 
     servers: Changes[ServerPlace]
     toolboxes: Changes[str]
-    # Settings of the file itself, by the names of their fields.
+    # Top-level settings, by field name.
     settings: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
@@ -53,21 +53,21 @@ class Difference(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """Everything that has to be done for another configuration, decided before anything is."""
+    """Everything that a new configuration requires, decided before anything is done."""
 
     config: WorkbenchConfig
     difference: Difference
-    # The catalogue as it will be: entries of untouched and adjusted servers are the very same objects.
+    # The future catalogue. Entries of untouched and adjusted servers are the same objects as before.
     toolboxes: Toolboxes
-    # Removed, or replaced by one of the same name: no new calls, and gone when the running ones are over.
+    # Removed, or replaced by a server of the same name. They accept no new calls and end after the running ones.
     ending: tuple[ServerEntry, ...]
-    # New, or in the place of one of the same name.
+    # New, or replacing a server of the same name.
     beginning: tuple[ServerEntry, ...]
     adjusted: Mapping[ServerEntry, ServerConfig]
     context: ServerContext
 
 
-# What is compared by itself, or says where the file lies and what must not be printed.
+# Compared separately, or not settings at all.
 _NO_SETTINGS = frozenset({"path", "toolboxes", "modified_at", "secrets", "disabled", "ignored_keys", "project_servers"})
 
 
@@ -81,7 +81,7 @@ def compare(before: WorkbenchConfig, after: WorkbenchConfig) -> Difference:
 
 
 def plan(catalog: Catalog, before: WorkbenchConfig, after: WorkbenchConfig, context: ServerContext) -> Plan:
-    """How the catalogue of `before` becomes that of `after`, whose servers run in `context`."""
+    """Plan the change from `before` to `after`, whose servers run in `context`."""
     difference = compare(before, after)
     servers, wanted = catalog.servers, _servers(after)
     present = {
@@ -125,10 +125,10 @@ def _is_same_server(before: ServerConfig | ToolboxConfig, after: ServerConfig | 
     if not isinstance(before, ServerConfig) or not isinstance(after, ServerConfig):
         return False
     if before.env_file_times != after.env_file_times:
-        # What it runs with is read when it starts.
+        # Its files are read when it starts, so only a restart picks up changes.
         return False
     if (before.share == "everyone") != (after.share == "everyone"):
-        # What it has of one user must not reach the others.
+        # State of one user must not reach others.
         return False
-    # One that lacked a variable never was started, and what it is depends on that variable.
+    # A server with a missing variable was never started, and its identity depends on that variable.
     return not before.unresolved and not after.unresolved and identity_of(before) == identity_of(after)

@@ -1,8 +1,8 @@
-"""The catalogue as one role may see it: what is hidden from it is not there.
+"""The catalogue as one role may see it, without anything that is hidden from it.
 
-A face over this catalogue cannot list, find, count, suggest or mention what is hidden, because it never learns of it.
-Owns that nothing hidden is disclosed; a `Visibility` decides who may see what. Nothing here is ever sent to a server:
-the entries are for faces alone, and lead back to the real ones (`real_of`).
+A face over this catalogue cannot list, find, count, suggest or mention hidden items, because it never sees them. Owns
+that nothing hidden is disclosed; a `Visibility` decides who may see what. Requests never use these entries: they are
+for faces only, and `real_of` returns the real ones.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ class Visibility(Protocol):
     """What a role may see."""
 
     def shows(self, entry: ServerEntry, kind: str, item: str, definition: Raw | None) -> bool:
-        """Whether this item is not hidden."""
+        """Whether this item is visible."""
 
     def may_show(self, entry: ServerEntry) -> bool:
-        """Whether anything of this server can be seen, whatever it offers."""
+        """Whether any item of this server could be visible, whatever it offers."""
 
     def may_show_tools(self, entry: ServerEntry) -> bool:
         """Whether any tool of this server can be seen, whatever it offers."""
 
     def may_hide(self, entry: ServerEntry, kind: str) -> bool:
-        """Whether anything of this kind can be hidden on this server."""
+        """Whether any item of this kind could be hidden on this server."""
 
 
 class RestrictedEntry(ServerEntry):
-    """A server without what is hidden of it. Whatever is not said here is as the real one says."""
+    """A server without its hidden items. Everything not overridden here comes from the real entry."""
 
     __slots__ = ("_kept", "_offer", "_visibility", "real")
 
     def __init__(self, real: ServerEntry, visibility: Visibility) -> None:
-        # None of the members of a `ServerEntry` is set: they are found at the real one (`__getattr__`).
+        # The attributes of `ServerEntry` are deliberately not set: `__getattr__` takes them from the real entry.
         self.real = real
         self._visibility = visibility
         self._kept: dict[str, tuple[Definitions, Definitions]] = {}
@@ -60,7 +60,7 @@ class RestrictedEntry(ServerEntry):
             )
         return getattr(self.real, name)
 
-    # Equal to the real one: what is remembered by server is found, whoever looks for it.
+    # Equal to the real entry, so that dictionaries keyed by server work with either.
 
     def __eq__(self, other: object) -> bool:
         return self.real is (other.real if isinstance(other, RestrictedEntry) else other)
@@ -70,7 +70,7 @@ class RestrictedEntry(ServerEntry):
 
     def _visible(self, kind: str, every: Definitions) -> Definitions:
         kept = self._kept.get(kind)
-        # Definitions are replaced when a server says something else, never changed.
+        # Definitions are replaced when a server lists again, and never modified.
         if kept is None or kept[0] is not every:
             shows, real = self._visibility.shows, self.real
             shown = {item: definition for item, definition in every.items() if shows(real, kind, item, definition)}
@@ -86,7 +86,7 @@ class RestrictedEntry(ServerEntry):
         return self._offer[1]
 
     def _visible_withheld(self) -> dict[str, dict[str, str]]:
-        """What is hidden from a principal anyway is not reported to it as withheld."""
+        """Hidden items must not be reported as withheld either."""
         offer, shows = self.real.offer, self._visibility.shows
         return {
             kind: {
@@ -108,13 +108,13 @@ class RestrictedEntry(ServerEntry):
         }
         profile = offer.profile
         if any(len(lists[kind]) < len(offer.lists[kind]) for kind in lists):
-            # Servers introduce their tools in prose; there is no telling which sentences name what is hidden.
+            # Servers describe their tools in prose, and we cannot tell which sentences mention hidden ones.
             profile = replace(profile, instructions=None)
         return replace(offer, profile=profile, lists=lists, oversized=oversized, left_out=())
 
     @property
     def hides_something(self) -> bool:
-        """Whether anything that the server offers is hidden."""
+        """Whether any item of the server is hidden."""
         return any(self.hides(kind) for kind in KINDS)
 
     def hides(self, kind: str) -> bool:
@@ -122,37 +122,38 @@ class RestrictedEntry(ServerEntry):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the server is known to offer something, and all of it is hidden."""
+        """Whether the server offers something, but all of it is hidden."""
         return self.hides_something and not any(self.definitions(kind) for kind in KINDS)
 
     # ── resources, whose addresses need not be listed ──
 
     @property
     def templates(self) -> Definitions:
-        """All of them: an address may be seen though the template that it fits may not."""
+        """All templates: an address may be visible although its template is hidden."""
         return self.real.templates
 
     @property
     def takes_unlisted(self) -> bool:
-        """Not where anything is hidden: a hidden address could be distinguished from one that does not exist."""
+        """False if anything is hidden: otherwise the server's answer would reveal whether a hidden address exists."""
         return not self._visibility.may_hide(self.real, "resources")
 
     def shows_resource(self, uri: str) -> bool:
         return self._visibility.shows(self.real, "resources", uri, None)
 
-    # ── what is learnt is learnt of the real one ──
+    # ── updates go to the real entry ──
 
     def take_manifest(self, manifest: Manifest) -> None:
         self.real.take_manifest(manifest)
 
 
 def real_of(entry: ServerEntry) -> ServerEntry:
-    """The server itself, for whoever reaches it."""
+    """The real entry, for sending requests."""
     return entry.real if isinstance(entry, RestrictedEntry) else entry
 
 
 class _Unstored:
-    """What is worked out for a role is not kept on the disk: it would say there what the role may not see."""
+    """Stores nothing: the stored index and summaries cover the whole catalogue, including what the role may not see,
+    and have the same names."""
 
     is_empty = False
 
@@ -167,10 +168,10 @@ class _Unstored:
 
 
 class RestrictedCatalog(Catalog):
-    """A catalogue without what is hidden."""
+    """A catalogue without hidden items."""
 
     def __init__(self, real: Catalog, visibility: Visibility) -> None:
-        # None of the members of a `Catalog` is set: they are found at the real one (`__getattr__`).
+        # The attributes of `Catalog` are deliberately not set: `__getattr__` takes them from the real catalogue.
         self.real = real
         self.on_replaced = []
         self._visibility = visibility

@@ -1,8 +1,8 @@
-"""Servers that are known to keep a person's state in their process: `stateful_servers.json`.
+"""Servers that are known to keep a user's state in their process: `stateful_servers.json`.
 
-A browser with its tabs, a working directory that a tool sets, thoughts so far: two clients on one such process mix them
-up. They are recognised by the package that is started, or by their tools. Owns the table and the matching.
-Refuses to know what follows from it (`downstream.sharing`). Imported where several clients are served.
+A browser with its tabs, a working directory set by a tool, a chain of thoughts: two clients sharing such a process
+would mix them up. They are recognised by their package or by their tools. Owns the table and the matching. Knows
+nothing about the consequences (`downstream.sharing`). Imported only where several clients are served.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from msgspec.json import decode
 
 from mcp_workbench.config.model import ServerConfig
 
-# Of `@scope/name@1.2`, `name==1.2`, `name[extra]>=1` and `image:tag` what stands before the version.
+# The part of `@scope/name@1.2`, `name==1.2`, `name[extra]>=1` and `image:tag` before the version.
 _PACKAGE: Final = re.compile(r"@?[^@=<>~!\[:\s]+")
 
 
 class StatefulServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    # As `npx`, `uvx` and `docker` name them, or the last part of a command.
+    # Names as used by `npx`, `uvx` and `docker`, or the last part of a command.
     packages: tuple[str, ...]
-    # Whoever has all of these is one of them, whatever it is called; empty: cannot be recognised by tools.
+    # A server with all of these tools is recognised, whatever its name; empty: not recognised by tools.
     tools: tuple[str, ...] = ()
-    # Arguments, or values of variables, with which it keeps nothing.
+    # Arguments, or values of variables, with which it keeps no state.
     unless: tuple[str, ...] = ()
     why: str
     source: str
@@ -43,12 +43,12 @@ def known() -> tuple[StatefulServer, ...]:
 
 
 def keeps_state(config: ServerConfig, tools: Container[str]) -> bool:
-    """Whether this server is known to keep a person's state. `tools` are those that it has, as far as that is known."""
+    """Whether this server is known to keep a user's state. `tools` are its tools, if known."""
     return find(config, tools) is not None
 
 
 def find(config: ServerConfig, tools: Container[str]) -> StatefulServer | None:
-    """The row of the table that says so."""
+    """The matching row of the table."""
     said = {*config.args, *config.env.values()}
     program = (config.command or "").rpartition("/")[2].lower()
     names = {program, *(name for word in config.args if (name := _package(word)) is not None)}
@@ -61,7 +61,7 @@ def find(config: ServerConfig, tools: Container[str]) -> StatefulServer | None:
 
 
 def _package(word: str) -> str | None:
-    """The package that an argument may name, without its version; an installed one by its place."""
+    """The package that an argument may name, without its version; for a path, its last part."""
     _, is_installed, place = word.rpartition("/node_modules/")
     if is_installed:
         parts = place.split("/")

@@ -1,8 +1,8 @@
-"""The catalogue as `economy` sees it: tools to be listed within a budget, searched, and distinguished.
+"""The catalogue as `economy` sees it: tools to list within a budget, to search, and to summarise.
 
-Owns the index, built at the first search after the catalogue changed and remembered beside the manifests, and the
-summary that instructions are written from, remembered too so that starting up need not read a single tool. What takes
-long (`index`, `summarise`) may be called from another thread; it works on what it found when it began.
+Owns the search index, which is built at the first search after a change and cached with the manifests, and the summary
+that instructions are written from, cached as well so that start-up need not read a single tool. `index` and `summarise`
+take long and may be called from another thread; they work on a snapshot.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ WORDS_OF_A_TOOLBOX: Final = 8
 
 
 class _Summary(Struct):
-    """What is said about a toolbox in addition to the configuration."""
+    """What instructions say about a toolbox in addition to its configuration."""
 
     tools: int
     words: tuple[str, ...] = ()
 
 
 class _StoredSummaries(Struct):
-    """The summaries of all toolboxes, and the state of the manifests that they were worked out from."""
+    """The summaries of all toolboxes, and the state of the manifests they were computed from."""
 
     manifests: dict[str, str]
     toolboxes: dict[str, _Summary]
 
 
 _decode_summaries: Final = Decoder(_StoredSummaries).decode
-# Those of users other than our own, by what they are of: whoever sees the same tools has the same index.
+# The indexes of other users, by content: users who see the same tools share an index.
 _indexes: WeakValueDictionary[str, Index] = WeakValueDictionary()
 
 
 class ToolIndex:
-    """Everything that is known of all tools, for those who list, search and introduce them."""
+    """All known tools, for listing, searching and introducing them."""
 
     def __init__(self, catalog: Catalog, store: ManifestStore) -> None:
         self.catalog = catalog
@@ -65,7 +65,7 @@ class ToolIndex:
         catalog.on_replaced.append(self._on_replaced)
 
     def _on_replaced(self, plan: Plan) -> None:
-        # Told of other servers than are there now; worked out again soon, as after every change of what is offered.
+        # These summaries are outdated; they are recomputed soon, as after every change of an offer.
         changed = plan.difference.toolboxes.changed
         if "_summaries" in self.__dict__:
             self._summaries = {name: each for name, each in self._summaries.items() if name not in changed}
@@ -73,11 +73,11 @@ class ToolIndex:
     # ── tools ──
 
     def tools(self, entries: Iterable[ServerEntry]) -> list[Tool]:
-        """The tools of these servers that are known and available."""
+        """The known and available tools of these servers."""
         return [tool for entry in entries if entry.failure is None for tool in _tools_of(entry)]
 
     def places(self) -> dict[str, tuple[ServerEntry, str]]:
-        """Where every known tool is, by its path."""
+        """The server and name of every known tool, by path."""
         revision = self.catalog.revision
         if self._places is None or self._places[0] != revision:
             entries = self.catalog.entries()
@@ -88,15 +88,15 @@ class ToolIndex:
 
     @property
     def is_indexed(self) -> bool:
-        """Whether `index` has nothing to do."""
+        """Whether the index is up to date."""
         return self._index is not None and self._index[0] == self.catalog.revision
 
     def prepare(self) -> None:
-        """Everything that a search needs. Takes a moment with thousands of tools: not for the event loop."""
+        """Build everything that a search needs. Slow with thousands of tools, so not for the event loop."""
         import gc
 
-        # Thousands of tools are a million objects, and none of them is garbage: the collector would stop everybody, for
-        # longer each time, to look at what there is so far. It leaves them alone for good.
+        # Thousands of tools are a million objects, none of them garbage. The collector would pause the process to scan
+        # them again and again, for longer each time, so they are frozen.
         gc.collect(1)
         gc.disable()
         try:
@@ -108,11 +108,11 @@ class ToolIndex:
             gc.enable()
 
     def latest_index(self) -> Index:
-        """The index as it is, should the catalogue have changed while it was made."""
+        """The latest index, even if the catalogue has changed since it was built."""
         return self.index() if self._index is None else self._index[1]
 
     def index(self) -> Index:
-        """The index over everything that is known now, of servers that cannot be used at the moment too."""
+        """The index of all known tools, including those of servers that are unavailable at the moment."""
         with self._lock:
             revision = self.catalog.revision
             if self._index is None or self._index[0] != revision:
@@ -127,7 +127,7 @@ class ToolIndex:
         from mcp_workbench.economy.index import Index
 
         if self.catalog.principal:
-            # Not kept on the disk, where it would be as large again for each user. Most of them see the same tools.
+            # Not stored on disk, where each user's would take as much space again. Most users see the same tools.
             index = _indexes.get(stamp)
             if index is None:
                 index = _indexes[stamp] = Index.build([_indexed(tool) for tool in tools], stamp=stamp)
@@ -141,7 +141,7 @@ class ToolIndex:
 
     @cached_property
     def _index_name(self) -> str:
-        # One for each configuration, which replaces the former; what it is of stands in its stamp.
+        # One for each configuration; its stamp identifies the content.
         return f"index-{crc32(os.fsencode(self.catalog.path)):08x}"
 
     # ── introductions ──
@@ -151,7 +151,7 @@ class ToolIndex:
         _ = self._summaries
 
     def boxes(self) -> list[Box]:
-        """Every toolbox, introduced: from what is known now, else from what was known last time."""
+        """All toolboxes for an introduction, from current knowledge or else the last summary."""
         return [
             Box(
                 toolbox.name,
@@ -166,7 +166,7 @@ class ToolIndex:
 
     @property
     def is_summary_missing(self) -> bool:
-        """Whether more or less is known about a toolbox than its summary says."""
+        """Whether the summary of a toolbox is missing or outdated."""
         return any(
             (summary := self._summaries.get(name)) is None
             or summary.tools != sum(len(entry.tools) for entry in box.values())
@@ -176,8 +176,8 @@ class ToolIndex:
 
     @cached_property
     def _summaries(self) -> dict[str, _Summary]:
-        """As remembered, where it was worked out from just the manifests that are there now; else worked out again, so
-        that what is said of the same tools is the same whatever happened to the process that listed them."""
+        """The stored summaries if they were computed from the current manifests, else computed again, so that the same
+        tools always have the same summary, whatever happened to the process that listed them."""
         data = self._store.load_blob(self._summary_name)
         try:
             found = None if data is None else _decode_summaries(data)
@@ -185,7 +185,7 @@ class ToolIndex:
             found = None
         if found is not None and all(self._store.state(key) == state for key, state in found.manifests.items()):
             return found.toolboxes
-        # Where others are being served, nobody waits for it: it is worked out when the servers have spoken.
+        # Do not make other users wait for it: it is computed once the servers have listed their tools.
         if self.catalog.principal or (found is None and self._store.is_empty):
             return {}
         self.catalog.load(self.catalog.entries())
@@ -193,10 +193,10 @@ class ToolIndex:
 
     @property
     def _summary_name(self) -> str:
-        # Of these toolboxes with these servers: another configuration has another summary. A checksum will do, and is
-        # there without an import that takes milliseconds: this is needed to start.
+        # Identifies the toolboxes and servers, so that each configuration has its own summary. A checksum suffices, and
+        # needs no import of several milliseconds at start-up.
         if self.catalog.principal:
-            # Nobody may come upon those of others by chance: the keys are hashes, of the user too.
+            # A cryptographic digest, so that no user gets another's by collision. The keys include the user.
             return f"{OF_USER}{_digest(self.catalog)}-summary"
         identity = [
             [entry.toolbox, entry.name, entry.config.tool_filters, *identity_of(entry.config, entry.context.folder)]
@@ -205,11 +205,11 @@ class ToolIndex:
         return f"summary-{crc32(written_identity(identity)):08x}"
 
     def summarise(self) -> None:
-        """Work out again what tells toolboxes apart. Takes a moment with thousands of tools: not for the event loop."""
+        """Compute the summaries again. Slow with thousands of tools, so not for the event loop."""
         self._summaries = self._worked_out()
 
     def _worked_out(self) -> dict[str, _Summary]:
-        """From all that is known, of servers that cannot be used at the moment too: they are the same tomorrow."""
+        """Computed from all known tools, including those of servers that are unavailable at the moment."""
         manifests = {entry.key: self._store.state(entry.key) for entry in self.catalog.entries()}
         known = {
             name: [(entry, entry.tools) for entry in servers.values()]
@@ -220,7 +220,7 @@ class ToolIndex:
         if known:
             from mcp_workbench.economy.distinctive_words import distinctive_words
 
-            # One tool at a time: all at once would take twice the memory of the catalogue, and leave it in pieces.
+            # One tool at a time: all at once would take twice the memory of the catalogue and fragment it.
             groups = {
                 name: (_indexed(tool_of(entry, *each)) for entry, tools in offered for each in tools.items())
                 for name, offered in known.items()
@@ -236,14 +236,14 @@ class ToolIndex:
 
 
 def tool_of(entry: ServerEntry, name: str, definition: Raw) -> Tool:
-    """A tool as `economy` takes it."""
+    """Convert a tool for `economy`."""
     from mcp_workbench.economy.tool import Tool
 
     return Tool(path_of(entry, name), entry.toolbox, entry.name, name, bytes(definition))
 
 
 def _tools_of(entry: ServerEntry) -> list[Tool]:
-    # `tools` is replaced when the server says something else, never changed: safe from any thread.
+    # `tools` is replaced when the server lists again and never modified, so any thread may read it.
     return [tool_of(entry, name, definition) for name, definition in entry.tools.items()]
 
 

@@ -1,9 +1,9 @@
 """Which server a resource URI belongs to. Pure.
 
-URIs pass through unchanged, and nothing in them says whose they are. So servers claim them: by listing them, by a link
-in one of their results, or by a template. What is listed beats everything else; a template that begins with an
-expression fits any address, and counts only where no server has a better claim. Where two servers have equal claims,
-there is no way to know which one is meant: both are named, and neither is asked.
+URIs pass through unchanged, and nothing in them names their server. So servers claim them: by listing them, by a link
+in a result, or by a template. Listing takes precedence; a template that begins with an expression matches any address,
+and counts only if no server has a better claim. If two servers have equal claims, we cannot know which one is meant:
+the error names both, and neither is asked.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 def claimants(
     entries: Iterable[ServerEntry], uri: str, is_linked: Callable[[ServerEntry], bool] = lambda entry: False
 ) -> list[ServerEntry]:
-    """The servers with the best claim to a URI: one is its owner, several are rivals, none means that no server has it.
+    """The servers with the best claim to a URI: one is its owner, several are rivals, and it may be none.
 
-    `is_linked` says whether a result of a server carried a link to it.
+    `is_linked`: whether a result of a server contained a link to it.
     """
     listing, naming, taking_all = [], [], []
     for entry in entries:
@@ -39,15 +39,15 @@ def claimants(
 
 
 def takes_all(template: str) -> bool:
-    """Whether a template does not even say the scheme of its addresses."""
+    """Whether a template matches any address, because it does not even fix the scheme."""
     return ":" not in _literals(template)[0]
 
 
 def fits(uri: str, template: str) -> bool:
     """Whether a URI can be an expansion of a template.
 
-    Wider than RFC 6570: an expression stands for anything. That only decides who is asked, and takes linear time where
-    a regular expression made from a hostile template would not; whether the resource exists, the server decides.
+    More permissive than RFC 6570: an expression matches anything. This only decides which server is asked; the server
+    decides whether the resource exists. And it takes linear time, unlike a regular expression from a hostile template.
     """
     literals = _literals(template)
     first, last = literals[0], literals[-1]
@@ -65,7 +65,7 @@ def fits(uri: str, template: str) -> bool:
 
 
 def shared_addresses(entries: Iterable[ServerEntry], kind: str) -> dict[tuple[ServerEntry, ServerEntry], list[str]]:
-    """The addresses or templates that two servers list, by the first that has them and the other."""
+    """The addresses or templates that two servers both list, by the pair of servers."""
     first: dict[str, ServerEntry] = {}
     shared: dict[tuple[ServerEntry, ServerEntry], list[str]] = {}
     for entry in entries:
