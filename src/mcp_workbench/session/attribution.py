@@ -124,12 +124,14 @@ class Attribution:
         # Also where no mode is named: a client may go by the address alone.
         if _text(members.get("mode")) == "url" or "url" in members:
             check_page(_text(members.get("url")))
+        # Line ends of Windows are line ends; a carriage return alone would take a terminal back to the label.
         message = _text(members.get("message")).replace("\r\n", "\n").translate(_WRITTEN_OUT)
         members["message"] = Raw(encode(f"[{self._label}] {message}".rstrip()))
 
     def _sampling(self, members: dict[str, Raw]) -> None:
         wanted = _text(members.get("includeContext"))
         if wanted not in ("", "none"):
+            # To the client, this server is all of ours.
             members["includeContext"] = Raw(b'"thisServer"' if self._is_alone else b'"none"')
         try:
             meta = decode_object(members["_meta"]) if "_meta" in members else {}
@@ -158,6 +160,7 @@ def check_page(url: str) -> None:
         parts, host = urlsplit(""), ""
     if parts.scheme == "https" and host:
         return
+    # RFC 6761: names below `localhost` never leave this machine.
     if parts.scheme == "http" and (host == "localhost" or host.endswith(".localhost")):
         return
     try:

@@ -132,6 +132,7 @@ class ClientCall(Struct, eq=False):
     def on_result(self, result: Raw) -> None:
         if not self.revision.asks_in_results:
             traffic = self.route.traffic
+            # A legacy client takes `input_required` for the result of its call. It is asked by requests instead.
             if traffic is not None and traffic.takes_retries and result_type(result) == ASKING:
                 self._ask_in_rounds(result)
                 return
@@ -144,6 +145,7 @@ class ClientCall(Struct, eq=False):
             changed
             and self.route.decision is not None
             and self.route.decision.shows_errors
+            # A question is for the client, which shows the agent nothing of it.
             and result_type(result) != ASKING
         ):
             result = Raw(with_notice(bytes(result), changed))
@@ -192,6 +194,7 @@ class ClientCall(Struct, eq=False):
             self.round.cancel()
         if isinstance(error, SignInNeeded) and self._asks_to_sign_in(error):
             return
+        # MCP wants failures of tools in results, which a model gets to read; a JSON-RPC error is for the client.
         text = failure_text(error, self.where)
         if self.method == "tools/call":
             self.finish_result(error_result(text))
@@ -206,6 +209,7 @@ class ClientCall(Struct, eq=False):
         from mcp_workbench.session.signing_in import how_to_ask, show_link, sign_in
 
         how = how_to_ask(self)
+        # The error says which command to run.
         if how == "command":
             return False
         self.was_asked_to_sign_in = True
@@ -218,6 +222,7 @@ class ClientCall(Struct, eq=False):
     def on_progress(self, params: Raw) -> None:
         """Progress, under the token that the client chose."""
         if self.progress_token is not None and not self._is_away:
+            # Two clients may have chosen the same token, so servers are given ours.
             fields = messages.decode_object(params)
             fields[PROGRESS_TOKEN] = self.progress_token
             self.progress = progress_in(fields)
@@ -411,12 +416,14 @@ class ClientCall(Struct, eq=False):
         session = retry.session
         session.calls[retry.id] = self
         self.id, self.session, self.client = retry.id, session, session
+        # Modern clients declare with each request what they can be asked.
         self.caller = retry.caller
         self.progress_token = None if retry.progress_token is None else Raw(bytes(retry.progress_token))
         self.log_level = retry.log_level
 
     def start_over(self) -> None:
         """Nothing was parked for this retry: make the call as if it were the first one."""
+        # They answer a question of ours: no server has asked it, or given out that state.
         params = {key: value for key, value in self.params.items() if key not in RETRY_MEMBERS}
         self.session.dispatch(self, params)
 

@@ -30,6 +30,7 @@ def _list(kind: str) -> Method:
     listed_as = "resources" if kind == "resourceTemplates" else kind
 
     def list_kind(session: Session, call: ClientCall, params: Params) -> None:
+        # Lists are given in one page, so no cursor can be one of ours.
         if "cursor" in params and bytes(params["cursor"]) != b"null":
             call.finish_error(INVALID_PARAMS, "unknown cursor: the list has one page")
             return
@@ -129,6 +130,7 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
         call.finish_error(INTERNAL_ERROR, f"more than {MOST_STREAMS} streams are open")
         return
     stream = ListenStream(call.id, wanted, session.send)
+    # A workbench that takes this client over opens the stream again with it.
     stream.request = params if call.meta is None else {**params, "_meta": call.meta}
     # From here on it is not a call that waits for its answer, but a stream that stays.
     del session.calls[call.id]

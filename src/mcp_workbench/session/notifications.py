@@ -21,7 +21,9 @@ from mcp_workbench.protocol.results import COMPLETE
 if TYPE_CHECKING:
     from mcp_workbench.router.subscriptions import Subscription
 
+# Seconds between two notifications of one list: each of them makes clients fetch it again.
 LEAST_PAUSE: Final = 1.0
+# One is enough for a client; each costs a subscription at every server whose resources it names.
 MOST_STREAMS: Final = 100
 
 
@@ -92,6 +94,7 @@ class ListenStream:
 
     def close(self) -> None:
         """We end it, as the specification asks: with the answer to the request that opened it."""
+        # The stream was opened by a request, and JSON-RPC owes that an answer.
         result = b"{%b,%b}" % (COMPLETE, b'"_meta":' + messages.encode(self._stamp))
         self._send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (self.id, result), None)
         self.end()

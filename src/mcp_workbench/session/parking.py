@@ -222,6 +222,7 @@ class Parking:
         now = asyncio.get_running_loop().time()
         sealed = self._sealer.open(state, principal=call.view.principal, digest=call.digest(), now=now)
         given = _read_responses(responses)
+        # A state opens once, whatever it is for: a second try with it would make the call twice.
         if sealed.key.startswith(_NOT_PARKED):
             # The call is simply made again, unless the user did not want what it takes.
             self._use_up(sealed)
@@ -231,6 +232,7 @@ class Parking:
                 call.start_over()
             return
         parked = self._parked.get(sealed.key)
+        # Only the newest state of a call counts: with an older one, answers would go to questions that are settled.
         if parked is None or sealed.round != parked.round or not parked.is_away:
             raise BadState(USED_ALREADY)
         denial = None if self.refuses is None else self.refuses(parked.call)
@@ -284,6 +286,7 @@ class Parking:
         parked.stop_timers()
         questions, parked.questions = parked.questions, {}
         for traffic, id, request in questions.values():
+            # The server waits for it, and JSON-RPC owes every request an answer.
             traffic.answer(id, _declined(request))
 
     def close(self) -> None:
@@ -313,6 +316,7 @@ class Parking:
         state = self._sealer.seal(self._sealed(parked.call, parked.key, parked.round, parked.digest))
         asked = {key: request for key, (_, _, request) in parked.questions.items()}
         loop = asyncio.get_running_loop()
+        # Clients need not come back: a person closes the form, or the agent was stopped.
         parked.timer = loop.call_later(self.seconds, self._expire, parked)
         parked.call.send_away(input_required(asked, state, parked.call.made_by()))
 

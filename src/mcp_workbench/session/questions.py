@@ -111,6 +111,7 @@ class Questions:
 
     def ask(self, question: Exchange, method: str, params: Raw | None, about: bytes | None) -> None:
         """Send a question. `about` is the client's call that it belongs to."""
+        # Without deadlines there: each has a timer of its own. Questions are few, and people take minutes for one.
         id = self._pending.add(question, 0.0, 0.0, 0.0)
         self._timers[id] = asyncio.get_running_loop().call_later(self.seconds, self._read_first, question)
         if isinstance(question, Question) and params is not None:
@@ -137,12 +138,14 @@ class Questions:
         """Nobody waits for the answer any more: tell the client."""
         if self._remove(question):
             params = messages.encode({"requestId": question.wire_id, "reason": reason})
+            # On no call's stream: the call that it belonged to may be over.
             self._send(messages.notification("notifications/cancelled", params), None)
 
     def on_progress(self, params: Raw) -> None:
         """The client reports progress on a question: pass it on under the server's own token."""
         try:
             fields = decode_object(params)
+            # The token that the client was given is the id of the question.
             question = self._pending.find(int(bytes(fields[PROGRESS_TOKEN])))
         except (*_UNREADABLE, KeyError, ValueError):
             return

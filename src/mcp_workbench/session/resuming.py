@@ -99,6 +99,7 @@ class ResumedLink:
         self.peer = getattr(link, "peer", "")
 
     def send(self, *parts: Part, about: bytes | None = None) -> None:
+        # Whole messages are sent with their head in the first part.
         if not bytes(parts[0]).startswith(_OWN_HEAD):
             self._link.send(*parts, about=about)
 

@@ -90,6 +90,7 @@ class Round:
 
     def answered(self, key: str, result: Raw) -> None:
         """The client answered one of them."""
+        # Copied: a `Raw` is a view into the message that it came in, and would keep all of it.
         self._answers[key] = Raw(bytes(result))
         self._finish_if_complete()
 

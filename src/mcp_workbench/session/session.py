@@ -151,6 +151,7 @@ class Session(Struct, eq=False):
         try:
             message = messages.read(line)
         except Malformed as error:
+            # A blank line is no message, and nobody waits for an answer to it.
             if line.strip():
                 self._complain(error)
             return
@@ -205,6 +206,7 @@ class Session(Struct, eq=False):
         """The client does not come back: nothing that it asked for goes on, and nobody waits for it."""
         if self._is_registered:
             self._services.registry.discard(self)
+        # What a client without a session has opened is its principal's, and is there for its next request.
         if self.revision is not None or self._number:
             self.router.views.end_session(self.view)
             self.router.connections.forget_client(self)
@@ -228,6 +230,7 @@ class Session(Struct, eq=False):
     ) -> None:
         # Most are numbers, which need no closer look.
         if not id.isdigit() and not messages.is_valid_id(id):
+            # Under no id: JSON-RPC wants `null` where the id of a request cannot be used.
             self._link.send(messages.error_response(None, INVALID_REQUEST, "`id` must be a string or a number"))
             return
         try:
@@ -303,6 +306,7 @@ class Session(Struct, eq=False):
             return None
         if stamp.revision is not None:
             revision, log_level = stamp.revision, stamp.log_level
+            # Only where what is shown depends on it: in most faces a client is never recognised at all.
             if self.router.views.tells_clients_apart and stamp.client_info != self.view.client_info:
                 self.view = self.router.views.of_request(self.view, stamp.client_info)
             caller = modern_caller(self.view.principal, stamp.capabilities, self._number)
@@ -334,9 +338,11 @@ class Session(Struct, eq=False):
         except BadInitialize as error:
             self._refuse(id, INVALID_PARAMS, str(error))
             return
+        # What others of its principal have opened before is not in view of a client that begins a session.
         if self.revision is None and not self._number:
             self.view = self.router.views.begin_session(self.view.principal)
         self.revision = negotiate(client.version)
+        # A client that shakes hands again stays who it is: servers that may ask it something know it by this number.
         number = self.caller.client or next(_numbers)
         self.caller = Caller(self.view.principal, "legacy", client.capabilities, number)
         self.client_info = client.info
@@ -352,6 +358,7 @@ class Session(Struct, eq=False):
         elif method == "notifications/progress":
             if params is not None:
                 self.questions.on_progress(params)
+        # Requests are served from the handshake on, so nothing waits for it.
         elif method == "notifications/initialized":
             pass
         elif method == "notifications/roots/list_changed" or self.router.has_one_server(self.view):
@@ -432,6 +439,7 @@ class Session(Struct, eq=False):
         self._link.send(messages.error_response(id, code, message, data))
 
     def _notify_list_changed(self, kind: str) -> bool:
+        # A list that it never fetched cannot be out of date.
         has_seen_it = self.revision is not None and kind in self.listed
         if has_seen_it:
             self.notify(f"notifications/{kind}/list_changed")
@@ -445,6 +453,7 @@ class Session(Struct, eq=False):
 
     def ask(self, traffic: Traffic, id: bytes, method: str, params: Raw | None, about: bytes | None) -> bool:
         """Pass a server's request on, within the legacy era. False when this client cannot be asked."""
+        # A modern client is asked in the result of its own request, so never outside of one.
         if self.revision is None or not may_be_asked(decode_object(self.caller.capabilities), method, params):
             return False
         self.questions.relay(traffic, id, method, params, about, self.attribution(traffic.label).question)

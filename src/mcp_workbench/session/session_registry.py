@@ -104,6 +104,7 @@ class SessionRegistry:
     def notify_differences(self, before: dict[View, Lists]) -> None:
         """Tell clients of what is different for them now, and of nothing else."""
         for session in list(self._sessions):
+            # A view that came meanwhile has seen no list yet.
             former = before.get(session.view, {})
             changed = {kind for kind, listed in _listed(session.view).items() if listed != former.get(kind)}
             session.list_changes.add(

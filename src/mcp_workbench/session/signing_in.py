@@ -147,6 +147,7 @@ def _answer_with_page(call: ClientCall, pending: PendingSignIn, needed: SignInNe
 
 async def _ask_legacy(call: ClientCall, pending: PendingSignIn, needed: SignInNeeded) -> bool:
     """Whether the user signed in. Who is done before the client says so is done all the same."""
+    # By it the notification at the end says which page is done with (2025-11-25).
     id = os.urandom(12).hex()
     params = Raw(messages.encode({**_params(call, pending, needed), "elicitationId": id}))
     question = _PageQuestion(agreed=asyncio.get_running_loop().create_future())
@@ -154,6 +155,8 @@ async def _ask_legacy(call: ClientCall, pending: PendingSignIn, needed: SignInNe
     done = asyncio.ensure_future(pending.wait())
     try:
         questions.ask(question, "elicitation/create", params, call.id)
+        # The answer says that the user agrees to open the page (2025-11-25), not that they are done there; and they may
+        # be done before it comes.
         either: set[asyncio.Future[Any]] = {done, question.agreed}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not done.done() and not question.agreed.result():

@@ -54,6 +54,7 @@ def read_initialize(members: dict[str, Raw]) -> IntroducedClient:
     if capabilities is None:
         raise BadInitialize(TOO_CAPABLE)
     info = bytes(params.clientInfo)
+    # Too long an introduction is no reason to refuse a client; it is just not recognised.
     return IntroducedClient(params.protocolVersion, capabilities, info if len(info) <= MOST_CLIENT_INFO else b"{}")
 
 
