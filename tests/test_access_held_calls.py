@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from mcp_workbench.config.model import FaceName, PolicyRule
+from mcp_workbench.guard.identities import Identity
 from mcp_workbench.steps import Ask, Denial, GuardedRequest, Pass
 from tests.bridge.conversation import FORM
 from tests.bridge.in_process import in_process_workbench, until
 from tests.bridge.modern_to_legacy import DONE, YES, answered
+from tests.faces.harness import introduce
+from tests.faces.memory import MemoryClient
+from tests.support.in_process_workbench import Server, tool, workbench_with
+from tests.support.processes import eventually
 from tests.test_access_matrix import SECRET, rigged
 
 pytestmark = pytest.mark.processes
@@ -40,6 +46,79 @@ async def test_a_held_call_is_judged_by_the_rules_that_are_in_force_when_the_use
         await rig.decide(later)
         verdict = held.answered(b'{"action":"accept","content":{"allow":"once"}}')
         assert isinstance(verdict, Pass if passes else Denial)
+
+
+ADMIN = Identity(principal="alice", groups=frozenset({"admins"}))
+GUEST = Identity(principal="alice", groups=frozenset({"guests"}))
+FOR_ADMINS = [{"who": ["group:admins"], "then": "allow"}, {"tools": ["dev/git/push"], "then": "deny"}]
+
+
+@pytest.mark.parametrize("rest", ["deny", "hide"])
+@pytest.mark.parametrize(("mine", "passes"), [(ADMIN, True), (GUEST, False)])
+async def test_a_call_that_waits_for_its_server_is_judged_by_who_made_it(
+    tmp_path: Path, mine: Identity, passes: bool, rest: str
+) -> None:
+    """Another token of the same user is shown meanwhile, with other groups."""
+    server = Server(tool("push"), tool("status"))
+    policy = [FOR_ADMINS[0], {"tools": ["dev/git/push"], "then": rest}, {"then": "allow"}]
+    other = GUEST if mine is ADMIN else ADMIN
+    options = {"use_cache": False}
+    async with workbench_with(tmp_path, {"dev": {"git": server}}, options=options, policy=policy) as bench:
+        async with MemoryClient.of(bench.gateway, "alice") as client:
+            identities = bench.gateway.identities()
+            identities.remember(mine)
+            await introduce(client, "legacy")
+            server.gate = asyncio.Event()
+            call = await client.start_tool("use_tool", {"tool": "dev/git/push", "arguments": {}})
+            await eventually(lambda: server.starts == 1)
+            identities.remember(other)
+            server.gate.set()
+            assert bool((await call.result()).get("isError")) is not passes
+    assert bool(server.calls) is passes
+
+
+@pytest.mark.parametrize(("mine", "passes"), [(ADMIN, True), (GUEST, False)])
+async def test_a_call_that_waits_for_the_user_is_judged_by_who_made_it(
+    tmp_path: Path, mine: Identity, passes: bool
+) -> None:
+    policy = [{"who": ["group:admins"], "then": "ask"}, {"then": "deny"}]
+    async with workbench_with(tmp_path, {"dev": {"git": Server(tool("push"))}}, policy=policy) as bench:
+        assert bench.gateway.access is not None
+        access, identities = bench.gateway.access, bench.gateway.identities()
+        (step,) = access.holding()
+        request = GuardedRequest(
+            principal="alice",
+            method="tools/call",
+            toolbox="dev",
+            server="git",
+            item="push",
+            client=b"{}",
+            session=1,
+            body=b"{",
+            identity=ADMIN,
+        )
+        held = step.check(request)
+        assert isinstance(held, Ask)
+        identities.remember(GUEST)
+        assert isinstance(held.answered(b'{"action":"accept","content":{"allow":"once"}}'), Pass)
+        assert isinstance(access.judging()[0].check(replace(request, identity=mine)), Pass if passes else Denial)
+
+
+async def test_a_list_that_waits_for_its_servers_is_of_who_asked_for_it(tmp_path: Path) -> None:
+    server = Server(tool("push"), tool("status"))
+    policy = [FOR_ADMINS[0], {"tools": ["dev/git/push"], "then": "hide"}, {"then": "allow"}]
+    options = {"use_cache": False, "face": "flat"}
+    async with workbench_with(tmp_path, {"dev": {"git": server}}, options=options, policy=policy) as bench:
+        async with MemoryClient.of(bench.gateway, "alice") as client:
+            identities = bench.gateway.identities()
+            identities.remember(GUEST)
+            await introduce(client, "legacy")
+            server.gate = asyncio.Event()
+            listing = await client.start("tools/list", {})
+            await eventually(lambda: server.starts == 1)
+            identities.remember(ADMIN)
+            server.gate.set()
+            assert "push" not in str(await listing.result())
 
 
 THESE = PolicyRule(tools=("box",), arguments={"/a": "1"}, then="allow")

@@ -63,6 +63,8 @@ class GuardedRequest(Subject, frozen=True, kw_only=True, gc=False, cache_hash=Tr
     peer: str = ""
     # The client comes back with a `requestState`, of its server or of ours. What is ours is not in the body.
     is_retry: bool = False
+    # What is known of whoever makes it, as they proved it with this very request. A step says what that is.
+    identity: object = None
 
     @property
     def params(self) -> bytes:
@@ -201,6 +203,18 @@ class Observer(Step, Protocol):
     def on_unchecked_end(self, origin: GuardedRequest, body: bytes, meta: Raw | None, outcome: Outcome) -> None:
         """The same as `on_end`, for a request that nobody had to be asked about, and for as little as can be: `origin`
         is the request without its own body and `_meta`, and the same object for calls that are alike."""
+
+
+@runtime_checkable
+class IdentifyingStep(Protocol):
+    """A step that knows more of callers than their names. What it knows may be another thing a moment later: one user
+    may have several tokens. So it is kept for requests that have to wait."""
+
+    def identify(self, principal: str) -> object:
+        """What is known of whoever makes the request that has just come."""
+
+    def recall(self, identity: object) -> None:
+        """A request goes on that had to wait: from now on this is known of its principal, as when it came."""
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from mcp_workbench.steps import LOCAL
+from mcp_workbench.steps import LOCAL, GuardedRequest, Subject
 
 # Principals of which something is remembered. Whoever calls is remembered with each request, so the ones that are
 # forgotten have not called for longest. Nobody is who is being served, or is limited to some toolboxes.
@@ -87,3 +87,9 @@ class Identities:
 def known_by_name(principal: str) -> Identity:
     """Somebody of whom nothing else is known."""
     return Identity(principal=principal or LOCAL)
+
+
+def identity_in(subject: Subject, identities: Identities) -> Identity:
+    """Who makes a request, as they proved it then; of what is no request, as they did last."""
+    proved = subject.identity if isinstance(subject, GuardedRequest) else None
+    return proved if isinstance(proved, Identity) else identities.of(subject.principal)

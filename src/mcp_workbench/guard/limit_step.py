@@ -14,7 +14,7 @@ from typing import Final
 
 from mcp_workbench.config.model import LimitRule
 from mcp_workbench.guard.globs import PathGlob
-from mcp_workbench.guard.identities import Identities
+from mcp_workbench.guard.identities import Identities, identity_in
 from mcp_workbench.guard.policy import Who
 from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Pass
 
@@ -86,7 +86,7 @@ class _Limit:
 
     def key(self, request: GuardedRequest, identities: Identities) -> _Key | None:
         """What it counts this request under; None where it is not about it."""
-        if self.who is not None and not self.who.concerns(identities.of(request.principal)):
+        if self.who is not None and not self.who.concerns(identity_in(request, identities)):
             return None
         if self.servers is not None and not any(each.reaches(request.toolbox, request.server) for each in self.servers):
             return None

@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.config.model import PolicyRule
 from mcp_workbench.guard import policy
-from mcp_workbench.guard.identities import Identities, Identity
+from mcp_workbench.guard.identities import Identities, Identity, identity_in
 from mcp_workbench.guard.policy import PolicyDecision, annotations_of
 from mcp_workbench.protocol.constants import RESOURCE_NOT_FOUND
 from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Pass, Subject
@@ -88,7 +88,7 @@ class Policy:
         if subject.method == "tools/call":
             definition = self._definition_of(subject.principal, subject.toolbox, subject.server, subject.item)
             annotations = annotations_of(definition)
-        identity = self.identities.of(subject.principal)
+        identity = identity_in(subject, self.identities)
         return policy.decide(self.rules, identity, subject, annotations, arguments, kind)
 
     def _as_call(self, subject: Subject) -> Subject:
@@ -147,6 +147,15 @@ class PolicyStep:
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         pass
+
+    def identify(self, principal: str) -> Identity:
+        """What is known of whoever makes the request that has just come (`IdentifyingStep`)."""
+        return self._policy.identities.of(principal)
+
+    def recall(self, identity: object) -> None:
+        identities = self._policy.identities
+        if isinstance(identity, Identity) and identities.of(identity.principal) != identity:
+            identities.remember(identity)
 
     def hiding_rule(self, subject: Subject) -> str:
         """What hides an item, where that is so (`HidingStep`)."""

@@ -29,6 +29,7 @@ from mcp_workbench.steps import (
     GuardedRequest,
     Held,
     HidingStep,
+    IdentifyingStep,
     Observer,
     Passage,
     Step,
@@ -72,10 +73,37 @@ class Guard:
         self.definition_steps = tuple(
             cast("DefinitionStep", step) for step in self._steps if getattr(step, "judges_definitions", False)
         )
+        self._identifier = next((step for step in self._steps if isinstance(step, IdentifyingStep)), None)
         self._start_for = start_for
         self._in_background = in_background
         self._stop = stop
         self._held_notifications = 0
+
+    # ── who makes a request ──
+
+    def keep_identity(self, call: RoutedCall) -> None:
+        """It begins to wait: what is known of its principal may be another thing when it goes on."""
+        if self._identifier is not None and call.route.identity is None:
+            call.route.identity = self._identifier.identify(call.caller.principal)
+
+    def recall_identity(self, call: RoutedCall) -> None:
+        """It goes on, and everything that is decided about it now is by who made it."""
+        if self._identifier is not None and call.route.identity is not None:
+            self._identifier.recall(call.route.identity)
+
+    def _describe(
+        self,
+        call: RoutedCall,
+        method: str,
+        entry: ServerEntry | None,
+        item: str,
+        body: bytes,
+        meta: Raw | None = None,
+    ) -> GuardedRequest:
+        identity = call.route.identity
+        if identity is None and self._identifier is not None:
+            identity = self._identifier.identify(call.caller.principal)
+        return _describe(call, call.introduction, method, entry, item, body, meta, identity)
 
     # ── a request that is answered by itself ──
 
@@ -112,7 +140,7 @@ class Guard:
         send: Callable[[], None],
     ) -> bool:
         """Whether every step lets it pass at once. If not, it is answered, or sent later, as the steps say."""
-        request = _describe(call, call.introduction, method, entry, item, body, call.meta)
+        request = self._describe(call, method, entry, item, body, call.meta)
         if "requestState" in call.params:
             request = replace(request, is_retry=True)
         passage = call.route.passage = Passage(self._steps, request, self._passive)
@@ -134,7 +162,7 @@ class Guard:
             if len(self._origins) >= MOST_ORIGINS:
                 self._origins.clear()
             entry = decision.entry
-            found = self._origins[key] = _describe(call, call.introduction, call.method, entry, decision.item, b"")
+            found = self._origins[key] = self._describe(call, call.method, entry, decision.item, b"")
         return found
 
     def denies_again(self, call: RoutedCall, decision: Forward) -> bool:
@@ -152,9 +180,7 @@ class Guard:
 
     def _belated(self, call: RoutedCall, decision: Forward, before: UncheckedPassage | None) -> Passage:
         """Of a call that began while nobody decided: whoever listened then learns of its end."""
-        request = _describe(
-            call, call.introduction, call.method, decision.entry, decision.item, decision.body, call.meta
-        )
+        request = self._describe(call, call.method, decision.entry, decision.item, decision.body, call.meta)
         if before is None:
             return Passage((), request, self._observers)
         return Passage((), request, (before.observer,), before.arrived)
@@ -180,11 +206,11 @@ class Guard:
         refusal = decision.refusal
         if refusal is None:
             wanted = wanted_item(call.method, call.params)
-            request = replace(_describe(call, call.introduction, call.method, None, wanted.item, b"{", call.meta),
+            request = replace(self._describe(call, call.method, None, wanted.item, b"{", call.meta),
                               toolbox=wanted.toolbox, server=wanted.server)  # fmt: skip
             rule = self._hiding_rule(request)
         else:
-            request = _describe(call, call.introduction, call.method, refusal.entry, refusal.item, b"{", call.meta)
+            request = self._describe(call, call.method, refusal.entry, refusal.item, b"{", call.meta)
             rule = refusal.rule
         passage = call.route.passage = Passage((), request, self._observers)
         passage.decision, passage.rules = "denied", (rule,)
@@ -199,7 +225,7 @@ class Guard:
 
     def unsent(self, call: RoutedCall, entry: ServerEntry, item: str) -> Passage:
         """Of a call whose server cannot say what it offers: those who look on learn of its end."""
-        request = _describe(call, call.introduction, call.method, entry, item, b"{", call.meta)
+        request = self._describe(call, call.method, entry, item, b"{", call.meta)
         return Passage((), request, self._observers)
 
     def judge_by_list(
@@ -207,7 +233,7 @@ class Guard:
     ) -> None:
         """Its server has said what it offers. Raises `RemoteError` where it is refused by that."""
         if passage is None:
-            passage = Passage((), _describe(call, call.introduction, method, entry, item, b"{", call.meta))
+            passage = Passage((), self._describe(call, method, entry, item, b"{", call.meta))
         denial = passage.check_again(self.definition_steps)
         if denial is not None:
             raise RemoteError(ErrorObject(denial.code, denial.message))
@@ -224,9 +250,7 @@ class Guard:
         work: Callable[[Passage], Awaitable[None]],
     ) -> None:
         """Do `work` if every step lets it pass: nobody is answered for it by itself. Raises what `work` raises."""
-        passage = Passage(
-            self._steps, _describe(call, call.introduction, method, entry, item, body, call.meta), self._passive
-        )
+        passage = Passage(self._steps, self._describe(call, method, entry, item, body, call.meta), self._passive)
         try:
             verdict = passage.check()
             if isinstance(verdict, Held):
@@ -251,7 +275,9 @@ class Guard:
     def notify(self, sender: Notifier, method: str, body: bytes, send: Callable[[], None]) -> None:
         """Call `send` once every step has let it pass; otherwise it is dropped."""
         passage = Passage(
-            self._steps, _describe(sender, (sender.client_info, sender.peer), method, None, "", body), self._passive
+            self._steps,
+            _describe(sender, (sender.client_info, sender.peer), method, None, "", body, None, None),
+            self._passive,
         )
         verdict = passage.check()
         if not isinstance(verdict, Held):
@@ -278,7 +304,8 @@ def _describe(
     entry: ServerEntry | None,
     item: str,
     body: bytes,
-    meta: Raw | None = None,
+    meta: Raw | None,
+    identity: object,
 ) -> GuardedRequest:
     client, peer = introduction
     return GuardedRequest(
@@ -292,6 +319,7 @@ def _describe(
         body=body,
         meta=meta,
         peer=peer,
+        identity=identity,
     )
 
 

@@ -51,8 +51,9 @@ class Route(Struct, eq=False):
     wire_id: int = 0
     # What it waits for before it is sent, or before it is answered.
     task: asyncio.Task[None] | None = None
-    # Where there are steps: its way through them.
+    # Where there are steps: its way through them, and what is known of who makes it if it has to wait.
     passage: Passage | UncheckedPassage | None = None
+    identity: object = None
 
     @property
     def own_item(self) -> str:

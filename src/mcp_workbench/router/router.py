@@ -184,6 +184,8 @@ class Router:
 
     def start_for(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
         """A task that a call waits for: should it fail by a defect of ours, the call ends all the same."""
+        if self.guard is not None:
+            self.guard.keep_identity(call)
         task = call.route.task = self._start_task(self._ending_in_an_answer(call, work))
         # A call that is cancelled before the first step of its task leaves `work` behind.
         task.add_done_callback(lambda _: work.close())
@@ -208,11 +210,18 @@ class Router:
     async def _open(self, call: RoutedCall, decision: Open) -> None:
         instead = await self._toolboxes.open(call, decision)
         if instead is not None:
+            self._go_on(call)
             self.act(call, instead)
+
+    def _go_on(self, call: RoutedCall) -> None:
+        """A call that had to wait is decided about: by who made it, not by who has come since then."""
+        if self.guard is not None:
+            self.guard.recall_identity(call)
 
     async def _load_and_act(self, call: RoutedCall, decision: Load, params: Params | None) -> None:
         await self._lists.load(decision.entries)
         call.route.task = None
+        self._go_on(call)
         self.act(call, decision.decide(), params)
 
     async def _list_and_call(self, call: RoutedCall, learn: Learn, params: Params) -> None:
@@ -223,6 +232,7 @@ class Router:
             self._lists.look_again(self.connections.of_call(entry, call), may_start=may_start) for entry in entries
         ]
         outcomes = dict(zip(entries, await asyncio.gather(*listing, return_exceptions=True), strict=True))
+        self._go_on(call)
         decision = call.view.face.resolve_tool(call.view, params, fresh=True)
         for entry, outcome in outcomes.items():
             # Of several candidates one may fail, where another has the tool.
@@ -396,6 +406,7 @@ class Router:
     async def _act_after(self, call: RoutedCall, waiting: Preparation, act: Callable[[], None]) -> None:
         await waiting()
         call.route.task = None
+        self._go_on(call)
         act()
 
     async def wait_for_list(self, call: RoutedCall, kind: str) -> None:
@@ -403,6 +414,7 @@ class Router:
         waiting = self._lists.prepare(call.view, kind, lambda entry: self.connections.of_call(entry, call))
         if waiting is not None:
             await waiting()
+            self._go_on(call)
 
     def own_resource(self, view: View, uri: str) -> bytes | None:
         """The result of reading a resource of ours."""
