@@ -19,18 +19,18 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.support import processes, workbench
+from tests.support import examples, processes, workbench
 
 # Container images like to set this. Without cached bytecode every worker rewrites the assertions of every test file
 # (17 s of CPU instead of 8), and every workbench that a test starts compiles itself (0.58 s instead of 0.17).
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# `make quick` looks at fewer examples; the whole suite is thorough. A test that names a number has it in both.
+# `make quick` looks at fewer examples; the whole suite is thorough.
 # A deadline is a stopwatch: on a busy machine it says nothing of the code.
-hypothesis.settings.register_profile("thorough", max_examples=150, deadline=None)
+hypothesis.settings.register_profile("thorough", max_examples=examples.THOROUGH, deadline=None)
 hypothesis.settings.load_profile("thorough")
-hypothesis.settings.register_profile("quick", max_examples=15, deadline=None)
+hypothesis.settings.register_profile("quick", max_examples=examples.QUICK, deadline=None)
 
 # A test that takes longer hangs; tests that are meant to be long have a runner of their own.
 TEST_TIMEOUT = 300.0

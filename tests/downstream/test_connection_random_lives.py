@@ -17,6 +17,7 @@ from mcp_workbench.downstream.lifecycle import TRANSITIONS, Event, State
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport.link import SESSION_LOST
 from tests.downstream.fakes import INITIALIZED, NEVER, TOOLS, FakeServer
+from tests.support.examples import examples
 
 # A handshake or a list that never comes ends after this long.
 STARTUP = 0.02
@@ -131,7 +132,7 @@ async def _live(script: list[tuple[str, Any]]) -> None:
     assert [after for _, _, after in life.moves[:-1]] == [before for before, _, _ in life.moves[1:]]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(steps)
 def test_no_life_leaves_the_table_and_everybody_who_waits_is_told(script: list[tuple[str, Any]]) -> None:
     # How long crashed servers are left alone is the policy's business, which has tests of its own.

@@ -9,6 +9,7 @@ from hypothesis import given
 
 from mcp_workbench.economy.arguments import Checked, check
 from tests.economy.schemas import SCHEMAS, VALUES
+from tests.support.examples import examples
 
 ISSUE: dict[str, Any] = {
     "type": "object",
@@ -139,6 +140,7 @@ def test_only_the_first_problems_are_told() -> None:
     assert len(check(dict.fromkeys(map(str, range(100)), 1), ISSUE).problems) == 8
 
 
+@examples(150)
 @given(SCHEMAS, VALUES)
 def test_what_json_schema_allows_is_never_stopped(schema: dict[str, Any], value: object) -> None:
     if jsonschema.Draft202012Validator(schema).is_valid(value):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mcp_workbench.economy.fields import SearchDocument
 from mcp_workbench.economy.index import Index
+from tests.support.examples import examples
 
 CATALOGUE = [
     SearchDocument(
@@ -192,6 +193,7 @@ ENTRIES = st.lists(
 )
 
 
+@examples(60)
 @given(ENTRIES, st.text(max_size=60), st.integers(min_value=0, max_value=12))
 def test_any_catalogue_and_query_give_ordered_hits(entries: Sequence[SearchDocument], query: str, limit: int) -> None:
     found = Index.build(entries).search(query, limit=limit)

@@ -9,6 +9,7 @@ from hypothesis import given
 
 from mcp_workbench.economy.lean_schema import lean
 from tests.economy.schemas import SCHEMAS, VALUES
+from tests.support.examples import examples
 
 
 def leaned(argument: dict[str, Any], name: str = "issue_number") -> Any:
@@ -112,6 +113,7 @@ def test_what_is_no_schema_comes_back(schema: object) -> None:
     assert lean(schema) == schema
 
 
+@examples(150)
 @given(SCHEMAS, VALUES)
 def test_what_was_valid_stays_valid_and_the_schema_is_one(schema: dict[str, Any], value: object) -> None:
     before = copy.deepcopy(schema)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mcp_workbench.economy.arguments import check
 from mcp_workbench.economy.quick_check import compiled
+from tests.support.examples import examples
 
 NAMES = st.sampled_from(["a", "b", "ä", 'with "quotes"', "f0", "x-y", ""])
 NUMBERS = st.integers(-4, 4) | st.sampled_from([2**53, 2**53 + 1, 2**63, 2**64, -(2**63), 10**30, 1.5, 2.0, 1e300])
@@ -76,6 +77,7 @@ def is_valid(schema: Any) -> bool:
     return True
 
 
+@examples(150)
 @given(SCHEMAS, st.dictionaries(NAMES, ANYTHING, max_size=4) | ANYTHING)
 @example({"properties": {"a": {"type": "number", "minimum": 0, "exclusiveMinimum": True}}}, {"a": 0})
 @example({"properties": {"a": {"type": "integer", "minimum": 2**53 + 1}}}, {"a": 2**53})

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench.economy.select import BadExpression, select
+from tests.support.examples import examples
 
 DATA: dict[str, Any] = {
     "items": [
@@ -144,6 +145,7 @@ def test_too_much_work_is_refused() -> None:
 
 # A literal that is no JSON counts as text, which the library would rather not have: `foo` instead of `"foo"`.
 @pytest.mark.filterwarnings("ignore:deprecated string literal:PendingDeprecationWarning")
+@examples(150)
 @given(st.text(alphabet="ab.[]*?{}()|&!<>=@:,'`\"01- \\", max_size=30))
 def test_any_text_selects_something_or_is_a_bad_expression(expression: str) -> None:
     with suppress(BadExpression):

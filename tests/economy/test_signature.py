@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench.economy.signature import argument_names, signature
+from tests.support.examples import examples
 
 
 def arguments(properties: dict[str, Any], required: tuple[str, ...] = (), /, **rest: Any) -> dict[str, Any]:
@@ -138,6 +139,7 @@ VALUES = st.recursive(
 )
 
 
+@examples(150)
 @given(VALUES)
 def test_any_json_gives_a_line(schema: object) -> None:
     made = signature("t", schema)
