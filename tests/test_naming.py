@@ -62,11 +62,8 @@ WITHOUT_MODULE = {
     "test_requirements.py": "tests/requirements.toml",
     "cli/test_commands_output.py": "what every command prints",
     "cli/test_error_reference.py": "docs/errors.md",
-    "cli/test_pictures.py": "the pictures of the documents",
     "cli/test_reference.py": "docs/cli.md",
     "economy/test_docs_context.py": "docs/context.md",
-    "face/test_no_io.py": "every face",
-    "signin/test_lessons.py": "cases that users of other clients reported, one test for each",
 }
 
 
