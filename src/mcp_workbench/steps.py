@@ -153,7 +153,8 @@ def tool_failed(payload: Sequence[Part], size: int) -> bool:
     if size > MOST_SEARCHED:
         return _find_failure(payload[0][:_EDGE]) is not None or _find_failure(payload[-1][-_EDGE:]) is not None
     whole = b"".join(payload)
-    if b'"isError"' not in whole:
+    # Looked for first, because nearly none has it. `find`: `in` would try whether what is looked for is a number.
+    if whole.find(b'"isError"') < 0:
         return False
     try:
         return _read_result(whole).isError
@@ -200,9 +201,8 @@ class Observer(Step, Protocol):
     # Whether requests may have to wait for it. Otherwise it is not asked, and costs a call next to nothing.
     is_asked: bool
 
-    def on_unchecked_end(self, origin: GuardedRequest, body: bytes, meta: Raw | None, outcome: Outcome) -> None:
-        """The same as `on_end`, for a request that nobody had to be asked about, and for as little as can be: `origin`
-        is the request without its own body and `_meta`, and the same object for calls that are alike."""
+    def on_unchecked_end(self, passage: UncheckedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
+        """The same as `on_end`, for a request that nobody had to be asked about, and for as little as can be."""
 
 
 @runtime_checkable
@@ -374,7 +374,7 @@ class UncheckedPassage(Struct, eq=False, gc=False):
     call wherever nothing but an audit is configured, so it does as little as can be."""
 
     observer: Observer
-    # Whose and what: shared by calls that are alike.
+    # Whose and what, without body and `_meta`: the same object for calls that are alike.
     origin: GuardedRequest
     body: bytes
     meta: Raw | None
@@ -387,8 +387,7 @@ class UncheckedPassage(Struct, eq=False, gc=False):
             return
         self.is_over = True
         try:
-            outcome = Outcome(kind, payload, self.arrived, self.arrived, monotonic())
-            self.observer.on_unchecked_end(self.origin, self.body, self.meta, outcome)
+            self.observer.on_unchecked_end(self, kind, payload)
         except Exception:
             log.exception("a step around requests failed; please report this")
 

@@ -9,14 +9,14 @@ import pytest
 
 from mcp_workbench.observe import audit_file
 from mcp_workbench.observe.audit_chain import MOST_FINDINGS, OpenedFiles, verify
-from mcp_workbench.observe.audit_file import HEAD, chained, group_hash
-from tests.observe.test_audit_file import opened, write
+from mcp_workbench.observe.audit_file import HEAD, group_hash
+from tests.observe.test_audit_file import Line, chained, opened, write
 
 Lines = list[str]
 
 
 def edit(lines: Lines) -> Lines:
-    return [*lines[:2], lines[2].replace('"n": 3', '"n": 4'), *lines[3:]]
+    return [*lines[:2], lines[2].replace('"n":3', '"n":4'), *lines[3:]]
 
 
 def swap(lines: Lines) -> Lines:
@@ -173,7 +173,7 @@ def test_lines_of_the_systems_log_are_read_behind_their_heads(path: Path) -> Non
 
 def test_what_lines_say_of_themselves_is_repeated(path: Path) -> None:
     file = opened(path)
-    file.append([b'{"kind":"call","lost":7}'])
+    file.append([Line(0, kind="call", lost=7)])
     assert "line 6 says that 7 lines before it could not be written" in verify(str(path)).notes
 
 

@@ -15,15 +15,29 @@ import pytest
 
 from mcp_workbench.observe import audit_file
 from mcp_workbench.observe.audit_chain import verify
-from mcp_workbench.observe.audit_file import HEAD, AuditFile, chained, group_hash, rotated_files
+from mcp_workbench.observe.audit_file import HEAD, AuditFile, ChainedLine, group_hash, rotated_files
 
 
-def notice(text: str) -> bytes:
-    return json.dumps({"kind": "audit", "event": "file", "reason": text}).encode()
+class Line(ChainedLine, omit_defaults=True):
+    n: int = 0
+    x: str = ""
+    kind: str = ""
+    event: str = ""
+    reason: str = ""
+    lost: int = 0
 
 
-def body(number: int, size: int = 10) -> bytes:
-    return json.dumps({"n": number, "x": "x" * size}).encode()
+def notice(text: str) -> ChainedLine:
+    return Line(0, kind="audit", event="file", reason=text)
+
+
+def line_of(number: int, size: int = 10) -> ChainedLine:
+    return Line(0, n=number, x="x" * size)
+
+
+def chained(seq: int, previous: str, body: bytes) -> bytes:
+    """A line as somebody else would write it who knows how."""
+    return b'{"seq":%d,"prev":"%b",%b' % (seq, previous.encode(), body[1:])
 
 
 def opened(path: Path, largest: int = 1 << 20, kept: int = 4) -> AuditFile:
@@ -47,7 +61,7 @@ def file(path: Path) -> AuditFile:
 
 
 def write(file: AuditFile, *numbers: int) -> None:
-    assert file.append([body(number) for number in numbers]) == len(numbers)
+    assert file.append([line_of(number) for number in numbers]) == len(numbers)
 
 
 def test_lines_are_numbered_chained_and_for_our_user_alone(path: Path, file: AuditFile) -> None:
@@ -90,7 +104,7 @@ def test_two_writers_share_one_chain(path: Path) -> None:
 def test_a_large_file_is_put_aside_and_the_oldest_are_deleted(path: Path) -> None:
     file = opened(path, largest=4096, kept=2)
     for number in range(60):
-        file.append([body(number, 500)])
+        file.append([line_of(number, 500)])
     aside = rotated_files(str(path))
     assert len(aside) == 2 and all(stat.S_IMODE(os.stat(each).st_mode) == 0o600 for each in aside)
     report = verify(str(path))
@@ -101,7 +115,7 @@ def test_a_large_file_is_put_aside_and_the_oldest_are_deleted(path: Path) -> Non
 def test_a_file_that_was_put_aside_and_is_gone_is_missed(path: Path) -> None:
     file = opened(path, largest=4096, kept=9)
     for number in range(30):
-        file.append([body(number, 500)])
+        file.append([line_of(number, 500)])
     os.unlink(rotated_files(str(path))[1])
     assert any("missing" in finding for finding in verify(str(path)).findings)
 
@@ -204,7 +218,7 @@ def test_a_head_that_is_gone_or_changed_is_said(path: Path, file: AuditFile, con
 def test_without_its_head_the_file_itself_says_where_it_ends(path: Path) -> None:
     file = opened(path, largest=4096)
     for number in range(12):
-        file.append([body(number, 500)])
+        file.append([line_of(number, 500)])
     file.close()
     Path(f"{path}{HEAD}").unlink()
     write(opened(path), 99)
@@ -226,9 +240,28 @@ def test_a_full_disk_leaves_no_half_line(path: Path, file: AuditFile, monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)
         with pytest.raises(OSError, match="No space left"):
-            file.append([body(2)])
+            file.append([line_of(2)])
     write(file, 2)
     assert [line["n"] for line in lines(path)] == [1, 2] and verify(str(path)).findings == []
+
+
+def test_a_line_that_was_to_be_the_first_of_its_group_may_be_another_of_a_later_one(
+    path: Path, file: AuditFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(file, 1)
+    waiting = [line_of(2), line_of(3)]
+
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            file.append(waiting)
+    path.unlink()
+    assert file.append(waiting) == 2
+    assert ["prev" in line for line in lines(path)] == [True, False, False]
+    assert "was deleted" in lines(path)[0]["reason"] and lines(path)[2]["n"] == 3
 
 
 def test_a_writer_that_holds_the_lock_for_too_long_is_not_waited_for(
@@ -237,7 +270,7 @@ def test_a_writer_that_holds_the_lock_for_too_long_is_not_waited_for(
     monkeypatch.setattr(audit_file, "LOCK_SECONDS", 0.02)
     write(file, 1)
     with opened(path)._locked(), pytest.raises(TimeoutError, match="another process has held"):
-        file.append([body(2)])
+        file.append([line_of(2)])
     write(file, 2)
     assert verify(str(path)).lines == 2
 
@@ -263,7 +296,7 @@ def test_a_file_that_cannot_be_put_aside_grows_on(path: Path, monkeypatch: pytes
     with monkeypatch.context() as patched:
         patched.setattr(os, "rename", fail)
         for number in range(12):
-            file.append([body(number, 500)])
+            file.append([line_of(number, 500)])
     assert path.stat().st_size > 4096
     write(file, 12)
     assert rotated_files(str(path)) and verify(str(path)).findings == []
@@ -288,7 +321,7 @@ def test_lines_that_were_written_at_once_are_taken_over_whole_or_in_part(path: P
 
 def test_a_long_file_without_its_head_goes_on_from_its_last_lines(path: Path, file: AuditFile) -> None:
     for _ in range(4):
-        file.append([body(number, 10_000) for number in range(10)])
+        file.append([line_of(number, 10_000) for number in range(10)])
     file.close()
     Path(f"{path}{HEAD}").unlink()
     write(opened(path), 1)
@@ -297,11 +330,11 @@ def test_a_long_file_without_its_head_goes_on_from_its_last_lines(path: Path, fi
 
 
 def test_what_is_written_at_once_is_no_more_than_is_read_to_find_its_end(path: Path, file: AuditFile) -> None:
-    bodies = [body(number, 20_000) for number in range(20)]
+    bodies = [line_of(number, 20_000) for number in range(20)]
     written = file.append(bodies)
     assert 1 <= written < 20
     assert path.stat().st_size <= audit_file.TAIL_BYTES / 2
-    assert file.append([body(1, 300_000)]) == 1
+    assert file.append([line_of(1, 300_000)]) == 1
 
 
 def lines_with(path: Path, member: str) -> list[tuple[int, Any]]:

@@ -7,7 +7,9 @@ import json
 import os
 import socket
 import sys
+from collections import Counter
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -23,9 +25,12 @@ from mcp_workbench.observe import audit_step as audit_module
 from mcp_workbench.observe import audit_writer
 from mcp_workbench.observe.audit_arguments import LARGEST_ARGUMENTS
 from mcp_workbench.observe.audit_chain import verify
+from mcp_workbench.observe.audit_file import AuditFile
+from mcp_workbench.observe.audit_lines import CallEntry, LineMaker
 from mcp_workbench.observe.audit_step import open_audit
 from mcp_workbench.observe.audit_streams import Stdout, Syslog
 from mcp_workbench.steps import GuardedRequest, Outcome
+from tests.observe.test_audit_file import Line
 from tests.support.in_process_workbench import Server, text_of, tool, workbench_with, write
 
 LARGE = 64 * 1024
@@ -270,15 +275,15 @@ def test_lines_go_to_the_systems_log_and_again_when_it_is_back(tmp_path: Path) -
     path = tmp_path / "log"
     log = Syslog(str(path))
     with pytest.raises(FileNotFoundError):
-        log.append([b'{"n":1}'])
+        log.append([Line(0, n=1)])
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(path))
-        assert log.append([b'{"n":1}', b'{"n":2}']) == 2
+        assert log.append([Line(0, n=1), Line(0, n=2)]) == 2
         received = [listening.recv(9999).decode() for _ in range(2)]
     assert received[0].startswith("<86>mcp-workbench[") and '{"seq":1,"prev":"","n":1}' in received[0]
     assert '{"seq":2,' in received[1]
     with pytest.raises(OSError):
-        log.append([b'{"n":3}'])
+        log.append([Line(0, n=3)])
     log.close()
 
 
@@ -287,7 +292,7 @@ def test_lines_go_to_a_log_over_udp() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
         listening.bind(("127.0.0.1", 0))
         log = Syslog(f"127.0.0.1:{listening.getsockname()[1]}")
-        log.append([b'{"n":1}'])
+        log.append([Line(0, n=1)])
         assert b'"n":1}' in listening.recv(9999)
         log.close()
 
@@ -298,7 +303,28 @@ def test_of_a_batch_that_failed_midway_the_first_part_counts() -> None:
             if b'"n":2' in line:
                 raise OSError("gone")
 
-    assert Failing().append([b'{"n":1}', b'{"n":2}']) == 1
+    assert Failing().append([Line(0, n=1), Line(0, n=2)]) == 1
+
+
+def test_lines_cost_one_call_of_ours_each_and_are_written_at_once(tmp_path: Path) -> None:
+    """The thread shares the interpreter with the calls, so what it does is counted."""
+    maker = LineMaker(Redactor([]), "none")
+    file = AuditFile(str(tmp_path / "audit.jsonl"), 1 << 20, 1, lambda text: Line(0, reason=text))
+    file.open()
+    calls: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            calls[frame.f_code.co_name] += 1
+
+    entries = [CallEntry(REQUEST, "result", 1.0, 2.0, 10, 20) for _ in range(200)]
+    sys.setprofile(count)
+    try:
+        written = file.append(maker.lines(entries, 0))
+    finally:
+        sys.setprofile(None)
+    assert written == 200 and verify(str(tmp_path / "audit.jsonl")).lines == 200
+    assert calls["_call"] == 200 and calls.total() < 200 + 50, calls
 
 
 # ── the setting ──

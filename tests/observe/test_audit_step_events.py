@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.json import encode
 
 from mcp_workbench.config.redact import Redactor, without_keys
-from mcp_workbench.observe.audit_lines import LONGEST_TEXT, EventEntry, LineMaker
+from mcp_workbench.observe.audit_lines import LONGEST_TEXT, AuditLine, EventEntry, LineMaker
 from tests.faces.harness import ERAS, EVERY_ABILITY, Bench
 from tests.faces.test_contract_asking import QUESTIONS, answered
 from tests.support.client import RpcError
@@ -19,6 +20,10 @@ from tests.test_access import HIDING, SECRET, boxes, served_to
 
 AUDIT = {"file": "audit.jsonl"}
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
+
+
+def as_written(line: AuditLine) -> dict[str, Any]:
+    return dict(json.loads(encode(line)))
 
 
 def written(folder: Path, *kinds: str) -> list[dict[str, Any]]:
@@ -181,9 +186,9 @@ async def test_tokens_in_arguments_and_addresses_are_not_written(tmp_path: Path)
 def test_a_key_in_an_address_is_not_written_with_an_event_either() -> None:
     lines = LineMaker(Redactor(()), "none")
     for kind in ("question", "approval"):
-        written = json.loads(lines.event(kind, item=f"https://host/x?t={JWT}", reason=f"no {JWT}"))
+        written = as_written(lines.event(kind, item=f"https://host/x?t={JWT}", reason=f"no {JWT}"))
         assert (written["item"], written["reason"]) == ("https://host/x?t=***", "no ***")
-    cut = json.loads(lines.event("approval", item="x" * (LONGEST_TEXT - 8) + "/" + JWT))
+    cut = as_written(lines.event("approval", item="x" * (LONGEST_TEXT - 8) + "/" + JWT))
     assert "eyJ" not in cut["item"], "half a key is none that would be recognised"
 
 
@@ -191,5 +196,5 @@ def test_a_path_that_is_no_utf_8_can_be_written() -> None:
     lines = LineMaker(Redactor(()), "none")
     path = os.fsdecode(b"/home/\xff/x.json")
     (line,) = lines.lines([EventEntry("audit", 0.0, {"event": "started", "config": path})], 0)
-    assert json.loads(line)["config"] == "/home/\\udcff/x.json"
-    assert "udcff" in json.loads(lines.event("audit", event="file", reason=f"`{path}` was cut"))["reason"]
+    assert as_written(line)["config"] == "/home/\\udcff/x.json"
+    assert "udcff" in as_written(lines.event("audit", event="file", reason=f"`{path}` was cut"))["reason"]

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from msgspec import Raw
 
 from mcp_workbench.observe.call_watch import MOST_LAST_CALLS, CallWatch
 from mcp_workbench.steps import MOST_SEARCHED, GuardedRequest, Outcome
@@ -27,7 +26,7 @@ def ended(
     request = GuardedRequest(
         principal="", client=b"{}", session=0, method="tools/call", toolbox="box", server=server, item=item, body=b"{"
     )
-    watch.on_unchecked_end(request, b"{", Raw(b"{}"), Outcome(kind, payload, 0.5, sent, 1.5))
+    watch.on_end(request, Outcome(kind, payload, 0.5, sent, 1.5))
 
 
 def test_calls_are_counted_timed_and_remembered() -> None:

@@ -15,13 +15,13 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from itertools import accumulate, dropwhile
 from typing import Final
 
 from msgspec import UNSET, DecodeError, Struct, UnsetType, ValidationError
-from msgspec.json import Decoder, encode
+from msgspec.json import Decoder, Encoder, encode
 
 # Who else appends does so in milliseconds; a process that was stopped meanwhile must not hold up this one for ever.
 LOCK_SECONDS: Final = 5.0
@@ -61,29 +61,30 @@ class ChainHead(Struct):
 _read_head: Final = Decoder(ChainHead).decode
 _read_line: Final = Decoder(ChainedLine).decode
 
-# A line without its first two members, as JSON.
-Body = bytes
+_encode_lines: Final = Encoder().encode_lines
+
 # What has to be said of the file itself.
-Notice = Callable[[str], Body]
+Notice = Callable[[str], ChainedLine]
 
 
-def chained(seq: int, previous: str, body: Body) -> bytes:
-    """The first line of a group, without its end. `body` is a JSON object with at least one member."""
-    return b'{"seq":%d,"prev":"%b",%b' % (seq, previous.encode(), body[1:])
+def group(seq: int, previous: str, lines: Sequence[ChainedLine]) -> bytes:
+    """Lines that are written at once. `seq`: the number of the first.
 
-
-def group(seq: int, previous: str, bodies: Iterable[Body]) -> bytes:
-    """Lines that are written at once, without the end of the last. `seq`: the number of the first.
-
-    One hash for all of them: it finds an edit or a cut as surely as one for each line, for a fraction of the time.
+    One hash for all of them: it finds an edit or a cut as surely as one for each line, for a fraction of the time. So
+    does one call of the encoder, which ends each line; no line holds a line feed, because JSON escapes those of its
+    strings.
     """
-    first, *others = bodies
-    lines = [chained(seq, previous, first)]
-    lines += [b'{"seq":%d,%b' % (number, body[1:]) for number, body in enumerate(others, seq + 1)]
-    return b"\n".join(lines)
+    for number, line in enumerate(lines, seq):
+        line.seq = number
+    lines[0].prev = previous
+    try:
+        return _encode_lines(lines)
+    finally:
+        # Where it is not written now, another line may come first later.
+        lines[0].prev = UNSET
 
 
-def group_hash(lines: bytes) -> str:
+def group_hash(lines: bytes | memoryview) -> str:
     """What the group after these lines names. `lines` is without the end of the last."""
     return sha256(lines).hexdigest()
 
@@ -127,7 +128,7 @@ class AuditFile:
         self._file = -1
         self._head = ChainHead()
         # What was found when it was opened.
-        self._unsaid: list[Body] = []
+        self._unsaid: list[ChainedLine] = []
 
     def open(self) -> None:
         """Raises OSError where the file cannot be written, or its folder has no locks."""
@@ -135,22 +136,23 @@ class AuditFile:
             self._unsaid = self._find_file()
             self._save_head()
 
-    def append(self, bodies: Sequence[Body]) -> int:
+    def append(self, lines: Sequence[ChainedLine]) -> int:
         """Write lines of them, from the first on, at least one, and say how many. Raises OSError, and then none was
         written."""
         with self._locked():
             notes = (*self._unsaid, *self._find_file())
             head = self._head
-            if sum(map(len, bodies)) > GROUP_BYTES:
-                bodies = _within(bodies, GROUP_BYTES)
-            lines = group(head.seq + 1, head.hash, (*notes, *bodies))
-            self._write(lines + b"\n")
-            head.seq, head.hash = head.seq + len(notes) + len(bodies), group_hash(lines)
+            data = group(head.seq + 1, head.hash, (*notes, *lines))
+            if len(data) > GROUP_BYTES and len(lines) > 1:
+                lines = _within(lines, GROUP_BYTES)
+                data = group(head.seq + 1, head.hash, (*notes, *lines))
+            self._write(data)
+            head.seq, head.hash = head.seq + len(notes) + len(lines), group_hash(memoryview(data)[:-1])
             self._unsaid = []
             self._save_head()
             if head.size >= self._largest:
                 self._rotate()
-        return len(bodies)
+        return len(lines)
 
     def close(self) -> None:
         for descriptor in (self._file, self._lock):
@@ -180,7 +182,7 @@ class AuditFile:
 
     # ── which file, and how it ends ──
 
-    def _find_file(self) -> list[Body]:
+    def _find_file(self) -> list[ChainedLine]:
         """Have the right file open, and know its last line. What has to be said of it, if anything."""
         written = os.pread(self._lock, HEAD_BYTES, 0)
         known = self._head
@@ -244,11 +246,11 @@ class AuditFile:
             # What is in it is about people.
             os.fchmod(self._file, 0o600)
 
-    def _adopt(self, size: int) -> list[Body]:
+    def _adopt(self, size: int) -> list[ChainedLine]:
         """Go on from the last line of a file that holds more than the head says: another of us died in between, or
         somebody has written to it."""
         head = self._head
-        notes: list[Body] = []
+        notes: list[ChainedLine] = []
         before, is_headless = head.seq, not head.seq
         start = max(0, size - TAIL_BYTES) if is_headless else head.size
         tail = os.pread(self._file, TAIL_BYTES, start)
@@ -330,10 +332,10 @@ class AuditFile:
             self._save_head()
 
 
-def _within(bodies: Sequence[Body], most: int) -> Sequence[Body]:
+def _within(lines: Sequence[ChainedLine], most: int) -> Sequence[ChainedLine]:
     """As many as fit, from the first, which always does."""
-    sizes = accumulate(map(len, bodies))
-    return bodies[: max(1, sum(size <= most for size in sizes))]
+    sizes = accumulate(len(encode(line)) for line in lines)
+    return lines[: max(1, sum(size <= most for size in sizes))]
 
 
 def _follow(head: ChainHead, lines: list[bytes]) -> bool:

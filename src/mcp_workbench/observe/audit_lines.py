@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
@@ -16,7 +17,8 @@ from msgspec.json import Decoder, encode
 
 from mcp_workbench.config.redact import without_keys
 from mcp_workbench.observe.audit_arguments import Arguments, described_arguments
-from mcp_workbench.steps import LOCAL, Outcome, tool_failed
+from mcp_workbench.observe.audit_file import ChainedLine
+from mcp_workbench.steps import LOCAL
 
 if TYPE_CHECKING:
     from mcp_workbench.config.redact import Redactor
@@ -31,9 +33,6 @@ MOST_CACHED: Final = 1024
 # A step that holds a request waits for somebody; what takes less is our own work.
 SHORTEST_HOLD: Final = 0.001
 
-# How times end, by their milliseconds: `strftime` knows none, and formatting one costs more than looking it up.
-_FRACTIONS: Final = tuple(f".{number:03d}Z" for number in range(1000))
-
 # Members of events that may quote an address.
 _WITH_ADDRESSES: Final = frozenset({"item", "reason"})
 
@@ -43,23 +42,24 @@ Common = tuple["GuardedRequest", str, tuple[str, ...], str]
 
 
 class CallEntry(Struct, frozen=True, gc=False):
-    """What is written of a request."""
+    """What is written of a request. One is made for each, so what is the same for nearly all of them has a default."""
 
     # Without its own body and `_meta`; the same object for calls that are alike.
     origin: GuardedRequest
-    decision: str
-    rules: tuple[str, ...]
     outcome: str
-    # By `time.monotonic`. `sent` is None where it was not.
+    # By `time.monotonic`.
     arrived: float
     ended: float
-    sent: float | None
     bytes_in: int
     bytes_out: int
-    trace: str
-    code: int | None
     # Where arguments are written: the params, as JSON without the closing brace.
-    body: bytes
+    body: bytes = b""
+    trace: str = ""
+    code: int | None = None
+    decision: str = "passed"
+    rules: tuple[str, ...] = ()
+    # By `time.monotonic`; None where it was not sent, or at once.
+    sent: float | None = None
 
 
 class EventEntry(Struct, frozen=True):
@@ -68,19 +68,22 @@ class EventEntry(Struct, frozen=True):
     fields: dict[str, Field]
 
 
-class _CallLine(Struct, gc=False):
-    """The members of a line, in their order. Written by C in one go, which matters where there are many."""
+Entry = CallEntry | EventEntry
 
-    time: str
+
+class AuditLine(ChainedLine, gc=False):
+    """The members of a line, in their order. Written by C, hundreds at once, which matters where there are many."""
+
+    time: str = ""
     # With it, all that many lines have in common: a `Raw` is written as it is.
-    kind: Raw
-    ms: float
-    bytesIn: int
-    bytesOut: int
+    kind: Raw = Raw(b"null")
+    ms: float | UnsetType = UNSET
+    bytesIn: int | UnsetType = UNSET
+    bytesOut: int | UnsetType = UNSET
     code: int | UnsetType = UNSET
     heldMs: float | UnsetType = UNSET
     trace: str | UnsetType = UNSET
-    arguments: object = UNSET
+    arguments: Raw | UnsetType = UNSET
     lost: int | UnsetType = UNSET
 
 
@@ -98,62 +101,62 @@ _read_client: Final = Decoder(_ClientInfo).decode
 
 
 class LineMaker:
-    """From entries to the bodies of lines."""
+    """From entries to lines."""
 
     def __init__(self, redactor: Redactor, arguments: Arguments) -> None:
         self._redactor = redactor
         self._arguments = arguments
         self._version = redactor.version
         self._common: dict[Common, Raw] = {}
-        self._second = -1
-        self._second_text = ""
+        self._millisecond = -1
+        self._time_text = ""
 
-    def lines(self, entries: Iterable[CallEntry | EventEntry], lost: int) -> list[bytes]:
-        """The bodies of their lines. The first says how many were lost before it."""
+    def lines(self, entries: Sequence[Entry], lost: int) -> list[AuditLine]:
+        """Their lines. The first says how many were lost before it."""
         version = self._redactor.version
         if version != self._version or len(self._common) > MOST_CACHED:
             self._version = version
             self._common.clear()
         # What `time.monotonic` has to be added to.
         start = time.time() - time.monotonic()
-        found: list[bytes] = []
+        found: list[AuditLine] = []
         for entry in entries:
             try:
-                if isinstance(entry, EventEntry):
-                    line: _CallLine | dict[str, Field] = self._event(entry, lost)
-                else:
-                    line = self._call(entry, start + entry.arrived, lost)
-                found.append(encode(line))
+                # Calls first: of those there are many.
+                found.append(self._call(entry, start) if isinstance(entry, CallEntry) else self._event(entry))
             except Exception:
                 # One entry that cannot be described must not end the audit.
                 log.exception("describing a line of the audit failed; please report this")
-            else:
-                lost = 0
+        if lost and found:
+            found[0].lost = lost
         return found
 
-    def event(self, kind: str, **fields: Field) -> bytes:
-        """The body of one line, by itself."""
-        return encode(self._event(EventEntry(kind, time.time(), fields), 0))
+    def event(self, kind: str, **fields: Field) -> AuditLine:
+        """One line by itself."""
+        return self._event(EventEntry(kind, time.time(), fields))
 
-    def _event(self, entry: EventEntry, lost: int) -> dict[str, Field]:
-        fields: dict[str, Field] = {"time": self._time(entry.at), "kind": entry.kind}
+    def _event(self, entry: EventEntry) -> AuditLine:
+        fields: dict[str, Field] = {"kind": entry.kind}
         for key, value in entry.fields.items():
             if value is not None and value != "" and not (key == "session" and value == 0):
                 fields[key] = self._event_text(key, value) if isinstance(value, str) else value
-        return {**fields, "lost": lost} if lost else fields
+        return AuditLine(0, UNSET, self._time(int(entry.at * 1000)), _from_kind(fields))
 
     def _event_text(self, key: str, text: str) -> str:
         if key == "client":
             return self._client(text.encode(errors="replace"))
         return self._text(text, hides_keys=key in _WITH_ADDRESSES)
 
-    def _call(self, entry: CallEntry, at: float, lost: int) -> _CallLine:
+    def _call(self, entry: CallEntry, start: float) -> AuditLine:
         key = (entry.origin, entry.decision, entry.rules, entry.outcome)
         common = self._common.get(key)
         if common is None:
             common = self._common[key] = self._described(*key)
-        seconds = int((entry.ended - entry.arrived) * 1_000_000) / 1000
-        line = _CallLine(self._time(at), common, seconds, entry.bytes_in, entry.bytes_out)
+        arrived = entry.arrived
+        millisecond = int((start + arrived) * 1000)
+        text = self._time_text if millisecond == self._millisecond else self._time(millisecond)
+        took = int((entry.ended - arrived) * 1_000_000) / 1000
+        line = AuditLine(0, UNSET, text, common, took, entry.bytes_in, entry.bytes_out)
         if entry.code is not None:
             line.code = entry.code
         if entry.sent is not None and entry.sent - entry.arrived > SHORTEST_HOLD:
@@ -162,9 +165,7 @@ class LineMaker:
             line.trace = entry.trace
         body = entry.body
         if body and (arguments := described_arguments(body, self._arguments, self._redactor)) is not None:
-            line.arguments = arguments
-        if lost:
-            line.lost = lost
+            line.arguments = Raw(encode(arguments))
         return line
 
     def _described(self, origin: GuardedRequest, decision: str, rules: tuple[str, ...], outcome: str) -> Raw:
@@ -184,8 +185,7 @@ class LineMaker:
             "rule": ", ".join(rules),
             "outcome": outcome,
         }
-        # The value of `kind` and the members that follow it.
-        return Raw(encode({key: value for key, value in members.items() if value})[len(b'{"kind":') : -1])
+        return _from_kind({key: value for key, value in members.items() if value})
 
     def _text(self, text: str, *, hides_keys: bool = False) -> str:
         if not text.isascii():
@@ -204,24 +204,28 @@ class LineMaker:
             return ""
         return self._text(f"{read.name} {read.version}".strip())
 
-    def _time(self, at: float) -> str:
-        second = int(at)
-        if second != self._second:
-            self._second = second
-            self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        return self._second_text + _FRACTIONS[int((at - second) * 1000)]
+    def _time(self, millisecond: int) -> str:
+        # Kept, because calls come in bursts.
+        self._millisecond = millisecond
+        second, rest = divmod(millisecond, 1000)
+        self._time_text = f"{_second_text(second)}.{rest:03d}Z"
+        return self._time_text
 
 
-def end_of(outcome: Outcome, size: int) -> str:
-    """`result`, or `tool_error` where the tool itself says that it failed; `refused` where it was never asked."""
-    if outcome.decision == "denied":
-        return "refused"
-    return "tool_error" if outcome.kind == "result" and tool_failed(outcome.payload, size) else outcome.kind
+@lru_cache(maxsize=4)
+def _second_text(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
+def _from_kind(members: Mapping[str, Field]) -> Raw:
+    """The value of `kind`, which is the first, and the members that follow it."""
+    return Raw(encode(members)[len(b'{"kind":') : -1])
 
 
 def trace_of(meta: Raw) -> str:
     """The trace that the request belongs to (W3C Trace Context), where the client says so."""
-    if b'"traceparent"' not in bytes(meta):
+    # `find`, because `in` would first try whether what is looked for is a number.
+    if bytes(meta).find(b'"traceparent"') < 0:
         return ""
     try:
         version, trace, *_ = (*_read_trace(meta).traceparent.split("-"), "")

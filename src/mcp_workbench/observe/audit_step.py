@@ -11,23 +11,25 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from mcp_workbench import __version__
 from mcp_workbench.errors import ConfigError
+from mcp_workbench.jsonrpc.messages import read_error
 from mcp_workbench.observe.audit_arguments import LARGEST_ARGUMENTS
 from mcp_workbench.observe.audit_file import AuditFile
-from mcp_workbench.observe.audit_lines import CallEntry, EventEntry, Field, LineMaker, end_of, trace_of
+from mcp_workbench.observe.audit_lines import AuditLine, CallEntry, EventEntry, Field, LineMaker, trace_of
 from mcp_workbench.observe.audit_writer import MOST_QUEUED, MOST_QUEUED_BY_WAITING, AuditWriter, Destination
+from mcp_workbench.steps import tool_failed
 
 if TYPE_CHECKING:
-    from msgspec import Raw
-
     from mcp_workbench.config.model import AuditConfig
     from mcp_workbench.config.redact import Redactor
-    from mcp_workbench.steps import EventKind, GuardedRequest, Outcome, Verdict
+    from mcp_workbench.jsonrpc.messages import Part
+    from mcp_workbench.steps import EndKind, EventKind, GuardedRequest, Outcome, UncheckedPassage, Verdict
 
 # A call that waits for room in the queue waits so long, and then goes on: the audit must not stop the work.
 WAIT_SECONDS: Final = 2.0
@@ -39,7 +41,8 @@ class Audit:
 
     def __init__(self, config: AuditConfig, writer: AuditWriter) -> None:
         self._writer = writer
-        self._keeps_arguments = config.arguments != "none"
+        # Of longer params nothing is kept.
+        self._longest_kept = -1 if config.arguments == "none" else LARGEST_ARGUMENTS
         self._waits = config.when_full == "wait"
         # Unless calls wait for room, there is nothing to ask it.
         self.is_asked = self._waits
@@ -61,32 +64,50 @@ class Audit:
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         """A request has ended (`steps.Step`)."""
-        self.on_unchecked_end(replace(request, body=b"", meta=None), request.body, request.meta, outcome)
-
-    def on_unchecked_end(self, origin: GuardedRequest, body: bytes, meta: Raw | None, outcome: Outcome) -> None:
-        """The same (`steps.Observer`)."""
-        # The client's answer is about to leave, so little is done here; but what waits for the thread holds on to no
-        # messages. Their memory is used again at once, and a disk that does not get on takes none of it.
-        size = outcome.size
+        size, meta, body = outcome.size, request.meta, request.body
         entry = CallEntry(
-            origin,
-            outcome.decision,
-            outcome.rules,
-            end_of(outcome, size),
+            replace(request, body=b"", meta=None),
+            _end_of(outcome, size),
             outcome.arrived,
             outcome.ended,
-            outcome.sent,
             len(body) + 1,
             size,
+            b"" if len(body) > self._longest_kept else body,
             "" if meta is None else trace_of(meta),
             outcome.code,
-            body if self._keeps_arguments and len(body) <= LARGEST_ARGUMENTS else b"",
+            outcome.decision,
+            outcome.rules,
+            outcome.sent,
         )
+        self._writer.put(entry, self._most)
+
+    def on_unchecked_end(self, passage: UncheckedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
+        """The same (`steps.Observer`), written out: the client's answer is about to leave, and this is most of what an
+        audit costs it. What waits for the thread holds on to no messages: their memory is used again at once, and a
+        disk that does not get on takes none of it."""
         writer = self._writer
-        if len(writer.queue) >= self._most:
+        queue = writer.queue
+        if len(queue) >= self._most:
             writer.count_lost()
             return
-        writer.queue.append(entry)
+        size = 0
+        for part in payload:
+            size += len(part)
+        body, meta = passage.body, passage.meta
+        length = len(body)
+        queue.append(
+            CallEntry(
+                passage.origin,
+                "tool_error" if kind == "result" and tool_failed(payload, size) else kind,
+                passage.arrived,
+                monotonic(),
+                length + 1,
+                size,
+                b"" if length > self._longest_kept else body,
+                "" if meta is None else trace_of(meta),
+                read_error(b"".join(payload)).code if kind == "error" else None,
+            )
+        )
         if not writer.is_awake:
             writer.wake()
 
@@ -108,6 +129,13 @@ class Audit:
         self._writer.close()
 
 
+def _end_of(outcome: Outcome, size: int) -> str:
+    """`result`, or `tool_error` where the tool itself says that it failed; `refused` where it was never asked."""
+    if outcome.decision == "denied":
+        return "refused"
+    return "tool_error" if outcome.kind == "result" and tool_failed(outcome.payload, size) else outcome.kind
+
+
 def open_audit(config: AuditConfig, redactor: Redactor, *, stdout_is_free: bool) -> Audit:
     """Be ready to write. Raises `ConfigError` where that cannot be: nothing is served unseen. Looks at the disk, so not
     for the event loop."""
@@ -119,7 +147,7 @@ def open_audit(config: AuditConfig, redactor: Redactor, *, stdout_is_free: bool)
 def _destination(config: AuditConfig, lines: LineMaker, *, stdout_is_free: bool) -> tuple[Destination, str]:
     if config.file is not None:
 
-        def notice(text: str) -> bytes:
+        def notice(text: str) -> AuditLine:
             return lines.event("audit", event="file", reason=text)
 
         file = AuditFile(config.file, config.max_file_bytes, config.keep_files, notice)

@@ -8,7 +8,9 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
-from mcp_workbench.observe.audit_file import chained, group_hash
+from msgspec.json import encode
+
+from mcp_workbench.observe.audit_file import ChainedLine, group_hash
 
 # Facility `authpriv`, severity `info`: where systems keep what only administrators read.
 PRIORITY: Final = 10 * 8 + 6
@@ -23,18 +25,19 @@ class Stdout:
         self._seq = 0
         self._previous = ""
 
-    def append(self, bodies: Sequence[bytes]) -> int:
-        for count, body in enumerate(bodies):
-            line = chained(self._seq + 1, self._previous, body)
+    def append(self, lines: Sequence[ChainedLine]) -> int:
+        for count, line in enumerate(lines):
+            line.seq, line.prev = self._seq + 1, self._previous
+            text = encode(line)
             try:
-                self._send(line)
+                self._send(text)
             except OSError:
                 if count:
                     return count
                 raise
             self._seq += 1
-            self._previous = group_hash(line)
-        return len(bodies)
+            self._previous = group_hash(text)
+        return len(lines)
 
     def _send(self, line: bytes) -> None:
         data = memoryview(line + b"\n")

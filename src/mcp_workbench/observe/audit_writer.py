@@ -32,7 +32,7 @@ CLOSE_SECONDS: Final = 2.0
 class Destination(Protocol):
     """Where lines go."""
 
-    def append(self, bodies: Sequence[bytes]) -> int:
+    def append(self, lines: Sequence[Any]) -> int:
         """How many of them were written, from the first; raises OSError where none was."""
 
     def close(self) -> None: ...
@@ -41,9 +41,9 @@ class Destination(Protocol):
 class AuditWriter:
     """The queue and the thread behind it."""
 
-    def __init__(self, destination: Destination, describe: Callable[[list[Any], int], list[bytes]], where: str) -> None:
+    def __init__(self, destination: Destination, describe: Callable[[list[Any], int], list[Any]], where: str) -> None:
         self._destination = destination
-        # From entries, and how many were lost before them, to the bodies of their lines. Called in the thread.
+        # From entries, and how many were lost before them, to lines for the destination. Called in the thread.
         self._describe = describe
         self._where = where
         self.queue: deque[object] = deque()
@@ -121,7 +121,7 @@ class AuditWriter:
             # It may be the same file, and lines are to be read in their order.
             self._predecessor._wait_finished()
             self._predecessor = None
-        waiting: list[bytes] = []
+        waiting: list[Any] = []
         while True:
             self._wake.wait()
             if not self._is_closing:
@@ -168,7 +168,7 @@ class AuditWriter:
         while self.queue:
             heir.put(self.queue.popleft())
 
-    def _append(self, waiting: list[bytes]) -> None:
+    def _append(self, waiting: list[Any]) -> None:
         """Write some of these, and take them out. Raises OSError where none was written."""
         try:
             del waiting[: self._destination.append(waiting)]
@@ -180,16 +180,16 @@ class AuditWriter:
             self._reported -= len(waiting)
             waiting.clear()
 
-    def _batch(self) -> list[bytes]:
-        """The bodies of some entries, and that lines were lost before them."""
+    def _batch(self) -> list[Any]:
+        """The lines of some entries, and that lines were lost before them."""
         queue, lost = self.queue, self._lost
         entries = [queue.popleft() for _ in range(min(len(queue), MOST_DESCRIBED))]
-        bodies = self._describe(entries, lost - self._reported)
-        if bodies:
+        lines = self._describe(entries, lost - self._reported)
+        if lines:
             self._reported = lost
         # What cannot be described is lost too.
-        self._reported -= len(entries) - len(bodies)
-        return bodies
+        self._reported -= len(entries) - len(lines)
+        return lines
 
     def _failed(self, error: OSError) -> None:
         if not self._is_failing:

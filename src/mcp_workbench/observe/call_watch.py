@@ -11,9 +11,8 @@ from collections import deque
 from time import monotonic
 from typing import Any, Final
 
-from msgspec import Raw
-
-from mcp_workbench.steps import GuardedRequest, Outcome, tool_failed
+from mcp_workbench.jsonrpc.messages import Part
+from mcp_workbench.steps import EndKind, GuardedRequest, Outcome, UncheckedPassage, tool_failed
 
 # Percentiles are of this many calls of a server at most: the most recent, which is what one wants to see.
 MOST_DURATIONS: Final = 512
@@ -82,8 +81,8 @@ class CallWatch:
         if request.server and outcome.sent is not None:
             self._note(request, outcome, outcome.ended - outcome.sent)
 
-    def on_unchecked_end(self, origin: GuardedRequest, body: bytes, meta: Raw | None, outcome: Outcome) -> None:
-        self.on_end(origin, outcome)
+    def on_unchecked_end(self, passage: UncheckedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
+        self.on_end(passage.origin, Outcome(kind, payload, passage.arrived, passage.arrived, monotonic()))
 
     def _note(self, request: GuardedRequest, outcome: Outcome, seconds: float) -> None:
         figures = self._servers.setdefault((request.toolbox, request.server), ServerFigures())

@@ -122,9 +122,11 @@ class Guard:
 
     def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
         """Whether every step lets it pass at once. If they do so later, the decision is acted upon then."""
-        if self._sole_observer is not None:
-            origin = self._origin(call, decision)
-            call.route.passage = UncheckedPassage(self._sole_observer, origin, decision.body, call.meta, monotonic())
+        observer = self._sole_observer
+        if observer is not None:
+            key = (call.caller, call.introduction, call.method, decision.entry, decision.item)
+            origin = self._origins.get(key) or self._new_origin(key, call, decision)
+            call.route.passage = UncheckedPassage(observer, origin, decision.body, call.meta, monotonic())
             return True
         call.route.entry, call.route.decision = decision.entry, decision
         later = partial(self._act, call, decision)
@@ -154,15 +156,11 @@ class Guard:
             _act_on(verdict, call, send)
         return False
 
-    def _origin(self, call: RoutedCall, decision: Forward) -> GuardedRequest:
+    def _new_origin(self, key: object, call: RoutedCall, decision: Forward) -> GuardedRequest:
         """Whose request it is and what for; one for all calls that are alike."""
-        key = (call.caller, call.introduction, call.method, decision.entry, decision.item)
-        found = self._origins.get(key)
-        if found is None:
-            if len(self._origins) >= MOST_ORIGINS:
-                self._origins.clear()
-            entry = decision.entry
-            found = self._origins[key] = self._describe(call, call.method, entry, decision.item, b"")
+        if len(self._origins) >= MOST_ORIGINS:
+            self._origins.clear()
+        found = self._origins[key] = self._describe(call, call.method, decision.entry, decision.item, b"")
         return found
 
     def denies_again(self, call: RoutedCall, decision: Forward) -> bool:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from mcp_workbench.config.model import AuditConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.observe.audit_file import AuditFile, rotated_files
+from mcp_workbench.observe.audit_lines import LineMaker
 from mcp_workbench.observe.audit_step import open_audit
 from tests.cli.in_process import command
 from tests.cli.shell import run
@@ -55,12 +56,10 @@ def test_on_a_narrow_terminal_no_word_is_broken(path: Path, monkeypatch: pytest.
 
 
 def test_rotated_files_are_read_with_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = AuditFile(str(tmp_path / "audit.jsonl"), largest=2048, kept=9, notice=lambda text: b"{}")
-    bodies = [
-        b'{"time":"2026-11-16T10:00:00.000Z","kind":"call","principal":"ada","item":"t%d"}' % n for n in range(99)
-    ]
-    for body in bodies:
-        file.append([body])
+    lines = LineMaker(Redactor([]), "none")
+    file = AuditFile(str(tmp_path / "audit.jsonl"), 2048, 9, lambda text: lines.event("audit", reason=text))
+    for number in range(99):
+        file.append([lines.event("call", principal="ada", item=f"t{number}")])
     file.close()
     files = rotated_files(str(tmp_path / "audit.jsonl"))
     assert len(files) > 3
