@@ -254,8 +254,7 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
             allow_hosts=(*parsed.values("allow-host"), *callers.hosts),
             allow_origins=tuple(parsed.values("allow-origin")),
             limits=Limits(
-                message_bytes=gateway.config.max_message_bytes,
-                body_bytes_in_all=gateway.config.max_pending_body_bytes,
+                message_bytes=gateway.config.max_message_bytes, body_bytes_in_all=gateway.config.max_pending_body_bytes
             ),
             unix_path=unix_path,
             is_open_to_others=parsed.has("allow-user"),

@@ -46,12 +46,7 @@ def _context_of(hello: Hello) -> ClientContext:
             f"{what}: the shared workbench has one log, which `mcp-workbench logs` prints; --private serves alone"
         )
     return ClientContext(
-        config=config,
-        source=source,
-        options=options,
-        folder=hello.folder,
-        environ=hello.environ,
-        notes=tuple(notes),
+        config=config, source=source, options=options, folder=hello.folder, environ=hello.environ, notes=tuple(notes)
     )
 
 

@@ -144,11 +144,7 @@ def _of_package(package: _Package) -> Way | str:
     variables = package.environment_variables
     if wrong := [one.name for one in variables if not is_variable_name(one.name)]:
         return f"the {label} sets a variable that cannot be one, `{wrong[0]}`"
-    inputs = [
-        *_inputs(package.runtime_arguments),
-        *_inputs(package.package_arguments),
-        *_inputs(variables),
-    ]
+    inputs = [*_inputs(package.runtime_arguments), *_inputs(package.package_arguments), *_inputs(variables)]
 
     def entry(values: Mapping[str, str]) -> dict[str, Any]:
         env = _pairs(variables, values)

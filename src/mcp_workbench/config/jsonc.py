@@ -400,12 +400,7 @@ class Document:
         return tuple(frame.key for frame in self._stack if frame.key is not None)
 
     def _fault(
-        self,
-        found: str,
-        expected: str | None = None,
-        *,
-        offset: int | None = None,
-        hint: str | None = None,
+        self, found: str, expected: str | None = None, *, offset: int | None = None, hint: str | None = None
     ) -> None:
         line, column = self.line_and_column(self._position if offset is None else offset)
         self.problems.append(

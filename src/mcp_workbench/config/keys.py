@@ -8,18 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from mcp_workbench.config.kinds import (
-    Boolean,
-    Choice,
-    Kind,
-    Seconds,
-    Separator,
-    Sharing,
-    Text,
-    Texts,
-    Url,
-    Whole,
-)
+from mcp_workbench.config.kinds import Boolean, Choice, Kind, Seconds, Separator, Sharing, Text, Texts, Url, Whole
 from mcp_workbench.config.mappings import Deferred, VariablePatterns
 from mcp_workbench.config.model import (
     DEFAULT_BUDGET,
@@ -243,10 +232,7 @@ PLAIN_ROOTS = (MCP_SERVERS, SERVERS, CONTEXT_SERVERS)
 # a toolbox
 
 DESCRIPTION = Key(
-    "description",
-    Text(),
-    "Description",
-    "What the toolbox is for. Agents read it to decide when to open the toolbox.",
+    "description", Text(), "Description", "What the toolbox is for. Agents read it to decide when to open the toolbox."
 )
 TOOLBOX_BUDGET = Key(
     "budget",

@@ -24,11 +24,7 @@ class Members:
     when the server starts. `foreign` ones belong to other clients and are ignored."""
 
     def __init__(
-        self,
-        *members: Member,
-        secret: Collection[str] = (),
-        fetches: bool = False,
-        foreign: Collection[str] = (),
+        self, *members: Member, secret: Collection[str] = (), fetches: bool = False, foreign: Collection[str] = ()
     ) -> None:
         self._members = members
         self.kinds = {name: kind for name, kind, _ in members}

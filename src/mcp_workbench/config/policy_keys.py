@@ -63,11 +63,7 @@ class Pointers(Pairs):
         return Text("a glob, as a string", empty=True).read(value, path, reader)
 
     def schema(self) -> Schema:
-        return {
-            "type": "object",
-            "propertyNames": {"pattern": "^(/|$)"},
-            "additionalProperties": {"type": "string"},
-        }
+        return {"type": "object", "propertyNames": {"pattern": "^(/|$)"}, "additionalProperties": {"type": "string"}}
 
 
 WHO: Final = Patterns("alice")

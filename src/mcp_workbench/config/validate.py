@@ -234,12 +234,7 @@ class _File:
             self._refuse_entries({}, (root,), "server", hint=hint)
             return {}
         servers = self._read_servers(
-            PLAIN_TOOLBOX,
-            document[root],
-            (root,),
-            foreign=True,
-            inherit_env=self._inherit_env,
-            share=self._share,
+            PLAIN_TOOLBOX, document[root], (root,), foreign=True, inherit_env=self._inherit_env, share=self._share
         )
         if not servers:
             return {}

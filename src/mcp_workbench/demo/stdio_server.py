@@ -174,10 +174,7 @@ class Server:
         return register
 
     def prompt(
-        self,
-        description: str,
-        arguments: dict[str, str],
-        complete: dict[str, Callable[[], list[str]]],
+        self, description: str, arguments: dict[str, str], complete: dict[str, Callable[[], list[str]]]
     ) -> Callable[[Callable[..., str]], Callable[..., str]]:
         def register(function: Callable[..., str]) -> Callable[..., str]:
             prompt = Prompt(function, description, arguments, complete)

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import time
 
-from mcp_workbench.front.joining import (
-    ANSWER_SECONDS,
-    END_SECONDS,
-    CannotJoin,
-    connect,
-    exchange,
-    introduce,
-)
+from mcp_workbench.front.joining import ANSWER_SECONDS, END_SECONDS, CannotJoin, connect, exchange, introduce
 from mcp_workbench.front.line_protocol import ENDING, written_hello
 
 

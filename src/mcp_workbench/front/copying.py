@@ -12,16 +12,7 @@ import select
 from time import monotonic
 
 from mcp_workbench.front.lane import SMALL_READ, Lane
-from mcp_workbench.front.line_protocol import (
-    BYE,
-    COME_AGAIN,
-    CONTROL,
-    LASTING,
-    NOTE,
-    PING_LINE,
-    RESUME,
-    SERVE_ALONE,
-)
+from mcp_workbench.front.line_protocol import BYE, COME_AGAIN, CONTROL, LASTING, NOTE, PING_LINE, RESUME, SERVE_ALONE
 from mcp_workbench.front.tracking import LONGEST_PASSED, Tracking
 
 TYPE_CHECKING = False

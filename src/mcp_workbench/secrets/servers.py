@@ -39,12 +39,7 @@ class ResolvedServers:
         self._fetching: dict[Hashable, asyncio.Lock] = {}
 
     async def resolve(
-        self,
-        key: Hashable,
-        label: str,
-        server: ServerConfig,
-        environ: Mapping[str, str],
-        is_in_use: Callable[[], bool],
+        self, key: Hashable, label: str, server: ServerConfig, environ: Mapping[str, str], is_in_use: Callable[[], bool]
     ) -> ServerConfig:
         """Resolve a server so that it can be started. Raises `ReferenceUnresolved`."""
         async with self._fetching.setdefault(key, asyncio.Lock()):

@@ -29,10 +29,7 @@ ROUNDS: Final = 5
 
 TOOLBOXES: Final[dict[str, tuple[str, dict[str, list[str]]]]] = {
     "desk": ("Notes and the clock: the everyday things", {"notes": ["--with-samples"], "clock": []}),
-    "lab": (
-        "Calculations, files, and notes of its own",
-        {"notes": [], "calculator": ["--with-crash"], "files": ["."]},
-    ),
+    "lab": ("Calculations, files, and notes of its own", {"notes": [], "calculator": ["--with-crash"], "files": ["."]}),
 }
 
 
@@ -142,14 +139,7 @@ class Walkthrough:
     def _isolation(self, client: DemoClient) -> None:
         self._heading("The same server in two toolboxes: two processes that share nothing")
         self._tool(client, "desk", "notes", "search_notes", {"query": "train"})
-        self._tool(
-            client,
-            "lab",
-            "notes",
-            "search_notes",
-            {"query": "train"},
-            "started only now, when it is needed",
-        )
+        self._tool(client, "lab", "notes", "search_notes", {"query": "train"}, "started only now, when it is needed")
 
     def _crash(self, client: DemoClient) -> None:
         self._heading("A server crashes; its call fails at once, the others are unaffected")

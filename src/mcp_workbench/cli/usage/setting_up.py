@@ -128,10 +128,7 @@ are, and it is said how to remove them.
 
 Exit code: 0, or 2 if there is no such server or the file cannot be written.
 """,
-        (
-            Flag("toolbox", "TOOLBOX", "the toolbox it is in, if several have one of this name"),
-            CONFIG,
-        ),
+        (Flag("toolbox", "TOOLBOX", "the toolbox it is in, if several have one of this name"), CONFIG),
         names=("SERVER",),
         takes=1,
     ),
@@ -147,11 +144,7 @@ nothing, except with --fix, which fixes what is safe to fix.
 
 Exit code: 0 if nothing is broken, 1 if something is.
 """,
-        (
-            CONFIG,
-            Flag("fix", None, "fix what is safe to fix: permissions of your own files and folders"),
-            JSON,
-        ),
+        (CONFIG, Flag("fix", None, "fix what is safe to fix: permissions of your own files and folders"), JSON),
         takes=0,
     ),
     Command(
@@ -170,14 +163,7 @@ References to files and keychain entries are always resolved; programs in ${cmd:
 Exit code: 0 if everything is fine, 1 if a server failed, 2 if the configuration is wrong, or lacks a variable, file or
 keychain entry it refers to.
 """,
-        (
-            CONFIG,
-            Flag("connect", None, "start every server and list what it offers"),
-            JSON,
-            NO_CACHE,
-            PRIVATE,
-            DEBUG,
-        ),
+        (CONFIG, Flag("connect", None, "start every server and list what it offers"), JSON, NO_CACHE, PRIVATE, DEBUG),
         takes=1,
     ),
     Command(
@@ -232,11 +218,7 @@ workbench may stay on the server's own list of connected apps; you can remove it
 
 Exit code: 0, even if you were not signed in; 2 if there is no such server.
 """,
-        (
-            CONFIG,
-            AS,
-            DEBUG,
-        ),
+        (CONFIG, AS, DEBUG),
         names=("SERVER",),
         takes=1,
     ),

@@ -23,11 +23,7 @@ of SERVER/TOOL (also a prompt or resource). Running workbenches notice within a 
 Exit code: 0; 1 if lock diff finds something, or a server cannot be started; 2 if the command line or the configuration
 is wrong.
 """,
-        (
-            CONFIG,
-            JSON,
-            DEBUG,
-        ),
+        (CONFIG, JSON, DEBUG),
         actions=("diff", "accept"),
         takes=2,
     ),
@@ -132,11 +128,7 @@ Trust covers the file, not the programs it names: a script in the project may ch
 
 Exit code: 0, or 2 if the file cannot be read or is not a configuration.
 """,
-        (
-            Flag("list", None, "list the trusted files"),
-            Flag("remove", None, "stop trusting the file"),
-            JSON,
-        ),
+        (Flag("list", None, "list the trusted files"), Flag("remove", None, "stop trusting the file"), JSON),
         takes=1,
     ),
 )

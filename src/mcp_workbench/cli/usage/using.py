@@ -137,15 +137,7 @@ file is named as for call.
 
 Exit code: 0, 1 if the server failed, 2 if there is no such prompt or an argument is missing.
 """,
-        (
-            CONFIG,
-            RAW,
-            JSON,
-            HEADER,
-            NO_CACHE,
-            PRIVATE,
-            DEBUG,
-        ),
+        (CONFIG, RAW, JSON, HEADER, NO_CACHE, PRIVATE, DEBUG),
     ),
     Command(
         "resource [OPTIONS] [URI | TOOLBOX/SERVER URI | URL URI | -- COMMAND … URI]",
@@ -164,16 +156,7 @@ is started for the command.
 
 Exit code: 0, 1 if the server failed or has no such resource, 2 if there is no such server.
 """,
-        (
-            CONFIG,
-            RAW,
-            JSON,
-            OUTPUT,
-            HEADER,
-            NO_CACHE,
-            PRIVATE,
-            DEBUG,
-        ),
+        (CONFIG, RAW, JSON, OUTPUT, HEADER, NO_CACHE, PRIVATE, DEBUG),
     ),
     Command(
         "tokens [OPTIONS] [CONFIG]",
@@ -185,14 +168,7 @@ within its budget. Counts the servers that have been listed before; --connect st
 
 Exit code: 0, or 1 if a server that had to be started failed.
 """,
-        (
-            CONFIG,
-            CONNECT,
-            JSON,
-            Flag("html", "FILE", "write the same as an HTML page with a chart"),
-            PRIVATE,
-            DEBUG,
-        ),
+        (CONFIG, CONNECT, JSON, Flag("html", "FILE", "write the same as an HTML page with a chart"), PRIVATE, DEBUG),
         takes=1,
     ),
     Command(
