@@ -93,8 +93,10 @@ def secrets(subject: Examined) -> list[Diagnosis]:
         )
         for path in open_files
     ]
-    told = tuple(f"`{path}` " for path in open_files)
-    found += [Diagnosis("warning", "secrets", text) for text in looked.warnings if not text.startswith(told or ("\0",))]
+    reported = tuple(f"`{path}` " for path in open_files)
+    found += [
+        Diagnosis("warning", "secrets", text) for text in looked.warnings if not text.startswith(reported or ("\0",))
+    ]
     return found
 
 

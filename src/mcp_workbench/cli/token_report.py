@@ -66,7 +66,7 @@ class Report(Struct):
     # The face in force, and what its tools and its instructions cost a conversation that starts.
     face: FaceName
     listed: int
-    told: int
+    introduced: int
     plain: bool
     two_tools: int
     pinned: int
@@ -86,7 +86,7 @@ class Report(Struct):
     @property
     def in_force(self) -> int:
         """What every conversation pays, as clients are served now."""
-        return self.listed + self.told
+        return self.listed + self.introduced
 
     @property
     def start(self) -> int:
@@ -197,7 +197,7 @@ def _as_served(report: Report) -> list[str]:
     what = f"{report.tools:,} tool{'s' * (report.tools != 1)}" if report.face == "flat" else "open_toolbox"
     lines = [
         f"This file is served in the face {report.face}: every conversation starts with {report.in_force:,} tokens, "
-        f"{report.listed:,} for {what}, {report.told:,} for the instructions."
+        f"{report.listed:,} for {what}, {report.introduced:,} for the instructions."
     ]
     if report.face == "dynamic":
         lines.append("The definitions of a toolbox (flat list) are added when it is opened.")

@@ -302,7 +302,7 @@ def _yaml_inserted(text: str, key: str, name: str, entry: dict[str, Any]) -> str
 
 
 def _yaml_cut(text: str, key: str, name: str) -> str:
-    """The text without the lines of a server; the same text where they cannot be told."""
+    """The text without the lines of a server; the same text where they cannot be found."""
     lines = text.splitlines(keepends=True)
     start, end = _block(lines, key)
     first = next((at for at in range(start, end) if lines[at].strip() == f"{name}:"), None)

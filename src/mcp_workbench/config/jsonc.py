@@ -182,7 +182,7 @@ class Document:
         return False
 
     def _after_value(self) -> None:
-        """The comma that follows; one that was forgotten is told, and thought of as being there."""
+        """The comma that follows; one that was forgotten is reported, and reading goes on as if it were there."""
         if not self._stack:
             return
         frame = self._stack[-1]

@@ -1,7 +1,7 @@
 """The kinds of value that map names to strings: variables, headers, new names of tools.
 
 Owns how each is read and described to an editor, like `kinds`, which it extends. Refuses to print their values: of
-what stands here only the kind is ever told.
+what stands here only the kind is ever shown.
 """
 
 from __future__ import annotations

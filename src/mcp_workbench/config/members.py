@@ -36,7 +36,7 @@ class Members:
         self, value: object, path: Path, reader: Reader, expected: str, *, hints: Mapping[str, str] | None = None
     ) -> dict[str, Any] | None:
         """The members by the names they are written with: None for one that is wrong, and None alone where there is no
-        object. The reader has been told what is wrong. `hints`: what to do about unknown members that stand elsewhere.
+        object. The reader has what is wrong. `hints`: what to do about unknown members that stand elsewhere.
         """
         if not isinstance(value, dict):
             reader.wrong(value, path, expected)

@@ -1,7 +1,7 @@
 """The members of `policy` and `limits`: who may do what, and how much.
 
-Read only where a file has them. Every mistake is told, not the first one alone: a policy that is half in force is worse
-than none, so a file with a mistake in it is refused as a whole.
+Read only where a file has them. Every mistake is reported, not the first one alone: a policy that is half in force is
+worse than none, so a file with a mistake in it is refused as a whole.
 """
 
 from __future__ import annotations

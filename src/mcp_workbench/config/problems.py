@@ -1,7 +1,7 @@
 """What is wrong with a configuration: one value for each problem, one error that carries them all.
 
 Owns how a problem reads: file, line, column, `$.path`, what was found, what was expected, what to do. Refuses to know
-how problems are looked for. Values of `env` and `headers` never get in here: only their kind is told.
+how problems are looked for. Values of `env` and `headers` never get in here: only their kind is shown.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class ConfigProblems(ConfigError):
 
 def in_one_line(problems: Sequence[Problem]) -> str:
     """What they say and where, for those who do not have the file before them."""
-    told = [f"{problem.found}, at {problem.path_in_file}" for problem in problems[:_MOST_IN_ONE_LINE]]
-    if len(problems) > len(told):
-        told.append(f"and {len(problems) - len(told):,} more")
-    return "; ".join(told)
+    said = [f"{problem.found}, at {problem.path_in_file}" for problem in problems[:_MOST_IN_ONE_LINE]]
+    if len(problems) > len(said):
+        said.append(f"and {len(problems) - len(said):,} more")
+    return "; ".join(said)
 
 
 def render_path(steps: Path) -> str:

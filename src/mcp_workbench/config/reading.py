@@ -80,7 +80,7 @@ class Reader:
         )
 
     def wrong(self, value: object, path: Path, expected: str, *, hint: str | None = None, secret: bool = False) -> None:
-        """The value at `path` is not what belongs there; of a secret only the kind is told."""
+        """The value at `path` is not what belongs there; of a secret only the kind is shown."""
         self.problem(path, f"found {kind_of(value) if secret else described(value)}", expected, hint=hint)
 
     def unknown_key(self, path: Path, known: Iterable[str], *, hint: str | None = None) -> None:

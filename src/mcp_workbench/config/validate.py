@@ -282,7 +282,7 @@ class _File:
         return servers
 
     def _entries(self, value: object, path: Path, what: str) -> dict[str, dict[str, object]]:
-        """The named objects of a map of toolboxes or servers; whatever is none has been told."""
+        """The named objects of a map of toolboxes or servers; what is none has been reported."""
         if not isinstance(value, dict) or not value:
             self._refuse_entries(value, path, what)
             return {}

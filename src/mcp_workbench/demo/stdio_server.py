@@ -47,7 +47,7 @@ UNSUPPORTED_PROTOCOL_VERSION = -32022
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
-# How long a client may keep what it was told. Tools and prompts are part of the program; resources come and go.
+# How long a client may cache a result. Tools and prompts are part of the program; resources come and go.
 HOUR = {"ttlMs": 3_600_000, "cacheScope": "public"}
 AT_ONCE_STALE = {"ttlMs": 0, "cacheScope": "private"}
 CACHING = {

@@ -65,7 +65,7 @@ class ArgumentProblem(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A problem before anybody has looked for what was meant: that takes longest, and most are never told."""
+    """A problem before anybody has looked for what was meant: that takes longest, and most are never reported."""
 
     where: str
     what: str
@@ -74,7 +74,7 @@ class _Found(NamedTuple):
     # Whether `name` is what was expected and `among` what was sent, or the other way round.
     is_missing: bool = False
 
-    def told(self) -> ArgumentProblem:
+    def explained(self) -> ArgumentProblem:
         near = nearest(self.name, islice(self.among, _MOST_CANDIDATES)) if self.name else []
         if self.is_missing:
             return ArgumentProblem(self.where, self.what + (f" (`{near[0]}` was sent)" if near else ""))
@@ -112,7 +112,7 @@ def check(arguments: object, schema: object) -> Checked:
         return Checked(skipped=str(unusual))
     except RecursionError:
         return Checked(skipped="too deep")
-    return Checked(tuple(each.told() for each in found.values()))
+    return Checked(tuple(each.explained() for each in found.values()))
 
 
 class _Checker:

@@ -9,7 +9,7 @@ from mcp_workbench.front.line_protocol import ENDING, written_hello
 
 
 class Ended:
-    """A shared workbench that did as it was told."""
+    """A shared workbench that has ended on request."""
 
     __slots__ = ("clients", "pid")
 

@@ -73,10 +73,10 @@ def _client(client: SharedClient, now: float) -> dict[str, object]:
 def client_name(info: bytes) -> str | None:
     """How a client introduced itself, where it did."""
     try:
-        told = decode(info)
+        introduced = decode(info)
     except DecodeError:
         return None
-    name = told.get("name") if isinstance(told, dict) else None
+    name = introduced.get("name") if isinstance(introduced, dict) else None
     return name[:100] if isinstance(name, str) else None
 
 

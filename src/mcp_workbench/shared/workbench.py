@@ -332,8 +332,8 @@ class SharedWorkbench:
         elif hello.command == RELOAD:
             rejected = await self.catalogs.reload()
             # The other end reads no endless answers (`front.joining`); `status` and the log have all of it.
-            told = [problem[:LONGEST_PROBLEM] for problem in rejected[:MOST_PROBLEMS]]
-            await self._answer(connection, f"{RELOAD} {os.getpid()} {encode(told).decode()}")
+            reported = [problem[:LONGEST_PROBLEM] for problem in rejected[:MOST_PROBLEMS]]
+            await self._answer(connection, f"{RELOAD} {os.getpid()} {encode(reported).decode()}")
         elif hello.command in (DOWN, RESTART):
             count = len(self.clients)
             goodbye = COME_AGAIN if hello.command == RESTART else SERVE_ALONE

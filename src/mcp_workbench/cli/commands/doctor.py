@@ -1,7 +1,7 @@
 """`mcp-workbench doctor`: everything that can be wrong, checked in one go and reported in order of importance.
 
-Owns the list of checks, their bound, and that one which fails or hangs keeps no other from being told. What each looks
-at is `doctor_checks` and `doctor_clients`; servers are started as by `check --connect`.
+Owns the list of checks, their bound, and that one which fails or hangs keeps no other from being reported. What each
+looks at is `doctor_checks` and `doctor_clients`; servers are started as by `check --connect`.
 """
 
 from __future__ import annotations

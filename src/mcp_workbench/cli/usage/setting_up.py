@@ -44,7 +44,7 @@ including comments. You see what changes, and mcp-workbench undo CLIENT restores
 that your configuration also has are removed from the client, so that nothing is listed twice. A server that the
 workbench cannot start, because a variable or a secret is missing, stays.
 
-Quit a client with a window first, and start it again afterwards. docs/clients.md has a section for each client.
+Quit desktop clients first, and start them again afterwards. docs/clients.md has a section for each client.
 
 Exit code: 0; 1 if one of several clients failed; 2 if nothing could be done.
 """,
@@ -123,8 +123,8 @@ Exit code: 0; 1 if the server was added and does not work, or the registry canno
         "remove a server from the configuration",
         """
 Takes a server out of your configuration; every other byte of the file stays as it is. A toolbox that has no other
-server goes with it. A running workbench stops the server at once. Secrets that the server referred to stay where they
-are, and it is said how to remove them.
+server goes with it. A running workbench stops the server at once. Secrets that the server referred to are kept, and the
+output says how to remove them.
 
 Exit code: 0, or 2 if there is no such server or the file cannot be written.
 """,

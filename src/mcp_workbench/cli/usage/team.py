@@ -16,9 +16,9 @@ Starts every server and writes workbench.lock beside the configuration: for each
 as they are known, and a hash for each tool, prompt and resource. Commit it. With "lock" in the configuration,
 definitions that differ from it are reported ("warn"), or neither listed nor callable ("enforce").
 
-lock diff shows what differs, and points out hidden characters, sentences that address the model, tools with the name
-of another server's, and annotations that promise less. lock accept accepts what differs: of all servers, of SERVER, or
-of SERVER/TOOL (also a prompt or resource). Running workbenches notice within a second.
+lock diff shows what differs, and points out hidden characters, sentences that address the model, tools that take the
+name of another server's tool, and annotations that promise less. lock accept accepts what differs: of all servers, of
+SERVER, or of SERVER/TOOL (also a prompt or resource). Running workbenches notice within a second.
 
 Exit code: 0; 1 if lock diff finds something, or a server cannot be started; 2 if the command line or the configuration
 is wrong.

@@ -143,7 +143,7 @@ Exit code: 0, 1 if the server failed, 2 if there is no such prompt or an argumen
         "resource [OPTIONS] [URI | TOOLBOX/SERVER URI | URL URI | -- COMMAND … URI]",
         "read a resource, or list resources",
         """
-Reads a resource and prints it. In a pipe, data that is no text comes out as it is; on a terminal, images are shown
+Reads a resource and prints it. In a pipe, binary data comes out as it is; on a terminal, images are shown
 where it can show them and everything else goes to a file. Without an address, lists the resources and templates of all
 servers; --json prints that list as JSON. Where several servers have the same address, the server is named before it; it
 is started for the command.
