@@ -140,8 +140,20 @@ def test_the_retry_of_an_approved_call_is_not_another_one() -> None:
     rig.step.on_end(first, Outcome(kind="result", payload=(interim,), arrived=0.0, sent=0.0, ended=0.0))
 
     rig.asked(request())
+    rig.asked(request(requestState="of another call", inputResponses={}))
+    rig.asked(request(inputResponses={}))
     assert rig.check(request(requestState="s", inputResponses={})) == Pass("approved")
     rig.asked(request(requestState="s"))
+
+
+def test_a_retry_with_a_state_of_ours_was_opened_on_its_way_and_has_none_in_its_body() -> None:
+    rig = Rig()
+    first = request()
+    rig.answer(first)
+    interim = b'{"resultType":"input_required","requestState":"sealed"}'
+    rig.step.on_end(first, Outcome(kind="result", payload=(interim,), arrived=0.0, sent=0.0, ended=0.0))
+    assert rig.check(replace(request(), is_retry=True)) == Pass("approved")
+    rig.asked(replace(request(), is_retry=True))
 
 
 def test_a_lasting_yes_outlasts_the_questions_of_a_server() -> None:

@@ -131,6 +131,26 @@ def test_a_revocation_that_cannot_be_read_at_once_is_read_later(
     assert gone == [frozenset({"alice"})]
 
 
+def test_a_key_that_was_revoked_and_made_again_is_not_the_one_before_though_it_cannot_be_read(
+    folder: KeyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, bob = folder.create("alice"), folder.create("bob")
+    age = 0.0
+    keys = KeysInForce(folder, age=lambda: age)
+    gone: list[frozenset[str]] = []
+    keys.on_revoked.append(gone.append)
+    folder.revoke("alice")
+    after = folder.create("alice")
+    files = Files(monkeypatch)
+    files.error, files.end = errno.EMFILE, ".json"
+    keys.reload()
+    assert keys.find(before) is None and keys.find(bob) is not None and gone == [frozenset({"alice"})]
+    files.error = 0
+    age = module.RETRY_SECONDS
+    assert keys.find(after) is not None and keys.find(before) is None
+
+
+@pytest.mark.requirement("team.keys")
 def test_a_key_that_stays_unreadable_holds_up_no_revocation(folder: KeyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     alice, bob, carol = (folder.create(name) for name in ("alice", "bob", "carol"))
     keys = KeysInForce(folder)

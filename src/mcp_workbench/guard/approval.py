@@ -39,6 +39,7 @@ MOST_REMEMBERED: Final = 1000
 LARGEST_REMEMBERED: Final = 16 * 1024
 # A call that waits is kept whole up to this, to be looked at with `mcp-workbench approve --show`.
 LARGEST_WAITING: Final = 256 * 1024
+_NO_STATE: Final = Raw(b"null")
 # In `_meta`, what belongs to the protocol and to tracing: no server decides by it what a call does.
 _PROTOCOL: Final = "io.modelcontextprotocol/"
 _FOR_TRANSPORT: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
@@ -70,6 +71,8 @@ class WaitingCall(Struct, frozen=True):
 
 class _Interim(Struct):
     resultType: str = ""
+    # Not optional: msgspec takes no `Raw` in a union for what it would take alone.
+    requestState: Raw = _NO_STATE
 
 
 _decode_interim: Final = Decoder(_Interim).decode
@@ -82,8 +85,9 @@ class Approvals:
         self.now = now
         # By principal and digest.
         self._granted: OrderedDict[tuple[str, str], GrantedApproval] = OrderedDict()
-        # The same, when they expire: calls were passed, and their server asked something. Their retries are no others.
-        self._retries: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
+        # The same, when they expire and what `requestState` they have: calls were passed, and their server asked
+        # something. Their retries are no others.
+        self._retries: OrderedDict[tuple[str, str], list[tuple[float, str]]] = OrderedDict()
         self._waiting: OrderedDict[str, WaitingCall] = OrderedDict()
         # By principal and item, what was approved last.
         self._last: OrderedDict[tuple[str, str], bytes] = OrderedDict()
@@ -98,23 +102,27 @@ class Approvals:
         if len(self._granted) > MOST_APPROVALS:
             self._granted.popitem(last=False)
 
-    def grant_retry(self, principal: str, digest: str) -> None:
-        """The server wants to know something before it does what was approved: the client comes back with it."""
+    def grant_retry(self, principal: str, digest: str, state: str = "") -> None:
+        """The server wants to know something before it does what was approved: the client comes back with it, and with
+        the state that the server gave it."""
         of_call = self._retries.setdefault((principal, digest), [])
-        of_call.append(self.now() + WAITING_SECONDS)
+        of_call.append((self.now() + WAITING_SECONDS, state))
         del of_call[:-MOST_RETRIES]
         self._retries.move_to_end((principal, digest))
         if len(self._retries) > MOST_APPROVALS:
             self._retries.popitem(last=False)
 
-    def take_retry(self, principal: str, digest: str) -> bool:
-        """Whether a retry of this call is awaited: one less is then."""
-        of_call = self._retries.get((principal, digest), [])
-        # The last one is the last to expire: where that has, all have.
-        is_awaited = bool(of_call) and of_call.pop() > self.now()
-        if not is_awaited or not of_call:
-            self._retries.pop((principal, digest), None)
-        return is_awaited
+    def take_retry(self, principal: str, digest: str, state: str | None = None) -> bool:
+        """Whether a retry of this call is awaited: one less is then. Without a state it is one of ours, which was
+        opened on the way here: its seal binds it to the call."""
+        now = self.now()
+        of_call = [each for each in self._retries.pop((principal, digest), ()) if each[0] > now]
+        awaited = next((each for each in reversed(of_call) if state in (None, each[1])), None)
+        if awaited is not None:
+            of_call.remove(awaited)
+        if of_call:
+            self._retries[principal, digest] = of_call
+        return awaited is not None
 
     def take(self, principal: str, session: int, digest: str) -> bool:
         """Whether this very call was approved. One that was approved once is not any more then."""
@@ -231,7 +239,11 @@ class ApprovalStep:
         members = _members(request)
         digest = digest_of(request, members)
         is_retry = request.is_retry or not members.keys().isdisjoint(RETRY_MEMBERS)
-        if is_retry and self._approvals.take_retry(request.principal, _first_digest(request, members)):
+        state = None
+        if "requestState" in members or not request.is_retry:
+            # Servers need not give one.
+            state = _state_hash(members.get("requestState", _NO_STATE))
+        if is_retry and self._approvals.take_retry(request.principal, _first_digest(request, members), state):
             return self._approved(request)
         if self._approvals.take(request.principal, request.session, digest):
             return self._approved(request)
@@ -258,8 +270,9 @@ class ApprovalStep:
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         digest = self._passed.pop(id(request), None)
-        if digest is not None and outcome.kind == "result" and _asks_for_input(outcome):
-            self._approvals.grant_retry(request.principal, digest)
+        interim = None if digest is None or outcome.kind != "result" else _interim(outcome)
+        if digest is not None and interim is not None:
+            self._approvals.grant_retry(request.principal, digest, _state_hash(interim.requestState))
 
     def _answered(self, request: GuardedRequest, digest: str, rule: str, answer: Raw | bytes | None) -> Pass | Denial:
         place = _place(request)
@@ -361,8 +374,15 @@ def _place(request: GuardedRequest) -> str:
     return f"{request.toolbox}/{request.server}/{request.item}"[:500]
 
 
-def _asks_for_input(outcome: Outcome) -> bool:
+def _interim(outcome: Outcome) -> _Interim | None:
+    """What the server wants to know first; None where it has done what it was asked."""
     try:
-        return _decode_interim(b"".join(outcome.payload)).resultType == "input_required"
+        found = _decode_interim(b"".join(outcome.payload))
     except (DecodeError, ValidationError, RecursionError):
-        return False
+        return None
+    return found if found.resultType == "input_required" else None
+
+
+def _state_hash(state: Raw) -> str:
+    """States may be of any size, and of any spelling in JSON."""
+    return sha256(encode(decode(state))).hexdigest()

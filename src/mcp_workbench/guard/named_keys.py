@@ -49,6 +49,10 @@ _LASTING: Final = frozenset(
 )
 
 
+# Inode, and when it was written: another file has another one.
+FileIdentity = tuple[int, int]
+
+
 class KeyProblem(WorkbenchError):
     """Keys can be neither read nor written, or this one cannot be made."""
 
@@ -122,15 +126,16 @@ class KeyFolder:
     def records(self) -> list[KeyRecord]:
         """All of them, by name. One that is damaged, or that others may have written, is left out, which is logged.
         Raises `KeyProblem` where others may have put keys there."""
-        return self.read()[0]
+        return list(self.read()[0])
 
-    def read(self) -> tuple[list[KeyRecord], dict[str, OSError]]:
-        """The same, and the names of keys that could not be read this time, with the reason. Raises `KeyProblem`."""
+    def read(self) -> tuple[dict[KeyRecord, FileIdentity], dict[str, OSError]]:
+        """The same with the files that they are in, and the names of keys that could not be read this time, with the
+        reason. Raises `KeyProblem`."""
         try:
             about = os.stat(self.path, follow_symlinks=False)
             names = sorted(os.listdir(self.path))[: 2 * MOST_KEYS]
         except (FileNotFoundError, NotADirectoryError):
-            return [], {}
+            return {}, {}
         except OSError as error:
             raise KeyProblem(f"`{self.path}` cannot be read: {error.strerror}", hint="check its permissions") from None
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
@@ -138,19 +143,26 @@ class KeyFolder:
                 f"the folder of keys `{self.path}` cannot be used: others may have written to it",
                 hint=f"look at what is in it, then chmod 700 {self.path}",
             )
-        found: list[KeyRecord] = []
+        found: dict[KeyRecord, FileIdentity] = {}
         unread: dict[str, OSError] = {}
         for name in names:
             if not name.endswith(_SUFFIX):
                 continue
             try:
-                record = self._read(name)
+                read = self._read(name)
             except OSError as error:
                 unread[name.removesuffix(_SUFFIX)] = error
                 continue
-            if record is not None:
-                found.append(record)
+            if read is not None:
+                found[read[0]] = read[1]
         return found, unread
+
+    def identity(self, name: str) -> FileIdentity | None:
+        """Which file this key is in now, whether it can be read or not; None where there is none."""
+        try:
+            return _identity(os.stat(self._file(name), follow_symlinks=False))
+        except OSError:
+            return None
 
     def fingerprint(self) -> tuple[int, int, int] | None:
         """Changes when a key is made or revoked."""
@@ -163,7 +175,7 @@ class KeyFolder:
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name + _SUFFIX)
 
-    def _read(self, file: str) -> KeyRecord | None:
+    def _read(self, file: str) -> tuple[KeyRecord, FileIdentity] | None:
         """None where it is not accepted. Raises `OSError` where that cannot be told now."""
         path = os.path.join(self.path, file)
         try:
@@ -181,7 +193,7 @@ class KeyFolder:
         if record.name + _SUFFIX != file or not NAME.fullmatch(record.name) or record.name.lower() in RESERVED:
             log.warning("the key in `%s` is not accepted: the name in it does not match the file", path)
             return None
-        return record
+        return record, _identity(about)
 
     def _write(self, record: KeyRecord) -> None:
         os.makedirs(self.path, mode=0o700, exist_ok=True)
@@ -197,6 +209,10 @@ class KeyFolder:
                 os.unlink(draft)
 
 
+def _identity(about: os.stat_result) -> FileIdentity:
+    return about.st_ino, about.st_mtime_ns
+
+
 class KeysInForce:
     """The keys as they are at the moment, by the hash of their token."""
 
@@ -210,6 +226,8 @@ class KeysInForce:
         self._retry_at: float | None = None
         self._problem = ""
         self._by_hash: dict[str, KeyRecord] = {}
+        # By name, the file that each was read from.
+        self._files: dict[str, FileIdentity] = {}
         self._fingerprint: tuple[int, int, int] | None = None
         # Told the names of keys that are no more.
         self.on_revoked: list[Callable[[frozenset[str]], None]] = []
@@ -248,8 +266,13 @@ class KeysInForce:
             return
         first = next(iter(unread), "")
         self._note(f"`{first}` and perhaps others: {unread[first].strerror}" if unread else "")
-        records += [record for record in self._by_hash.values() if record.name in unread]
+        for record in self._by_hash.values():
+            known = self._files.get(record.name)
+            # To look at a file takes no descriptor: one that was revoked and made again is another file.
+            if record.name in unread and known is not None and known == self._keys.identity(record.name):
+                records[record] = known
         self._by_hash = {record.sha256: record for record in records}
+        self._files = {record.name: file for record, file in records.items()}
         after = {record.name: record.sha256 for record in records}
         gone = frozenset(name for name, hashed in before.items() if after.get(name) != hashed)
         for name in sorted(gone):
