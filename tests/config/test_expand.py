@@ -70,6 +70,12 @@ def test_what_cannot_be_replaced_is_told(text: str, words: str) -> None:
     assert words in expansion.faults[0].found
 
 
+def test_the_hint_for_a_missing_secret_is_to_store_it() -> None:
+    hints = {name: expand(f"${{{name}}}", {}).faults[0].hint for name in ("LEVEL", "API_TOKEN")}
+    assert hints["LEVEL"] == "set it before the start, or give a default: `${LEVEL:-…}`"
+    assert "`mcp-workbench secret set API_TOKEN` and write `${keyring:API_TOKEN}`" in str(hints["API_TOKEN"])
+
+
 @pytest.mark.requirement("config.variables")
 def test_every_missing_variable_of_a_string_is_told_with_the_nearest_that_is_set() -> None:
     faults = expand("${NAMES} ${GONE}", ENVIRON).faults

@@ -46,7 +46,7 @@ def can_carry(client: Client, entry: Mapping[str, Any], usual: Container[str] = 
     """Whether its command may be given an entry: some take a program, arguments, variables and what is `usual` alone,
     and what is secret belongs on no command line, which all users of a machine can read."""
     assert client.own is not None
-    if not client.command_only and secrets_of(entry):
+    if not client.command_only and _literal_secrets(entry):
         return False
     taken = {"command", "args", "env"}
     return any(word.startswith("{json") for word in client.own.add) or all(
@@ -56,7 +56,11 @@ def can_carry(client: Client, entry: Mapping[str, Any], usual: Container[str] = 
 
 def shows_secrets(command: Sequence[str]) -> bool:
     """Whether an entry among the words of a command has secrets in it."""
-    return any(secrets_of(json.loads(word)) for word in command if word.startswith("{"))
+    return any(_literal_secrets(json.loads(word)) for word in command if word.startswith("{"))
+
+
+def _literal_secrets(entry: Mapping[str, Any]) -> list[str]:
+    return [secret for secret in secrets_of(entry) if "${" not in secret]
 
 
 def shown_to_others(client: Client, names: Sequence[str], when: str) -> str:

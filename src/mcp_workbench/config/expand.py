@@ -237,14 +237,14 @@ def _missing(name: str, environ: Mapping[str, str]) -> Fault:
     if name in _EDITOR_NAMES:
         hint = f"an editor fills in `${{{name}}}`, the workbench cannot; write the path itself"
         return Fault(found, None, hint, of_environment=True)
+    from mcp_workbench.config.redact import is_secret_name
     from mcp_workbench.nearest import nearest
 
-    return Fault(
-        found,
-        suggestions=tuple(nearest(name, environ, 2)),
-        hint=f"set it before the start, or give a default: `${{{name}:-…}}`",
-        of_environment=True,
-    )
+    instead = f"give a default: `${{{name}:-…}}`"
+    if is_secret_name(name):
+        instead = f"store it with `mcp-workbench secret set {name}` and write `${{keyring:{name}}}`"
+    hint = f"set it before the start, or {instead}"
+    return Fault(found, suggestions=tuple(nearest(name, environ, 2)), hint=hint, of_environment=True)
 
 
 _LITERAL_HINT = "to have a literal `${` write `${DOLLAR:-$}{`"

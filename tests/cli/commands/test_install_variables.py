@@ -44,6 +44,9 @@ def test_variables_that_are_set_are_passed_on_by_name(home: Path) -> None:
     entry = json.loads((home / ".gemini" / "settings.json").read_text())["mcpServers"]["workbench"]
     assert entry["env"] == {"API_TOKEN": "${API_TOKEN}"}
     assert TOKEN not in path.read_text()
+    # A reference is no secret: the client's own command may have it.
+    printed = shell(home, "install", "gemini", "--print", API_TOKEN=TOKEN).stdout
+    assert printed.startswith("gemini mcp add -s user -e 'API_TOKEN=${API_TOKEN}' workbench ")
 
 
 def test_a_command_that_cannot_pass_variables_on_is_not_used(home: Path) -> None:

@@ -117,9 +117,7 @@ def _configuration(parsed: Parsed) -> tuple[Examined, list[Diagnosis]]:
         found.append(Diagnosis("warning", "configuration", text, hint))
     lacking = unresolved(config)
     if lacking is not None:
-        found.append(
-            Diagnosis("error", "variables", lacking.message, "set them, or write `${NAME:-default}` in the file")
-        )
+        found.append(Diagnosis("error", "variables", lacking.message))
     found += [Diagnosis("warning", "configuration", text) for text in about_ignored_keys(config)]
     return Examined(config, os.environ), found
 
