@@ -54,6 +54,12 @@ def can_carry(client: Client, entry: Mapping[str, Any], usual: Container[str] = 
     )
 
 
+def gives_away(client: Client, *contents: bytes) -> bool:
+    """Whether its command would write secrets into its file, which has or gets these contents: values of variables."""
+    assert client.own is not None
+    return client.own.fills_in and any(b"$" in content for content in contents)
+
+
 def shows_secrets(command: Sequence[str]) -> bool:
     """Whether an entry among the words of a command has secrets in it."""
     return any(_literal_secrets(json.loads(word)) for word in command if word.startswith("{"))

@@ -25,6 +25,8 @@ class OwnCommand(Struct, frozen=True, forbid_unknown_fields=True):
     list: tuple[str, ...] = ()
     # Our scopes, in the client's words; those that it cannot write are missing.
     scopes: dict[Scope, str] = {}
+    # It writes the whole file with the values of variables where references to them were, which may be secrets.
+    fills_in: bool = False
 
 
 class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):

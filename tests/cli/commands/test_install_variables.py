@@ -44,9 +44,6 @@ def test_variables_that_are_set_are_passed_on_by_name(home: Path) -> None:
     entry = json.loads((home / ".gemini" / "settings.json").read_text())["mcpServers"]["workbench"]
     assert entry["env"] == {"API_TOKEN": "${API_TOKEN}"}
     assert TOKEN not in path.read_text()
-    # A reference is no secret: the client's own command may have it.
-    printed = shell(home, "install", "gemini", "--print", API_TOKEN=TOKEN).stdout
-    assert printed.startswith("gemini mcp add -s user -e 'API_TOKEN=${API_TOKEN}' workbench ")
 
 
 def test_a_command_that_cannot_pass_variables_on_is_not_used(home: Path) -> None:
@@ -83,6 +80,31 @@ def test_secrets_of_our_entry_are_not_put_on_a_command_line(home: Path) -> None:
     assert shell(home, "install", "gemini").status == 0
     after = json.loads(path.read_text())["mcpServers"]["workbench"]
     assert after["env"] == entry["env"] and after["command"] != entry["command"]
+
+
+def test_a_command_that_writes_values_of_variables_is_used_on_files_without_any(home: Path) -> None:
+    """`gemini mcp add` keeps the values of all variables that it finds in the file."""
+    program = write(home, "bin/gemini", f"#!{sys.executable}\nimport sys\nsys.exit('it refuses')\n")
+    program.chmod(0o755)
+    path = write(home, ".gemini/settings.json", '{"mcpServers": {"a": {"command": "a", "env": {"K": "$API_TOKEN"}}}}')
+    assert shell(home, "install", "gemini").status == 0
+    assert '"$API_TOKEN"' in path.read_text() and "mcp-workbench" in path.read_text()
+    assert shell(home, "uninstall", "gemini").status == 0
+    assert "mcp-workbench" not in path.read_text()
+    path.write_text("{}")
+    assert "it refuses" in shell(home, "install", "gemini").stderr
+    # What is in the file when somebody enters it is not known.
+    assert shell(home, "install", "gemini", "--print").stdout.startswith("{")
+
+
+def test_a_reference_is_no_secret(home: Path) -> None:
+    """Claude Code fills in variables itself; what has none is not warned of."""
+    write(home, "bin/claude", CLAUDE.format(python=sys.executable)).chmod(0o755)
+    server = SERVER | {"env": {"API_TOKEN": "${API_TOKEN}"}}
+    write(home, ".claude.json", json.dumps({"mcpServers": {"time": server}}))
+    write(home, ".config/mcp-workbench/workbench-config.json", json.dumps({"mcpServers": {"time": server}}))
+    done = shell(home, "install", "claude-code", "--replace", API_TOKEN=TOKEN)
+    assert done.status == 0 and "claude mcp remove -s user time" in done.stderr and "command line" not in done.stderr
 
 
 def test_secrets_that_undo_has_to_show_are_warned_of_before(home: Path) -> None:

@@ -250,8 +250,11 @@ def _with_what_the_user_added(current: dict[str, Any], entry: dict[str, Any], di
 def _use_own_command(plan: InstallPlan, scope: Scope, servers: Servers) -> None:
     """First comes what is new, so that a failure on the way never leaves less than there was."""
     client = plan.found.client
-    if not client_commands.can_carry(client, plan.entry, DIALECTS[plan.found.file.dialect].extra):
-        # It would drop settings of our entry, or show what is secret.
+    usual = DIALECTS[plan.found.file.dialect].extra
+    if not client_commands.can_carry(client, plan.entry, usual) or client_commands.gives_away(
+        client, plan.before or b"", plan.after
+    ):
+        # It would drop settings of our entry, or show or keep what is secret.
         return
     added = [client_commands.adding(client, scope, plan.name, plan.entry)]
     before = [client_commands.removing(client, scope, plan.name, servers[plan.name])] if plan.name in servers else []
@@ -422,7 +425,8 @@ def _print(client: Client, scope: Scope, name: str, config: str) -> None:
     assert found is not None
     entry = _own_entry(found, name, config)
     usual = DIALECTS[found.file.dialect].extra
-    if client_commands.has_command(client, scope) and client_commands.can_carry(client, entry, usual):
+    is_harmless = client_commands.has_command(client, scope) and not client_commands.gives_away(client, b"$")
+    if is_harmless and client_commands.can_carry(client, entry, usual):
         stdout().text(shlex.join(client_commands.add_command(client, scope, name, entry)))
         return
     remark("note", f"into `{found.path}`:")

@@ -67,7 +67,8 @@ def _take_out(found: FoundFile, scope: Scope, run: str) -> str | None:
         return None
     steps = [client_commands.removing(client, scope, name, servers[name]) for name in ours]
     taken = [step for step in steps if step is not None]
-    if client.command_only or (len(taken) == len(ours) and client_commands.can_add(client, scope)):
+    has_command = len(taken) == len(ours) and client_commands.can_add(client, scope)
+    if client.command_only or (has_command and not client_commands.gives_away(client, before)):
         take_steps(found, before, taken, run)
     else:
         write(found, before, without_servers(before, file, ours, found.path), ours[0], run)
