@@ -112,6 +112,7 @@ class Access:
     def _settle(self, view: View) -> None:
         self._router.views.settle(view)
         toolboxes = view.face.catalog.toolboxes
+        # What was opened before these rules may be hidden by them. That a toolbox was removed may still be said.
         for name in [name for name in view.opened if name not in toolboxes]:
             del view.opened[name]
         for name in [name for name, how in view.changed.items() if how != "removed" and name not in toolboxes]:
@@ -125,6 +126,7 @@ class Access:
                 self._end_forbidden(stream, session.view.principal, stream.subscriptions)
 
     def _end_forbidden(self, subscriber: Subscriber, principal: str, kept: dict[str, Subscription]) -> None:
+        # Each update says that the resource is there, and when it changes.
         forbidden = {
             uri: each for uri, each in kept.items() if not self.permits_resource(principal, each.entry, each.uri)
         }
@@ -164,6 +166,7 @@ class Access:
         if face is None:
             face = self._roles[key] = self._face_for(whole, self.policy.identities.of(principal))
             if len(self._roles) > MOST_ROLES:
+                # Whoever needs it again has it made again.
                 self._roles.popitem(last=False)
         self._roles.move_to_end(key)
         return face

@@ -82,12 +82,15 @@ class Callers:
         """The proxy first: whatever else a request carries that it passes on, it is the proxy that vouches for it."""
         if self._proxy is not None:
             named = self._proxy.recognise(head.address, head.peer_names, head.headers)
+            # Also where the proxy names nobody: failed attempts count by the address that it saw, or all callers would
+            # be slowed down together.
             head.forwarded = self._proxy.address(head.address, head.peer_names, head.headers)
             if named is not None:
                 return self._outcome(head, named)
         authorization = head.headers.get("authorization")
         if authorization is not None:
             return self._by_token(head, authorization)
+        # On a Unix socket the other end is the proxy's own user, who is not the caller.
         if self._proxy is not None and self._proxy.runs_as(head.peer):
             return self._outcome(head, NOT_VOUCHED_FOR)
         user = None if self._users is None else self._users.recognise(head.peer)
@@ -121,6 +124,7 @@ class Callers:
                 # Its body may come later, and somebody else with the same principal before that.
                 head.recall = partial(self._remember, found)
             return found.principal
+        # Not a challenge: the token may be good, and clients would throw it away and have their user sign in.
         if found.error == UNREACHABLE:
             return AuthenticationChallenge(found.message, b"", UNAVAILABLE)
         parts = [_REALM]
@@ -129,8 +133,10 @@ class Callers:
         scope = found.scope or " ".join(_scopes(self._auth))
         if scope:
             parts.append(f'scope="{scope.translate(_QUOTABLE)}"')
+        # RFC 6750, section 3.1: whoever has shown no token is told of no error.
         if found.error:
             parts += [f'error="{found.error}"', f'error_description="{found.message.translate(_QUOTABLE)}"']
+        # Headers are ASCII; scopes and messages may quote what is not.
         challenge = ", ".join(parts).encode("ascii", errors="replace")
         return AuthenticationChallenge(
             found.message, challenge, FORBIDDEN if found.error == INSUFFICIENT else UNAUTHORIZED
@@ -145,6 +151,7 @@ def metadata_url(public_url: str) -> str:
 
 def metadata_pages(auth: AuthConfig, mcp_path: str) -> dict[str, Page]:
     """The metadata of the resource that we are: at the root, and before the path, as clients look for it in turn."""
+    # RFC 9728, section 2.
     document: dict[str, object] = {
         "resource": auth.public_url,
         "authorization_servers": [each.issuer for each in auth.issuers],
@@ -181,6 +188,7 @@ def _bearer_tokens(settings: CallerSettings, fetch: Fetch, start_task: StartTask
 
     jwts, opaque = [], []
     for each in settings.auth.issuers:
+        # Never any: a token for another resource of the same provider must not be good here (RFC 9068, section 4).
         audience = each.audience or (settings.auth.public_url,)
         jwts.append(JwtIssuer(each, audience, IssuerKeys(each, fetch, start_task)))
         if each.introspection is not None:

@@ -100,6 +100,7 @@ class Gateway:
         self._users: UserFaces | None = None
         self.welcome = Welcome(options.name, options.version)
         if self._is_alone:
+            # Of several gateways on one runtime none speaks for all: the shared workbench says these itself.
             runtime.own_info = self.welcome.info
             runtime.open_link = self._open_link
             runtime.describe = self._status_for_our_user
@@ -109,6 +110,7 @@ class Gateway:
         else:
             runtime.redactor.replace(self, config.secrets)
         self._identities: Identities | None = None
+        # One after another: a plan is made against what is in force, and reading manifests for it takes a while.
         self._applying = asyncio.Lock()
         # How often a configuration was read again, and why the last one that was read is not in force.
         self.reloads = 0
@@ -189,6 +191,7 @@ class Gateway:
             self._restrict()
 
     def _on_identity(self, identity: Identity) -> None:
+        # A key may be limited to some toolboxes where there is no policy at all.
         if self.access is None and identity.toolboxes is not None and self._is_open:
             self._restrict()
         elif self.access is not None:
@@ -204,6 +207,8 @@ class Gateway:
             from mcp_workbench.access import Access
             from mcp_workbench.guard.approval import Approvals
 
+            # What was approved, or waits for that, outlives a change of the rules, and is judged by those in force
+            # then.
             approvals = Approvals() if former is None else former.approvals
             approvals.on_waiting = lambda: self.runtime.take_approvals(self.approve)
             self.access = Access(
@@ -300,8 +305,10 @@ class Gateway:
                 self._use_steps()
             for entry, manifest in manifests.items():
                 entry.take_manifest(manifest)
+            # Before the catalogue is replaced: what its new servers say is blacked out from their first word on.
             self.runtime.redactor.replace(self, config.secrets)
             has_rules = self.access is not None or bool(config.policy or config.limits)
+            # Rules hide and show what no server has changed, so what clients see is compared with what they saw.
             before = self._sessions.shown() if has_rules else {}
             self.config = plan.config
             settings = _face_settings(plan.config, self._options)
@@ -349,6 +356,7 @@ class Gateway:
         from mcp_workbench.server_links import are_users_here
         from mcp_workbench.signin.flow_io import SignInFailed
 
+        # The browser that comes back must be on this machine, where the page is served.
         if not are_users_here(self.config.auth, self.config.trusted_proxy, self.serving):
             raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
         await self.runtime.resolve(entry)

@@ -79,6 +79,7 @@ def open_link(means: Means, connection: Connection, config: ServerConfig, receiv
 def _start(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
     context = connection.entry.context
     assert means.batch is not None and config.command is not None
+    # With the first process: from then on there may be strays, which only we can reap.
     if not means.processes.is_prepared:
         means.reap_strays_when_they_end()
     _keep_secrets_to_ourselves(means)
@@ -89,6 +90,7 @@ def _start(means: Means, connection: Connection, config: ServerConfig, receiver:
             **server_environment(context.environ, config.inherit_env, config.env),
             WITHIN: os.pathsep.join(filter(None, (context.environ.get(WITHIN), context.path))),
         },
+        # A server runs where its client does, like one that the client would have started itself.
         config.cwd or context.folder,
         table=means.processes,
         batch=means.batch,
@@ -126,7 +128,9 @@ def _open_http(means: Means, connection: Connection, config: ServerConfig, recei
         receiver,
         limit=entry.context.max_message_bytes,
         environ=entry.context.environ,
+        # What every server has that says nothing else; of one with a `url` it says nothing.
         transport="auto" if config.transport == "stdio" else config.transport,
+        # Read again when the server has listed again: its tools are another object then.
         parameters_of=HeaderParameterCache(lambda tool: entry.tools.get(tool), lambda: entry.tools),
     )
 
@@ -147,6 +151,7 @@ def _headers_of_user(means: Means, connection: Connection, config: ServerConfig)
 
     principal, source = connection.principal, None
     if config.token_exchange is not None:
+        # Beside the exchanged token: other headers of the configuration stay.
         base = FixedHeaders(config.headers).headers()
         source = ExchangedToken(means.token_exchanges(), principal, config.token_exchange, base)
     inner = source or _own_headers(means, connection, config)
@@ -164,6 +169,7 @@ def _own_headers(means: Means, connection: Connection, config: ServerConfig) -> 
     from mcp_workbench.transport.http.client.headers import FixedHeaders, UntilRefused
 
     assert config.url is not None
+    # A refusal of it is the user's to mend: nothing else is tried in its place.
     if any(name.lower() == "authorization" for name in config.headers):
         return FixedHeaders(config.headers)
     entry, principal = connection.entry, connection.caller.principal
@@ -176,6 +182,7 @@ def _own_headers(means: Means, connection: Connection, config: ServerConfig) -> 
             entry.sign_in = source
         return source
 
+    # Nothing about signing in is loaded for a server that has never wanted it.
     if config.oauth is not None or may_hold(config.url):
         return signed_in(FixedHeaders(config.headers).headers())
     return UntilRefused(config.headers, signed_in)
@@ -187,6 +194,7 @@ def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> 
 
     assert config.url is not None
     beside = entry.catalogs[0].entries() if entry.catalogs else (entry,)
+    # A name that two toolboxes use does not say which server to sign in to.
     named = [each for each in beside if each.name == entry.name]
     name = entry.name if len(named) == 1 else f"{entry.toolbox}/{entry.name}"
     command = f"mcp-workbench login {quote(name)} --config {quote(entry.context.path)}"
@@ -201,6 +209,7 @@ def are_users_here(auth: AuthConfig | None, proxy: ProxyConfig | None, serving: 
     browser would bring us another's sign-in, and at a public address there is no way to know whose it is."""
     from mcp_workbench.signin.flow_io import is_loopback
 
+    # Behind a proxy, or at a public address, users are elsewhere.
     if proxy is not None or (auth is not None and not is_loopback(auth.public_url)):
         return False
     return serving in (None, "stdio") or serving.startswith("unix:") or is_loopback(serving)

@@ -192,6 +192,11 @@ class ServerEntry:
         return {} if self.offer is None else decode_object(self.offer.profile.capabilities)
 
     @property
+    def is_available(self) -> bool:
+        """Whether it is known what it offers, and it did not fail for good."""
+        return self.offer is not None and self.failure is None
+
+    @property
     def extensions(self) -> dict[str, Raw]:
         """The extensions that the server declared; empty if they cannot be read."""
         try:

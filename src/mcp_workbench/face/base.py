@@ -415,7 +415,7 @@ class Face:
 
 def available(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
     """Those of which something is known and that can be used."""
-    return [entry for entry in entries if entry.offer is not None and entry.failure is None]
+    return [entry for entry in entries if entry.is_available]
 
 
 def begins_unknown(plan: Plan) -> bool:

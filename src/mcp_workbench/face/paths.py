@@ -58,7 +58,7 @@ def find(catalog: Catalog, path: str) -> ResolvedPath | Ambiguous | NotListed | 
     if len(named) == 1:
         return ResolvedPath(*named[0])
     every = [place for places in meanings for place in places]
-    not_listed = {(entry.toolbox, entry.name): entry for entry, _ in every if not _is_listed(entry)}
+    not_listed = {(entry.toolbox, entry.name): entry for entry, _ in every if not entry.is_available}
     if not_listed:
         return NotListed(tuple(not_listed.values()))
     return next((ResolvedPath(entry, tool) for entry, tool in every if tool in entry.hidden), None)
@@ -78,10 +78,6 @@ def related(catalog: Catalog, path: str) -> list[ServerEntry]:
     """The servers that a path can lead to, whatever they offer."""
     places = (*_in_toolbox(catalog, path), *_of_server(catalog, path))
     return list({(entry.toolbox, entry.name): entry for entry, _ in places}.values())
-
-
-def _is_listed(entry: ServerEntry) -> bool:
-    return entry.offer is not None and entry.failure is None
 
 
 def _named(catalog: Catalog, path: str) -> Iterator[ToolPlace]:

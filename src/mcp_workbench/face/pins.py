@@ -18,8 +18,8 @@ from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.wording import REVIEW
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 
-# Claude Code puts tools behind a search of its own unless they carry this.
-ALWAYS_LOAD: Final = {"anthropic/alwaysLoad": True}
+# Claude Code puts tools behind a search of its own unless they carry this in their `_meta`.
+ALWAYS_LOAD: Final = "anthropic/alwaysLoad"
 
 
 class Pins:
@@ -100,7 +100,7 @@ def _pinned(target: Target, name: str) -> bytes:
         own = decode_object(members["_meta"])
     except (KeyError, DecodeError, ValidationError):
         own = {}
-    members["_meta"] = Raw(encode({**own, **ALWAYS_LOAD}))
+    members["_meta"] = Raw(encode({**own, ALWAYS_LOAD: True}))
     if target.entry.config.result_budget:
         # A result that is shortened has no structured content, and clients insist on it where this is declared.
         members.pop("outputSchema", None)

@@ -396,7 +396,7 @@ def _open_toolbox_tool(names: str) -> dict[str, object]:
             },
         },
         "annotations": {"readOnlyHint": True},
-        "_meta": ALWAYS_LOAD,
+        "_meta": {ALWAYS_LOAD: True},
     }
 
 
@@ -414,7 +414,7 @@ _USE_TOOL: Final = {
         },
         "required": ["tool"],
     },
-    "_meta": ALWAYS_LOAD,
+    "_meta": {ALWAYS_LOAD: True},
 }
 
 

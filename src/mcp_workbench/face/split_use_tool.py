@@ -119,12 +119,12 @@ _USE_TOOL: Final = {
         "required": ["tool"],
     },
     "annotations": {"readOnlyHint": True},
-    "_meta": ALWAYS_LOAD,
+    "_meta": {ALWAYS_LOAD: True},
 }
 _USE_TOOL_THAT_WRITES: Final = {
     "name": WRITES,
     "description": "Call any other tool.",
     "inputSchema": {"type": "object", "properties": _TAKEN, "required": ["tool"]},
     "annotations": {"readOnlyHint": False},
-    "_meta": ALWAYS_LOAD,
+    "_meta": {ALWAYS_LOAD: True},
 }

@@ -11,10 +11,10 @@ from mcp_workbench.catalog.names import Target
 from mcp_workbench.economy.prose import clip, one_line
 from mcp_workbench.face.base import FaceSettings
 from mcp_workbench.face.paths import ResolvedPath, find
+from mcp_workbench.face.pins import ALWAYS_LOAD
 from mcp_workbench.face.renamed import with_members
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 
-ALWAYS_LOAD: Final = "anthropic/alwaysLoad"
 SEARCH_HINT: Final = "anthropic/searchHint"
 # Claude Code cuts hints before it matches them; a sentence is what fits.
 _LONGEST_HINT: Final = 120

@@ -123,6 +123,7 @@ class Guard:
     def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
         """Whether every step lets it pass at once. If they do so later, the decision is acted upon then."""
         observer = self._sole_observer
+        # Nobody can say no: there is nothing to check, and calls that are alike share one description.
         if observer is not None:
             key = (call.caller, call.introduction, call.method, decision.entry, decision.item)
             origin = self._origins.get(key) or self._new_origin(key, call, decision)
@@ -144,6 +145,7 @@ class Guard:
         """Whether every step lets it pass at once. If not, it is answered, or sent later, as the steps say."""
         request = self._describe(call, method, entry, item, body, call.meta)
         if "requestState" in call.params:
+            # A state of ours has been taken out of the body by now; an approval of the first try counts for the retry.
             request = replace(request, is_retry=True)
         passage = call.route.passage = Passage(self._steps, request, self._passive)
         verdict = passage.check()
@@ -280,6 +282,7 @@ class Guard:
         verdict = passage.check()
         if not isinstance(verdict, Held):
             _finish_notification(passage, verdict, send)
+        # Nobody waits for a notification, so nobody has to be told that it was dropped.
         elif self._held_notifications >= MOST_HELD_NOTIFICATIONS:
             log.warning("dropped `%s` of a client: %d notifications are held", method[:100], MOST_HELD_NOTIFICATIONS)
             passage.end("cancelled")

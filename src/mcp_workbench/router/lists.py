@@ -125,8 +125,8 @@ class Lists:
             # Failed for somebody else, perhaps; here it runs.
             if entry.failure is not None and reach(entry).state is State.READY:
                 self._catalog.servers.works(entry)
-        known = [entry for entry in unlisted if _is_shown(entry)]
-        unknown = [entry for entry in unlisted if not _is_shown(entry)]
+        known = [entry for entry in unlisted if entry.is_available]
+        unknown = [entry for entry in unlisted if not entry.is_available]
         self._start_behind(known, reach)
         new = [entry for entry in unknown if entry not in self._waited_for]
         starting = {
@@ -144,7 +144,7 @@ class Lists:
         if kind == "tools":
             return bool(view.face.definitions(view, kind))
         # Most servers have neither prompts nor resources: a list without any is whole as soon as one server is listed.
-        return any(map(_is_shown, view.face.catalog.whole.entries()))
+        return any(entry.is_available for entry in view.face.catalog.whole.entries())
 
     async def _list_one(self, connection: Connection) -> None:
         try:
@@ -175,7 +175,7 @@ class Lists:
     def why_empty(self, view: View) -> str | None:
         """Where a list is empty because every server failed: what happened to each of them."""
         entries = list(view.face.catalog.entries())
-        if not entries or any(map(_is_shown, entries)):
+        if not entries or any(entry.is_available for entry in entries):
             return None
         reasons = [
             f"[{entry.toolbox}/{entry.name}] " + (entry.trouble.message if entry.trouble else "has not answered yet")
@@ -224,10 +224,6 @@ class Lists:
         elif may_start and connection.state not in (State.BACKOFF, State.FAILED):
             with contextlib.suppress(WorkbenchError):
                 await connection.ensure_listed()
-
-
-def _is_shown(entry: ServerEntry) -> bool:
-    return entry.offer is not None and entry.failure is None
 
 
 def _is_worth_asking(connection: Connection) -> bool:

@@ -159,6 +159,7 @@ class Router:
                     self._send(call, decision, connection)
                 else:
                     self._forward_later(call, decision, connection)
+            # What a face keeps from every server passes here twice: noted for those who look on, then answered.
             case Answer() | Reject() if self.guard and not call.route.passage and self.guard.notes(call, decision):
                 self.act(call, decision)
             case Answer():
@@ -287,6 +288,7 @@ class Router:
         route = call.route
         route.entry = decision.entry
         route.decision = decision
+        # It waits for nothing of ours any more. To cancel it from now on is to tell the server.
         if route.task is not None:
             route.task = None
         route.traffic = traffic = connection.traffic

@@ -140,6 +140,8 @@ def _read_cursor(params: Params, having: list[ServerEntry]) -> list[tuple[Server
     known: list[tuple[ServerEntry, str | None]] = [
         (entry, own) for entry, own in found if entry is not None and own is not None
     ]
+    # A server is named once in a cursor of ours. One that is gone since makes the whole list begin again, not end
+    # early.
     if not known or len({entry for entry, _ in known}) != len(positions):
         raise ValueError(cursor)
     return known

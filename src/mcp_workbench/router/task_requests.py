@@ -36,6 +36,7 @@ class TaskRequests:
         router, client = self._router, call.revision
         sole = None if self.handles.judge is not None else call.view.face.sole_entry()
         passes = not client.has_task_extension and sole is not None and sole.config.share != "everyone"
+        # With one server there is nobody whose tasks could be mistaken for another's.
         if call.method not in client.task_methods or passes:
             router.relay(call, params)
         elif call.method == "tasks/list":
@@ -51,6 +52,7 @@ class TaskRequests:
         assert entry is not None
         seconds, result = self.handles.remember(call.view, entry, result, call.revision, call.route.own_item)
         connection = self._router.connections.of_call(entry, call)
+        # Longer than its idle timeout: a server that is stopped forgets its tasks.
         connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
         return result
 

@@ -68,6 +68,7 @@ class Toolboxes:
         if toolbox is not None and toolbox not in face.catalog.toolboxes:
             # Removed from the configuration while it was opened.
             return face.no_such_toolbox(toolbox)
+        # Only a face that changes nothing but its view may do so while other requests are served.
         if face.opens_in_thread and is_large(decision.entries):
             call.finish_result(await asyncio.to_thread(face.opened, call.view, request, failures))
         else:
@@ -107,7 +108,7 @@ class Toolboxes:
                 if connection.starts > starts and not connection.traffic.call_count:
                     connection.linger(LISTED_STAYS)
 
-        unknown = [entry for entry in entries if entry.offer is None or entry.failure is not None]
+        unknown = [entry for entry in entries if not entry.is_available]
         outdated = self._lists.outdated(entries, lambda entry: self._connections.of_call(entry, call))
         if outdated:
             refreshing = self._start_task(self._lists.refresh(outdated))
@@ -124,7 +125,7 @@ class Toolboxes:
 
     async def _open_server(self, entry: ServerEntry, call: RoutedCall, *, starts_known: bool) -> None:
         connection = self._connections.of_call(entry, call)
-        if connection.entry.offer is not None and connection.entry.failure is None:
+        if connection.entry.is_available:
             if not starts_known:
                 return
             # Answer from what is known, and start the server behind it.

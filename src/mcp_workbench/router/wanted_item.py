@@ -62,6 +62,7 @@ def wanted_item(method: str, params: Mapping[str, Raw]) -> WantedItem:
     wanted = arguments.tool
     if isinstance(wanted, _WantedTool):
         return WantedItem(wanted.toolbox, wanted.server, wanted.tool)
+    # Cut blindly, unlike where a tool is looked up: there is nothing that it could be found among.
     toolbox, _, rest = wanted.partition("/")
     server, slash, tool = rest.partition("/")
     return WantedItem(toolbox, server, tool) if slash else WantedItem(item=wanted or item)
