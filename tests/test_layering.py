@@ -135,9 +135,14 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         {"process_context", "config", "transport", "catalog", "downstream", "guard", "signin", "user_headers"},
         "starts a program or reaches for an address for a connection, with what the runtime has",
     ),
+    "client_sign_ins": (
+        {"config", "catalog", "oversight", "runtime", "server_links", "signin"},
+        "begins sign-ins for clients: joins what the process has, the audit, and who is served where",
+    ),
     "gateway": (
         {
             "blocking_work",
+            "client_sign_ins",
             "errors",
             "faces",
             "config",
@@ -150,8 +155,6 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "steps",
             "router",
             "runtime",
-            "server_links",
-            "signin",
             "session",
             "guard",
             "access",

@@ -265,6 +265,6 @@ async def test_users_elsewhere_are_shown_no_page_that_another_could_follow(servi
     gateway.serving = serving
     entry = gateway.catalog.toolboxes["box"]["server"]
     with pytest.raises(DownstreamError, match="served over the network"):
-        await gateway.begin_sign_in(entry, ALICE)
-    assert gateway.sign_in_target(entry, "alice").command.endswith("--as alice")
-    assert "--as" not in gateway.sign_in_target(entry, "default").command
+        await gateway.sign_ins().begin_sign_in(entry, ALICE)
+    assert gateway.sign_ins().target(entry, "alice").command.endswith("--as alice")
+    assert "--as" not in gateway.sign_ins().target(entry, "default").command

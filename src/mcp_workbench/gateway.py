@@ -37,13 +37,12 @@ from mcp_workbench.transport.link import AnswerReceiver, Link
 if TYPE_CHECKING:
     from mcp_workbench.access import Access
     from mcp_workbench.catalog.replacement import Difference
+    from mcp_workbench.client_sign_ins import ClientSignIns
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.guard.identities import Identities, Identity
     from mcp_workbench.oversight import Oversight
     from mcp_workbench.router.toolbox_summaries import ToolboxSummaries
-    from mcp_workbench.signin.sign_in_target import SignInTarget
-    from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
     from mcp_workbench.steps import EventKind, Step
     from mcp_workbench.transport.http.header_parameters import HeaderParameters
     from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache
@@ -186,7 +185,7 @@ class Gateway:
         self.runtime.on_call_watch.append(self._use_steps)
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = lambda view: self._status_json(view.principal, view.face)
-        self._services = Services(self.router, self.welcome, self.parking, self._sessions, self)
+        self._services = Services(self.router, self.welcome, self.parking, self._sessions, self.sign_ins)
         if self.config.policy or self.config.limits or (self._identities is not None and self._identities.has_limits):
             self._restrict()
 
@@ -346,35 +345,11 @@ class Gateway:
     async def _open_link(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
         return await self.runtime.open_server(connection, receiver)
 
-    def sign_ins(self) -> SignIns:
-        return self.runtime.sign_ins(self.config.keychain)
+    def sign_ins(self) -> ClientSignIns:
+        """Sign-ins to servers for clients, by the configuration that is in force."""
+        from mcp_workbench.client_sign_ins import ClientSignIns
 
-    async def begin_sign_in(
-        self, entry: ServerEntry, principal: str, introduction: tuple[bytes, str] = (b"", "")
-    ) -> BrowserSignIn:
-        """For a client whose user can be shown a page (`SignInService`). The page leads back to this machine."""
-        from mcp_workbench.server_links import are_users_here
-        from mcp_workbench.signin.flow_io import SignInFailed
-
-        # The browser that comes back must be on this machine, where the page is served.
-        if not are_users_here(self.config.auth, self.config.trusted_proxy, self.serving):
-            raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
-        await self.runtime.resolve(entry)
-        target = self.sign_in_target(entry, principal)
-        is_joined = self.sign_ins().under_way(target) is not None
-        begun = await self.sign_ins().begin(target)
-        if self.oversight is not None and not is_joined:
-            _ = self.runtime.start_task(self.oversight.record_sign_in(begun, entry, principal, introduction))
-        return begun
-
-    def sign_in_under_way(self, entry: ServerEntry, principal: str) -> BrowserSignIn | None:
-        """What the user of such a client has been shown already."""
-        return self.sign_ins().under_way(self.sign_in_target(entry, principal))
-
-    def sign_in_target(self, entry: ServerEntry, principal: str) -> SignInTarget:
-        from mcp_workbench.server_links import sign_in_target
-
-        return sign_in_target(entry, self.runtime.resolved(entry), principal)
+        return ClientSignIns(self.runtime, self.config, self.serving, self.oversight)
 
     def identities(self) -> Identities:
         """What is known of principals beside their names; whoever authenticates them tells it here."""

@@ -127,15 +127,15 @@ async def sign_in(client: ConnectedClient) -> None:
     sign_ins = FakeSignIns()
     gateway.runtime._sign_ins[None] = sign_ins  # type: ignore[assignment]
     introduction = (b'{"name":"raw-client","version":"1.0"}', "10.0.0.7")
-    await asyncio.gather(*(gateway.begin_sign_in(entry, "ada", introduction) for _ in range(2)))
+    await asyncio.gather(*(gateway.sign_ins().begin_sign_in(entry, "ada", introduction) for _ in range(2)))
     sign_ins.fails, sign_ins.pending = True, None
-    await gateway.begin_sign_in(entry, "ada", introduction)
+    await gateway.sign_ins().begin_sign_in(entry, "ada", introduction)
 
 
 @pytest.mark.requirement("audit.line")
 @pytest.mark.requirement("audit.events")
 async def test_a_line_of_each_kind_says_all_that_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.server_links.sign_in_target", lambda *given: given)
+    monkeypatch.setattr("mcp_workbench.client_sign_ins.sign_in_target", lambda *given: given)
     server = Server(READ, ASKED, DENIED)
     server.resources = [{"uri": "test:///one", "name": "one"}]
     tools = {each["name"]: each for each in (READ, ASKED, DENIED)}

@@ -72,7 +72,8 @@ class Services(Struct, frozen=True):
     welcome: Welcome
     parking: Parking
     registry: SessionRegistry
-    sign_ins: SignInService | None = None
+    # Made when a call needs one.
+    sign_ins: Callable[[], SignInService] | None = None
 
 
 class Session(Struct, eq=False):
@@ -129,7 +130,8 @@ class Session(Struct, eq=False):
 
     @property
     def sign_ins(self) -> SignInService | None:
-        return self._services.sign_ins
+        make = self._services.sign_ins
+        return None if make is None else make()
 
     @property
     def questions(self) -> Questions:

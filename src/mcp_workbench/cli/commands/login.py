@@ -56,8 +56,8 @@ def server_at_url(parsed: Parsed) -> tuple[Engine, ServerEntry]:
 async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
     gateway = engine.gateway
     await gateway.runtime.resolve(entry)
-    target = gateway.sign_in_target(entry, parsed.value("as") or LOCAL_PRINCIPAL)
-    sign_ins = gateway.sign_ins()
+    target = gateway.sign_ins().target(entry, parsed.value("as") or LOCAL_PRINCIPAL)
+    sign_ins = gateway.sign_ins().stored
     signed_in = target.find(sign_ins.store.read())
     wanted = sign_ins.store.read().wanted_at(target.principal, target.server)
     if target.principal:

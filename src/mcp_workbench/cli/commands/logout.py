@@ -15,8 +15,8 @@ def run(parsed: Parsed) -> int:
     async def sign_out() -> None:
         gateway = engine.gateway
         await gateway.runtime.resolve(entry)
-        target = gateway.sign_in_target(entry, parsed.value("as") or LOCAL_PRINCIPAL)
-        record, is_revoked = await gateway.sign_ins().sign_out(target)
+        target = gateway.sign_ins().target(entry, parsed.value("as") or LOCAL_PRINCIPAL)
+        record, is_revoked = await gateway.sign_ins().stored.sign_out(target)
         if record is not None:
             record_sign_in(gateway, entry, target, "signed out")
         if record is None:

@@ -1,0 +1,59 @@
+"""Sign-ins to servers that are begun for clients of one gateway, in a browser of their user.
+
+Joins the sign-ins of the process, the audit and who is served where (`session.signing_in.SignInService`). Loaded with
+the first call that needs one. Refuses to know how a sign-in works.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.runtime import Runtime
+from mcp_workbench.server_links import are_users_here, sign_in_target
+from mcp_workbench.signin.flow_io import SignInFailed
+
+if TYPE_CHECKING:
+    from mcp_workbench.oversight import Oversight
+    from mcp_workbench.signin.sign_in_target import SignInTarget
+    from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
+
+
+class ClientSignIns:
+    """As of now: a configuration that changes makes other ones."""
+
+    def __init__(
+        self, runtime: Runtime, config: WorkbenchConfig, serving: str | None, oversight: Oversight | None
+    ) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._serving = serving
+        self._oversight = oversight
+
+    @property
+    def stored(self) -> SignIns:
+        """Everything about signing in to servers, as this configuration wants it kept."""
+        return self._runtime.sign_ins(self._config.keychain)
+
+    def target(self, entry: ServerEntry, principal: str) -> SignInTarget:
+        return sign_in_target(entry, self._runtime.resolved(entry), principal)
+
+    async def begin_sign_in(
+        self, entry: ServerEntry, principal: str, introduction: tuple[bytes, str] = (b"", "")
+    ) -> BrowserSignIn:
+        """For a client whose user can be shown a page."""
+        # The page leads back to this machine, so the browser that follows it must be here.
+        if not are_users_here(self._config.auth, self._config.trusted_proxy, self._serving):
+            raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
+        await self._runtime.resolve(entry)
+        target = self.target(entry, principal)
+        is_joined = self.stored.under_way(target) is not None
+        begun = await self.stored.begin(target)
+        if self._oversight is not None and not is_joined:
+            _ = self._runtime.start_task(self._oversight.record_sign_in(begun, entry, principal, introduction))
+        return begun
+
+    def sign_in_under_way(self, entry: ServerEntry, principal: str) -> BrowserSignIn | None:
+        """What the user of such a client has been shown already."""
+        return self.stored.under_way(self.target(entry, principal))
