@@ -93,6 +93,7 @@ def _value(key: str, ones: Sequence[Given], schema: object, root: Schema) -> Raw
     if len(ones) > 1 and not takes_list:
         raise UsageError(f"`{key}` is given {len(ones)} times and takes one value")
     first = ones[0]
+    # `tags=a` is a list of one where the tool takes a list, and `tags='["a"]'` is that list.
     if len(ones) == 1 and (first.is_json or not takes_list or first.text.startswith("[")):
         return _raw(first) if first.is_json else _typed(first, schema, root)
     element = items(schema, root)
@@ -100,11 +101,13 @@ def _value(key: str, ones: Sequence[Given], schema: object, root: Schema) -> Raw
 
 
 def _raw(one: Given) -> Raw:
+    # Only looked at: the digits and spaces that were typed go out.
     _decoded(one.text, f"{one.key}:=")
     return Raw(one.text.encode())
 
 
 def _typed(one: Given, schema: object, root: Schema) -> Raw:
+    # Before the types: an enumeration of numbers is compared as it is written.
     values = choices(schema, root)
     if values:
         return _chosen(one, values)

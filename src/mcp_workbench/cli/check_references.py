@@ -44,6 +44,7 @@ def look(config: WorkbenchConfig, redactor: Redactor) -> Looked:
         (f"{toolbox.name}/{server.name}", server)
         for toolbox in config.toolboxes.values()
         for server in toolbox.servers.values()
+        # Most configurations have none, and need no module of `secrets`.
         if server.references or server.env_files
     ]
     looked = Looked()

@@ -164,6 +164,7 @@ def _toolboxes(rest: Sequence[str]) -> Iterable[str]:
 
 def _servers(rest: Sequence[str]) -> Iterable[str]:
     entries = list(_catalog(rest).entries())
+    # The short name where it is enough: people type it too.
     names = [entry.name for entry in entries]
     return [entry.name if names.count(entry.name) == 1 else f"{entry.toolbox}/{entry.name}" for entry in entries]
 

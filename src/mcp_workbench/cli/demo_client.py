@@ -94,6 +94,7 @@ class DemoClient:
         """Close the server's stdin and wait for its end; its exit status."""
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
+            # The end of stdin is how MCP over stdio says goodbye.
             self._process.stdin.close()
         except BrokenPipeError:
             pass
@@ -126,6 +127,7 @@ def demo_servers_below(pid: int) -> list[int] | None:
     """The demo's servers that this process has started; None where the system does not tell."""
     try:
         if sys.platform.startswith("linux"):
+            # Needs `CONFIG_PROC_CHILDREN`, which distributions have; without it nothing is claimed.
             with open(f"/proc/{pid}/task/{pid}/children") as file:
                 return [int(child) for child in file.read().split() if "mcp_workbench.demo" in _command_line(child)]
         listed = subprocess.run(

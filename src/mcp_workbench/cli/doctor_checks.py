@@ -161,6 +161,7 @@ def sockets(subject: Examined) -> list[Diagnosis]:
         found.append(Diagnosis("warning", "sockets", text, "set `XDG_RUNTIME_DIR` to a folder with a short path"))
     if os.path.lexists(folder) and not is_private(folder):
         text = f"`{folder}` can be entered by other users, or belongs to one, so no workbench listens there"
+        # `chmod` on a folder of somebody else's would fail, and is not ours to try.
         owned = os.path.isdir(folder) and os.lstat(folder).st_uid == os.getuid()
         found.append(Diagnosis("warning", "sockets", text, "chmod 700", _closed(folder, 0o700) if owned else None))
     return found
@@ -205,6 +206,7 @@ def limits(subject: Examined) -> list[Diagnosis]:
     if allowed != resource.RLIM_INFINITY and allowed < wanted:
         text = f"only {allowed} files may be open at once, and {wanted} may be needed for all servers"
         found.append(Diagnosis("warning", "limits", text, "raise the limit with `ulimit -n`"))
+    # Caches of npx and uvx are below the one, their temporary files in the other.
     for folder in dict.fromkeys(filter(os.path.isdir, (os.path.expanduser("~"), "/tmp"))):
         free = shutil.disk_usage(folder).free
         if free < LEAST_DISK_BYTES:

@@ -59,6 +59,7 @@ def stale_files(subject: Examined) -> list[Diagnosis]:
 
 
 def _may_read(client: Client) -> bool:
+    # What `install` has changed its user has consented to.
     return sys.platform != "darwin" or bool(changes(client))
 
 
@@ -84,10 +85,12 @@ def _about(client: Client, served: list[Served]) -> tuple[list[Diagnosis], bool]
                 doubles.append(name)
     for file, name, entry in own:
         found += _about_own(client, file, name, entry)
+    # Without us in it, these are simply its servers.
     if own and doubles:
         listed = ", ".join(f"`{name}`" for name in doubles)
         text = f"{client.title} also starts {listed} itself, beside the workbench"
         found.append(Diagnosis("warning", "clients", text, f"mcp-workbench install {client.name} --replace"))
+    # Profiles of an editor have one each, in files of their own.
     if len(own) > 1 and len({file.path for file, _, _ in own}) == 1:
         names = ", ".join(f"`{name}`" for _, name, _ in own)
         text = f"{client.title} starts the workbench {len(own)} times: {names}"

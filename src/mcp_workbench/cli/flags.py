@@ -134,6 +134,7 @@ class Command:
 
         width = width_of(sys.stdout)
         usage = folded(f"mcp-workbench {self.usage}", width and width - len(_USAGE))
+        # A usage that is too long goes on below itself, not below the word "Usage".
         usage = usage.replace("\n", "\n" + " " * len(_USAGE))
         about = paragraphs(self.about.strip(), width)
         return f"{_USAGE}{usage}\n\n{about}\n\n{options_text([*self.flags, HELP])}"
@@ -190,12 +191,14 @@ def parse(
     while rest:
         argument = rest.pop(0)
         if argument == "--":
+            # Where it stood matters to `add` and `call`: what follows is the command of somebody else's program.
             parsed.before_dashes = len(parsed.positionals)
             parsed.positionals += rest
             break
         if argument in shorts:
             argument = shorts[argument]
         if not argument.startswith("--"):
+            # `-` is stdin by custom, and `-5` may be an argument of a tool.
             if argument.startswith("-") and len(argument) > 1 and not argument[1].isdigit():
                 raise UsageError(f"unknown option `{argument}`")
             parsed.positionals.append(argument)
@@ -211,6 +214,7 @@ def parse(
             parsed.add(flag, None)
         elif equals:
             parsed.add(flag, inline)
+        # A value may begin with a dash (`--json -`); only one that may be left out is not taken for the next option.
         elif rest and not (flag.optional_value and rest[0].startswith("-")):
             parsed.add(flag, rest.pop(0))
         elif flag.optional_value:

@@ -36,6 +36,7 @@ class HttpCallers:
         self._is_unix = is_unix
         self._server: HttpServer | None = None
         if parsed.has("allow-user") and not is_unix:
+            # TCP does not say which user is at the other end.
             raise UsageError("--allow-user requires --http unix:PATH")
 
     @property
@@ -52,6 +53,7 @@ class HttpCallers:
         if self._token.value is not None:
             # Whoever has the one token pays for nothing else.
             return BearerToken(self._token.value, lambda head: self.callers.authenticate(head))
+        # `--no-token` opens the endpoint to everybody, keys or not.
         return None if self._parsed.has("no-token") or not self._has_keys() else self.callers
 
     @cached_property

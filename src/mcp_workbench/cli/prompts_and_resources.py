@@ -36,6 +36,7 @@ async def listed(
     await asyncio.gather(
         *(engine.listed(entry, "legacy") for entry in unknown), return_exceptions=not (place or is_strict)
     )
+    # Through the client, as names are shown to clients: with the path of their server before them.
     method = "resources/templates/list" if kind == "resourceTemplates" else f"{kind}/list"
     found: list[Definition] = decode(await client.request(method, {}))[kind]
     return found

@@ -145,6 +145,7 @@ def options_of(parsed: Parsed) -> Options:
         separator=separator_named(parsed.value("separator")),
         prefix=not parsed.has("no-prefix"),
         list_timeout=_seconds(parsed.value("list-timeout"), FIRST_LIST_PATIENCE),
+        # Over stdio it is the protocol, so the audit cannot be written there.
         stdout_is_free=parsed.has("http"),
     )
 
@@ -182,6 +183,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
 
     config = choice.config
     try:
+        # Before the log is set up: the token is among what must not be in it.
         token = _chosen_token(parsed, config) if parsed.has("http") else None
     except UsageError as error:
         return complain(str(error), error.hint)
@@ -216,6 +218,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
         from mcp_workbench.serving import ResumedClient
         from mcp_workbench.session.questions import number_questions_elsewhere
 
+        # The client may still answer questions of the workbench that has died: our ids must not be among those.
         number_questions_elsewhere()
         client = ResumedClient(handover.resume, handover.unread, handover.unsent)
     try:
@@ -350,6 +353,7 @@ def _refuse_ourselves(config: WorkbenchConfig, host: str, port: int) -> None:
         for server in toolbox.servers.values():
             try:
                 there = urlsplit(server.url or "")
+                # Port 0 lets the system choose, which no file can have written down.
                 is_here = port != 0 and there.port == port and there.hostname in ours
             except ValueError:
                 # Whoever connects says what is wrong with it.

@@ -172,6 +172,7 @@ class SharedEngine(Engine):
             more = decode(data, type=_OfferError) if isinstance(data, Raw) else _OfferError()
             raise (SignInNeeded if more.signIn else DownstreamError)(error.error.message, hint=more.hint) from None
         found = decode(answer, type=ListedThere)
+        # Not remembered: the shared workbench has done that.
         entry.catalogs[0].servers.learn(entry, found.offer, remember=False)
         return found
 

@@ -96,6 +96,7 @@ class Report(Struct):
     @property
     def saved(self) -> float:
         """The part of the flat list that a conversation does not start with; 0 where it is the other way round."""
+        # With a handful of small tools the two tools cost more than they save.
         return max(0.0, 1 - self.start / self.flat) if self.flat else 0.0
 
     @property
@@ -113,9 +114,11 @@ def measure(config: WorkbenchConfig, engine: Engine) -> Report:
         known = {server: face.tool_index.tools([entry]) for server, entry in servers.items() if entry.offer is not None}
         together = [tool for tools in known.values() for tool in tools]
         own = config.toolboxes[name].budget
+        # 0 stands for `null` in the file: no limit.
         budget = (config.budget if own is None else own) or None
         costs = [ServerCost(server, cost(known[server]) if server in known else None) for server in servers]
         toolboxes.append(ToolboxCost(name, costs, cost(together), _opened(face, name), budget))
+    # Instructions name what is distinctive of a toolbox, which is worked out when it is asked for.
     if face.tool_index.is_summary_missing:
         face.tool_index.summarise()
     start = _start(face)
@@ -137,6 +140,7 @@ def _start(face: ProxyFace) -> tuple[int, int, int]:
     """What every conversation pays: for the two tools, for those that are pinned and known, for the instructions."""
     view = View(LOCAL_PRINCIPAL)
     listed = [tokens(definition.decode()) for definition in face.tools(view)]
+    # `useTool: split` makes it three.
     two = len(face.two_tools)
     return sum(listed[:two]), sum(listed[two:]), tokens(face.instructions(view))
 

@@ -118,6 +118,7 @@ def _rows(report: Report) -> Iterable[str]:
 
 def html_page(title: str, body: str) -> str:
     """The page with this body, which is HTML already."""
+    # Read where it is used: no other command needs it in memory.
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     return f"""<!doctype html>
 <html lang="en">

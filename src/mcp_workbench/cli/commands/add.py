@@ -271,6 +271,7 @@ def _toolbox(file: OwnConfiguration, name: str, entry: dict[str, Any], wanted: s
         return only, ""
     if wanted is not None:
         return wanted, box[keys.DESCRIPTION.name] if wanted == own else f"Tools of {name}"
+    # The toolbox that `init` would propose, where it is there.
     if own in file.toolboxes or not file.toolboxes:
         return own, box[keys.DESCRIPTION.name]
     if len(file.toolboxes) == 1:
@@ -282,6 +283,7 @@ def _toolbox(file: OwnConfiguration, name: str, entry: dict[str, Any], wanted: s
 
 
 def _refuse_doubles(file: OwnConfiguration, name: str, toolbox: str | None) -> None:
+    # Two servers of one name in two toolboxes are two servers; in one they would be one key.
     if name in file.toolboxes.get(toolbox or "", {}):
         raise ConfigError(
             f"toolbox `{toolbox}` already has a server `{name}`",
@@ -307,6 +309,7 @@ def _started(path: str, toolbox: str, name: str) -> int:
     redactor = Redactor(config.secrets)
     engine = Engine(config, use_cache=False, redactor=redactor)
     entry = engine.server(toolbox, name)
+    # Cached, so that the first client finds its tools without starting it.
     (finding,), _ = connect(config, engine, remember=True, redactor=redactor, only=[entry])
     screen = stdout()
     show(screen, [finding])

@@ -60,6 +60,7 @@ def _verify(parsed: Parsed, path: str) -> int:
     for note in report.notes:
         remark("note", one_line(note))
     if report.lines:
+        # To be kept elsewhere: whoever can rewrite the file can rewrite the whole chain, but not that note.
         print(f"{report.lines} lines, {report.first} to {report.last}; the last one is {report.last}:{report.hash}")
     else:
         print("no lines")
@@ -92,6 +93,7 @@ def _print(parsed: Parsed, path: str) -> int:
         remark("note", "no line matches")
         return 0
     rows = [_row(line) for line in found]
+    # Names of principals are long (`https://issuer#subject`); folded into columns nobody can copy them.
     if screen.fits(_HEADER, rows):
         screen.table(_HEADER, rows, right=(7,))
     else:

@@ -86,6 +86,7 @@ def warnings(config: WorkbenchConfig) -> list[str]:
 
 
 def state_of(record: SignInRecord) -> str:
+    # `ended`: it cannot be refreshed any more, whatever the expiry of its token says.
     if record.ended or not record.access_token:
         return "needs sign-in"
     if record.expires_at is not None and record.expires_at <= time.time():

@@ -110,12 +110,14 @@ def run(parsed: Parsed) -> int:
         stdout().json(_problems_json(error))
         return USAGE
     redactor = log_for(parsed, config)
+    # On stderr, so that `--json` stays JSON.
     for text in about_ignored_keys(config):
         remark("warning", text)
     for text in (*about_sign_ins(config), *about_policy(config)):
         remark("warning", text)
     lacking = unresolved(config)
     if not parsed.has("connect"):
+        # Without `--connect` nothing is run; with it, the server that lacks something says so itself.
         looked = look(config, redactor)
         for warning in looked.warnings:
             remark("warning", warning)
@@ -161,6 +163,7 @@ def about_sign_ins(config: WorkbenchConfig) -> list[str]:
     from mcp_workbench.signin.store_location import may_hold
 
     addresses = [server.url for toolbox in config.toolboxes.values() for server in toolbox.servers.values()]
+    # Most configurations have no sign-in, and need no more of the package than this.
     if not any(url is not None and may_hold(url) for url in addresses):
         return []
     from mcp_workbench.cli.commands.auth import warnings
@@ -220,6 +223,7 @@ def connect(
         await _watched(list_all, findings)
 
     engine.run(watched)
+    # Collisions depend on the face: only what clients are shown can collide.
     return findings, [redactor.text(text) for text in engine.shown_to_clients(Options()).remarks()]
 
 

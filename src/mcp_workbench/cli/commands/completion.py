@@ -66,6 +66,8 @@ def run(parsed: Parsed) -> int:
         from mcp_workbench.cli.completion_words import completed, completed_line
 
         line = parsed.value("line")
+        # bash splits words at `:` and `=` (`COMP_WORDBREAKS`), so it passes the whole line and we split it as a shell
+        # does.
         for word in completed(words or [""]) if line is None else completed_line(line):
             print(word)
         return 0

@@ -80,6 +80,7 @@ class Walkthrough:
             self._screen.line(("MCP Workbench: one MCP server in front of many.", "strong"))
             self._screen.line("A client, a workbench and five real servers, in a temporary folder.")
             self._configure()
+            # `--no-cache`: the user's own cache is left alone, and servers really start.
             program = [sys.executable, "-m", "mcp_workbench", "serve", "--no-cache", "--config", str(self._config)]
             with DemoClient(program, self._folder, self._log) as client:
                 definitions = self._connect(client)
@@ -160,6 +161,8 @@ class Walkthrough:
     def _timed(self, client: DemoClient) -> tuple[float, float]:
         """The median of a call to the clock, directly and through the workbench, alternating."""
         taken: tuple[list[float], list[float]] = [], []
+        # Against the server itself, in the same minute and on the same machine: a figure from elsewhere would say
+        # nothing.
         with DemoClient(server_command("clock", []), self._folder, self._log) as direct:
             direct.initialize()
             for _ in range(ROUNDS):

@@ -54,6 +54,7 @@ def run(parsed: Parsed) -> int:
     waiting = [_Aside(area, check, subject) for area, check in CHECKS]
     servers, about = _servers(parsed, subject)
     found += about
+    # Counted from here: they have had the time of the servers as well.
     end = time.monotonic() + CHECK_SECONDS
     for one in waiting:
         found += one.outcome(end)

@@ -104,6 +104,7 @@ def _put_away(target: str, config: dict[str, Any], parsed: Parsed) -> bytes:
         content = _written(config)
         if not parsed.has("dry-run"):
             store.write()
+            # Last, and never over a file: two runs at once make one configuration.
             create_file(target, content)
     if store.kept:
         moved = "would be moved" if parsed.has("dry-run") else f"were moved to {store.whereabouts()}"
@@ -165,6 +166,7 @@ def read_all(files: list[FoundFile], *, is_of_project: bool = False) -> Imported
             one = translated(written, file.file.dialect, is_of_project=is_of_project)
             if one.entry is None:
                 found.left_out.append((f"{name} ({file.client.title})", "; ".join(one.remarks)))
+            # We are in the client already: ourselves behind us would be a circle.
             elif not is_own(one.entry):
                 entry, remarks = unwrapped(one.entry)
                 if (fault := _fault(entry)) is not None:
@@ -179,6 +181,7 @@ def _fault(entry: dict[str, Any]) -> str | None:
     if entry.get("disabled"):
         # Nobody looks at it before it is used.
         return None
+    # By the reader of configurations itself, so that what is taken over can be loaded.
     box = {"description": "x", "mcpServers": {"x": entry}}
     try:
         parse(_written({"toolboxes": {"x": box}}), FILE_NAME, os.environ)

@@ -86,6 +86,7 @@ def run(parsed: Parsed) -> int:
         raise UsageError("--print and --json exclude each other", hint="--dry-run --json tells what would be done")
     if parsed.has("all") == bool(names):
         raise UsageError("which client?", hint="mcp-workbench install claude-code, or --all for those that are here")
+    # By name also into a client that is not here yet: its file is made.
     chosen = present() if parsed.has("all") else [find(name) for name in names]
     if not chosen:
         raise ConfigError("no client was found on this machine", hint="name one: mcp-workbench install CLIENT")
@@ -257,6 +258,7 @@ def _use_own_command(plan: InstallPlan, scope: Scope, servers: Servers) -> None:
         # It would drop settings of our entry, or show or keep what is secret.
         return
     added = [client_commands.adding(client, scope, plan.name, plan.entry)]
+    # Most commands refuse a name that exists: the old entry goes first.
     before = [client_commands.removing(client, scope, plan.name, servers[plan.name])] if plan.name in servers else []
     # The last first: `undo` goes back step by step, and a client adds at the end.
     removed = [client_commands.removing(client, scope, gone, servers[gone]) for gone in reversed(plan.removed)]
@@ -269,6 +271,7 @@ def _check_name(client: Client, name: str, servers: Servers, dialect: str) -> No
     if name in client.reserved:
         raise ConfigError(f"{client.title} keeps the name `{name}` for itself", hint="choose another with --name")
     for other, written in servers.items():
+        # Clients that ignore case would start one of the two.
         if other.casefold() == name.casefold() and not is_own(translated(written, dialect).entry or {}):
             raise ConfigError(
                 f"{client.title} already has a server `{other}`, which is not the workbench",

@@ -109,6 +109,7 @@ def _moment(text: str | None, now: float) -> float:
         moment = now + int(found[1]) * _UNITS[found[2]]
     elif re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         try:
+            # UTC, so that a key ends at the same moment wherever its workbench runs.
             moment = datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
         except ValueError:
             moment = now

@@ -63,6 +63,7 @@ def _show_names(screen: Screen, engine: Engine, options: Options, *, as_json: bo
         return
     for name in names:
         screen.line(name, wrap=False)
+    # The two tools of `proxy` are the same whatever is behind them.
     if unknown and face.name != "proxy":
         screen.flush()
         remark("note", f"not including {', '.join(unknown)}, not listed yet; --connect lists them")

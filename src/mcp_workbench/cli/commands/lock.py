@@ -239,6 +239,7 @@ def _accepted(before: LockedServer | None, now: LockedServer, item: str | None) 
         if item in now.hashes(kind):
             hashes[item] = now.hashes(kind)[item]
         else:
+            # Accepted as gone.
             hashes.pop(item, None)
     return kept
 

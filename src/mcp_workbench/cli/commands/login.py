@@ -105,6 +105,7 @@ async def _visit(sign_in: BrowserSignIn, no_browser: bool) -> SignInRecord:
     page = sign_in.page.result()
     if no_browser or not await _open_browser(page):
         remark("note", "open this address in a browser, on any machine:")
+        # stdout is data: a script may pass the address on.
         print(visible(page), flush=True)
         remark("note", "then come back here, or paste the address you are redirected to at the end:")
         return await _wait_or_paste(sign_in)
@@ -128,6 +129,7 @@ async def _wait_or_paste(sign_in: BrowserSignIn) -> SignInRecord:
 
     is_readable = True
     try:
+        # A file or /dev/null cannot be waited for on Linux: then only the callback counts.
         loop.add_reader(sys.stdin.fileno(), read)
     except (OSError, ValueError):
         is_readable = False
@@ -158,6 +160,7 @@ async def _open_browser(page: str) -> bool:
         except (OSError, webbrowser.Error):
             return False
 
+    # A browser in the terminal would hold the loop that listens for its redirect.
     return await asyncio.to_thread(start)
 
 

@@ -54,6 +54,7 @@ def _opened(path: str) -> BinaryIO | None:
 
 def _written(path: str, file: BinaryIO | None) -> Iterator[bytes]:
     """All lines that there are, the oldest first. `file` is the one at `path`."""
+    # A log that has just been rotated is nearly empty; its lines are in the one before.
     if (old := _opened(path + OLD)) is not None:
         with old:
             yield from old
@@ -104,6 +105,7 @@ def _print_new(file: BinaryIO, rest: bytes, server: str | None) -> bytes:
 
 def _is_another(path: str, file: BinaryIO) -> bool:
     try:
+        # As `tail -F`: a log that has been rotated is another file of the same name.
         return not os.path.samestat(os.stat(path), os.fstat(file.fileno()))
     except OSError:
         return False

@@ -37,6 +37,7 @@ def run(parsed: Parsed) -> int:
     failures: dict[str, WorkbenchError] = {}
 
     async def ask() -> None:
+        # As `open_toolbox`: one that fails is named, and the others are shown.
         results = await asyncio.gather(*(engine.listed(entry) for entry in unknown), return_exceptions=True)
         for entry, result in zip(unknown, results, strict=True):
             if isinstance(result, WorkbenchError):
@@ -57,6 +58,7 @@ def run(parsed: Parsed) -> int:
             _show_text(screen, text, made.form.value, redactor)
         else:
             _show(screen, decode(content), len(bytes(content)), redactor)
+        # A person may wonder about a tool that is missing; a program would not read this.
         if len(unknown) < len(entries) and screen.is_terminal:
             screen.flush()
             remark("note", "from the cache; --no-cache asks the servers again")
@@ -90,6 +92,7 @@ def _show_text(screen: Screen, text: str, form: str, redactor: Redactor) -> None
 
 
 def _for_a_shell(text: str) -> str:
+    # The advice is for an agent, which must not wait in a loop.
     return text.replace(NO_RETRY_ADVICE, "run the command again to try once more")
 
 

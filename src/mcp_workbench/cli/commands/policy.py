@@ -30,6 +30,7 @@ def run(parsed: Parsed) -> int:
     entry, item = _found(config, path)
     entry.load_manifest()
     definition = entry.tools.get(item) if kind == "tools" else None
+    # As the endpoint would make it: a key may be limited to toolboxes, whatever the rules say.
     identity = Identity(principal=who, groups=frozenset(parsed.values("group")), toolboxes=_toolboxes_of_key(who))
     subject = Subject(principal=who, method=METHOD_OF[kind], toolbox=entry.toolbox, server=entry.name, item=item)
     annotations = annotations_of(definition) if kind == "tools" else None
@@ -48,6 +49,7 @@ def _show(parsed: Parsed, decision: PolicyDecision, who: str, path: str, *, is_k
     by = f"$.{decision.rule}: " if decision.rule.startswith("policy[") else ""
     screen.line(f"{by}{decision.why}", indent=2)
     if not is_known:
+        # The defaults of the specification: `destructiveHint` and `openWorldHint` are true unless said otherwise.
         screen.line("nothing is known of this tool, so it counts as destructive and open-world", indent=2)
 
 
@@ -67,6 +69,7 @@ def _found(config: WorkbenchConfig, path: str) -> tuple[ServerEntry, str]:
     """The server whose item a path names, whichever of the names hold a slash themselves."""
     catalog = Catalog(config, ManifestStore(default_folder))
     for entry in catalog.entries():
+        # Looked up, not split: any of the names may hold a slash.
         item = path.removeprefix(f"{entry.toolbox}/{entry.name}/")
         if item and item != path:
             return entry, item
@@ -84,6 +87,7 @@ def never_taking_effect(config: WorkbenchConfig) -> list[str]:
     for entry in catalog.entries():
         is_known = entry.load_manifest() is not None
         kinds = ("tools", "prompts", "resources")
+        # None for a server that has not been listed: a rule about it may match yet.
         known[entry.toolbox, entry.name] = {kind: entry.definitions(kind) for kind in kinds} if is_known else None
     return never_matching(made_ready(config.policy), known)
 

@@ -52,6 +52,7 @@ def _reload(screen: Screen, status: dict[str, Any]) -> bool:
     except OSError as error:
         screen.line(f"{who}: {error.strerror or error}")
         return False
+    # A signal has no answer: the counter of reloads shows that it was heeded.
     after = run_loop(_outcome(status["pid"], before["reloads"]))
     if after is None:
         screen.line(f"{who}: has not reloaded within {PATIENCE:.0f} s")

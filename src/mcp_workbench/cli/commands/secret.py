@@ -19,6 +19,7 @@ def run(parsed: Parsed) -> int:
         return _list(parsed, name)
     if parsed.has("json"):
         raise UsageError("--json requires list")
+    # `service/` names a service and no entry in it.
     if not name or not keychain.entry_of(name)[1]:
         raise UsageError(
             "the name of the entry is missing", hint=f"mcp-workbench secret {action} NAME, or service/name"

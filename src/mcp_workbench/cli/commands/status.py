@@ -29,6 +29,7 @@ def run(parsed: Parsed) -> int:
     if parsed.has("json"):
         screen.json(found)
         return 0
+    # Its socket accepts, so the process lives; SIGTERM would wait for the loop that hangs.
     for pid in (pid for pid, answer in answers.items() if not answer):
         screen.line(f"process {pid} does not answer; kill -9 {pid} ends it")
     if not answers:
@@ -83,6 +84,7 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
         if server["lastError"]:
             ago = server.get("lastErrorSecondsAgo")
             when = "" if ago is None else f" ({_duration(ago)} ago)"
+            # The lines of stderr behind it are in the log.
             screen.line(f"{name}: {server['lastError'].splitlines()[0]}{when}", indent=2)
         if server.get("signInNote"):
             screen.line(f"{server['toolbox']}/{server['server']}: {server['signInNote']}", indent=2)
@@ -150,6 +152,7 @@ def _show_approvals(screen: Screen, approvals: object) -> None:
 
 def _show_table(screen: Screen, rows: list[list[Part]]) -> None:
     header: tuple[str, ...] = HEADER
+    # What is left out is in `--json`, and in a wider window.
     if not screen.fits(header, rows, indent=2):
         kept = [header.index(title) for title in NARROW]
         header, rows = NARROW, [[row[column] for column in kept] for row in rows]

@@ -43,8 +43,10 @@ def run(parsed: Parsed) -> int:
             rows.append([(f"{toolbox.name}/{server.name}", "name"), address(server, redactor)])
             rows += [["", (text, "dim")] for text in _surroundings(server, redactor)]
     screen.table(["", ""], rows, indent=2)
+    # `${cmd:…}` runs a program too, though it stands among the values.
     for label, programs in _programs_of(config):
         screen.line((label, "name"), f" runs {programs} for its secrets", indent=2)
+    # A name or description can hold text that only a model reads.
     for where, letters in _hidden_in(config):
         remark("warning", f"hidden characters in {where}: {described(letters)}")
     return 0

@@ -53,6 +53,7 @@ def _is_as_before(client: Client, change: Change) -> bool:
 def _restore(client: Client, change: Change) -> None:
     now, before = _now_and_before(change)
     if now != before:
+        # What a link leads to was changed, so that is what is brought back.
         replace_file(os.path.realpath(change.path), now, before, state_folder(client))
 
 

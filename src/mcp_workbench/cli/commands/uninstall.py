@@ -62,11 +62,13 @@ def _take_out(found: FoundFile, scope: Scope, run: str) -> str | None:
     client, file = found.client, found.file
     before = found.content() or b""
     servers = servers_in(before, file, found.path)
+    # By what is started, not by name: users rename entries.
     ours = [name for name, entry in servers.items() if is_own(translated(entry, file.dialect).entry or {})]
     if not ours or file.read_only:
         return None
     steps = [client_commands.removing(client, scope, name, servers[name]) for name in ours]
     taken = [step for step in steps if step is not None]
+    # A client that can add but not remove by command has its file edited.
     has_command = len(taken) == len(ours) and client_commands.can_add(client, scope)
     if client.command_only or (has_command and not client_commands.gives_away(client, before)):
         take_steps(found, before, taken, run)

@@ -81,6 +81,8 @@ def _be_it() -> int:
 
     # Clients of an earlier one are taken over.
     number_questions_elsewhere()
+    # Started by a front end it gets socket and lock with it; started by hand or by a service manager it has somebody
+    # who watches it.
     stays = HANDED_OVER not in os.environ
     try:
         listener, lock = _descriptors()
@@ -119,6 +121,7 @@ def _descriptors() -> tuple[socket.socket | None, int | None]:
     if handed:
         listener, _, lock = handed.partition(",")
         for descriptor in (int(listener), int(lock)):
+            # They were inherited on purpose; servers must not get them.
             os.set_inheritable(descriptor, False)
         return socket.socket(fileno=int(listener)), int(lock)
     folder = runtime_folder()
