@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mcp_workbench.cli.check_references import look
 from mcp_workbench.cli.flags import UsageError, parse
 from mcp_workbench.cli.http_callers import HttpCallers, certificate_of
 from mcp_workbench.cli.http_token import HttpToken
@@ -20,6 +22,8 @@ from mcp_workbench.config.auth_model import (
     ProxyConfig,
     TokenExchangeConfig,
 )
+from mcp_workbench.config.fixed_settings import within_what_is_fixed
+from mcp_workbench.config.load import load
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.gateway import Gateway, Options
@@ -174,3 +178,55 @@ async def test_a_certificate_is_watched_beside_the_keys(keys: KeyFolder, tmp_pat
     found = certificate_of(parsed("--tls-cert", chain, "--tls-key", key))
     watched = (await callers()).watched(found)
     assert [files for files, _ in watched] == [(keys.path,), (chain, key)]
+
+
+def referring(tmp_path: Path, secret: str) -> WorkbenchConfig:
+    path = tmp_path / "workbench-config.json"
+    provider = {"issuer": "https://id.example.com", "introspection": "https://id.example.com/introspect"}
+    first = {"issuer": "https://other.example.com", "publicUrl": "https://tools.example.com/mcp"}
+    settings = {
+        "auth": [first, {**provider, "clientId": "we", "clientSecret": secret}],
+        "trustedProxy": {"peers": "127.0.0.1", "secret": secret},
+        "mcpServers": {"time": {"command": "time"}},
+    }
+    path.write_text(json.dumps(settings))
+    return load(str(path), os.environ)
+
+
+@pytest.mark.parametrize("how", ["file", "cmd"])
+def test_secrets_of_callers_are_fetched_before_anybody_is_served(
+    tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kept").write_text("s3cret-of-ours\n")
+    (tmp_path / "kept").chmod(0o600)
+    config = referring(tmp_path, "${file:kept}" if how == "file" else "${cmd:cat kept}")
+    gateway = Gateway(config, Options(use_cache=False))
+    callers = HttpCallers(parse([], FLAGS, positionals=1), gateway, HttpToken(None), is_unix=False)
+    assert callers._auth is not None and callers._auth.issuers[1].client_secret == "s3cret-of-ours"
+    assert callers._proxy is not None and callers._proxy.secret == "s3cret-of-ours"
+    assert gateway.runtime.auth is callers._auth, "tokens are exchanged with it too"
+    assert gateway.runtime.redactor.text("it is s3cret-of-ours") != "it is s3cret-of-ours"
+    assert within_what_is_fixed(gateway.config, referring(tmp_path, gateway_secret(config)))[1] == [], (
+        "nothing to restart"
+    )
+    assert "warning" not in capsys.readouterr().err
+
+
+def gateway_secret(config: WorkbenchConfig) -> str:
+    assert config.trusted_proxy is not None and config.trusted_proxy.secret is not None
+    return config.trusted_proxy.secret
+
+
+def test_a_secret_that_cannot_be_fetched_keeps_us_from_serving(tmp_path: Path) -> None:
+    gateway = Gateway(referring(tmp_path, "${file:gone}"), Options(use_cache=False))
+    with pytest.raises(ConfigError, match=r"auth\.1\.clientSecret.*cannot be resolved"):
+        HttpCallers(parse([], FLAGS, positionals=1), gateway, HttpToken(None), is_unix=False)
+    found = look(gateway.config, gateway.runtime.redactor)
+    assert [each.label for each in found.unfetched] == ["auth", "trustedProxy"]
+
+
+def test_a_secret_in_the_file_itself_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gateway = Gateway(referring(tmp_path, "in-the-file"), Options(use_cache=False))
+    HttpCallers(parse([], FLAGS, positionals=1), gateway, HttpToken(None), is_unix=False)
+    said = capsys.readouterr().err
+    assert "written in the configuration itself" in said and "in-the-file" not in said

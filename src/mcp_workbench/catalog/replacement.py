@@ -68,7 +68,7 @@ class Plan(Struct, frozen=True):
 
 
 # Compared separately, or not settings at all.
-_NO_SETTINGS = frozenset({"path", "toolboxes", "modified_at", "secrets", "disabled", "ignored_keys", "project_servers"})
+_NO_SETTINGS = frozenset("path toolboxes modified_at secrets disabled ignored_keys project_servers references".split())
 
 
 def compare(before: WorkbenchConfig, after: WorkbenchConfig) -> Difference:

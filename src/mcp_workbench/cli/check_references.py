@@ -21,7 +21,7 @@ MOST_AT_ONCE: Final = 8
 
 
 class Unfetched(Struct, frozen=True):
-    """Something that a server refers to, and that is not there."""
+    """Something that a server, or who may call, refers to, and that is not there."""
 
     label: str
     message: str
@@ -39,7 +39,7 @@ class Looked(Struct):
 
 
 def look(config: WorkbenchConfig, redactor: Redactor) -> Looked:
-    """Everything that the servers refer to, as far as no program has to be run for it."""
+    """Everything that is referred to, as far as no program has to be run for it."""
     servers = [
         (f"{toolbox.name}/{server.name}", server)
         for toolbox in config.toolboxes.values()
@@ -48,7 +48,7 @@ def look(config: WorkbenchConfig, redactor: Redactor) -> Looked:
         if server.references or server.env_files
     ]
     looked = Looked()
-    if not servers:
+    if not servers and not config.references:
         return looked
     from mcp_workbench.secrets import resolve
 
@@ -62,6 +62,12 @@ def look(config: WorkbenchConfig, redactor: Redactor) -> Looked:
         for (label, _), (problems, warnings) in zip(servers, found, strict=True):
             looked.unfetched += (Unfetched(label, redactor.text(each.message), each.hint) for each in problems)
             looked.warnings += (warning for warning in warnings if warning not in looked.warnings)
+
+        for value in config.references:
+            try:
+                looked.warnings += (await resolve.resolve_value(value, os.environ, commands=False)).warnings
+            except WorkbenchError as error:
+                looked.unfetched.append(Unfetched(str(value.field[0]), redactor.text(error.message), error.hint))
 
     asyncio.run(look_at_all())
     return looked

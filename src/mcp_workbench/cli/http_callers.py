@@ -10,12 +10,15 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
+from mcp_workbench.errors import ConfigError
 from mcp_workbench.transport.http.server.authentication import Authenticator, BearerToken
 
 if TYPE_CHECKING:
     from mcp_workbench.callers import Callers
     from mcp_workbench.cli.http_token import HttpToken
+    from mcp_workbench.config.model import ReferringValue
     from mcp_workbench.gateway import Gateway
     from mcp_workbench.guard.named_keys import KeysInForce
     from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse
@@ -24,12 +27,17 @@ if TYPE_CHECKING:
     from mcp_workbench.transport.http.server.tls import TlsCertificate
 
 REVOKED: Final = "the key was revoked"
+LITERAL: Final = (
+    "a secret of `auth` or `trustedProxy` is written in the configuration itself; refer to it, for example with "
+    "`${file:/run/secrets/name}`"
+)
 
 
 class HttpCallers:
     """Everybody who may call one endpoint."""
 
     def __init__(self, parsed: Parsed, gateway: Gateway, token: HttpToken, *, is_unix: bool) -> None:
+        """Raises `UsageError`, and `ConfigError` where a secret cannot be fetched."""
         self._parsed = parsed
         self._gateway = gateway
         self._token = token
@@ -38,6 +46,41 @@ class HttpCallers:
         if parsed.has("allow-user") and not is_unix:
             # TCP does not say which user is at the other end.
             raise UsageError("--allow-user requires --http unix:PATH")
+        config = gateway.config
+        # The configuration keeps what is written there: it is compared with what is read later.
+        self._auth, self._proxy = config.auth, config.trusted_proxy
+        if self._auth is not None or self._proxy is not None:
+            self._fetch_secrets()
+
+    def _fetch_secrets(self) -> None:
+        """Those that `auth` and `trustedProxy` refer to, before anybody is served."""
+        from msgspec.structs import replace
+
+        if self._auth is not None:
+            issuers = list(self._auth.issuers)
+            for value in self._gateway.config.references:
+                if value.field[0] == "auth":
+                    index = value.field[1] if isinstance(value.field[1], int) else 0
+                    issuers[index] = replace(issuers[index], client_secret=self._fetched(value))
+            self._auth = self._gateway.runtime.auth = replace(self._auth, issuers=tuple(issuers))
+        for value in self._gateway.config.references:
+            if self._proxy is not None and value.field[0] == "trustedProxy":
+                self._proxy = replace(self._proxy, secret=self._fetched(value))
+        if any(each.has_literal_secret for each in (*(self._auth.issuers if self._auth else ()), self._proxy) if each):
+            remark("warning", LITERAL)
+
+    def _fetched(self, value: ReferringValue) -> str:
+        from mcp_workbench.run import run as run_loop
+        from mcp_workbench.secrets.resolve import ReferenceUnresolved, resolve_value
+
+        try:
+            found = run_loop(resolve_value(value, os.environ))
+        except ReferenceUnresolved as error:
+            raise ConfigError(error.message, hint=error.hint) from None
+        self._gateway.runtime.redactor.replace(value, found.secrets)
+        for warning in found.warnings:
+            remark("warning", warning)
+        return found.text
 
     @property
     def _is_plain(self) -> bool:
@@ -65,12 +108,11 @@ class HttpCallers:
             from mcp_workbench.guard.unix_users import UnixUsers
 
             users = UnixUsers(self._parsed.values("allow-user"))
-        config = self._gateway.config
         settings = CallerSettings(
             token=self._token.value,
             keys=self._keys,
-            auth=config.auth,
-            proxy=config.trusted_proxy,
+            auth=self._auth,
+            proxy=self._proxy,
             users=users,
             subjects=self._gateway.runtime.subject_tokens() if self._wants("token_exchange") else None,
         )

@@ -110,6 +110,7 @@ ISSUER_MEMBERS: Final = Members(
     ("algorithms", Algorithms("a list of algorithms"), "The signature algorithms that are accepted."),
     ("clockSkew", Seconds(never=True), "How far the provider's clock may be off, in seconds."),
     secret=("clientSecret",),
+    fetches=True,
 )
 PROXY_MEMBERS: Final = Members(
     ("peers", Peers("an address, or a list of addresses"), "The addresses the proxy connects from."),
@@ -128,6 +129,7 @@ PROXY_MEMBERS: Final = Members(
     ("secret", Text(), "A secret shared by the proxy and the workbench. Never printed."),
     ("certificate", Text(), "A name in the proxy's client certificate (with --tls-client-ca)."),
     secret=("secret",),
+    fetches=True,
 )
 FORWARD_MEMBERS: Final = Members(
     ("header", HeaderName(), "The header with the assertion."),
@@ -154,7 +156,8 @@ class Authentication(Kind[AuthConfig]):
                 each, place, reader, "an identity provider with `issuer` and `publicUrl`"
             )
             if members is not None and _is_whole(members, place, reader, ("issuer",)):
-                issuers.append(IssuerConfig(**_by_field(members)))
+                is_literal = _is_literal(each, "clientSecret")
+                issuers.append(IssuerConfig(**_by_field(members), has_literal_secret=is_literal))
         if len(issuers) < len(several):
             return None
         return self._combined(issuers, path, reader)
@@ -193,7 +196,7 @@ class TrustedProxy(Kind[ProxyConfig]):
             hint = "anyone who can connect from there could claim to be any user"
             reader.problem(path, "found neither `secret` nor `certificate`", "one of them", hint=hint)
             return None
-        return ProxyConfig(**_by_field(members))
+        return ProxyConfig(**_by_field(members), has_literal_secret=_is_literal(value, "secret"))
 
     def schema(self) -> Schema:
         return PROXY_MEMBERS.schema("peers")
@@ -236,6 +239,12 @@ def _is_whole(members: Mapping[str, Any], path: Path, reader: Reader, needed: tu
         if not members.get(name):
             reader.problem(path, f"{quote(name)} is missing", "it")
     return all(members.get(name) for name in needed)
+
+
+def _is_literal(value: object, name: str) -> bool:
+    """Whether a secret stands in the file itself."""
+    written = value.get(name) if isinstance(value, dict) else None
+    return isinstance(written, str) and "${" not in written
 
 
 def _by_field(members: Mapping[str, Any]) -> dict[str, Any]:

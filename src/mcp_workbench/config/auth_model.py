@@ -28,6 +28,8 @@ class IssuerConfig(Struct, frozen=True, kw_only=True, rename="camel"):
     introspection: str | None = None
     client_id: str | None = None
     client_secret: str | None = None
+    # That stands in the file itself.
+    has_literal_secret: bool = False
     # Claims. A name with dots that is no claim itself leads into nested ones.
     principal: str = "sub"
     groups: str = "groups"
@@ -71,5 +73,6 @@ class ProxyConfig(Struct, frozen=True, kw_only=True, rename="camel"):
     address_header: str | None = None
     secret_header: str = "x-proxy-secret"
     secret: str | None = None
+    has_literal_secret: bool = False
     # A name in its certificate.
     certificate: str | None = None

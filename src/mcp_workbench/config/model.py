@@ -304,6 +304,8 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     # Who may call over HTTP, beside those who have a token or a key.
     auth: AuthConfig | None = None
     trusted_proxy: ProxyConfig | None = None
+    # What these refer to: `("auth", "clientSecret")`, `("auth", 1, "clientSecret")`, `("trustedProxy", "secret")`.
+    references: tuple[ReferringValue, ...] = ()
     # When the file was written that this was read from, in nanoseconds; 0 where it was no file.
     modified_at: int = 0
     # What must never be printed: values of `env` and `headers`, and whatever `${VAR}` brought in.

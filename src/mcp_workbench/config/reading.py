@@ -16,7 +16,7 @@ from mcp_workbench.config.problems import Path, Problem, described, kind_of, quo
 if TYPE_CHECKING:
     from mcp_workbench.config.model import Part
 
-_WITH_REFERENCES = "`args`, `env`, `headers`, `url`, and the secrets of `oauth`"
+_WITH_REFERENCES = "`args`, `env`, `headers`, `url`, and the secrets of `oauth`, `auth` and `trustedProxy`"
 
 # Names travel in every call and every error text; nobody needs more, and lists stay readable.
 LONGEST_NAME = 200

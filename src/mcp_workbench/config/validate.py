@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from mcp_workbench.config import keys
 from mcp_workbench.config.keys import Key, field_of
-from mcp_workbench.config.model import ServerConfig, Share, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.config.model import ReferringValue, ServerConfig, Share, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.config.problems import Path, Problem, quote, render_path
 from mcp_workbench.config.reading import Reader
 from mcp_workbench.config.server import WrittenServer
@@ -150,6 +150,7 @@ class _File:
             disabled=tuple(self._disabled),
             ignored_keys={key: tuple(servers) for key, servers in self._ignored_keys.items()},
             project_servers=_servers_of_projects(document) if plain else {},
+            references=tuple(ReferringValue(path, parts) for path, parts in self.reader.references.items()),
             **settings,
         )
 

@@ -48,6 +48,14 @@ class Resolved(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
+class ResolvedValue(Struct, frozen=True):
+    """A value that belongs to no server."""
+
+    text: str
+    secrets: frozenset[str]
+    warnings: tuple[str, ...] = ()
+
+
 async def resolve(server: ServerConfig, environ: Mapping[str, str], table: ProcessTable | None = None) -> Resolved:
     """Resolve all references of a server in this environment. Raises `ReferenceUnresolved`."""
     resolving = _Resolving(environ, table, commands=True)
@@ -56,6 +64,16 @@ async def resolve(server: ServerConfig, environ: Mapping[str, str], table: Proce
     except ReferenceUnresolved as error:
         # A failing program may print its input, or the value it was meant to output.
         raise concealed(error, Redactor(resolving.secrets)) from None
+
+
+async def resolve_value(value: ReferringValue, environ: Mapping[str, str], *, commands: bool = True) -> ResolvedValue:
+    """Fetch what a single value refers to. Without `commands`, no program is run. Raises `ReferenceUnresolved`."""
+    resolving = _Resolving(environ, None, commands=commands)
+    try:
+        text = await resolving._whole(value)
+    except ReferenceUnresolved as error:
+        raise concealed(error, Redactor(resolving.secrets)) from None
+    return ResolvedValue(text, frozenset(resolving.secrets), tuple(resolving.warnings))
 
 
 async def look(server: ServerConfig, environ: Mapping[str, str]) -> tuple[list[ReferenceUnresolved], list[str]]:
