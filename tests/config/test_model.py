@@ -10,7 +10,7 @@ import mcp_workbench
 PACKAGE = Path(mcp_workbench.__file__).parent
 # The file itself, the catalogue that is made of it, the composition root, whoever keeps one for each client or user,
 # and commands that speak about the file.
-READERS = {"config", "catalog", "gateway.py", "oversight.py", "users.py", "shared", "cli"}
+READERS = {"config", "catalog", "gateway.py", "oversight.py", "users.py", "client_sign_ins.py", "shared", "cli"}
 
 
 def test_only_those_who_put_things_together_read_the_whole_configuration() -> None:
