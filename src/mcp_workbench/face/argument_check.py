@@ -73,6 +73,7 @@ def _thorough(entry: ServerEntry, tool: str, schema: object, arguments: Raw) -> 
 
     try:
         checked = check(decode(arguments), schema)
+    # What we cannot read, the server may: only what is certainly wrong stops a call.
     except (DecodeError, RecursionError):
         return None
     if not checked.problems:

@@ -38,12 +38,14 @@ class AutoFace(Face):
         super().__init__(catalog, settings)
         self._proxy = make_proxy(catalog, settings)
         self._flat: dict[_Style, FlatFace] = {}
+        # One for all faces: links are a principal's, whose clients may see different ones.
         self._proxy.links = self.links
         self.tool_index = self._proxy.tool_index
 
     def configure(self, settings: FaceSettings) -> None:
         super().configure(settings)
         for face in self._shown():
+            # How names are made stays: clients have seen them.
             own = face.settings
             face.configure(replace(settings, separator=own.separator, longest_name=own.longest_name, marks=own.marks))
 

@@ -217,6 +217,7 @@ class Face:
         """Which lists of this view change when these lists of a server do."""
         if not self.shows(view, entry):
             return frozenset()
+        # MCP has no notification of their own for templates.
         return frozenset("resources" if kind == "resourceTemplates" else kind for kind in kinds)
 
     def take_note(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> None:
@@ -255,6 +256,7 @@ class Face:
         key = (kind, tuple(view.opened))
         kept = self._kept.get(key)
         if kept is None or kept[0] != self.catalog.revision:
+            # By what is opened, so one for each combination that clients have.
             if len(self._kept) > 256:
                 self._kept.clear()
             self._kept[key] = kept = (self.catalog.revision, compute())
@@ -392,6 +394,7 @@ class Face:
             uri = _string(ref, "uri") or ""
             if self.catalog.unread(self.needed(view, "resources")):
                 return Reject(INVALID_PARAMS, UNREAD)
+            # The template itself is what clients name here, not an address that it fits.
             having = [entry for entry in self.entries(view) if uri in entry.definitions("resourceTemplates")]
             found = self._only_one(view, having, uri) or self.resource_owner(view, ref, client)
             return found if isinstance(found, Reject) else self._complete(found[0], found[1], params)

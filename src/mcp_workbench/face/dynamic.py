@@ -51,6 +51,7 @@ class DynamicFace(Face):
 
     def announces_opening(self, view: View, toolbox: str) -> frozenset[str]:
         entries = self.catalog.toolboxes[toolbox].values()
+        # Templates are announced with resources: MCP has no notification of their own for them.
         found = {kind for kind in KINDS if any(entry.definitions(kind) for entry in entries)}
         return frozenset("resources" if kind == "resourceTemplates" else kind for kind in found)
 
@@ -122,6 +123,7 @@ class DynamicFace(Face):
                     text = f"tool `{name[:200]}` is withheld: {entry.why_withheld(tool)}; {REVIEW}"
                     return Reject(INVALID_PARAMS, text, refusal=withheld(entry, tool))
         for toolbox in self.catalog.toolboxes:
+            # The agent may know the name from an earlier conversation, where the toolbox was open.
             if toolbox not in view.opened and name.startswith(f"{toolbox}__"):
                 return Reject(INVALID_PARAMS, f"tool `{name}` is not registered; open toolbox `{toolbox}` first")
         return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", *table.targets]))
@@ -150,6 +152,7 @@ class DynamicFace(Face):
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
         assert request.toolbox_name is not None
         toolbox = self.catalog.described[request.toolbox_name]
+        # First: the table has the tools of those toolboxes that are open.
         view.opened[toolbox.name] = None
         table = self._table(view)
         tools = [
@@ -171,6 +174,7 @@ class DynamicFace(Face):
         if refused:
             content["refused"] = refused
         structured = encode(content)
+        # Twice, as text and structured: clients read the one or the other.
         return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b%b}' % (
             encode(structured.decode()),
             structured,

@@ -74,7 +74,10 @@ class FlatFace(Face):
 
     def _shown_tools(self) -> list[bytes]:
         shown = {
-            exposed: target for exposed, target in self.tool_table().targets.items() if target.entry.failure is None
+            # A server that failed for good keeps its names, so that no other tool gets them meanwhile.
+            exposed: target
+            for exposed, target in self.tool_table().targets.items()
+            if target.entry.failure is None
         }
         if self.settings.marks:
             from mcp_workbench.face.tool_marks import Marks
@@ -112,6 +115,7 @@ class FlatFace(Face):
         was given stays, whatever else comes or goes."""
         uses: Counter[str] = Counter()
         if not self._prefix:
+            # Counted before any name is given: which of two servers is listed first must not decide.
             uses.update(own_name(entry, name) for entry in entries for name in entry.definitions(kind))
         holders = self.holders(kind)
 
@@ -188,6 +192,7 @@ class FlatFace(Face):
             return Learn(asked[0], tuple(asked[1:]), name)
         if (refused := self._withheld(name)) is not None:
             return refused
+        # Without prefixes any name could be one of ours.
         if self._prefix and self._is_malformed(name):
             return Reject(INVALID_REQUEST, f"tool name `{name[:200]}` is malformed; expected `{self._form}`")
         return Reject(METHOD_NOT_FOUND, no_such("tool", name, table.targets))

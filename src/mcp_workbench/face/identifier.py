@@ -70,6 +70,7 @@ def read_use_tool(raw: Raw | None, members: dict[str, Raw] | None = None) -> Use
     elif not (identifier.toolbox and identifier.server and identifier.tool):
         raise BadIdentifier(f"`toolbox`, `server` and `tool` must not be empty; expected {EXAMPLE}")
     written = memoryview(call.arguments)
+    # A string of JSON, or null. Looked at as bytes: what is an object stays as it was written.
     if written[0] != _OPENING_BRACE:
         call.arguments = _read_arguments(_decoded(call.arguments))
         written = memoryview(call.arguments)
@@ -113,6 +114,7 @@ def _read_tolerantly(raw: Raw | None) -> UseTool:
 
 def _beside(members: dict[str, Raw]) -> Raw:
     """The arguments that were put beside `arguments` instead of inside, as they were written."""
+    # Members that begin like `_meta` are the protocol's.
     return Raw(encode({name: value for name, value in members.items() if name not in _OWN and name[:1] != "_"}))
 
 

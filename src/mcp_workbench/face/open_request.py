@@ -20,6 +20,7 @@ DETAILS: Final = ("full", "lean", "text", "clipped", "sentence", "arguments", "n
 EXAMPLE: Final = 'expected {"toolbox_name": "…"}, {"query": "…"}, both, or {"tools": ["toolbox/server/tool"]}'
 MOST_NAMED: Final = 50
 MOST_FOUND: Final = 50
+# What models write instead.
 _ALSO_CALLED: Final = {"toolbox": "toolbox_name", "max_tokens": "budget"}
 
 

@@ -128,6 +128,7 @@ def opened(
     assert request.toolbox_name is not None
     toolbox = catalog.described[request.toolbox_name]
     entries = catalog.toolboxes[toolbox.name]
+    # What is remembered of a server that has just failed could not be called.
     available = [entry for entry in entries.values() if (toolbox.name, entry.name) not in failures]
     budget = budget_of(catalog, request)
     beside: dict[str, object] = {

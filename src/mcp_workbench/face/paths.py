@@ -49,18 +49,21 @@ def find(catalog: Catalog, path: str) -> ResolvedPath | Ambiguous | NotListed | 
     what filters hide, so that it can be said."""
     meanings = (list(_named(catalog, path)), list(_in_toolbox(catalog, path)), list(_of_server(catalog, path)))
     for places in meanings:
+        # Any of the names may hold a slash, so one path can be cut in several ways that all exist.
         known = [(entry, tool) for entry, tool in places if tool in entry.tools]
         if len(known) > 1:
             return Ambiguous(tuple(path_of(*place) for place in known))
         if known:
             return ResolvedPath(*known[0])
     named = meanings[0]
+    # The server may have the tool by now: what is cached of it may be old.
     if len(named) == 1:
         return ResolvedPath(*named[0])
     every = [place for places in meanings for place in places]
     not_listed = {(entry.toolbox, entry.name): entry for entry, _ in every if not entry.is_available}
     if not_listed:
         return NotListed(tuple(not_listed.values()))
+    # Last: whoever asks learns that it is there and is not to be used.
     return next((ResolvedPath(entry, tool) for entry, tool in every if tool in entry.hidden), None)
 
 

@@ -100,6 +100,7 @@ def _pinned(target: Target, name: str) -> bytes:
         own = decode_object(members["_meta"])
     except (KeyError, DecodeError, ValidationError):
         own = {}
+    # Whatever the server says: to pin a tool is to say that it is always needed.
     members["_meta"] = Raw(encode({**own, ALWAYS_LOAD: True}))
     if target.entry.config.result_budget:
         # A result that is shortened has no structured content, and clients insist on it where this is declared.

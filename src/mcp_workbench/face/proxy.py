@@ -110,6 +110,7 @@ class ProxyFace(Face):
     @cached_property
     def two_tools(self) -> list[bytes]:
         """The definitions of `open_toolbox` and `use_tool`."""
+        # Kept as bytes: the prompt caches of clients depend on them staying the same.
         boxes = [Box(name) for name in self.catalog.toolboxes]
         use_tools = self.use_tools()
         room = self.most_bytes - sum(map(len, use_tools)) - len(encode(_open_toolbox_tool("")))
@@ -217,6 +218,7 @@ class ProxyFace(Face):
 
     def _use_tool(self, view: View, params: Params, fresh: bool) -> Decision:
         try:
+            # A large request was taken apart in a thread; decoding it once more here would hold up all others.
             large = None if type(params) is not LargeObject else params.inner.get("arguments")
             call = read_use_tool(params.get("arguments"), large)
             wanted = call.tool
@@ -325,6 +327,7 @@ class ProxyFace(Face):
         view.changed.pop(request.toolbox_name, None)
         shown = self.catalog.toolboxes[request.toolbox_name].values()
         view.missing.difference_update(shown)
+        # When one of these works again, the agent is told: it has not seen what they offer.
         view.missing.update(entry for entry in shown if entry.failure is not None)
         return opened_result(self.catalog, self.tool_index, request, failures, _take_changed(view))
 

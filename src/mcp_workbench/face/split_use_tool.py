@@ -51,6 +51,7 @@ def only_reads(definition: bytes | Raw) -> bool:
         annotations = _read(definition).annotations
     except (DecodeError, ValidationError):
         return False
+    # A hint that is no boolean says nothing.
     return annotations.read_only_hint is True and annotations.destructive_hint is not True
 
 
@@ -76,6 +77,7 @@ class SplitProxyFace(ProxyFace):
         except (KeyError, DecodeError, ValidationError):
             name = ""
         if name == WRITES:
+            # It calls any tool: to ask for more than a tool needs is no harm.
             return super().resolve_tool(view, {**params, "name": Raw(encode(READS))}, fresh=fresh)
         decision = super().resolve_tool(view, params, fresh=fresh)
         if name != READS:

@@ -58,6 +58,7 @@ def found_result(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, 
     places = tool_index.places()
     within = _within(catalog, places, request, failures)
     found, ranked = _ranked(tool_index, request.query, limit + NEXT_IN_RANK, within)
+    # A tool that stands in many toolboxes takes many places in the ranking, and one in the answer.
     if len(_different(ranked)) < limit and len(found.hits) < found.matched:
         found, ranked = _ranked(tool_index, request.query, _TWINS * (limit + NEXT_IN_RANK), within)
     failed = unavailable(failures, budget_of(catalog, request)) if failures else []
@@ -108,6 +109,7 @@ def _within(
 
 def _siblings(ranked: Sequence[Tool], catalog: Catalog) -> dict[tuple[str, str], list[Tool]]:
     """The tools of every server that something was found on."""
+    # Their names are shown beside what was found: what one needs next is often on the same server.
     places = dict.fromkeys((tool.toolbox, tool.server) for tool in ranked)
     entries = {(box, server): catalog.toolboxes[box][server] for box, server in places}
     return {place: [_tool(entry, name) for name in entry.tools] for place, entry in entries.items()}
@@ -181,6 +183,7 @@ def _definitions(
 def _shown(made: Named, beside: dict[str, object], failed: list[dict[str, str]]) -> bytes:
     from mcp_workbench.economy.forms import DESCRIBED
 
+    # Named all the same, so that they can be asked for by themselves.
     left_out = [tool.path for tool in made.left_out]
     forms = {each.form for each in made.shown}
     if all(form.is_json for form in forms):
@@ -204,6 +207,7 @@ def _shown(made: Named, beside: dict[str, object], failed: list[dict[str, str]])
 def _meant(catalog: Catalog, request: OpenRequest, path: str) -> ResolvedPath | Ambiguous | NotListed | None:
     inside = request.toolbox_name
     if inside is not None:
+        # Inside a toolbox, names are most likely meant without it.
         within = find(catalog, f"{inside}/{path}")
         if within is not None:
             return within

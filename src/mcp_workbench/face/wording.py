@@ -41,6 +41,8 @@ def with_notice(result: bytes, changed: Mapping[str, Change]) -> bytes:
         return result
     if content.startswith(b"[") and content.endswith(b"]"):
         block = encode({"type": "text", "text": _about_changes(changed)})
+        # Written into the bytes: decoding and encoding a result of megabytes for one line would take longer than the
+        # call.
         separator = b"" if content[1:-1].strip() == b"" else b","
         members["content"] = Raw(content[:-1] + separator + block + b"]")
     meta[CHANGED_META] = list(changed)

@@ -63,6 +63,7 @@ def question(
         changes = differences(last, params)
         said = "\n".join(changes) if changes else "nothing"
         lines += ["", "Different from what you approved last:", said]
+    # Where there is no session, nothing says when it would be over.
     choices = [duration for duration in DURATIONS if has_session or duration != "session"]
     form = {
         "type": "object",
@@ -71,6 +72,7 @@ def question(
                 "type": "string",
                 "title": "Allow exactly this call",
                 "enum": choices,
+                # As old as forms are (2025-06-18); titles in `oneOf` came with 2025-11-25.
                 "enumNames": [_SAID[choice] for choice in choices],
             }
         },

@@ -24,6 +24,8 @@ def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now
     """Who these claims are about, if all of them hold now."""
     if claims.get("iss") != settings.issuer:
         return TokenRejection("this token is from another issuer")
+    # One audience or several (RFC 7519, section 4.1.3). Without a match, a token for another resource would open this
+    # one.
     if not set(_words(claims.get("aud"), split=False)) & set(audience):
         return TokenRejection("this token is for another audience")
     expires = _moment(claims.get("exp"))
@@ -41,6 +43,7 @@ def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now
     groups = _words(find(claims, settings.groups), split=False)
     if len(groups) > MOST_GROUPS or not all(_is_name(group, LONGEST_GROUP) for group in groups):
         return TokenRejection(f"this token has more than {MOST_GROUPS} groups, or one whose name is not valid")
+    # `scp` is the name that Entra ID and Okta have for it.
     given = {*_words(claims.get("scope"), split=True), *_words(claims.get("scp"), split=True)}
     if not given.issuperset(settings.scopes):
         return TokenRejection("this token lacks a scope", INSUFFICIENT, " ".join(settings.scopes))
@@ -50,6 +53,7 @@ def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now
 
 def find(claims: Claims, name: str) -> object:
     """A claim; where there is none of that name, what its parts between dots lead to."""
+    # Some providers name claims by addresses, with dots in them; others, like Keycloak, nest them.
     if name in claims:
         return claims[name]
     found: object = claims
@@ -65,6 +69,7 @@ def _words(value: object, *, split: bool) -> list[str]:
 
 
 def _moment(value: object) -> float | None:
+    # A boolean is a number to Python.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

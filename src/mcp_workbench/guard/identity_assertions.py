@@ -77,6 +77,7 @@ class IdentityAssertions:
                 if written is None:
                     written = self._make(ECKey.generate_key("P-256").as_dict(private=True))
                 self._key = ECKey.import_key(written)
+                # A public key can be imported too, and would fail with the first signature.
                 _ = self._key.private_key
             except (OSError, MsgspecError, JoseError, ValueError, TypeError, KeyError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is damaged, or others can read it"

@@ -70,6 +70,7 @@ class JwtIssuer:
         found.set_result(self._checked(token, algorithm, candidates) if candidates else self._without_key())
 
     def _without_key(self) -> TokenRejection:
+        # Only where the issuer has been reached can a key be said not to be one of its keys.
         if self.keys.are_known:
             return UNKNOWN_KEY
         return TokenRejection("the identity provider cannot be reached to check this token", UNREACHABLE)
@@ -84,6 +85,7 @@ class JwtIssuer:
                     # `EdDSA` is what providers write; its successor in RFC 9864 is too young.
                     warnings.simplefilter("ignore")
                     signed = jws.deserialize_compact(token, key, algorithms=[algorithm])
+            # `kid` is optional (RFC 7515, section 4.1.4), so any key of that kind may have signed it.
             except (JoseError, ValueError, TypeError):
                 continue
             try:
@@ -115,4 +117,5 @@ def peek(token: str) -> tuple[dict[str, Any], str] | None:
 
 
 def _decoded(part: str) -> bytes:
+    # Without padding (RFC 7515, section 2), which Python insists on.
     return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))

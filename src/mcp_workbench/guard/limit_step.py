@@ -130,11 +130,13 @@ class LimitStep:
             counted.append(used)
             if limit.written.call_seconds is not None:
                 longest = min(limit.written.call_seconds, longest or limit.written.call_seconds)
+        # Once no limit has refused it: what is refused has used nothing.
         for used in counted:
             used.in_flight += 1
             used.calls.add(1)
             used.bytes.add(len(request.body))
         if counted:
+            # By identity: two requests may be equal, and are two calls all the same.
             self._under_way[id(request)] = counted
         if longest is None:
             return None
@@ -146,6 +148,8 @@ class LimitStep:
         for used in self._under_way.pop(id(request), ()):
             used.in_flight -= 1
             used.bytes.advance(self._now())
+            # How large an answer is shows only when it is there, so a call may go beyond the limit; those after it are
+            # refused.
             used.bytes.add(outcome.size)
 
     def _usage(self, key: _Key, now: float) -> _Usage | None:

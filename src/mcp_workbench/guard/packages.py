@@ -28,6 +28,7 @@ def package_of(config: ServerConfig) -> str:
     if config.command is None:
         return ""
     runner = os.path.basename(config.command).removesuffix(".cmd").removesuffix(".exe").lower()
+    # A variable may say something else on each machine that shares the lock file.
     args = [argument for argument in config.args if "${" not in argument]
     if runner in ("npx", "bunx", "pnpx"):
         return _npm(args)

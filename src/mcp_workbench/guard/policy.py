@@ -43,6 +43,7 @@ METHOD_OF: Final = {
     "resources": "resources/read",
     "resourceTemplates": "resources/read",
 }
+# Where two decisions hold for one request, the stricter one counts.
 STRICTNESS: Final[dict[Then, int]] = {"allow": 0, "ask": 1, "deny": 2, "hide": 3}
 GROUP: Final = "group:"
 KEY_RULE: Final = "key"

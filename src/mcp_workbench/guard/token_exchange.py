@@ -102,6 +102,7 @@ class TokenExchanges:
 
 
 def _client(issuer: IssuerConfig) -> OAuthClient:
+    # What every authorization server has to support (RFC 6749, section 2.3.1).
     return OAuthClient(issuer=issuer.issuer, id=issuer.client_id or "", auth_method=BASIC)
 
 

@@ -20,6 +20,7 @@ class UnixUsers:
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         self._identities = {f"uid:{uid_of(user)}": Identity(principal=f"{PREFIX}{user}") for user in allowed}
+        # Last: whoever started us is themselves, also where they are named in the list.
         self._identities[f"uid:{os.geteuid()}"] = Identity(principal=LOCAL)
 
     def recognise(self, peer: str) -> Identity | TokenRejection | None:

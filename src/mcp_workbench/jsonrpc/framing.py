@@ -6,6 +6,7 @@ cannot break the whole stream.
 
 from __future__ import annotations
 
+# Programs on Windows write it before UTF-8; to JSON it is not white space.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # How much of the start and of the end of an oversized line is kept, to find the request that it answers: servers write
 # the id either among the first members or as the last one.

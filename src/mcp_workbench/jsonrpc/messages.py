@@ -175,6 +175,7 @@ def _read_tolerantly(line: bytes) -> Envelope:
     return message
 
 
+# Bounded, so that no text makes it search for long; nor is any id of ours longer.
 _ID: Final = re.compile(rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*[,}]')
 _KIND: Final = re.compile(rb'"(method|result|error)"\s*:')
 # Where an id is searched for: it is among the first members, or the last one.

@@ -58,6 +58,7 @@ class Callback:
         # `localhost` may resolve to either address, and browsers try both.
         hosts = ["127.0.0.1", "::1"] if host == "localhost" else [host]
         server = None
+        # RFC 8252, section 7.3: any port will do for a loopback redirect, unless one was registered.
         for port in ports if exact else [*ports, 0]:
             try:
                 server = await asyncio.start_server(accept, hosts[0], port, limit=LARGEST_HEAD)
@@ -74,6 +75,7 @@ class Callback:
         second = None
         if len(hosts) > 1:
             with contextlib.suppress(OSError):
+                # Without it where the machine has no IPv6: browsers that find nothing there try the other address.
                 second = await asyncio.start_server(accept, hosts[1], chosen, limit=LARGEST_HEAD)
         callback = cls(host, server, chosen)
         try:
@@ -94,6 +96,7 @@ class Callback:
         # RFC 6749, section 3.1: parameters must not repeat. Parsers would disagree about which one counts.
         if len(fields) < len(pairs):
             return "This address contains a parameter twice, so it was rejected."
+        # Any page can send a browser here: without the state of this sign-in, another's code would be taken for ours.
         if self._state is None or not hmac.compare_digest(fields.get("state", "").encode(), self._state.encode()):
             return "This address does not belong to the sign-in that is under way."
         if self._returned.done():

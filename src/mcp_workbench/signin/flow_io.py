@@ -111,6 +111,7 @@ def checked_url(url: object, what: str, *, named_by: str | None = None) -> str:
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
         host = parts.hostname or ""
+        # Raises where it is no number: it is read only when it is asked for.
         _ = parts.port
     except ValueError:
         host = ""
@@ -137,6 +138,7 @@ def is_loopback(url: str) -> bool:
 def origin_of(url: str) -> str:
     """Scheme, host and port."""
     parts = urlsplit(url)
+    # Without the user information that an address may carry, which is no part of an origin.
     return f"{parts.scheme.lower()}://{parts.netloc.rpartition('@')[2].lower()}"
 
 

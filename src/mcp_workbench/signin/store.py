@@ -1,8 +1,9 @@
 """Tokens and registrations at rest: one file of mode 0600, replaced atomically under a lock.
 
-In plain text, or encrypted with a key in the system's keychain (`sealing`). There is one record for each principal,
-server, issuer, client and resource. The disk is authoritative: a change locks, reads again, writes and unlocks. A
-damaged file is renamed, never overwritten. Knows nothing about where tokens come from or whom they belong to.
+In plain text, or encrypted with a key in the system's keychain (`token_encryption`). There is one record for each
+principal, server, issuer, client and resource. The disk is authoritative: a change locks, reads again, writes and
+unlocks. A damaged file is renamed, never overwritten. Knows nothing about where tokens come from or whom they belong
+to.
 """
 
 from __future__ import annotations

@@ -89,7 +89,9 @@ def _without_key(error: KeychainUnusable, *, create: bool) -> StoreUnusable:
 
 def seal(content: bytes, key: bytes, servers: Iterable[str]) -> bytes:
     """Encrypt the content, so that only the holder of the key can read or change it."""
+    # New each time: with AES-GCM, a nonce used twice gives away both texts.
     nonce = os.urandom(_NONCE_BYTES)
+    # The name of the algorithm is authenticated with it, so that nobody can have it read as another.
     data = _cipher(key).encrypt(nonce, content, _ALGORITHM.encode())
     marks = tuple(sorted({mark_of(server) for server in servers}))
     return encode(_Envelope(_ALGORITHM, 1, _id_of(key), nonce, data, marks)) + b"\n"
@@ -133,6 +135,7 @@ def _aesgcm() -> type[AESGCM]:
 
 
 def _id_of(key: bytes) -> str:
+    # Says whether it is the right key before anything is decrypted, and nothing about the key itself.
     return hashlib.sha256(b"mcp-workbench key\0" + key).hexdigest()[:16]
 
 
