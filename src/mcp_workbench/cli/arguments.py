@@ -209,7 +209,6 @@ def _own_kinds(schema: Schema) -> list[str]:
 
 
 def kind_of(value: object) -> str:
-    """The JSON type of a value."""
     match value:
         case None:
             return "null"

@@ -32,8 +32,6 @@ class Unfetched(Struct, frozen=True):
 
 
 class Looked(Struct):
-    """What was found out."""
-
     unfetched: list[Unfetched] = []
     warnings: list[str] = []
 

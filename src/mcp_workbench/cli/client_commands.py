@@ -79,7 +79,6 @@ def shown_to_others(client: Client, names: Sequence[str], when: str) -> str:
 
 
 def program(client: Client) -> str:
-    """What its command is called."""
     assert client.own is not None
     return client.own.program
 

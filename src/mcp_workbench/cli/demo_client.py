@@ -86,7 +86,6 @@ class DemoClient:
         return self.request("tools/call", {"name": name, "arguments": arguments})
 
     def use_tool(self, toolbox: str, server: str, tool: str, arguments: object) -> Any:
-        """Call a tool through the workbench."""
         identifier = {"toolbox": toolbox, "server": server, "tool": tool}
         return self.call("use_tool", {"tool": identifier, "arguments": arguments})
 
@@ -148,7 +147,6 @@ def _command_line(pid: str) -> str:
 
 
 def still_running(pids: Sequence[int]) -> int:
-    """How many of these processes exist."""
     count = 0
     for pid in pids:
         try:

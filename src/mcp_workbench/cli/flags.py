@@ -58,7 +58,6 @@ class Parsed:
 
     @property
     def wants_help(self) -> bool:
-        """`--help` or `-h` was given."""
         return self.has("help")
 
     def has(self, name: str) -> bool:
@@ -79,10 +78,6 @@ class Parsed:
     def positional(self, index: int) -> str | None:
         """A positional argument, None when there is none."""
         return self.positionals[index] if index < len(self.positionals) else None
-
-    def help(self, usage: str) -> str:
-        """The help text: usage and options."""
-        return f"{usage}\n{options_text(list(self._flags.values()))}"
 
     def add(self, flag: Flag, value: str | None) -> None:
         if flag.name in self._values and not flag.repeats:

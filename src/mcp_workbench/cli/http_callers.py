@@ -133,7 +133,6 @@ class HttpCallers:
         return tuple(hosts_of(self._gateway.config.auth))
 
     def pages(self) -> dict[str, Page]:
-        """What clients find out by themselves."""
         auth = self._gateway.config.auth
         found: dict[str, Page] = {}
         if auth is not None:

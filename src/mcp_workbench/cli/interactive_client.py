@@ -105,7 +105,6 @@ class LiveProgress:
             self._bar.stop()
 
     def show(self, progress: Progress) -> None:
-        """How far it is now."""
         if self._bar is not None and self._task is not None:
             what = f"{self._what}  {one_line(progress.message)}" if progress.message else self._what
             self._bar.update(self._task, completed=progress.progress, total=progress.total, description=what)

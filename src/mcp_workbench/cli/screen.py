@@ -165,5 +165,4 @@ def stdout() -> Screen:
 
 
 def stderr() -> Screen:
-    """Where everything else goes."""
     return Screen(sys.stderr)

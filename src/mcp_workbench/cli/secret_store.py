@@ -95,7 +95,6 @@ class SecretStore:
         self._new_files.append(path)
 
     def whereabouts(self) -> str:
-        """Where they are, for people."""
         if not self._files:
             return "the system's keychain"
         files = os.path.join(self._folder, SECRETS_FOLDER)

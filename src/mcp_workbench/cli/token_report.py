@@ -80,7 +80,6 @@ class Report(Struct):
 
     @property
     def tools(self) -> int:
-        """How many tools are known."""
         return sum(toolbox.cost.tools for toolbox in self.toolboxes)
 
     @property

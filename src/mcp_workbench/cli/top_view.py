@@ -95,7 +95,6 @@ def picture(
 
 
 def log_picture(title: str, log: list[str], width: int, height: int) -> list[str]:
-    """The end of a server's log."""
     shown = log[-(height - 3) :] or ["It has written nothing to stderr."]
     lines = [title, "", *shown]
     lines += [""] * (height - 1 - len(lines)) + ["q back"]

@@ -57,8 +57,6 @@ MEMBERS: Final = Members(
 
 
 class ClientSettings(Kind[dict[str, dict[str, Any]]]):
-    """By client, its settings."""
-
     __slots__ = ()
 
     def read(self, value: object, path: Path, reader: Reader) -> dict[str, dict[str, Any]] | None:

@@ -397,6 +397,5 @@ class Server:
 
 
 def usage_error(message: str) -> NoReturn:
-    """The command line cannot be understood."""
     print(message, file=sys.stderr)
     sys.exit(2)

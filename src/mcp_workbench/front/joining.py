@@ -321,7 +321,6 @@ def _spawn(folder: str, listener: int, lock: int) -> None:
 
 
 def log_path() -> str:
-    """Where the shared workbench logs to."""
     return os.path.join(state_folder(), LOG_NAME)
 
 

@@ -137,7 +137,6 @@ class SharedClient:
 
     @property
     def unsent_bytes(self) -> int:
-        """What it has not read yet."""
         return 0 if self._link is None else self._link.unsent_bytes
 
     def end(self, reason: str, goodbye: bytes) -> None:

@@ -74,8 +74,6 @@ class Refused(Exception):
 
 
 class SharedWorkbench:
-    """All clients of a user."""
-
     def __init__(
         self,
         listener: socket.socket,

@@ -45,7 +45,6 @@ _FORMS: Final = "a program goes after --, for example: mcp-workbench add time --
 
 
 def run(parsed: Parsed) -> int:
-    """Add it; the exit status."""
     name, source, words = _meant(parsed)
     file = own_configuration(parsed, makes=True)
     given = dict(named_value(each, "--env") for each in parsed.values("env"))

@@ -23,7 +23,6 @@ HEADER = ("server", "state", "account", "scopes", "token valid until", "signed i
 
 
 def run(parsed: Parsed) -> int:
-    """Show the sign-ins."""
     store = TokenStore()
     if parsed.has("encrypt") or parsed.has("decrypt"):
         return _convert(parsed, store)

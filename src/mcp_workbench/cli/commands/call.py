@@ -48,7 +48,6 @@ _NOT_CALLED: Final = "the arguments are invalid, so it was not called"
 
 
 def run(parsed: Parsed) -> int:
-    """Call a tool; the exit status."""
     engine, redactor, unlisted = engine_of(parsed)
     if unlisted is None:
         toolbox, server, tool, words = _named(parsed.positionals, engine)

@@ -101,7 +101,6 @@ def about_policy(config: WorkbenchConfig) -> list[str]:
 
 
 def run(parsed: Parsed) -> int:
-    """Check; the exit status."""
     try:
         config = configuration(parsed, parsed.positional(0))
     except ConfigError as error:

@@ -60,7 +60,6 @@ SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 def run(parsed: Parsed) -> int:
-    """Print a script, or what fits; the exit status."""
     shell, *words = parsed.positionals
     if shell == "words":
         from mcp_workbench.cli.completion_words import completed, completed_line

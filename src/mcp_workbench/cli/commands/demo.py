@@ -34,7 +34,6 @@ TOOLBOXES: Final[dict[str, tuple[str, dict[str, list[str]]]]] = {
 
 
 def run(parsed: Parsed) -> int:
-    """Run the walkthrough, or one of the demo servers; the exit status."""
     if parsed.positionals:
         return _be_server(parsed.positionals[0], parsed.positionals[1:])
     # A request to end takes the same way out as Ctrl-C, past the temporary folder.
@@ -62,7 +61,6 @@ def _be_server(name: str, arguments: list[str]) -> int:
 
 
 def server_command(server: str, arguments: list[str]) -> list[str]:
-    """How a demo server is started."""
     return [sys.executable, "-m", f"mcp_workbench.demo.{server}", *arguments]
 
 

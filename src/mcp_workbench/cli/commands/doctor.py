@@ -48,7 +48,6 @@ _STYLES: Final[dict[Severity, Style]] = {"error": "bad", "warning": "warn", "not
 
 
 def run(parsed: Parsed) -> int:
-    """Look, tell, and put right what is to be put right; the exit status."""
     subject, found = _configuration(parsed)
     # They begin before servers are started, which takes longest, and are waited for afterwards.
     waiting = [_Aside(area, check, subject) for area, check in CHECKS]

@@ -11,7 +11,6 @@ from mcp_workbench.front.line_protocol import DOWN
 
 
 def run(parsed: Parsed) -> int:
-    """Tell it to end, and wait until it has."""
     try:
         # First: a client that starts meanwhile would start it again.
         unwant_it()

@@ -19,7 +19,6 @@ _WHOLE: Final = "Full definitions: mcp-workbench open TOOLBOX --budget null."
 
 
 def run(parsed: Parsed) -> int:
-    """Search; the exit status."""
     engine, redactor = configured_engine(parsed)
     words = " ".join(parsed.positionals)
     request: dict[str, object] = {"query": words}

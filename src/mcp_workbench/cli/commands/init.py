@@ -44,7 +44,6 @@ class Imported(Struct):
 
 
 def run(parsed: Parsed) -> int:
-    """Make the configuration; the exit status."""
     target = _target(parsed)
     # `lexists`: a link that leads nowhere is somebody's file too.
     if os.path.lexists(target) and not parsed.has("dry-run"):

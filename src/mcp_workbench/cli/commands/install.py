@@ -80,7 +80,6 @@ class InstallPlan(Struct):
 
 
 def run(parsed: Parsed) -> int:
-    """Install; the exit status."""
     names = parsed.positionals
     if parsed.has("print") and parsed.has("json"):
         raise UsageError("--print and --json exclude each other", hint="--dry-run --json tells what would be done")

@@ -17,7 +17,6 @@ _UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0, "y": 36
 
 
 def run(parsed: Parsed) -> int:
-    """Create, list or revoke."""
     action, name = parsed.positional(0), parsed.positional(1)
     if action != "create" and (parsed.has("toolboxes") or parsed.has("expires")):
         raise UsageError("--toolboxes and --expires require create")

@@ -25,7 +25,6 @@ NEW_FILE_MODE = 0o644
 
 
 def run(parsed: Parsed) -> int:
-    """Lock, compare or accept."""
     action, named = parsed.positional(0), parsed.positional(1)
     if named is not None and action != "accept":
         raise UsageError(f"unexpected argument `{named}`")

@@ -29,7 +29,6 @@ _READ_BYTES: Final = 64 * 1024
 
 
 def run(parsed: Parsed) -> int:
-    """Sign in; the exit status."""
     engine, entry = server_at_url(parsed)
     name = parsed.positionals[0]
     if any(header.lower() == "authorization" for header in entry.config.headers):

@@ -9,7 +9,6 @@ from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 
 def run(parsed: Parsed) -> int:
-    """Sign out; the exit status."""
     engine, entry = server_at_url(parsed)
 
     async def sign_out() -> None:

@@ -20,7 +20,6 @@ LOOK_SECONDS: Final = 0.2
 
 
 def run(parsed: Parsed) -> int:
-    """Print the end of the log."""
     default = LAST_LINES_BEFORE_FOLLOWING if parsed.has("follow") else LAST_LINES
     given = parsed.value("lines")
     if given is not None and not given.isdecimal():

@@ -26,7 +26,6 @@ _LONGEST_BUDGET: Final = 9
 
 
 def run(parsed: Parsed) -> int:
-    """Open a toolbox; the exit status."""
     toolbox = parsed.positionals[0]
     request = OpenRequest(toolbox, budget=_budget(parsed.value("budget")))
     config = configuration(parsed)

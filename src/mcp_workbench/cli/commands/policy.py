@@ -18,7 +18,6 @@ from mcp_workbench.steps import Subject
 
 
 def run(parsed: Parsed) -> int:
-    """Test; the exit status."""
     _, who, path, *rest = parsed.positionals
     written = rest[0] if rest else None
     if parsed.has("prompt") and parsed.has("resource"):

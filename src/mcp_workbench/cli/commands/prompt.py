@@ -21,7 +21,6 @@ from mcp_workbench.jsonrpc.messages import encode
 
 
 def run(parsed: Parsed) -> int:
-    """Get or list prompts; the exit status."""
     engine, redactor, unlisted = engine_of(parsed)
     name, *words = unlisted.words if unlisted is not None else parsed.positionals or [""]
     path = name if unlisted is None else f"{TOOLBOX}/{unlisted.server}/{name}"

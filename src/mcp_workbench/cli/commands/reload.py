@@ -25,7 +25,6 @@ LOOK_EVERY: Final = 0.05
 
 
 def run(parsed: Parsed) -> int:
-    """Reload, and show what came of it."""
     pid = parsed.positional(0)
     if pid is not None and not (pid.isascii() and pid.isdecimal()):
         raise UsageError(f"`{pid}` is not a process id", hint="`mcp-workbench status` shows them")

@@ -15,7 +15,6 @@ _KEPT: Final = re.compile(r"\$\{keyring:([^{}/]+)\}")
 
 
 def run(parsed: Parsed) -> int:
-    """Remove it; the exit status."""
     file = own_configuration(parsed, makes=False)
     toolbox, name = file.server(parsed.positionals[0], parsed.value("toolbox"))
     written = file.toolboxes[toolbox][name]

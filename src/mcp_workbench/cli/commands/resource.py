@@ -20,7 +20,6 @@ from mcp_workbench.jsonrpc.messages import encode
 
 
 def run(parsed: Parsed) -> int:
-    """Read or list resources; the exit status."""
     only = parsed.positionals[0] if len(parsed.positionals) > 1 else None
     engine, redactor, unlisted = engine_of(parsed, takes_pairs=False, only=only)
     words = unlisted.words if unlisted is not None else parsed.positionals[only is not None :]

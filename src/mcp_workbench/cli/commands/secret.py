@@ -13,7 +13,6 @@ from mcp_workbench.secrets.secret_files import MOST_SECRET_BYTES
 
 
 def run(parsed: Parsed) -> int:
-    """Set, list or remove."""
     action, name = parsed.positional(0), parsed.positional(1)
     if action == "list":
         return _list(parsed, name)

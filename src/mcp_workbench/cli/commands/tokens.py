@@ -17,7 +17,6 @@ _NARROW: Final = ["", "tools", "flat list", "full", "opened"]
 
 
 def run(parsed: Parsed) -> int:
-    """Measure and show; the exit status."""
     config = configuration(parsed, parsed.positional(0))
     redactor = log_for(parsed, config)
     engine, failures = engine_that_knows(parsed, config, redactor)

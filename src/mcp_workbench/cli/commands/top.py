@@ -39,7 +39,6 @@ _ESCAPE_SECONDS: Final = 0.1
 
 
 def run(parsed: Parsed) -> int:
-    """Show it until the user quits."""
     if sys.stdout.isatty() and sys.stdin.isatty():
         terminal = _Terminal()
         terminal.enter()

@@ -19,7 +19,6 @@ from mcp_workbench.config.redact import Redactor
 
 
 def run(parsed: Parsed) -> int:
-    """Trust a file, or no more, or show what is trusted."""
     if parsed.has("list"):
         return _list(parsed)
     if parsed.has("json"):

@@ -15,7 +15,6 @@ from mcp_workbench.file_replacement import read_file, replace_file
 
 
 def run(parsed: Parsed) -> int:
-    """Undo the last change of a client."""
     return of_several([find(name) for name in parsed.positionals], _undo)
 
 

@@ -16,7 +16,6 @@ from mcp_workbench.file_replacement import read_file
 
 
 def run(parsed: Parsed) -> int:
-    """Uninstall; the exit status."""
     scope: Scope = "project" if parsed.has("project") else "user"
     return of_several([find(name) for name in parsed.positionals], lambda client: _uninstall(client, scope))
 
