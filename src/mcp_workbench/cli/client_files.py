@@ -204,7 +204,7 @@ def take_steps(
             change = Change(step.name, reverse=reverse, run=run, was_there=not step.is_there, seen_in=found.place)
             record(client, change)
             try:
-                client_commands.run(client, step.command)
+                _take(found, step)
             except ConfigError:
                 if (step.name in found.servers()) is not step.is_there:
                     forget(client, change)
@@ -213,13 +213,25 @@ def take_steps(
     backup = keep(found, before)
     try:
         for step in steps:
-            client_commands.run(client, step.command)
+            _take(found, step)
     finally:
         # Also where a command failed: it may have written before that.
         now = found.content()
         if now != before:
             record(client, Change(steps[-1].name, found.path, backup, digest(now), run=run))
     return backup
+
+
+def _take(found: FoundFile, step: client_commands.CommandStep) -> None:
+    """A command may succeed without effect, as in a folder that its client does not trust: what counts is the file."""
+    client_commands.run(found.client, step.command)
+    if (step.name in found.servers()) is not step.is_there:
+        has = "does not have" if step.is_there else "still has"
+        by_hand = f"mcp-workbench install {found.client.name} --print shows what to enter by hand"
+        raise ConfigError(
+            f"`{' '.join(step.command[:3])}` said that it did so, but `{found.path}` {has} `{step.name}`",
+            hint=by_hand if step.is_there else f"remove it from `{found.path}` by hand",
+        )
 
 
 def keep(found: FoundFile, content: bytes | None) -> str | None:

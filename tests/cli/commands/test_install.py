@@ -427,20 +427,19 @@ def test_install_says_in_json_what_failed_and_in_its_status_how_much(home: Path)
     assert "exclude each other" in shell(home, "install", "cursor", "--print", "--json").stderr
 
 
-def test_a_link_in_a_project_is_not_followed_out_of_it(home: Path) -> None:
-    theirs = write(home, "theirs.json", "{}")
-    project = home / "project"
-    write(project, "workbench-config.json", json.dumps({"mcpServers": {"time": SERVER}}))
-    (project / ".cursor").mkdir()
-    (project / ".cursor" / "mcp.json").symlink_to(theirs)
-    assert command(pytest.MonkeyPatch(), "trust", env=variables(home), cwd=project).status == 0
-    done = command(pytest.MonkeyPatch(), "install", "--project", "cursor", env=variables(home), cwd=project)
-    assert done.status == 2 and f"is a link to `{theirs}`, outside of this project" in done.stderr
-    assert theirs.read_text() == "{}"
-    (home / ".cursor").mkdir()
-    (home / ".cursor" / "mcp.json").symlink_to(theirs)
-    done = shell(home, "install", "cursor")
-    assert done.status == 0 and f"is a link to `{theirs}`, which is changed" in done.stderr
+def test_a_command_that_says_it_did_what_it_did_not_is_found_out(home: Path, claude: Path) -> None:
+    """`gemini mcp remove` ends well in a folder that is not trusted, and removes nothing."""
+    program = home / "bin" / "claude"
+    works = program.read_text()
+    program.write_text("#!/bin/sh\n")
+    done = shell(home, "install", "claude-code")
+    assert done.status == 2 and f"said that it did so, but `{claude}` does not have `workbench`" in done.stderr
+    assert "nothing was changed" in shell(home, "undo", "claude-code").stderr
+    program.write_text(works)
+    assert shell(home, "install", "claude-code").status == 0
+    program.write_text("#!/bin/sh\n")
+    done = shell(home, "uninstall", "claude-code")
+    assert done.status == 2 and f"but `{claude}` still has `workbench`" in done.stderr
 
 
 @pytest.mark.parametrize(
