@@ -17,8 +17,8 @@ from tests.bridge.modern_to_legacy import DONE, YES, answered
 from tests.faces.harness import introduce
 from tests.faces.memory import MemoryClient
 from tests.support.in_process_workbench import Server, tool, workbench_with
+from tests.support.policy_rig import SECRET, rigged
 from tests.support.processes import eventually
-from tests.test_access_matrix import SECRET, rigged
 
 pytestmark = pytest.mark.processes
 
