@@ -17,6 +17,8 @@ from typing import Any
 
 Text = str | bytes
 Ends = Iterator[int]
+# What kind, what is in it, and what one character has to be; None for what is not a single character.
+Item = tuple[str, Any, Callable[[Any], bool] | None]
 
 
 class TooMuchWork(Exception):
@@ -30,10 +32,8 @@ class Counted:
         self.real = pattern
         self.steps = 0
         self.most = most
-        self._tree = _listed(_parser.parse(pattern.pattern, pattern.flags & ~re.DEBUG))
         self._ignore_case = bool(pattern.flags & re.IGNORECASE)
-        # By identity of the parsed item, which the tree keeps alive.
-        self._tests: dict[int, Callable[[Any], bool] | None] = {}
+        self._tree = self._prepared(_parser.parse(pattern.pattern, pattern.flags & ~re.DEBUG))
 
     def __getattr__(self, name: str) -> Any:
         answer = getattr(self.real, name)
@@ -70,7 +70,7 @@ class Counted:
         if self.steps > self.most:
             raise TooMuchWork
 
-    def _sequence(self, items: Sequence[Any], text: Text, at: int) -> Ends:
+    def _sequence(self, items: Sequence[Item], text: Text, at: int) -> Ends:
         """Every place where `items` can end that begin at `at`, in the order in which `re` tries them."""
         if not items:
             yield at
@@ -86,12 +86,11 @@ class Counted:
             else:
                 stack.append(self._item(items[len(stack)], text, end))
 
-    def _item(self, item: Any, text: Text, at: int) -> Ends:
-        kind, value = item
-        test = self._test(item)
+    def _item(self, item: Item, text: Text, at: int) -> Ends:
+        kind, value, test = item
         if test is not None:
             self._step()
-            return iter((at + 1,)) if at < len(text) and test(text[at : at + 1]) else iter(())
+            return iter((at + 1,) if at < len(text) and test(text[at : at + 1]) else ())
         match kind:
             case "SUBPATTERN":
                 return self._sequence(value[-1], text, at)
@@ -131,7 +130,7 @@ class Counted:
 
     def _repeat(self, kind: str, value: Any, text: Text, at: int) -> Ends:
         least, most, items = value
-        test = self._test(items[0]) if len(items) == 1 else None
+        test = items[0][2] if len(items) == 1 else None
         if test is not None:
             return self._repeat_one(kind, least, int(most), test, text, at)
         return self._repeat_group(kind, least, int(most), items, text, at)
@@ -157,7 +156,7 @@ class Counted:
             self._step()
             end -= 1
 
-    def _repeat_group(self, kind: str, least: int, most: int, items: list[Any], text: Text, at: int) -> Ends:
+    def _repeat_group(self, kind: str, least: int, most: int, items: list[Item], text: Text, at: int) -> Ends:
         if kind == "POSSESSIVE_REPEAT":
             count = 0
             while count < most:
@@ -183,12 +182,27 @@ class Counted:
             if kind == "MIN_REPEAT" and len(stack) - 1 >= least:
                 yield end
 
-    def _test(self, item: Any) -> Callable[[Any], bool] | None:
-        """What one character has to be; None for what is not a single character."""
-        if id(item) not in self._tests:
-            test = self._made_test(*item)
-            self._tests[id(item)] = None if test is None else cache(test)
-        return self._tests[id(item)]
+    def _prepared(self, items: Any) -> list[Item]:
+        """A parsed pattern as plain lists and words, which are several times as fast to go through as the parser's own,
+        each item with its test."""
+        prepared: list[Item] = []
+        for parsed, value in items:
+            kind = str(parsed)
+            test = self._made_test(kind, value)
+            prepared.append((kind, self._inside(kind, value), None if test is None else cache(test)))
+        return prepared
+
+    def _inside(self, kind: str, value: Any) -> Any:
+        match kind:
+            case "SUBPATTERN" | "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+                return (*value[:-1], self._prepared(value[-1]))
+            case "BRANCH":
+                return (value[0], [self._prepared(branch) for branch in value[1]])
+            case "ATOMIC_GROUP":
+                return self._prepared(value)
+            case "ASSERT" | "ASSERT_NOT":
+                return (value[0], self._prepared(value[1]), value[1].getwidth()[0])
+        return value
 
     def _made_test(self, kind: str, value: Any) -> Callable[[Any], bool] | None:
         match kind:
@@ -228,26 +242,6 @@ class Counted:
                     "WORD": text.isalnum() or text == "_",
                 }[positive] is (name == positive)
         raise NotImplementedError(f"{kind} in {self.real.pattern!r}")
-
-
-def _listed(items: Any) -> list[tuple[str, Any]]:
-    """A parsed pattern as plain lists and words, which are several times as fast to go through as the parser's own."""
-    return [(str(kind), _inside(str(kind), value)) for kind, value in items]
-
-
-def _inside(kind: str, value: Any) -> Any:
-    match kind:
-        case "SUBPATTERN":
-            return (*value[:-1], _listed(value[-1]))
-        case "BRANCH":
-            return (value[0], [_listed(branch) for branch in value[1]])
-        case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
-            return (*value[:-1], _listed(value[-1]))
-        case "ATOMIC_GROUP":
-            return _listed(value)
-        case "ASSERT" | "ASSERT_NOT":
-            return (value[0], _listed(value[1]), value[1].getwidth()[0])
-    return value
 
 
 def alphabet(pattern: re.Pattern[Any]) -> list[str]:
