@@ -13,6 +13,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import struct
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mcp_workbench import __version__
+from tests.cli.forked_commands import ForkedCommands
 from tests.cli.shell import environment
 from tests.support import fake_keyring
 
@@ -42,12 +44,14 @@ class Case(NamedTuple):
     words: str
     prepare: Callable[[Path], None] = lambda home: None
     typed: str = ""
-    # A live view has tests of its own on a terminal.
+    # A live view has tests of its own on a terminal, and so has a prompt that does not echo.
     modes: tuple[str, ...] = MODES
+    # Where the same command line is tried more than once.
+    when: str = ""
 
     @property
     def name(self) -> str:
-        return re.sub(r"[^a-z0-9]+", "-", self.words.lower()).strip("-")
+        return re.sub(r"[^a-z0-9]+", "-", f"{self.words} {self.when}".lower()).strip("-")
 
 
 def _write(home: Path, name: str, content: object) -> None:
@@ -72,57 +76,151 @@ def _no_project(home: Path) -> None:
     (home / "workbench-config.json").unlink()
 
 
+def _broken(home: Path) -> None:
+    _write(home, "broken.json", '{\n  "toolboxes": {"desk": {"mcpServers": {"clock": {"comand": "x"}}}},\n}\n')
+
+
+def _server_json(home: Path) -> None:
+    token = {"name": "TOKEN", "description": "Your key", "isRequired": True, "isSecret": True}
+    package = {"registryType": "npm", "identifier": "@x/weather", "version": "1.0", "environmentVariables": [token]}
+    _write(home, "server.json", {"name": "io.example/weather", "packages": [package]})
+
+
+# Somebody tries every command and every action of one, and makes the mistakes that people make.
 CASES: Final = (
     Case("--version"),
+    Case("--help"),
     Case("serve"),
+    Case("serve --hlep"),
+    Case("serve nothing.json"),
     Case("chekc"),
+    Case("help opne"),
+    # Set up.
     Case("init --yes"),
-    Case("init --no-check", _cursor, typed="\n\n"),
+    Case("init --from nobody"),
+    Case("init --dry-run --yes", _cursor),
+    Case("init --no-check", typed="\n\n"),
     Case("init"),
     Case("add extra --toolbox other -- mcp-workbench demo notes", _own),
     Case("add extra"),
+    Case("add extra nothing.json"),
+    Case("add extra server.json --toolbox desk", _server_json),
+    Case("add extra https://nobody.example/mcp --toolbox desk --env A=b"),
     Case("remove extra"),
-    Case("remove extra --toolbox desk"),
+    Case("remove desk/extra"),
     Case("check"),
+    Case("check --json"),
+    Case("check --config broken.json", _broken),
+    Case("check --config nothing.json"),
     Case("check --connect"),
     Case("doctor"),
-    Case("list"),
-    Case("open desk"),
-    Case("open dsek"),
-    Case("call desk/clock/convert_time time=2026-01-02T03:04 from_zone=UTC to_zone=UTC"),
-    Case("call desk/clock/nwo"),
-    Case("find current time"),
-    Case("find"),
-    Case("prompt"),
-    Case("resource"),
+    Case("doctor nonsense"),
+    Case("secret"),
+    Case("secret list"),
+    Case("secret list --json"),
+    Case("secret set TOKEN", modes=("pipe",)),
+    Case("secret remove TOKEN"),
+    Case("secret sat TOKEN"),
+    Case("auth"),
+    Case("auth --encrypt"),
+    Case("login"),
+    Case("login clock"),
+    Case("login nobody"),
+    Case("logout https://nobody.example/mcp"),
     Case("completion"),
+    Case("completion tcsh"),
+    Case("completion words -- unin"),
+    Case("schema --nonsense"),
+    # Use.
+    Case("list"),
+    Case("list --json"),
+    Case("list --face flat"),
+    Case("list --face round"),
+    Case("open"),
+    Case("open desk"),
+    Case("open desk --json"),
+    Case("open desk --budget much"),
+    Case("open dsek"),
+    Case("find current time"),
+    Case("find current time --json"),
+    Case("find zzzz --toolbox nowhere"),
+    Case("find xylophone"),
+    Case("find"),
+    Case("call"),
+    Case("call desk/clock/convert_time time=2026-01-02T03:04 from_zone=UTC to_zone=UTC"),
+    Case("call convert_time --raw time=2026-01-02T03:04 from_zone=UTC to_zone=UTC"),
+    Case("call desk/clock/convert_time time=now"),
+    Case("call desk/clock/now zone=Nowhere"),
+    Case("call desk/clock/nwo"),
+    Case("call desk/clokc/now"),
+    Case("call nothing"),
+    Case("prompt"),
+    Case("prompt nothing"),
+    Case("resource"),
+    Case("resource nothing://1"),
     Case("tokens"),
+    Case("tokens --json"),
+    Case("tokens --html no/such/folder.html"),
+    Case("demo nothing"),
+    # The clients.
+    Case("install"),
+    Case("install nobody"),
+    Case("install cursor --dry-run"),
+    Case("install cursor --name a/b"),
     Case("install cursor"),
     Case("install cursor --print"),
+    Case("install cursor --json"),
     Case("undo cursor"),
     Case("undo cursor --dry-run"),
-    Case("install nobody"),
+    Case("undo cursor --project"),
+    Case("undo"),
     Case("uninstall cursor"),
+    Case("uninstall cursor nobody"),
+    # Run.
+    Case("status", when="nothing runs"),
+    Case("logs", when="nothing runs"),
+    Case("down", when="nothing runs"),
     Case("reload"),
+    Case("up --backgroud"),
     Case("up"),
+    Case("up", when="it runs"),
     Case("status"),
+    Case("status nonsense"),
     Case("top", modes=("pipe",)),
     Case("logs"),
+    Case("logs --lines some"),
+    Case("reload nobody"),
+    Case("top now"),
+    Case("restart now"),
     Case("restart"),
+    Case("down now"),
     Case("down"),
+    # Team.
+    Case("key"),
     Case("key list"),
+    Case("key create"),
+    Case("key create ci --expires never"),
+    Case("key create ci --toolboxes desk"),
+    Case("key list", when="there is one"),
+    Case("key revoke ci"),
+    Case("key revoke nobody"),
     Case("audit"),
+    Case("audit verify nothing.jsonl"),
+    Case("audit --since yesterday"),
     Case("approve"),
+    Case("approve nothing"),
     Case("policy test local desk/clock/now"),
+    Case("policy test local nowhere"),
+    Case("policy tset"),
     Case("lock"),
-    Case("secret list"),
-    Case("auth"),
-    Case("login clock"),
-    Case("logout https://nobody.example/mcp"),
+    Case("lock diff"),
+    Case("lock accept desk/clock"),
+    Case("lock accept nothing"),
+    Case("lock fidd"),
     Case("trust", _project),
     Case("trust --list"),
-    Case("schema --nonsense", _no_project),
-    Case("demo nothing"),
+    Case("trust --remove"),
+    Case("trust nothing.json", _no_project),
 )
 
 
@@ -159,26 +257,31 @@ def record(mode: str) -> dict[str, str]:
                 "TZ": "UTC",
             }
         )
-        program = [sys.executable, "-m", "mcp_workbench"]
         run = _in_a_pipe if mode == "pipe" else _on_a_terminal
-        try:
-            for case in CASES:
-                case.prepare(home)
-                if mode in case.modes:
-                    done = run([*program, *case.words.split()], env, home, case.typed)
-                    found[case.name] = _normal(done.text(case.words), home)
-        finally:
-            # Where one failed in the middle, the shared workbench must not stay.
-            subprocess.run([*program, "down"], env=env, capture_output=True, timeout=TIMEOUT)
+        with ForkedCommands() as commands:
+            try:
+                for case in CASES:
+                    case.prepare(home)
+                    if mode in case.modes:
+                        done = run(commands, shlex.split(case.words), env, home, case.typed)
+                        found[case.name] = _normal(done.text(case.words), home)
+            finally:
+                # Where one failed in the middle, the shared workbench must not stay.
+                down = [sys.executable, "-m", "mcp_workbench", "down"]
+                subprocess.run(down, env=env, capture_output=True, timeout=TIMEOUT)
     return found
 
 
-def _in_a_pipe(words: list[str], env: dict[str, str], home: Path, typed: str) -> Recorded:
-    done = subprocess.run(words, input=b"", capture_output=True, env=env, cwd=home, timeout=TIMEOUT)
-    return Recorded(done.returncode, done.stdout.decode(), done.stderr.decode())
+def _in_a_pipe(commands: ForkedCommands, words: list[str], env: dict[str, str], home: Path, typed: str) -> Recorded:
+    (out, out_writer), (err, err_writer) = os.pipe(), os.pipe()
+    with open(os.devnull) as empty:
+        commands.start(words, env, home, [empty.fileno(), out_writer, err_writer])
+    os.close(out_writer)
+    os.close(err_writer)
+    return Recorded(*_read_to_the_end(commands, out, err))
 
 
-def _on_a_terminal(words: list[str], env: dict[str, str], home: Path, typed: str) -> Recorded:
+def _on_a_terminal(commands: ForkedCommands, words: list[str], env: dict[str, str], home: Path, typed: str) -> Recorded:
     """Both streams are terminals, apart from each other, so that it is seen what goes where."""
     ends = [pty.openpty() for _ in range(2)]
     for _, terminal in ends:
@@ -189,29 +292,33 @@ def _on_a_terminal(words: list[str], env: dict[str, str], home: Path, typed: str
     (out, out_terminal), (err, err_terminal) = ends
     # The end of input is said as at a keyboard.
     os.write(out, typed.encode() + b"\x04")
-    process = subprocess.Popen(
-        words, stdin=out_terminal, stdout=out_terminal, stderr=err_terminal, env=env, cwd=home, start_new_session=True
-    )
+    commands.start(words, env, home, [out_terminal, out_terminal, err_terminal])
     os.close(out_terminal)
     os.close(err_terminal)
+    status, shown, complaints = _read_to_the_end(commands, out, err)
+    return Recorded(status, _screen(shown), _screen(complaints))
+
+
+def _read_to_the_end(commands: ForkedCommands, out: int, err: int) -> tuple[int, str, str]:
+    """The exit status, and what came on both streams."""
     shown = {out: b"", err: b""}
     waiting = set(shown)
     while waiting:
         ready, _, _ = select.select(list(waiting), [], [], TIMEOUT)
         if not ready:
-            process.kill()
-            break
+            commands.kill()
+            raise TimeoutError(shown)
         for end in ready:
             try:
                 piece = os.read(end, 65536)
             except OSError:
+                # How Linux says that the other side of a terminal is gone.
                 piece = b""
             shown[end] += piece
             if not piece:
                 waiting.discard(end)
-    for end in shown:
-        os.close(end)
-    return Recorded(process.wait(TIMEOUT), *(_screen(shown[end].decode()) for end in (out, err)))
+                os.close(end)
+    return commands.wait(), shown[out].decode(), shown[err].decode()
 
 
 _ESCAPE: Final = re.compile(r"\x1b\[(\??[\d;]*)([A-Za-z])|(\r)|(\n)|([^\x1b\r\n]+)|\x1b")
@@ -247,6 +354,8 @@ def _normal(text: str, home: Path) -> str:
     text = re.sub(r"[^\s\"`']*/bin/mcp-workbench", "PROGRAM", text)
     text = re.sub(r"\b\d+\.\d+ s\b", "0.00 s", text)
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "DATE TIME", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "DATE TIME UTC", text)
+    text = re.sub(r"\bwbk_[\w-]+", "TOKEN", text)
     text = re.sub(r"process \d+", "process PID", text)
     text = re.sub(r"\bup \d+\.?\d* (s|ms)\b", "up 0 s", text)
     return re.sub(r" +$", "", text, flags=re.MULTILINE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from mcp_workbench.cli.usage import COMMANDS
@@ -37,6 +39,21 @@ def test_nothing_is_wider_than_the_terminal(recorded: tuple[str, dict[str, str]]
     ] == []
 
 
-def test_every_command_is_among_them() -> None:
-    ran = {case.words.split()[0] for case in CASES}
-    assert [name for name in COMMANDS if name not in ran] == [], "a case in tests/cli/golden_output.py is missing"
+def test_every_command_and_every_action_is_among_them() -> None:
+    ran = [shlex.split(case.words) for case in CASES]
+    missing = [name for name in COMMANDS if name not in (words[0] for words in ran)]
+    missing += [
+        f"{name} {action}"
+        for name, command in COMMANDS.items()
+        for action in command.actions
+        if [name, action] not in (words[:2] for words in ran)
+    ]
+    assert missing == [], "a case in tests/cli/golden_output.py is missing"
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+def test_every_command_fails_in_one_of_them() -> None:
+    """What goes wrong is fixed as well as what goes right."""
+    kept = [path.read_text("utf-8") for path in FOLDER.glob("*.pipe.txt")]
+    failed = {text.split()[2] for text in kept if "\nstatus 0\n" not in text}
+    assert COMMANDS.keys() - failed == set()

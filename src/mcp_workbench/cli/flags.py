@@ -139,9 +139,6 @@ class Command:
         parsed = parse(arguments, self.flags, positionals=self.takes, is_runner=self.is_runner)
         if parsed.wants_help:
             return parsed
-        missing = self.names[len(parsed.positionals) :]
-        if missing:
-            raise UsageError(f"{' and '.join(missing)} missing", hint=f"mcp-workbench {self.usage}")
         action = parsed.positional(0)
         if self.actions and action is not None and action not in self.actions:
             from mcp_workbench.nearest import nearest
@@ -149,6 +146,9 @@ class Command:
             near = nearest(action, self.actions, 1)
             meant = f"; did you mean `{near[0]}`?" if near else ""
             raise UsageError(f"unknown action `{action}`{meant}", hint=f"mcp-workbench {self.usage}")
+        missing = self.names[len(parsed.positionals) :]
+        if missing:
+            raise UsageError(f"{' and '.join(missing)} missing", hint=f"mcp-workbench {self.usage}")
         return parsed
 
 

@@ -42,9 +42,9 @@ class OwnConfiguration(Struct):
     def is_plain(self) -> bool:
         return self.root != keys.TOOLBOXES
 
-    def server(self, name: str, toolbox: str | None) -> tuple[str, str]:
+    def server(self, name: str) -> tuple[str, str]:
         """Toolbox and name of the server that a `server`, or `toolbox/server`, means. Raises `ConfigError`."""
-        every = [(box, each) for box, servers in self.toolboxes.items() for each in servers if toolbox in (None, box)]
+        every = [(box, each) for box, servers in self.toolboxes.items() for each in servers]
         found = [pair for pair in every if name in (pair[1], "/".join(pair))]
         if len(found) == 1:
             return found[0]

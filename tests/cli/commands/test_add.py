@@ -110,7 +110,7 @@ def test_a_name_in_several_toolboxes_has_to_be_said_in_full(home: Path) -> None:
     assert shell("add", "notes", "--toolbox", "web", "--no-check", "--", "x").status == 0
     done = shell("remove", "notes")
     assert done.status == 2 and "it can be `desk/notes` or `web/notes`" in done.stderr
-    assert shell("remove", "notes", "--toolbox", "web").status == 0
+    assert shell("remove", "web/notes").status == 0
     assert path.read_text() == COMMENTED
 
 

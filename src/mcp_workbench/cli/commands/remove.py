@@ -16,7 +16,7 @@ _KEPT: Final = re.compile(r"\$\{keyring:([^{}/]+)\}")
 
 def run(parsed: Parsed) -> int:
     file = own_configuration(parsed, makes=False)
-    toolbox, name = file.server(parsed.positionals[0], parsed.value("toolbox"))
+    toolbox, name = file.server(parsed.positionals[0])
     written = file.toolboxes[toolbox][name]
     file.write(file.without_server(toolbox, name))
     where = "" if file.is_plain else f" from toolbox {toolbox}"

@@ -119,7 +119,7 @@ Exit code: 0; 1 if the server was added and does not work, or the registry canno
         names=("NAME",),
     ),
     Command(
-        "remove [OPTIONS] SERVER",
+        "remove [OPTIONS] [TOOLBOX/]SERVER",
         "remove a server from the configuration",
         """
 Takes a server out of your configuration; every other byte of the file stays as it is. A toolbox that has no other
@@ -128,7 +128,7 @@ output says how to remove them.
 
 Exit code: 0, or 2 if there is no such server or the file cannot be written.
 """,
-        (Flag("toolbox", "TOOLBOX", "the toolbox it is in, if several have one of this name"), CONFIG),
+        (CONFIG,),
         names=("SERVER",),
         takes=1,
     ),
