@@ -1,8 +1,8 @@
-"""Replaces a file that belongs to somebody else, so that nothing is ever lost.
+"""Replaces a file that belongs to another program, without ever losing anything.
 
-Whoever looks, at any moment and after any crash, finds the old content or the new one, whole. Owns the order: lock,
-read again, back up, write beside, sync, rename, look. A link is followed and stays a link; permissions stay. What must
-not be written is refused before anything happens. Refuses to know what is in the file.
+At any moment and after any crash, either the old or the new content is there, complete. Owns the order: lock, read
+again, back up, write a draft, sync, rename, verify. Symbolic links are followed and kept, and so are permissions. Files
+that must not be written are refused before anything happens. Knows nothing about the content.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Final
 
 from mcp_workbench.errors import ConfigError
 
-# What another of us may take for its replacement, which takes milliseconds.
+# How long to wait for another workbench to replace the file, which takes milliseconds.
 LOCK_SECONDS: Final = 10.0
 _LOCK_POLL_SECONDS: Final = 0.05
-# Settings of clients; Claude Code's, with its history, has several megabytes.
+# Clients' settings are small, but Claude Code's include its history and have several megabytes.
 LARGEST_FILE: Final = 16 * 1024 * 1024
 _NEW_FILE_MODE: Final = 0o600
 _DRAFT: Final = re.compile(r"\.[0-9]+-[0-9a-f]{8}\.new$")
 
 
 class ChangedAfterwards(ConfigError):
-    """The file was written, and somebody else has written it since."""
+    """The file was written, but another program has written it since."""
 
 
 def read_file(path: str) -> bytes | None:
-    """What is in the file; None where there is none. Raises `ConfigError`."""
+    """The content of the file; None if it does not exist. Raises `ConfigError`."""
     try:
-        # Without waiting: opening a named pipe would block until something writes to it.
+        # Non-blocking, because opening a named pipe would block until something writes to it.
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"`{path}` is no file", hint="move it away, and try again")
@@ -54,11 +54,11 @@ def read_file(path: str) -> bytes | None:
 
 
 def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_folder: str) -> None:
-    """Put `content` in the place of `expected`, which is what the caller has seen there; None is no file at all.
+    """Replace `expected`, the content that the caller has read, by `content`; None means no file.
 
-    Raises `ConfigError`. Then nothing has changed, unless it is `ChangedAfterwards`.
+    Raises `ConfigError`; then nothing has changed, unless it is `ChangedAfterwards`.
     """
-    # Settings are often links into a repository of dotfiles: the file behind the link is replaced, and the link stays.
+    # Settings are often links into a dotfiles repository: replace the target and keep the link.
     target = os.path.realpath(path)
     is_written = False
     try:
@@ -70,7 +70,7 @@ def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_
                 os.unlink(target)
                 _sync_folder(target)
             else:
-                # Once more when all is written: a slow disk takes its time, and the client may have used it.
+                # Checked again after the draft is written, because a slow disk gives the client time to write too.
                 write_whole(target, content, lambda: _refuse_changes(path, target, expected))
             is_written = True
             if read_file(target) != content:
@@ -80,14 +80,15 @@ def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_
                 )
     except OSError as error:
         if is_written:
-            # Only the lock was left to let go of, and it ends with us.
+            # Only releasing the lock failed, and it ends with the process.
             return
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         raise ConfigError(f"`{path}` cannot be written: {why}; it is as it was", hint="run the command again") from None
 
 
 def _remove_drafts(target: str) -> None:
-    """Of one of us who was killed: they hold whatever secrets the file holds. Under the lock nobody else has one."""
+    """Remove drafts left by a killed process: they contain the file's secrets. Under the lock, no other one is in
+    use."""
     folder, name = os.path.split(target)
     with contextlib.suppress(OSError):
         for each in os.listdir(folder):
@@ -105,7 +106,7 @@ def _refuse_changes(path: str, target: str, expected: bytes | None) -> None:
 
 @contextlib.contextmanager
 def locked(path: str, folder: str) -> Iterator[None]:
-    """Only one of us at a time. The lock is in our folder, so as not to clutter the client's."""
+    """Allow one workbench at a time. The lock is in our own folder, so as not to clutter the client's."""
     import hashlib
 
     make_private(folder)
@@ -119,7 +120,7 @@ def locked(path: str, folder: str) -> Iterator[None]:
 
 
 def make_private(folder: str) -> None:
-    """A folder for its user alone, and so what has to be made above it. Raises `OSError`."""
+    """Create a private folder, and missing parents likewise. Raises `OSError`."""
     above = os.path.dirname(folder)
     if above != folder and not os.path.isdir(above):
         make_private(above)
@@ -159,7 +160,7 @@ def refuse_what_is_not_ours(path: str) -> None:
 
 
 def back_up(path: str, content: bytes, folder: str) -> str:
-    """Keep the content under a name with the time in it; the path of that. Raises `OSError`, `ConfigError`."""
+    """Store the content in a file with the time in its name, and return its path. Raises `OSError`, `ConfigError`."""
     make_private(folder)
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     for number in range(1000):
@@ -172,7 +173,7 @@ def back_up(path: str, content: bytes, folder: str) -> str:
         try:
             _write_all(descriptor, content)
         except BaseException:
-            # Half a backup under such a name would be taken for a whole one.
+            # A partial backup could be mistaken for a complete one.
             with contextlib.suppress(OSError):
                 os.unlink(name)
             raise
@@ -181,8 +182,8 @@ def back_up(path: str, content: bytes, folder: str) -> str:
 
 
 def write_whole(target: str, content: bytes, check: Callable[[], None] = lambda: None) -> None:
-    """Write a file beside and rename it, so that it is never seen in part; `check` may still refuse before the
-    renaming. Raises `OSError`, and what `check` raises."""
+    """Write a draft and rename it, so that the file is never incomplete; `check` may still refuse before the rename.
+    Raises `OSError`, and what `check` raises."""
     os.makedirs(os.path.dirname(target), exist_ok=True)
     draft = f"{target}.{os.getpid()}-{os.urandom(4).hex()}.new"
     try:
@@ -190,7 +191,7 @@ def write_whole(target: str, content: bytes, check: Callable[[], None] = lambda:
     except FileNotFoundError:
         mode = _NEW_FILE_MODE
     try:
-        # For the owner alone until `fchmod`, whatever the umask: the file may hold secrets.
+        # Private until `fchmod`, whatever the umask, because the file may contain secrets.
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o700 | 0o200)
         if hasattr(os, "fchmod"):
             os.fchmod(descriptor, mode)
@@ -209,7 +210,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-        # Before the rename: after a power failure, a file system may know the new name and not the content.
+        # Sync before the rename: after a power failure, the new name could otherwise have no content.
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -226,7 +227,7 @@ def _sync_folder(path: str) -> None:
 
 
 def _link(draft: str, path: str, content: bytes) -> None:
-    """Unlike a rename, a link never takes the place of anything. Some disks (exFAT, a few network ones) have none."""
+    """Unlike a rename, a hard link never replaces a file. Some file systems (exFAT, a few network ones) have none."""
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -242,7 +243,7 @@ def _link(draft: str, path: str, content: bytes) -> None:
 
 
 def create_file(path: str, content: bytes) -> None:
-    """Make a file for the user alone, whole or not at all. Raises `ConfigError`, also where there is one already."""
+    """Create a private file atomically. Raises `ConfigError`, also if it already exists."""
     draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.new"
     try:
         make_private(os.path.dirname(path))

@@ -1,10 +1,9 @@
-"""Watches files: says when one has changed and then been left alone for a moment.
+"""Watches files, and reports a change once the file has not changed again for a moment.
 
-Looks at the files from a thread of its own instead of being notified by the system. That is the same on every system,
-works for files that are replaced, linked or not there yet, needs no descriptors, which `inotify` and `kqueue` are short
-of, and a network disk that hangs holds up only this thread. Looking at four files takes some 20 µs, 2.5 times a
-second. The thread is one for all files of the process: while a disk hangs that one of them is on, changes of the others
-are not noticed either. They are when it answers again.
+Polls the files in a thread instead of using notifications of the system. That works the same everywhere, also for files
+that are replaced, linked or do not exist yet; it needs no descriptors, which are scarce with `inotify` and `kqueue`;
+and a network disk that hangs blocks only this thread. Checking four files takes about 20 µs, 2.5 times a second. All
+files of the process share the thread, so while one of their disks hangs, changes of the others go unnoticed.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-# How often files are looked at. Together with the two below a change is noticed, and known to be over, within 0.7 s.
+# How often files are checked. With the two constants below, a change is reported within 0.7 s.
 LOOK_SECONDS: Final = 0.4
-# While something changes we look more often: it may be over any time.
+# While a file is changing, it is checked more often.
 CLOSER_LOOK_SECONDS: Final = 0.1
-# Editors write in several steps, or write a new file and rename it. Within this time they are through.
+# Editors write in several steps, or write a new file and rename it. This is enough time to finish.
 STILL_SECONDS: Final = 0.2
 
-# Of each file what tells that it is another one or has been written to; None where there is none.
+# For each file, values that change when it is written or replaced; None if it does not exist.
 Fingerprint = tuple[tuple[int, ...] | None, ...]
 
 
 def fingerprint(files: Iterable[str]) -> Fingerprint:
-    """What tells later whether any of these files has changed. Looks at the disk."""
+    """A value to detect later whether any of these files has changed. Reads from disk."""
     return tuple(map(_fingerprint_of, files))
 
 
@@ -36,29 +35,29 @@ def _fingerprint_of(file: str) -> tuple[int, ...] | None:
         found = os.stat(file)
     except (OSError, ValueError):
         return None
-    # The time of the last change of the inode covers what keeps its size and has its time of writing set back.
+    # ctime detects changes that keep the size and reset mtime.
     return found.st_dev, found.st_ino, found.st_size, found.st_mode, found.st_mtime_ns, found.st_ctime_ns
 
 
 class Watched:
-    """Some files that belong together, and who is notified of changes."""
+    """A group of files, and the callback for changes."""
 
     def __init__(self, files: Iterable[str], known: Fingerprint | None, changed: Callable[[Fingerprint], None]) -> None:
         self.files = tuple(files)
         # Told from the watching thread, with what the files are like now.
         self._changed = changed
-        # What was reported last, and what was seen last.
+        # The last reported and the last seen fingerprint.
         self._reported = known
         self._seen = known
         self._since = 0.0
 
     @property
     def is_settling(self) -> bool:
-        """Whether it has changed and may not be over yet."""
+        """Whether a change was seen and may still be in progress."""
         return self._seen != self._reported
 
     def look(self, now: float) -> None:
-        """See whether there is something to tell."""
+        """Check the files, and report a change that has settled."""
         seen = fingerprint(self.files)
         if seen != self._seen:
             self._seen, self._since = seen, now
@@ -68,7 +67,7 @@ class Watched:
 
 
 class FileWatch:
-    """Looks at any number of files from one thread, which runs as long as there are any."""
+    """Polls any number of files from one thread, which runs as long as there are any."""
 
     def __init__(self) -> None:
         self._watched: set[Watched] = set()
@@ -76,19 +75,19 @@ class FileWatch:
         self._closed = threading.Event()
 
     def add(self, watched: Watched) -> None:
-        """Look at these, too."""
+        """Start watching these files."""
         self._watched.add(watched)
         if self._thread is None:
-            # A daemon: a disk that hangs must not keep the process from ending.
+            # A daemon, so that a disk that hangs cannot keep the process from exiting.
             self._thread = threading.Thread(target=self._run, name="file-watch", daemon=True)
             self._thread.start()
 
     def discard(self, watched: Watched) -> None:
-        """Do not look at these any more."""
+        """Stop watching these files."""
         self._watched.discard(watched)
 
     def close(self) -> None:
-        """Look at nothing any more. Returns at once; the thread ends by itself."""
+        """Stop watching all files. Returns at once; the thread ends by itself."""
         self._watched.clear()
         self._closed.set()
 
@@ -96,7 +95,7 @@ class FileWatch:
         pause = LOOK_SECONDS
         while not self._closed.wait(pause):
             pause = LOOK_SECONDS
-            # A copy, in one step of the interpreter: others add to it.
+            # Copied atomically, because other threads modify it.
             for watched in tuple(self._watched):
                 watched.look(time.monotonic())
                 if watched.is_settling:

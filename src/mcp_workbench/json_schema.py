@@ -1,8 +1,8 @@
-"""How a JSON Schema hangs together: its properties, the schemas inside it, and where `$ref` leads.
+"""Navigates JSON Schemas: their properties, the schemas nested in them, and the targets of `$ref`.
 
-Owns everything that goes from one schema to another, so that it is done in one way, with one limit. Refuses to fetch:
-a reference that leaves the document is not resolved. What a schema means to somebody (a signature, a check, a header, a
-type to decode with) is theirs. Drafts 4 to 2020-12; whatever a server wrote as its schema is read without failing.
+Owns every step from one schema to another, so that there is one way to do it, with one limit. Never fetches anything:
+references to other documents are not resolved. What a schema is used for (a signature, a check, a header, a type to
+decode with) is up to the caller. Supports drafts 4 to 2020-12, and accepts anything that a server sends as a schema.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 Schema = Mapping[str, Any]
 
-# Levels that are gone into where the depth of a schema is that of the recursion; no real one comes near.
+# The maximum depth of recursion into a schema; no real schema comes close.
 DEEPEST: Final = 48
 # References that lead to references: two are usual, a circle is not.
 _MOST_HOPS: Final = 16
@@ -37,13 +37,13 @@ def properties(schema: Schema) -> dict[str, Any]:
 
 
 def required(schema: Schema) -> list[str]:
-    """The names of the properties that must be there."""
+    """The names of the required properties."""
     found = schema.get("required")
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
 def schemas_in(keyword: str, value: object) -> Iterator[tuple[str, Schema]]:
-    """The schemas that the value of a keyword holds, each with its name where it has one."""
+    """The schemas in the value of a keyword, each with its name if it has one."""
     if isinstance(value, dict):
         if keyword in _NAMED:
             yield from ((name, part) for name, part in value.items() if isinstance(part, dict))
@@ -54,7 +54,7 @@ def schemas_in(keyword: str, value: object) -> Iterator[tuple[str, Schema]]:
 
 
 def with_schemas(keyword: str, value: object, change: Callable[[str, Schema], object]) -> object:
-    """The value of a keyword with every schema in it changed; `change` gets its name, and the schema."""
+    """Apply `change` to the name and value of every schema in the value of a keyword."""
     if isinstance(value, dict):
         if keyword in _NAMED:
             return {name: change(name, part) if isinstance(part, dict) else part for name, part in value.items()}
@@ -66,7 +66,7 @@ def with_schemas(keyword: str, value: object, change: Callable[[str, Schema], ob
 
 
 def alternatives(schema: object, root: Schema) -> list[Schema]:
-    """The schemas without alternatives that a schema stands for, references followed, each of them once."""
+    """The alternatives of a schema, with references resolved and without duplicates."""
     found: list[Schema] = []
     waiting, followed = [schema], set[str]()
     while waiting:
@@ -89,7 +89,7 @@ def alternatives(schema: object, root: Schema) -> list[Schema]:
 
 
 def resolve(root: Schema, reference: object) -> Schema | None:
-    """The schema a local reference ends at, through further references; None where there is none or no end."""
+    """The schema that a local reference leads to, following further references; None if it is missing or cyclic."""
     for _ in range(_MOST_HOPS):
         target = point(root, reference)
         if not isinstance(target, dict):
@@ -101,7 +101,7 @@ def resolve(root: Schema, reference: object) -> Schema | None:
 
 
 def point(root: object, reference: object) -> object:
-    """What `#` or `#/a/b` points at in `root`, or None. Anchors and other documents are not looked for."""
+    """The value that `#` or `#/a/b` points to in `root`; None if missing. Anchors are not supported."""
     if reference == "#":
         return root
     if not isinstance(reference, str) or not reference.startswith("#/"):

@@ -1,7 +1,7 @@
-"""Did you mean: the few known names that are nearest to a wrong one.
+"""Did you mean: finds the known names that are most similar to a wrong one.
 
-Owns one pure function. Refuses to know what the names stand for: toolboxes, servers, tools and config keys alike.
-The work is bounded whatever is asked: a cheap look at every candidate picks a handful, only those are measured.
+One pure function, for toolboxes, servers, tools and configuration keys alike. The work is bounded: a cheap comparison
+with every candidate selects a few, and only for these is the edit distance computed.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice, pairwise
 
-# A model can send kilobytes where a name belongs; what is beyond this cannot make two names more alike.
+# A model can send kilobytes instead of a name; anything beyond this is ignored.
 _LONGEST = 96
 _MOST_CANDIDATES = 20_000
-# Edit distance costs about 0.1 ms for names of twenty characters: this many keep an answer within a few milliseconds.
+# Edit distance takes about 0.1 ms for names of twenty characters, so this many take a few milliseconds.
 _MEASURED = 40
-# Shorter than this, being part of another name says nothing: `a` is a part of nearly everything.
+# A shorter string is part of too many names: `a` is in nearly all of them.
 _SHORTEST_PART = 3
 _WORD_BREAKS = str.maketrans("_-./:", "     ")
 
 
 def nearest(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:
-    """At most `limit` of `candidates` that `name` may have meant, best first; empty when nothing is near."""
+    """At most `limit` of `candidates` that may have been meant, best first; empty if none is similar."""
     wanted = _folded(name)
     if not wanted or limit < 1:
         return []
@@ -50,7 +50,7 @@ def _likeliest(wanted: str, candidates: Iterable[str]) -> list[str]:
         if other == wanted:
             return -1_000_000
         if _is_one_slip(wanted, other):
-            # Whatever else looks alike: among ten thousand names of one pattern, hundreds share all their pairs.
+            # Always first: among ten thousand names of one pattern, hundreds share all their pairs.
             return -500_000
         shared = 4 * len(pairs.intersection(pairwise(other))) + 2 * len(letters.intersection(other))
         return abs(len(other) - len(wanted)) - shared
@@ -59,10 +59,10 @@ def _likeliest(wanted: str, candidates: Iterable[str]) -> list[str]:
 
 
 def _is_one_slip(left: str, right: str) -> bool:
-    """Whether one letter too many, too few, another, or two swapped are all the difference."""
+    """Whether they differ by one extra, missing or wrong letter, or by two swapped ones."""
     if abs(len(left) - len(right)) > 1:
         return False
-    # Where they part, found by halving: a loop over the letters would cost five times as much.
+    # Binary search for the first difference: a loop over the letters would take five times as long.
     at, end = 0, min(len(left), len(right))
     while at < end:
         middle = (at + end + 1) // 2
@@ -77,7 +77,7 @@ def _is_one_slip(left: str, right: str) -> bool:
 
 
 def _score(wanted: str, other: str) -> float | None:
-    """How far `other` is from `wanted`, 0 being the same; None when it is no sensible guess."""
+    """The distance of `other` from `wanted`, 0 if equal; None if it is not a sensible guess."""
     if other == wanted:
         return 0.0
     if not other:
@@ -109,7 +109,7 @@ def _subsequence(short: str, long: str) -> bool:
 
 
 def _distance(left: str, right: str, most: int) -> int | None:
-    """Insertions, deletions, replacements and swaps of neighbours between the two, or None when more than `most`."""
+    """The number of insertions, deletions, replacements and swaps of neighbours; None if more than `most`."""
     if abs(len(left) - len(right)) > most:
         return None
     before: list[int] = []

@@ -1,6 +1,6 @@
-"""Text from elsewhere, made safe to show: an escape sequence in a server's words must not repaint a terminal.
+"""Makes foreign text safe to display: escape sequences from a server must not control the user's terminal.
 
-Owns four pure functions. Refuses to know who shows what; data for programs does not come here.
+Four pure functions. Not for data that programs read.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Colours and movements of the cursor (CSI), titles and links (OSC), and the shorter ones.
+# Colours and cursor movements (CSI), titles and links (OSC), and shorter sequences.
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 
 
 def visible(text: str) -> str:
-    """The text with control characters, other than line breaks and tabs, written out."""
+    """Escape control characters other than line breaks and tabs."""
     if text.isprintable():
         return text
     return "".join(
@@ -23,23 +23,23 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same for what stands on a line of ours: a line break in it would begin a line that looks like ours."""
+    """Also escape line breaks, for text within a line of ours: the next line would look like our own."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter == "\xa0" else ascii(letter)[1:-1] for letter in text)
 
 
 def indented(text: str) -> str:
-    """The text with its further lines set in: one at the margin looks as if we had written it."""
+    """Indent all lines but the first: at the margin they would look like our own."""
     first, *rest = text.split("\n")
     margin = "  " if any(line[:1] not in ("", " ", "\t") for line in rest) else ""
     return "\n".join([first, *(f"{margin}{line}" if line else line for line in rest)])
 
 
 def plain(line: str) -> str:
-    """A line as a terminal would end up showing it, without colours: for those who have no terminal, and for models."""
+    """A line as a terminal would finally show it, without colours, for models and for output without a terminal."""
     if line.isprintable():
         return line
     shown = _ESCAPES.sub("", line)
-    # What stands before a carriage return was painted over: progress bars.
+    # Progress bars overwrite what comes before a carriage return.
     return visible(next((part for part in reversed(shown.split("\r")) if part.strip()), ""))

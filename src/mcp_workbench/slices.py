@@ -1,8 +1,7 @@
-"""A JSON array that is too large to be decoded in one go, some elements at a time.
+"""Decodes a large JSON array a few elements at a time.
 
-msgspec holds the interpreter while it decodes, in whichever thread that is: a hundred megabytes at once keep everybody
-waiting for a second. Here each step decodes a piece of bounded size, so whoever takes the steps can let others in
-between them.
+msgspec holds the GIL while it decodes, in any thread: a hundred megabytes at once would block everything for a second.
+Here each step decodes a piece of bounded size, so that other threads can run in between.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from typing import Final, TypeVar
 
 from msgspec import DecodeError, Raw, ValidationError
 
-# Decoded in a few milliseconds.
+# Takes a few milliseconds to decode.
 SLICE_BYTES: Final = 1 << 20
-# Places at which a slice may end that are tried before a longer slice is.
+# How many possible ends of a slice are tried before a longer slice is.
 MOST_TRIES: Final = 8
-# How far before the end of a slice such a place is looked for.
+# How far back from the end of a slice these are searched for.
 _SEARCHED: Final = 1 << 16
 _OPENING: Final = re.compile(rb"\s*\[")
 _CLOSING: Final = re.compile(rb"\]\s*\Z")
-# Between two objects: in the array, or further inside of it.
+# The boundary between two objects, in the array or nested deeper.
 _BETWEEN: Final = re.compile(rb"\}\s*,\s*(?=\{)")
 
 Element = TypeVar("Element")
@@ -30,10 +29,10 @@ Element = TypeVar("Element")
 def sliced(
     array: Raw | bytes, decode: Callable[[bytes | memoryview], list[Element]], *, size: int = SLICE_BYTES
 ) -> Iterator[list[Element]]:
-    """The elements of an array of objects, in order. A step may bring none; raises what `decode` raises.
+    """The elements of an array of objects, in order. A step may yield none; raises what `decode` raises.
 
-    A slice begins where an element does, so it can be decoded only if it ends where one does: no state is needed to
-    tell elements from what looks alike inside of them."""
+    A slice starts at an element, so it can be decoded only if it also ends at one: no state is needed to tell elements
+    from nested objects."""
     view = memoryview(array)
     if len(view) <= 2 * size:
         yield decode(bytes(view))
@@ -60,7 +59,7 @@ def sliced(
                 break
         else:
             window *= 2
-    # One that is a single huge element is not copied.
+    # A single huge element is not copied.
     yield decode(view if at == opening.end() else _array(view[at:end]))
 
 

@@ -1,7 +1,7 @@
 """Small real MCP servers that ship with the package, for the demo, for trying things out, and for manual tests.
 
-Each is a program of its own: `python -m mcp_workbench.demo.notes`, `.clock`, `.calculator`, `.files`. `stdio_server` is
-what they are built on, `offerings` how they declare tools, prompts and resources, `subscribers` whom they notify. They
-need nothing but the standard library and know nothing of the rest of the package: to the workbench they are somebody
-else's servers.
+Each is a separate program: `python -m mcp_workbench.demo.notes`, `.clock`, `.calculator`, `.files`. They are built on
+`stdio_server`, declare tools, prompts and resources with `offerings`, and notify clients through `subscribers`. They
+need only the standard library and import nothing from the rest of the package: to the workbench they are third-party
+servers.
 """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 USAGE = "usage: python -m mcp_workbench.demo.calculator [--with-crash]"
 LONGEST_EXPRESSION = 1000
-# Integers grow without bound in Python; beyond a double's range most readers of JSON cannot take them.
+# Python's integers are unbounded, but most JSON readers cannot handle numbers beyond a double's range.
 MOST_BITS = 1023
 CRASH_STATUS = 70
 
@@ -52,7 +52,7 @@ def value_of(expression: str) -> Number:
     if len(expression) > LONGEST_EXPRESSION:
         raise ToolError(f"the expression is longer than {LONGEST_EXPRESSION} characters")
     try:
-        # `^` is how most people write powers; Python's exclusive or has no place here.
+        # Most people write powers with `^`, and exclusive or is not needed here.
         tree = ast.parse(expression.strip().replace("^", "**"), mode="eval")
         value = _evaluate(tree.body)
     except (SyntaxError, RecursionError, MemoryError):
@@ -111,7 +111,7 @@ def _combine(operator: ast.operator, left: Number, right: Number) -> Number:
 
 
 def _power(base: Number, exponent: Number) -> Number:
-    # The result has at least this many bits; computing it first could take for ever.
+    # Estimate the number of bits first: computing the result could take for ever.
     if isinstance(base, int) and isinstance(exponent, int) and (abs(base).bit_length() - 1) * exponent > MOST_BITS:
         raise OverflowError("the power is too large")
     result = base**exponent

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 USAGE = "usage: python -m mcp_workbench.demo.clock"
 LONGEST_WAIT = 300
-# Often enough to look alive, seldom enough not to flood.
+# Often enough to show progress, without flooding the client.
 WAIT_STEPS = 10
 
 ZONE = {"type": "string", "minLength": 1, "description": "IANA name such as Europe/Vienna"}
@@ -42,7 +42,7 @@ def zone_named(name: str) -> tzinfo:
     from datetime import UTC
 
     if name == "UTC":
-        # Known even where there is no time zone database.
+        # Available even without a time zone database.
         return UTC
     try:
         return zoneinfo.ZoneInfo(name)
@@ -95,7 +95,7 @@ def convert_time(request: Request, time: str, from_zone: str, to_zone: str) -> O
     source, target = zone_named(from_zone), zone_named(to_zone)
     text = time if "-" in time else f"{datetime.now(source).date().isoformat()}T{time}"
     try:
-        # An offset inside the text would say the same as `from_zone`, or contradict it; the zone is what counts.
+        # An offset in the text would repeat or contradict `from_zone`, which takes precedence.
         local = datetime.fromisoformat(text).replace(tzinfo=source)
         converted = local.astimezone(target)
     except (ValueError, OverflowError):

@@ -1,7 +1,7 @@
 """Demo server `files`: look into one folder, read-only.
 
-Run as `python -m mcp_workbench.demo.files [FOLDER]` (the current folder if none is named). Paths are relative to that
-folder; whatever leads out of it, through `..` or a symbolic link, is refused as if it did not exist.
+Run as `python -m mcp_workbench.demo.files [FOLDER]` (default: the current folder). Paths are relative to that folder;
+paths that lead out of it, through `..` or a symbolic link, are treated as if they did not exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcp_workbench.demo.stdio_server import Request
 
 USAGE = "usage: python -m mcp_workbench.demo.files [FOLDER]"
-# Enough to be useful, little enough to stay readable.
+# Enough to be useful, few enough to stay readable.
 MOST_FILES = 500
 MOST_MATCHES = 100
 MOST_LINES = 2000
@@ -40,7 +40,7 @@ class Folder:
         self.root = os.path.realpath(root)
 
     def inside(self, path: str) -> str:
-        """The real place of `path`, which exists and lies inside."""
+        """The real path of `path`, which must exist inside the folder."""
         try:
             real = os.path.realpath(os.path.join(self.root, path))
             # Not `startswith`: `/data-private` begins with `/data`.
@@ -59,7 +59,7 @@ class Folder:
             folders.sort()
             for name in sorted(names):
                 place = os.path.join(parent, name)
-                # A link may point anywhere; only regular files that are really here are shown.
+                # A link may point anywhere, so only regular files are shown.
                 if fnmatch.fnmatch(name, pattern) and os.path.isfile(place) and not os.path.islink(place):
                     yield os.path.relpath(place, self.root)
 
@@ -120,7 +120,7 @@ def build(folder: Folder) -> Server:
             try:
                 lines = shown.text(path).splitlines()
             except ToolError:
-                # Not text, too large or gone meanwhile: nothing to find in it.
+                # Not text, too large, or deleted in the meantime.
                 continue
             for number, line in enumerate(lines, 1):
                 if wanted in line.casefold():

@@ -42,7 +42,7 @@ NOTES = object_schema({"notes": {"type": "array", "items": NOTE}})
 
 
 class Notebook(Resources):
-    """The notes, in memory and, where there is a file, in that file after each change."""
+    """The notes, in memory and, if there is a file, saved to it after each change."""
 
     templates = (
         {
@@ -66,14 +66,14 @@ class Notebook(Resources):
             with open(path, encoding="utf-8") as file:
                 self.notes = {int(note["id"]): {key: note[key] for key in NOTE["required"]} for note in json.load(file)}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            # Going on would write over what is there.
+            # Continuing would overwrite the file.
             usage_error(f"cannot read notes from `{path}`: {error!r}")
         self._last_id = max(self.notes, default=0)
 
     def _save(self) -> None:
         if self.path is None:
             return
-        # A crash in the middle of writing must not cost the notes that were there.
+        # A crash while writing must not lose existing notes.
         unfinished = f"{self.path}.{os.getpid()}.part"
         try:
             with open(unfinished, "w", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""What a demo server offers: tools, prompts and resources, as values that know how to describe themselves.
+"""What a demo server offers: tools, prompts and resources.
 
-Owns definitions and the check of arguments against the few JSON Schema keywords that the demo servers use. Refuses to
-know how a request arrived and how its answer leaves.
+Owns their definitions, and validates arguments against the few JSON Schema keywords that the demo servers use. Knows
+nothing about how requests and responses travel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ToolError(Exception):
-    """The tool could not do what was asked; the model reads the message and may try again."""
+    """The tool failed; the model reads the message and may try again."""
 
 
 class DemoTool:
@@ -36,7 +36,7 @@ class DemoTool:
     ) -> None:
         self.function = function
         self.name = function.__name__
-        # A tool in the background runs in a thread of its own: it takes long and can be cancelled.
+        # Background tools take long and can be cancelled, so they run in their own thread.
         self.background = background
         self.input_schema = object_schema(properties, required)
         self.definition: Json = {
@@ -50,7 +50,7 @@ class DemoTool:
             self.definition["outputSchema"] = output
 
     def run(self, request: object, arguments: Json) -> Json:
-        """The result of `tools/call`: what went wrong in the tool is a result too, marked as an error."""
+        """The result of `tools/call`. A failure of the tool is a result too, marked as an error."""
         try:
             if problems := check_arguments(self.input_schema, arguments):
                 raise ToolError("; ".join(problems))
@@ -61,7 +61,7 @@ class DemoTool:
         if isinstance(outcome, str):
             return {"content": [{"type": "text", "text": outcome}]}
         text, structured = outcome
-        # Clients that read structured content never miss the text; those that don't need all of it there.
+        # Clients that ignore structured content need all of it as text.
         everything = json.dumps(structured, ensure_ascii=False)
         content = [{"type": "text", "text": part} for part in (text, everything)]
         return {"content": content, "structuredContent": structured}
@@ -77,7 +77,7 @@ class Prompt:
     ) -> None:
         self.function = function
         self.name = function.__name__
-        # For some arguments: all the values that make sense at the moment.
+        # For some arguments, all values that make sense at the moment.
         self.complete = complete
         self.arguments = arguments
         self.definition: Json = {
@@ -102,12 +102,12 @@ class Resources:
         raise NotImplementedError
 
     def read(self, uri: str) -> Json | None:
-        """The contents at `uri`, or None where there is no such resource."""
+        """The contents at `uri`; None if there is no such resource."""
         raise NotImplementedError
 
 
 def object_schema(properties: Json, required: tuple[str, ...] | None = None) -> Json:
-    """An object with these properties and no others; all of them required unless said otherwise."""
+    """An object schema with exactly these properties, all of them required unless `required` is given."""
     names = list(properties) if required is None else list(required)
     return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
 
@@ -123,7 +123,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def check_arguments(schema: Json, arguments: Json) -> list[str]:
-    """Everything that is wrong with `arguments`, one sentence each; empty when nothing is."""
+    """All problems with `arguments`, one sentence each."""
     properties: Json = schema["properties"]
     problems = [f"`{name}` is missing" for name in schema["required"] if name not in arguments]
     for name, value in arguments.items():

@@ -1,12 +1,12 @@
 """A complete MCP server over stdio in one file of plain Python, for the demo servers.
 
-Owns the wire (one JSON-RPC message a line), both eras of the protocol, progress, logging and cancellation. Refuses to
-know what the tools do. One thread reads and answers; only tools marked `background` get a thread of their own. The era
-is chosen by each request: one that carries the modern `_meta` is served statelessly, `initialize` opens the legacy
-session of this process. JSON-RPC batches, which only revision 2025-03-26 had, are refused.
+Owns the wire (one JSON-RPC message per line), both eras of the protocol, progress, logging and cancellation. Knows
+nothing about what the tools do. One thread reads and answers; only tools marked `background` get their own thread. Each
+request chooses its era: one with the modern `_meta` is served statelessly, `initialize` opens the legacy session of
+this process. JSON-RPC batches, which only revision 2025-03-26 had, are refused.
 
-Both eras, because `mcp-workbench demo SERVER` is put behind anybody's client; of its own, because a server on the
-official SDK takes 0.9 s of CPU and 65 MB to start, one of these 0.03 s and 12 MB, and the demo starts ten of them.
+It speaks both eras because people use `mcp-workbench demo SERVER` with any client. It is not built on the official SDK,
+whose servers take 0.9 s of CPU and 65 MB to start, because the demo starts ten of these, with 0.03 s and 12 MB each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     RequestId = str | int
 
-# A list of its own: demo servers import nothing of the workbench, as foreign as anybody's.
+# Repeated here, because demo servers import nothing from the workbench.
 LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSIONS = ("2026-07-28",)
 
@@ -58,7 +58,7 @@ CACHING = {
     "resources/list": AT_ONCE_STALE,
     "resources/read": AT_ONCE_STALE,
 }
-# The specification's limit for one answer.
+# The specification's limit for one response.
 MOST_COMPLETIONS = 100
 
 
@@ -73,11 +73,11 @@ class RpcError(Exception):
 
 
 class Cancelled(Exception):
-    """The client no longer wants the answer, so none is sent."""
+    """The client has cancelled the request, so no response is sent."""
 
 
 class Request:
-    """One request being served: what tools may use of it."""
+    """One request, as tools see it."""
 
     def __init__(self, server: Server, request_id: RequestId, method: str, params: Json) -> None:
         self.server, self.id, self.method, self.params = server, request_id, method, params
@@ -114,7 +114,7 @@ class Request:
             self.server.notify("notifications/message", params, self)
 
     def pause(self, seconds: float) -> None:
-        """Wait; end the request at once if the client cancels it."""
+        """Wait, and raise `Cancelled` at once if the client cancels the request."""
         if self.cancelled.wait(seconds):
             raise Cancelled
 
@@ -187,7 +187,7 @@ class Server:
 
     def run(self) -> NoReturn:
         """Serve until stdin ends."""
-        # Whatever is printed by mistake must not end up between the messages.
+        # Anything printed by mistake must not mix with the messages.
         sys.stdout = sys.stderr
         try:
             for line in sys.stdin.buffer:
@@ -195,7 +195,7 @@ class Server:
                     self._receive(line)
         except KeyboardInterrupt:
             pass
-        # Python waits for the threads of running calls before it ends.
+        # Python waits for the threads of running calls before it exits.
         for request in list(self._running.values()):
             request.cancelled.set()
         sys.exit(0)
@@ -204,7 +204,7 @@ class Server:
         self._send({"method": method, "params": params}, request)
 
     def _send(self, message: Json, request: Request | None = None) -> None:
-        """Write one message; not if it belongs to a request that was cancelled."""
+        """Write one message, unless it belongs to a cancelled request."""
         data = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode() + b"\n"
         with self._output_lock:
             if request is not None and request.cancelled.is_set():
@@ -213,7 +213,7 @@ class Server:
                 self._output.write(data)
                 self._output.flush()
             except BrokenPipeError:
-                # Nobody is left to answer; a normal end would try to flush once more, and complain.
+                # The client is gone. A normal exit would try to flush once more and report an error.
                 os._exit(0)
 
     def _receive(self, line: bytes) -> None:
@@ -223,7 +223,7 @@ class Server:
             self._send({"id": None, "error": {"code": PARSE_ERROR, "message": "Parse error"}})
             return
         if not isinstance(message, dict) or not isinstance(message.get("method"), str):
-            # We never ask the client anything, so an answer is as foreign to us as a number or a list.
+            # We never send requests to the client, so a response is as invalid as a number or a list.
             self._send({"id": None, "error": {"code": INVALID_REQUEST, "message": "Not a request or notification"}})
             return
         params = message.get("params", {})
@@ -240,7 +240,7 @@ class Server:
         if isinstance(request_id, (str, int)):
             self.subscribers.stop(request_id)
             if (request := self._running.get(request_id)) is not None:
-                # Under the lock, so that nothing more is written for it from here on.
+                # Under the lock, so that nothing more is written for it afterwards.
                 with self._output_lock:
                     request.cancelled.set()
 
@@ -273,7 +273,7 @@ class Server:
     # The eras
 
     def _dispatch(self, request: Request) -> Json | None:
-        """The result of a request, or None when none is to be sent now."""
+        """The result of a request; None if none is sent now."""
         if request.method.endswith("/list") and request.params.get("cursor") is not None:
             raise RpcError(INVALID_PARAMS, "Invalid cursor: our lists have one page")
         return self._dispatch_modern(request) if request.modern else self._dispatch_legacy(request)

@@ -1,7 +1,7 @@
-"""Who is notified when resources change, in both eras.
+"""Which clients are notified when resources change, in both eras.
 
-Owns the subscriptions: legacy `resources/subscribe`, modern `subscriptions/listen`. Refuses to know what changes and
-how a notification is written.
+Owns the subscriptions: legacy `resources/subscribe`, modern `subscriptions/listen`. Knows nothing about what changes or
+how notifications are written.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 class Subscribers:
     def __init__(self, notify: Callable[[str, Json], None]) -> None:
         self._notify = notify
-        # Set by `initialize`: legacy clients are notified of changed lists without having asked.
+        # Set by `initialize`: legacy clients are notified of list changes without a subscription.
         self.legacy_session = False
         self.legacy_uris: set[str] = set()
         self._listening: dict[str | int, Json] = {}
 
     def listen(self, request_id: str | int, wanted: Json) -> None:
-        """Acknowledge what we can honour; the request itself stays open until it is cancelled."""
+        """Acknowledge the supported subscriptions; the request stays open until it is cancelled."""
         honoured: Json = {}
         if wanted.get("resourcesListChanged") is True:
             honoured["resourcesListChanged"] = True
