@@ -78,6 +78,10 @@ class Callers:
         """Headers that have to be looked at beside the usual ones."""
         return () if self._proxy is None else self._proxy.headers
 
+    def prepare(self) -> None:
+        """Somebody may call from now on."""
+        self._tokens.fetch_keys()
+
     def authenticate(self, head: RequestHead) -> Authentication | asyncio.Future[Authentication]:
         """The proxy first: whatever else a request carries that it passes on, it is the proxy that vouches for it."""
         if self._proxy is not None:

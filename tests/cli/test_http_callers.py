@@ -28,8 +28,10 @@ from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchCon
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.guard.named_keys import KeyFolder
+from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse
 from mcp_workbench.transport.http.server.authentication import AuthenticationChallenge, BearerToken
 from mcp_workbench.transport.http.server.request_head import RequestHead
+from tests.support.processes import eventually
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import initialize
 from tests.transport.http.server.test_tls import certificate
@@ -230,3 +232,19 @@ def test_a_secret_in_the_file_itself_is_warned_of(tmp_path: Path, capsys: pytest
     HttpCallers(parse([], FLAGS, positionals=1), gateway, HttpToken(None), is_unix=False)
     said = capsys.readouterr().err
     assert "written in the configuration itself" in said and "in-the-file" not in said
+
+
+async def test_the_keys_of_a_provider_are_fetched_when_we_begin_to_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def fetch(self: HttpCallers, request: OAuthRequest) -> OAuthResponse:
+        asked.append(request.url)
+        return OAuthResponse(0, b"no such host")
+
+    monkeypatch.setattr(HttpCallers, "_fetch", fetch)
+    config = WorkbenchConfig(path="", toolboxes={}, auth=AUTH)
+    gateway = Gateway(config, Options(use_cache=False))
+    async with gateway.running(), echoing() as rig:
+        HttpCallers(parse([], FLAGS, positionals=1), gateway, HttpToken(None), is_unix=False).started(rig.server)
+        await eventually(lambda: len(asked) == 2, what="a look at both places where its metadata may be")
+    assert all(url.startswith("https://id.example.com/.well-known/") for url in asked)

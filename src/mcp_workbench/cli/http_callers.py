@@ -164,6 +164,8 @@ class HttpCallers:
     def started(self, server: HttpServer) -> None:
         """Keys that are revoked from now on lose what they have open there."""
         self._server = server
+        if self._auth is not None:
+            self.callers.prepare()
 
     @cached_property
     def _keys(self) -> KeysInForce | None:

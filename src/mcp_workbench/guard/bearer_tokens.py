@@ -91,6 +91,11 @@ class BearerTokens:
         verdict.add_done_callback(lambda done: self._settle(later, token, digest, done))
         return later
 
+    def fetch_keys(self) -> None:
+        """Those of all identity providers, before the first token comes: whoever has misspelt one learns it now."""
+        for each in self._jwts.values():
+            each.keys.look_again()
+
     def forget(self, issuer: str) -> None:
         """What this one's keys have proved is to be proved again."""
         self._known = {digest: each for digest, each in self._known.items() if each.issuer != issuer}
