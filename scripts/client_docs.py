@@ -52,7 +52,7 @@ def _section(client: Client) -> str:
         file = client.file[0]
         language = "jsonc" if file.format == "jsonc" else file.format
         lines += ["By hand:", "", f"```{language}"]
-        lines += [with_server(b"", file, "workbench", entry, "").decode().rstrip(), "```", ""]
+        lines += [with_server(file.when_new.encode(), file, "workbench", entry, "").decode().rstrip(), "```", ""]
     lines += [f"As of {client.date}, {_CHECKED[client.checked]}. Source: {client.source}", ""]
     return "\n".join(lines)
 

@@ -50,6 +50,8 @@ class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):
     # The servers may also stand at the top, without the key.
     bare: bool = False
     read_only: bool = False
+    # What else the client requires of a file, where there is none yet.
+    when_new: str = ""
     # A `*` stands for several, and each counts: the profiles of an editor. The client's own command does not know them.
     each: bool = False
 

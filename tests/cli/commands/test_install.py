@@ -207,6 +207,17 @@ def test_codex_without_its_program_and_goose_are_edited(home: Path) -> None:
     assert yaml.read_text().startswith("# mine\nGOOSE_MODE: auto\n") and "workbench:" in yaml.read_text()
 
 
+def test_a_new_file_has_what_its_client_requires(home: Path) -> None:
+    """Continue takes no file without a name and a version."""
+    path = home / ".continue" / "config.yaml"
+    assert shell(home, "install", "continue", "--print").stdout.startswith("name: Local Config\n")
+    assert shell(home, "install", "continue").status == 0
+    assert path.read_text().startswith("name: Local Config\nversion: 1.0.0\nschema: v1\nmcpServers:\n")
+    assert shell(home, "undo", "continue").status == 0 and not path.exists()
+    path.write_text("name: mine\n")
+    assert shell(home, "install", "continue").status == 0 and path.read_text().startswith("name: mine\nmcpServers:\n")
+
+
 def test_two_installs_at_once_lose_nothing(home: Path) -> None:
     path = write(home, ".cursor/mcp.json", '{"mcpServers": {"other": {"command": "x"}}}')
     with ThreadPoolExecutor(3) as pool:

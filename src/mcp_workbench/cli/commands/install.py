@@ -215,7 +215,8 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
     removed = [other for other, labels in same.items() if any(label not in lacking for label in labels)]
     kept = {other: lacking[labels[0]] for other, labels in same.items() if other not in removed}
     # In one edit: a client that reads its file meanwhile finds either all or nothing changed.
-    after = with_server(without_servers(before or b"", file, removed, found.path), file, name, entry, found.path)
+    kept_content = without_servers(before or file.when_new.encode(), file, removed, found.path)
+    after = with_server(kept_content, file, name, entry, found.path)
     plan = InstallPlan(found, name, entry, before, after, removed=removed, kept=kept)
     plan.is_done = current == entry and not removed
     if client_commands.can_add(client, scope) and not file.each:
@@ -423,4 +424,4 @@ def _print(client: Client, scope: Scope, name: str, config: str) -> None:
         stdout().text(shlex.join(client_commands.add_command(client, scope, name, entry)))
         return
     remark("note", f"into `{found.path}`:")
-    stdout().text(with_server(b"", found.file, name, entry, found.path).decode())
+    stdout().text(with_server(found.file.when_new.encode(), found.file, name, entry, found.path).decode())
