@@ -75,6 +75,7 @@ test-external: $(DEV)
 coverage: $(DEV)
 	@$(BIN)/coverage report --skip-covered --fail-under=$(FLOOR)
 
+# One worker more than cores: a quarter of the time these tests wait, for timers and threads.
 quick: $(DEV)
 	@$(BIN)/python -m pytest -n 3 -q -m "not processes" --hypothesis-profile quick $(PYTEST_ARGS)
 
