@@ -72,10 +72,13 @@ class LiveConfig:
         return files, None if is_outdated else known
 
     def _files(self) -> list[str]:
-        servers = (server for box in self._gateway.config.toolboxes.values() for server in box.servers.values())
         config = self._gateway.config
         lock = [config.lock_path] if config.lock is not None else []
-        return [*self._source.files(), *lock, *dict.fromkeys(file for server in servers for file in server.env_files)]
+        return [
+            *self._source.files(),
+            *lock,
+            *dict.fromkeys(file for _, server in config.servers() for file in server.env_files),
+        ]
 
     def close(self) -> None:
         """Changes are of no interest any more."""

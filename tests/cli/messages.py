@@ -68,6 +68,7 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
 }
 # Functions that return a text.
 MAKERS = (
+    "ambiguous",
     "describe_exit",
     "_unknown",
     "_thorough",

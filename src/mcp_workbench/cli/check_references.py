@@ -38,13 +38,8 @@ class Looked(Struct):
 
 def look(config: WorkbenchConfig, redactor: Redactor) -> Looked:
     """Everything that is referred to, as far as no program has to be run for it."""
-    servers = [
-        (f"{toolbox.name}/{server.name}", server)
-        for toolbox in config.toolboxes.values()
-        for server in toolbox.servers.values()
-        # Most configurations have none, and need no module of `secrets`.
-        if server.references or server.env_files
-    ]
+    # Most configurations have none, and need no module of `secrets`.
+    servers = [(label, server) for label, server in config.servers() if server.references or server.env_files]
     looked = Looked()
     if not servers and not config.references:
         return looked

@@ -166,23 +166,23 @@ def _servers(rest: Sequence[str]) -> Iterable[str]:
     entries = list(_catalog(rest).entries())
     # The short name where it is enough: people type it too.
     names = [entry.name for entry in entries]
-    return [entry.name if names.count(entry.name) == 1 else f"{entry.toolbox}/{entry.name}" for entry in entries]
+    return [entry.name if names.count(entry.name) == 1 else entry.label for entry in entries]
 
 
 def _addresses(rest: Sequence[str]) -> Iterable[str]:
     entries = [entry for entry in _catalog(rest).entries() if entry.config.url is not None]
-    return [f"{entry.toolbox}/{entry.name}" for entry in entries]
+    return [entry.label for entry in entries]
 
 
 def _tools(rest: Sequence[str]) -> Iterable[str]:
     for entry in _catalog(rest).entries():
-        yield from _named(f"{entry.toolbox}/{entry.name}/", [(n, bytes(d)) for n, d in entry.tools.items()])
+        yield from _named(f"{entry.label}/", [(n, bytes(d)) for n, d in entry.tools.items()])
 
 
 def _prompts(rest: Sequence[str]) -> Iterable[str]:
     for entry in _catalog(rest).entries():
         found = entry.definitions("prompts")
-        yield from _named(f"{entry.toolbox}/{entry.name}/", [(name, bytes(each)) for name, each in found.items()])
+        yield from _named(f"{entry.label}/", [(name, bytes(each)) for name, each in found.items()])
 
 
 def _resources(rest: Sequence[str]) -> Iterable[str]:
@@ -223,7 +223,7 @@ def _definition(rest: Sequence[str], given: list[str], kind: str) -> dict[str, A
     path = "/".join(word for word in given[:3] if "=" not in word)
     for entry in _catalog(rest).entries():
         for name, definition in entry.definitions(kind).items():
-            if path in (f"{entry.toolbox}/{entry.name}/{name}", f"{entry.name}/{name}", name):
+            if path in (f"{entry.label}/{name}", f"{entry.name}/{name}", name):
                 read = decode(definition)
                 return read if isinstance(read, dict) else {}
     return {}

@@ -48,8 +48,7 @@ class Examined(Struct, frozen=True):
     @property
     def servers(self) -> dict[str, ServerConfig]:
         """By `toolbox/server`."""
-        boxes = self.config.toolboxes.values() if self.config is not None else ()
-        return {f"{box.name}/{name}": server for box in boxes for name, server in box.servers.items()}
+        return dict(self.config.servers()) if self.config is not None else {}
 
 
 # A check never decides what is shown first: it says what it found.

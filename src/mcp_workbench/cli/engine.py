@@ -14,6 +14,7 @@ from msgspec import Raw, Struct, UnsetType
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore, default_folder
+from mcp_workbench.cli.error_output import ambiguous
 from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
@@ -139,10 +140,10 @@ class Engine:
     def path(self, path: str) -> tuple[str, str, str]:
         """Toolbox, server and tool of a `toolbox/server/tool`, whichever of the names hold a slash themselves."""
         entries = self._gateway.catalog.entries()
-        found = [entry for entry in entries if path.startswith(f"{entry.toolbox}/{entry.name}/")]
+        found = [entry for entry in entries if path.startswith(f"{entry.label}/")]
         for entry in found:
             entry.load_manifest()
-        tools = [(entry, path.removeprefix(f"{entry.toolbox}/{entry.name}/")) for entry in found]
+        tools = [(entry, path.removeprefix(f"{entry.label}/")) for entry in found]
         # `a/b/c` may be tool `c` of server `b`, or tool `b/c` of server `a`: the one that exists is meant. Names are
         # looked up, never parsed.
         tools.sort(key=lambda pair: pair[1] not in pair[0].tools)
@@ -165,8 +166,7 @@ class Engine:
             entry.load_manifest()
         meant = paths.find(catalog, path)
         if isinstance(meant, paths.Ambiguous):
-            listed = " or ".join(f"`{one}`" for one in meant.paths)
-            raise UsageError(f"`{path}` is ambiguous: it can be {listed}; write the full path")
+            raise UsageError(ambiguous(path, meant.paths))
         places = [(entry.toolbox, entry.name, tool) for entry, tool in paths.candidates(catalog, path)]
         # Several servers that have not been listed yet: none is started only to find out which of them is meant.
         return places[0] if len(places) == 1 else None
@@ -179,8 +179,7 @@ class Engine:
         entries = list(self._gateway.catalog.entries())
         found = [entry for entry in entries if entry.load_manifest() is not None and name in entry.tools]
         if len(found) > 1:
-            meant = " or ".join(f"`{entry.toolbox}/{entry.name}/{name}`" for entry in found)
-            raise UsageError(f"`{name}` is ambiguous: it can be {meant}; write the full path")
+            raise UsageError(ambiguous(name, (f"{entry.label}/{name}" for entry in found)))
         return (found[0].toolbox, found[0].name, name) if found else None
 
     def refuse_bare(self, name: str) -> UsageError:
@@ -270,12 +269,11 @@ class Engine:
     def find_server(self, name: str) -> ServerEntry:
         """The server that a `server` or `toolbox/server` names. Raises `UsageError` with the nearest names."""
         entries = list(self._gateway.catalog.entries())
-        found = [entry for entry in entries if name in (f"{entry.toolbox}/{entry.name}", entry.name)]
+        found = [entry for entry in entries if name in (entry.label, entry.name)]
         if len(found) == 1:
             return found[0]
         if found:
-            meant = " or ".join(f"`{entry.toolbox}/{entry.name}`" for entry in found)
-            raise UsageError(f"`{name}` is ambiguous: it can be {meant}; write the full path")
+            raise UsageError(ambiguous(name, (entry.label for entry in found)))
         raise UsageError(
             no_such("server", name, [entry.name for entry in entries]), hint="mcp-workbench list shows all servers"
         )
@@ -310,7 +308,7 @@ def connect(engine: Engine, only: Sequence[ServerEntry] | None = None) -> dict[s
             try:
                 connection = await engine.listed(entry)
             except WorkbenchError as error:
-                failures[f"{entry.toolbox}/{entry.name}"] = error
+                failures[entry.label] = error
             else:
                 connection.request_stop()
 

@@ -147,8 +147,7 @@ class HttpCallers:
         return found
 
     def _wants(self, setting: str) -> bool:
-        servers = (server for box in self._gateway.config.toolboxes.values() for server in box.servers.values())
-        return any(getattr(server, setting) is not None for server in servers)
+        return any(getattr(server, setting) is not None for _, server in self._gateway.config.servers())
 
     def watched(self, certificate: TlsCertificate | None) -> tuple[tuple[tuple[str, ...], Callable[[], None]], ...]:
         """Files that decide who comes in, and what to do when they have changed."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from mcp_workbench.cli.error_output import remark
+from mcp_workbench.cli.error_output import ambiguous, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.config import keys, trust
 from mcp_workbench.config.choose import FILE_NAME, VARIABLE, choose, own_file, user_folder
@@ -49,8 +49,7 @@ class OwnConfiguration(Struct):
         if len(found) == 1:
             return found[0]
         if found:
-            meant = " or ".join(f"`{'/'.join(pair)}`" for pair in found)
-            raise ConfigError(f"`{name}` is ambiguous: it can be {meant}; write the full path")
+            raise ConfigError(ambiguous(name, map("/".join, found)))
         near = nearest(name, [each for _, each in every], limit=1)
         meant = f"; did you mean `{near[0]}`?" if near else ""
         raise ConfigError(f"`{self.path}` has no server `{name}`{meant}", hint="mcp-workbench list shows all servers")

@@ -30,7 +30,7 @@ async def listed(
     unknown = [
         entry
         for entry in engine.face.catalog.entries()
-        if entry.load_manifest() is None and (not place or place.startswith(f"{entry.toolbox}/{entry.name}/"))
+        if entry.load_manifest() is None and (not place or place.startswith(f"{entry.label}/"))
     ]
     # One that cannot be reached hides nothing of the others, but is what was asked for where it is named.
     await asyncio.gather(

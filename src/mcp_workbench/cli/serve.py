@@ -169,10 +169,9 @@ def _log_choice(choice: ChosenConfig) -> None:
 
         for text in about_ignored_keys(config):
             log.warning(text)
-    for toolbox in config.toolboxes.values():
-        for server in toolbox.servers.values():
-            if server.unresolved:
-                log.warning("[%s/%s] unavailable: %s", toolbox.name, server.name, in_one_line(server.unresolved))
+    for label, server in config.servers():
+        if server.unresolved:
+            log.warning("[%s] unavailable: %s", label, in_one_line(server.unresolved))
 
 
 def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Handover | None) -> int:
@@ -349,20 +348,19 @@ def _refuse_ourselves(config: WorkbenchConfig, host: str, port: int) -> None:
     from mcp_workbench.transport.http.server.admission import is_loopback, is_wildcard
 
     ours = {host, "localhost", "127.0.0.1", "::1"} if is_loopback(host) or is_wildcard(host) else {host}
-    for toolbox in config.toolboxes.values():
-        for server in toolbox.servers.values():
-            try:
-                there = urlsplit(server.url or "")
-                # Port 0 lets the system choose, which no file can have written down.
-                is_here = port != 0 and there.port == port and there.hostname in ours
-            except ValueError:
-                # Whoever connects says what is wrong with it.
-                continue
-            if is_here:
-                raise ConfigError(
-                    f"`{toolbox.name}/{server.name}` is at {server.url}, the address this workbench listens on",
-                    hint="remove that server, or listen on another port",
-                )
+    for label, server in config.servers():
+        try:
+            there = urlsplit(server.url or "")
+            # Port 0 lets the system choose, which no file can have written down.
+            is_here = port != 0 and there.port == port and there.hostname in ours
+        except ValueError:
+            # Whoever connects says what is wrong with it.
+            continue
+        if is_here:
+            raise ConfigError(
+                f"`{label}` is at {server.url}, the address this workbench listens on",
+                hint="remove that server, or listen on another port",
+            )
 
 
 def face_named(value: str | None) -> FaceName | None:

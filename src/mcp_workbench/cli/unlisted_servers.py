@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from mcp_workbench.cli.error_output import ambiguous
 from mcp_workbench.cli.flags import Parsed, UsageError, named_value
 from mcp_workbench.config.kinds import url_fault
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
@@ -89,8 +90,7 @@ def alone(config: WorkbenchConfig, name: str) -> WorkbenchConfig:
     labels = {f"{box}/{server}": (box, server) for box, each in config.toolboxes.items() for server in each.servers}
     found = [place for label, place in labels.items() if name in (label, place[1])]
     if len(found) > 1:
-        meant = " or ".join(f"`{box}/{server}`" for box, server in found)
-        raise UsageError(f"`{name}` is ambiguous: it can be {meant}; write the full path")
+        raise UsageError(ambiguous(name, map("/".join, found)))
     if not found:
         raise UsageError(no_such("server", name, list(labels)), hint="mcp-workbench list shows all servers")
     (box, server), *_ = found

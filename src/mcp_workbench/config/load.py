@@ -50,9 +50,8 @@ def unresolved(config: WorkbenchConfig) -> ConfigProblems | None:
 
 def has_changed(config: WorkbenchConfig) -> bool:
     """Whether the file, or one with variables for a server, has been written to since this was read from it."""
-    servers = (server for box in config.toolboxes.values() for server in box.servers.values())
     return (config.modified_at != 0 and modified_at(config.path) not in (0, config.modified_at)) or any(
-        tuple(map(modified_at, server.env_files)) != server.env_file_times for server in servers
+        tuple(map(modified_at, server.env_files)) != server.env_file_times for _, server in config.servers()
     )
 
 

@@ -317,11 +317,17 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     # Servers of single projects in the file of another client, by project. They are not read.
     project_servers: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
+    def servers(self) -> list[tuple[str, ServerConfig]]:
+        """Every server with its `toolbox/server`, in the order of the file. Not by that: two may come to the same, as
+        any of the names may hold a slash."""
+        return [
+            (f"{box.name}/{name}", server) for box in self.toolboxes.values() for name, server in box.servers.items()
+        ]
+
     @property
     def unresolved(self) -> list[Problem]:
         """What the environment lacks for single servers, in the order of the file."""
-        servers = (server for toolbox in self.toolboxes.values() for server in toolbox.servers.values())
-        return [problem for server in servers for problem in server.unresolved]
+        return [problem for _, server in self.servers() for problem in server.unresolved]
 
     @property
     def lock_path(self) -> str:

@@ -108,7 +108,7 @@ def test_what_a_shell_could_take_for_more_than_a_word_is_left_out(name: str, mon
     }
     offered |= {"resources": {name: {}, "file:///ok": {}}}
     names = {kind: {each: encode(about) for each, about in many.items()} for kind, many in offered.items()}
-    entry = SimpleNamespace(toolbox="a", name="s", tools=names["tools"], definitions=names.__getitem__, config=None)
+    entry = SimpleNamespace(label="a/s", name="s", tools=names["tools"], definitions=names.__getitem__, config=None)
     catalog = SimpleNamespace(entries=lambda: [entry], described={name: SimpleNamespace(description="")})
     monkeypatch.setattr(completion_words, "_catalog", lambda rest: catalog)
     assert completed(["call", "a/s/"]) == ["a/s/ok"]

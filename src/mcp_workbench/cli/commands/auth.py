@@ -73,14 +73,13 @@ def warnings(config: WorkbenchConfig) -> list[str]:
         contents = TokenStore().read()
     except DownstreamError as error:
         return [error.message]
-    for toolbox in config.toolboxes.values():
-        for server in toolbox.servers.values():
-            if server.url is None:
-                continue
-            command = f"mcp-workbench login {shlex.quote(server.name)}"
-            record = SignInTarget("", server.url, server.oauth, command).find(contents)
-            if record is not None and (text := note(record, command, time.time())):
-                found.append(f"{server.name}: {text}")
+    for _, server in config.servers():
+        if server.url is None:
+            continue
+        command = f"mcp-workbench login {shlex.quote(server.name)}"
+        record = SignInTarget("", server.url, server.oauth, command).find(contents)
+        if record is not None and (text := note(record, command, time.time())):
+            found.append(f"{server.name}: {text}")
     return found
 
 

@@ -161,7 +161,7 @@ def about_sign_ins(config: WorkbenchConfig) -> list[str]:
     """Sign-ins that end soon. Without any nothing is imported for it."""
     from mcp_workbench.signin.store_location import may_hold
 
-    addresses = [server.url for toolbox in config.toolboxes.values() for server in toolbox.servers.values()]
+    addresses = [server.url for _, server in config.servers()]
     # Most configurations have no sign-in, and need no more of the package than this.
     if not any(url is not None and may_hold(url) for url in addresses):
         return []
@@ -315,7 +315,7 @@ def show(screen: Screen, findings: list[Finding]) -> None:
 
 
 def _say_valid(parsed: Parsed, config: WorkbenchConfig) -> int:
-    servers = sum(len(toolbox.servers) for toolbox in config.toolboxes.values())
+    servers = len(config.servers())
     if parsed.has("json"):
         stdout().json({"config": config.path, "valid": True, "toolboxes": len(config.toolboxes), "servers": servers})
         return 0

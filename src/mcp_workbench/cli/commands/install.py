@@ -187,11 +187,8 @@ def _lacking(config: str) -> dict[str, str]:
     loaded = load(config, os.environ)
     redactor = Redactor(loaded.secrets)
     lacking = {each.label: each.message for each in look(loaded, redactor).unfetched}
-    for toolbox in loaded.toolboxes.values():
-        for server in toolbox.servers.values():
-            if server.unresolved:
-                lacking[f"{toolbox.name}/{server.name}"] = redactor.text(in_one_line(server.unresolved))
-    return lacking
+    unresolved = {label: server.unresolved for label, server in loaded.servers() if server.unresolved}
+    return lacking | {label: redactor.text(in_one_line(problems)) for label, problems in unresolved.items()}
 
 
 def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces: bool) -> InstallPlan:

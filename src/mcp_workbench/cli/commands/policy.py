@@ -69,7 +69,7 @@ def _found(config: WorkbenchConfig, path: str) -> tuple[ServerEntry, str]:
     catalog = Catalog(config, ManifestStore(default_folder))
     for entry in catalog.entries():
         # Looked up, not split: any of the names may hold a slash.
-        item = path.removeprefix(f"{entry.toolbox}/{entry.name}/")
+        item = path.removeprefix(f"{entry.label}/")
         if item and item != path:
             return entry, item
     raise UsageError(

@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from mcp_workbench.cli.arguments import Given
 from mcp_workbench.cli.commands.call import print_raw
+from mcp_workbench.cli.error_output import ambiguous
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.interactive_client import engine_of, interactive_client
 from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of, show_list
@@ -58,8 +59,7 @@ def run(parsed: Parsed) -> int:
 def _bare(name: str, servers: list[str]) -> str:
     """The path of the only prompt with this name. Raises `UsageError` where several servers have it."""
     if len(servers) > 1:
-        meant = " or ".join(f"`{server}/{name}`" for server in servers)
-        raise UsageError(f"`{name}` is ambiguous: it can be {meant}; write the full path")
+        raise UsageError(ambiguous(name, (f"{server}/{name}" for server in servers)))
     return f"{servers[0]}/{name}" if servers else name
 
 

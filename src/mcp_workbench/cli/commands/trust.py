@@ -37,10 +37,9 @@ def run(parsed: Parsed) -> int:
     screen = stdout()
     screen.line((trust.real_path(path), "strong"), ": ", ("trusted", "good"), " as it is now; it starts")
     rows: list[list[Part]] = []
-    for toolbox in config.toolboxes.values():
-        for server in toolbox.servers.values():
-            rows.append([(f"{toolbox.name}/{server.name}", "name"), address(server, redactor)])
-            rows += [["", (text, "dim")] for text in _surroundings(server, redactor)]
+    for label, server in config.servers():
+        rows.append([(label, "name"), address(server, redactor)])
+        rows += [["", (text, "dim")] for text in _surroundings(server, redactor)]
     screen.table(["", ""], rows, indent=2)
     # `${cmd:…}` runs a program too, though it stands among the values.
     for label, programs in _programs_of(config):
@@ -66,10 +65,9 @@ def _surroundings(server: ServerConfig, redactor: Redactor) -> list[str]:
 def _programs_of(config: WorkbenchConfig) -> list[tuple[str, str]]:
     """What servers have run for them when they start, to fetch secrets."""
     found = []
-    for toolbox in config.toolboxes.values():
-        for server in toolbox.servers.values():
-            if programs := [f"`{part.written}`" for part in references_in(server) if part.kind == "cmd"]:
-                found.append((f"{toolbox.name}/{server.name}", " and ".join(dict.fromkeys(programs))))
+    for label, server in config.servers():
+        if programs := [f"`{part.written}`" for part in references_in(server) if part.kind == "cmd"]:
+            found.append((label, " and ".join(dict.fromkeys(programs))))
     return found
 
 
