@@ -76,6 +76,7 @@ MAKERS = (
     "rivals_for_address",
     "describe_collision",
     "_candidates",
+    "why_unhandled",
 )
 
 # Texts that are put together from parts; a test of its own brings each of them out.

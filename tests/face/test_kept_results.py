@@ -13,7 +13,7 @@ import pytest
 
 from mcp_workbench.face import kept_results as kept
 from mcp_workbench.face.view import View
-from mcp_workbench.router.router import LARGE_RESULT
+from mcp_workbench.router.router import LARGE_TO_SHORTEN
 from tests.faces.harness import Bench
 from tests.faces.memory import MemoryClient
 from tests.support.client import Json, RpcError
@@ -388,7 +388,7 @@ async def test_a_large_result_is_shortened_where_nobody_waits_for_it(
 
     monkeypatch.setattr(kept.Shortening, "work", watched)
     here = threading.current_thread()
-    for size, is_here in ((10_000, True), (LARGE_RESULT, False)):
+    for size, is_here in ((10_000, True), (LARGE_TO_SHORTEN, False)):
         threads.clear()
         async with workbench_with(tmp_path, boxes(text("x\n" * size), resultBudget=300)) as seen:
             uri = uri_in(await seen.use("dev/get"))

@@ -10,7 +10,7 @@ import pytest
 from mcp_workbench.cli.commands.check import Finding, _learnt
 from mcp_workbench.config.model import DEFAULT_MAX_DEFINITION_BYTES, FaceName
 from mcp_workbench.face.proxy import ProxyFace
-from mcp_workbench.router.lists import LARGE_OFFER
+from mcp_workbench.router.lists import LARGE_LISTING
 from tests.bridge.in_process import Client, InProcessWorkbench, Json, in_process_workbench, until
 
 HUGE = {"name": "huge", "description": "x" * DEFAULT_MAX_DEFINITION_BYTES}
@@ -61,7 +61,7 @@ async def test_check_names_it() -> None:
 
 
 @pytest.mark.requirement("lists.bounded")
-@pytest.mark.parametrize(("size", "is_here"), [(1_000, True), (LARGE_OFFER // 4, False)])
+@pytest.mark.parametrize(("size", "is_here"), [(1_000, True), (LARGE_LISTING // 4, False)])
 @pytest.mark.parametrize("asked", [{"toolbox_name": "box"}, {"query": "many words"}, {"tools": ["box/server/many0"]}])
 async def test_many_definitions_are_shown_where_nobody_waits_for_it(
     size: int, is_here: bool, asked: Json, monkeypatch: pytest.MonkeyPatch

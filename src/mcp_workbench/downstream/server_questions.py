@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # minutes for a form, not hours.
 QUESTION_TIMEOUT: Final = 900.0
 # Requests of one server that may wait for an answer at once; a bound on what we hold for it.
-MOST_QUESTIONS: Final = 1000
+MOST_OPEN_QUESTIONS: Final = 1000
 # Calls that a question is thought to belong to, at most.
 MOST_CANDIDATES: Final = 100
 # Many servers ask for roots as soon as the handshake is done, moments before the call that they were started for. A
@@ -80,9 +80,9 @@ class ServerQuestions:
 
     def on_request(self, id: bytes, method: str, params: Raw | None, related: ForwardedExchange | None = None) -> None:
         """The server asks something. `related` is the call on whose stream it did, where there is such a stream."""
-        if len(self) >= MOST_QUESTIONS:
+        if len(self) >= MOST_OPEN_QUESTIONS:
             self._traffic.send(
-                error_response(id, INTERNAL_ERROR, f"{MOST_QUESTIONS} requests already wait for an answer")
+                error_response(id, INTERNAL_ERROR, f"{MOST_OPEN_QUESTIONS} requests already wait for an answer")
             )
             return
         if method.partition("/")[0] in self._traffic.withheld:

@@ -29,7 +29,7 @@ from mcp_workbench.jsonrpc.pending import (
     new_id,
     within,
 )
-from mcp_workbench.protocol.constants import PROGRESS_TOKEN
+from mcp_workbench.protocol.constants import PROGRESS_TOKEN, TOOLS_CALL
 from mcp_workbench.protocol.handshake import NO_MEMBERS, ServerProfile
 from mcp_workbench.protocol.meta import NO_CAPABILITIES, ClientIdentity, meta_for_server, without_capabilities
 from mcp_workbench.protocol.revisions import Revision
@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 # a bound that progress cannot move.
 PROGRESS_STRETCH: Final = 10
 BACKGROUND_TIMEOUT: Final = 30.0
-CALL: Final = b'"tools/call"'
 # A server that is sent one of these and sends it back is a program like `cat`.
 ONLY_CLIENTS_SEND: Final = ("server/discover", "initialize")
 # The notifications that say so, and which of the lists each is about.
@@ -186,7 +185,7 @@ class Traffic:
             return id
         self.pending.enter(exchange)
         self.bytes_sent += len(message)
-        if self._call_link is None or method != CALL:
+        if self._call_link is None or method != TOOLS_CALL:
             link.send(message)
         else:
             self._call_link.send_call(message, id, item, None if agreed.has_handshake else agreed.name)
@@ -203,7 +202,7 @@ class Traffic:
         self.last_used = self.loop.time()
         self.pending.enter(request.exchange)
         self.bytes_sent += len(request.message)
-        if self._call_link is None or request.method != CALL:
+        if self._call_link is None or request.method != TOOLS_CALL:
             self._link.send(request.message)
         else:
             version = None if self.revision.has_handshake else self.revision.name

@@ -19,11 +19,12 @@ from mcp_workbench.face.base import Face, FaceSettings, Params, available, begin
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject, withheld
 from mcp_workbench.face.open_request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.opening import Failures, left_out, unavailable
-from mcp_workbench.face.proxy import CALL, call_body, toolbox_lines
+from mcp_workbench.face.proxy import call_body, toolbox_lines
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import REVIEW, error_result, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_string, encode
+from mcp_workbench.protocol.constants import TOOLS_CALL
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
@@ -110,7 +111,7 @@ class DynamicFace(Face):
         target = table.targets.get(name)
         if target is not None:
             body = call_body(target.name, params.get("arguments"), params)
-            return Forward(target.entry, target.name, CALL, body, True)
+            return Forward(target.entry, target.name, TOOLS_CALL, body, True)
         if name in table.collisions:
             return Reject(INVALID_PARAMS, describe_collision(name, table.collisions[name]))
         asked = [] if fresh else self._may_have(view, name)

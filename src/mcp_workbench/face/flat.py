@@ -26,11 +26,12 @@ from mcp_workbench.face.decisions import Decision, Forward, Learn, Reject, withh
 from mcp_workbench.face.flat_instructions import Introduced, flat_instructions
 from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import Failures
-from mcp_workbench.face.proxy import CALL, call_body
+from mcp_workbench.face.proxy import call_body
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import REVIEW, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, decode_string
+from mcp_workbench.protocol.constants import TOOLS_CALL
 
 MOST_EXAMPLES: Final = 3
 
@@ -184,7 +185,7 @@ class FlatFace(Face):
         target = table.targets.get(name)
         if target is not None:
             body = call_body(target.name, params.get("arguments"), params)
-            return Forward(target.entry, target.name, CALL, body)
+            return Forward(target.entry, target.name, TOOLS_CALL, body)
         if name in table.collisions:
             return Reject(METHOD_NOT_FOUND, describe_collision(name, table.collisions[name]))
         asked = [] if fresh else self._may_have(name)

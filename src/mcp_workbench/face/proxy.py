@@ -25,6 +25,7 @@ from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import REVIEW, error_result, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, LargeObject, decode_string, encode
+from mcp_workbench.protocol.constants import TOOLS_CALL
 from mcp_workbench.protocol.revisions import Revision
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from mcp_workbench.face.argument_check import ArgumentChecker
     from mcp_workbench.face.kept_results import KeptResults, Shortening
 
-CALL: Final = b'"tools/call"'
 # What the two tools take together, written without spaces: below 250 tokens, by bytes as by tokenizers. What is left
 # of it goes to the names of toolboxes in the description of `open_toolbox`, for clients that ignore instructions.
 MOST_BYTES_OF_TWO: Final = 980
@@ -259,7 +259,7 @@ class ProxyFace(Face):
                 # What is remembered may be out of date; only what the server says now can stop a call.
                 return Answer(error_result(complaint)) if fresh or entry.is_live else Learn(entry, item=tool)
         budget = max_tokens or entry.config.result_budget
-        return Forward(entry, tool, CALL, call_body(tool, arguments, params), True, budget)
+        return Forward(entry, tool, TOOLS_CALL, call_body(tool, arguments, params), True, budget)
 
     def _find_quickly(self, path: str) -> ResolvedPath | Ambiguous | NotListed | None:
         toolbox, _, rest = path.partition("/")

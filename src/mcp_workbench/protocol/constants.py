@@ -28,5 +28,7 @@ URL_ELICITATION_REQUIRED: Final = -32042
 # Error codes that no server up to 2025-11-25 uses.
 STATELESS_CODES: Final = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
 
+# A method as it is written in a message.
+TOOLS_CALL: Final = b'"tools/call"'
 # The requests that a server may answer with `input_required`.
 ANSWERS_INPUT_REQUIRED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})

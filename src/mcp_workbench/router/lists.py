@@ -35,7 +35,7 @@ REFRESH_PATIENCE: Final = 3.0
 
 # Definitions of tools, in bytes, beyond which they are shown from a thread: shortening a megabyte of them takes about a
 # tenth of a second.
-LARGE_OFFER: Final = 512 * 1024
+LARGE_LISTING: Final = 512 * 1024
 
 Reach = Callable[[ServerEntry], "Connection"]
 # A function rather than a coroutine: one that is never run, as its caller was cancelled first, leaves nothing behind.
@@ -53,7 +53,7 @@ def is_large(entries: Iterable[ServerEntry]) -> bool:
     for entry in entries:
         for definition in entry.tools.values():
             total += memoryview(definition).nbytes
-            if total > LARGE_OFFER:
+            if total > LARGE_LISTING:
                 return True
     return False
 

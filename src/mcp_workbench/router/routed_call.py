@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.clients import ForwardedCall
 from mcp_workbench.downstream.sharing import Caller
+from mcp_workbench.errors import shortage
 from mcp_workbench.face.decisions import Forward
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.pending import REMIND_INTERVAL
@@ -20,6 +22,9 @@ from mcp_workbench.protocol.revisions import Revision
 if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
     from mcp_workbench.steps import Denial, Passage, UncheckedPassage, UserAsker
+
+
+log = logging.getLogger(__name__)
 
 
 class Requester(Protocol):
@@ -114,6 +119,18 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
 
     def keep_waiting(self) -> None:
         """It is still in flight, and the server has sent nothing about it for a while."""
+
+
+def why_unhandled(error: Exception) -> str:
+    """What a client is told of a request that failed by a shortage or a defect of ours, which is logged here: its
+    request must end all the same."""
+    what = shortage(error)
+    if what is not None:
+        log.warning("a request could not be handled: %s", what)
+        return f"the workbench could not handle this request: {what}"
+    # What the error says may quote others' data, so it is for the log alone.
+    log.error("a request could not be handled; please report this", exc_info=error)
+    return "the workbench could not handle this request; its log says why"
 
 
 def remind(task: asyncio.Task[None], call: RoutedCall) -> None:

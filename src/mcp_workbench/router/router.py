@@ -20,7 +20,7 @@ from mcp_workbench.downstream.clients import ConnectionClients
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.sharing import SHARED
-from mcp_workbench.errors import WorkbenchError, shortage
+from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.base import Face, Params, unsupported
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject, Work
 from mcp_workbench.face.view import View, Views
@@ -28,7 +28,7 @@ from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encod
 from mcp_workbench.protocol.results import result_type
 from mcp_workbench.router.caller_connections import CallerConnections
 from mcp_workbench.router.lists import Lists, Preparation
-from mcp_workbench.router.routed_call import Notifier, RoutedCall, remind
+from mcp_workbench.router.routed_call import Notifier, RoutedCall, remind, why_unhandled
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # A result that has to be shortened and is larger than this is shortened in a thread, so that others need not wait.
-LARGE_RESULT: Final = 256 * 1024
+LARGE_TO_SHORTEN: Final = 256 * 1024
 UNKNOWN_STATE: Final = "`requestState` does not belong to any question asked here; send the request again without it"
 
 
@@ -56,7 +56,6 @@ class Router:
         face: Face,
         start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
         lists: Lists,
-        steps: tuple[Step, ...] = (),
     ) -> None:
         self._pool = pool
         self._start_task = start_task
@@ -64,7 +63,8 @@ class Router:
         self.views = Views(face)
         self.connections = CallerConnections(pool)
         self._catalog = catalog
-        self.guard = _make_guard(steps, self) if steps else None
+        # There only where something is configured that requests have to pass.
+        self.guard: Guard | None = None
         # Told when a toolbox is opened for the first time in a view.
         self.on_opened: list[Callable[[View, str], None]] = []
         # Resources of ours, by URI: how we are doing, as far as a view shows it.
@@ -197,13 +197,7 @@ class Router:
         try:
             await work
         except Exception as error:
-            what = shortage(error)
-            if what is not None:
-                log.warning("a request could not be handled: %s", what)
-                call.finish_error(INTERNAL_ERROR, f"the workbench could not handle this request: {what}")
-                return
-            log.exception("a request could not be handled; please report this")
-            call.finish_error(INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
+            call.finish_error(INTERNAL_ERROR, why_unhandled(error))
 
     async def _work(self, call: RoutedCall, decision: Work) -> None:
         call.finish_result(await asyncio.to_thread(decision.make))
@@ -362,7 +356,7 @@ class Router:
             call.view.face.links.note(call.view.principal, decision.entry, result)
         if not decision.result_budget:
             call.pass_on(result)
-        elif memoryview(result).nbytes > LARGE_RESULT:
+        elif memoryview(result).nbytes > LARGE_TO_SHORTEN:
             self.start_for(call, self._shorten_aside(call, decision, result))
         # What asks for input, or is a task, must be read whole by the client.
         elif result_type(result) in (None, "complete"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 
 from mcp_workbench.downstream.sharing import SHARED, Caller, modern_caller
-from mcp_workbench.errors import DownstreamError, WorkbenchError, shortage
+from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
@@ -29,7 +29,7 @@ from mcp_workbench.jsonrpc.messages import (
 )
 from mcp_workbench.protocol.meta import NO_CAPABILITIES, BadStamp, Stamp, read_stamp
 from mcp_workbench.protocol.revisions import Revision, negotiate, newest
-from mcp_workbench.router.routed_call import Route
+from mcp_workbench.router.routed_call import Route, why_unhandled
 from mcp_workbench.router.router import Router
 from mcp_workbench.session import methods
 from mcp_workbench.session.client_call import ClientCall, is_severe
@@ -258,14 +258,7 @@ class Session(Struct, eq=False):
         except RecursionError:
             self._abort(id, INVALID_PARAMS, "the request is nested too deeply")
         except Exception as error:
-            what = shortage(error)
-            if what is not None:
-                log.warning("a request could not be handled: %s", what)
-                self._abort(id, INTERNAL_ERROR, f"the workbench could not handle this request: {what}")
-                return
-            # A defect of ours. The request must end all the same.
-            log.exception("a request could not be handled; please report this")
-            self._abort(id, INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
+            self._abort(id, INTERNAL_ERROR, why_unhandled(error))
 
     def _abort(self, id: bytes, code: int, message: str) -> None:
         call = self.calls.pop(id, None)

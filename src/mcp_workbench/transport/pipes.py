@@ -22,7 +22,7 @@ from typing import Final
 from mcp_workbench.errors import shortage
 from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.allocator import KEPT_BYTES, keep_freed_memory, trim_soon
-from mcp_workbench.transport.write_batch import WriteBatch
+from mcp_workbench.transport.write_batch import JOIN_BELOW, WriteBatch
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,6 @@ OnData = asyncio.Future[None] | None
 # of small ones is read in small pieces: all of a piece is handled in one pass of the loop, and others wait for it.
 SMALL_READ: Final = 64 * 1024
 LARGE_READ: Final = 256 * 1024
-# Up to this much is joined and written in one piece; beyond, copying costs more than `writev`.
-JOIN_BELOW: Final = 128 * 1024
 # Linux takes at most 1,024 buffers in one call.
 MOST_BUFFERS: Final = 1024
 

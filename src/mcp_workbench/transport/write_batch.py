@@ -13,11 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+
+# Up to this much is joined and written in one piece; beyond, the copy costs more than one write more, or `writev`.
+JOIN_BELOW: Final = 128 * 1024
 
 
 class Writer(Protocol):

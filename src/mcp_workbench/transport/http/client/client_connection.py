@@ -27,12 +27,10 @@ from mcp_workbench.transport.http.client.response import (
     join_fields,
 )
 from mcp_workbench.transport.http.header_names import JSON
-from mcp_workbench.transport.write_batch import WriteBatch
+from mcp_workbench.transport.write_batch import JOIN_BELOW, WriteBatch
 
 # Status line and headers. Servers in the field stay far below; a stream of endless headers must end somewhere.
 MOST_HEAD_BYTES: Final = 128 * 1024
-# Beyond this, head and body are written one after the other: joining them would copy a large body once more.
-JOIN_BELOW: Final = 128 * 1024
 END_OF_HEAD: Final = b"\r\n\r\n"
 # Headers up to this length are remembered as they are written.
 LONGEST_KEPT: Final = 512

@@ -12,11 +12,12 @@ from typing import Final
 from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.http.message_summary import MessageSummary, kind_and_id
 from mcp_workbench.transport.http.server.limits import Limits
-from mcp_workbench.transport.http.server.response_writer import JOIN_BELOW, Headers, ResponseWriter
+from mcp_workbench.transport.http.server.response_writer import Headers, ResponseWriter
 from mcp_workbench.transport.http.server.served_session import ServedSession, cancellation, hand_over
 from mcp_workbench.transport.http.server.status_codes import status_of_error
 from mcp_workbench.transport.http.sse import KEEP_ALIVE, encode_event
 from mcp_workbench.transport.shared_timer import SharedTimer
+from mcp_workbench.transport.write_batch import JOIN_BELOW
 
 JSON_HEADERS: Final[Headers] = b"content-type: application/json\r\n"
 # No buffering: nginx otherwise holds events back until it has a page full of them.

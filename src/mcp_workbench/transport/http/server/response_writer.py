@@ -11,6 +11,7 @@ from http.client import responses  # noqa: TID253 (a table of words; loaded only
 from typing import Final, Protocol
 
 from mcp_workbench.jsonrpc.messages import Part
+from mcp_workbench.transport.write_batch import JOIN_BELOW
 
 # Headers are kept as they are written, line by line.
 Headers = bytes
@@ -22,8 +23,6 @@ LAST_CHUNK: Final = b"0\r\n\r\n"
 _STATUS_LINES: Final = {
     status: b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode()) for status, phrase in responses.items() if status >= 200
 }
-# Beyond this, pieces are written one by one: joining them would copy a large message once more.
-JOIN_BELOW: Final = 128 * 1024
 
 
 class ConnectionWriter(Protocol):
