@@ -128,3 +128,10 @@ members = st.sampled_from(
 def test_whatever_a_client_wrote_there_is_an_entry_or_a_reason(written: dict[str, Any], dialect: str) -> None:
     one = translated(written, dialect)
     assert one.entry is not None or one.remarks
+
+
+def test_time_limits_are_in_the_units_of_the_client() -> None:
+    """Claude Code counts in milliseconds, however few; for others a large number cannot mean seconds."""
+    written = {"command": "x", "timeout": 3000}
+    assert (translated(written, "standard-in-milliseconds").entry or {})["timeout"] == 3
+    assert (translated(written, "standard").entry or {})["timeout"] == 3000

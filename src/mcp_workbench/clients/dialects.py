@@ -48,6 +48,7 @@ class Dialect(Struct, frozen=True):
 
 DIALECTS: Final[dict[str, Dialect]] = {
     "standard": Dialect(),
+    "standard-in-milliseconds": Dialect(milliseconds=True),
     "windsurf": Dialect(),
     "vscode": Dialect(extra={"type": "stdio"}),
     "zed": Dialect(variables=None),

@@ -236,6 +236,7 @@ def test_a_server_that_is_none_does_not_stand_in_the_way_of_the_others(tmp_path:
     assert [one["name"] for one in told["servers"]] == ["scopes", "time"]
     assert [one["what"] for one in told["leftOut"]] == ["no (Cursor)", "env (Cursor)", "nul (Cursor)"]
     assert "without `http://`" in told["leftOut"][0]["why"]
+    assert "$.toolboxes.x" not in json.dumps(told["leftOut"]), "nobody has seen such a toolbox"
 
 
 def test_without_clients_it_points_to_add(tmp_path: Path) -> None:

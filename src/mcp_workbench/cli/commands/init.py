@@ -169,7 +169,7 @@ def read_all(files: list[FoundFile], *, is_of_project: bool = False) -> Imported
             elif not is_own(one.entry):
                 entry, remarks = unwrapped(one.entry)
                 if (fault := _fault(entry)) is not None:
-                    found.left_out.append((f"{name} ({file.client.title})", fault))
+                    found.left_out.append((f"{name} ({file.client.title})", "; ".join([fault, *one.remarks])))
                     continue
                 found.servers.append(ImportedServer(name, entry, [file.client.name], one.remarks + remarks))
     return found
@@ -185,7 +185,7 @@ def _fault(entry: dict[str, Any]) -> str | None:
     try:
         parse(_written({"toolboxes": {"x": box}}), FILE_NAME, os.environ)
     except ConfigProblems as error:
-        return in_one_line(error.problems)
+        return in_one_line(error.problems).replace("$.toolboxes.x.mcpServers.x.", "")
     return None
 
 
