@@ -188,6 +188,10 @@ class Gateway:
         self._services = Services(self.router, self.welcome, self.parking, self._sessions, self.sign_ins)
         if self.config.policy or self.config.limits or (self._identities is not None and self._identities.has_limits):
             self._restrict()
+        if not self._is_alone:
+            # Clients of other configurations must not wait while this reads what its first one is told.
+            await self.lists.load(self.face.needed_first() if self.access is None else self.catalog.entries())
+            await asyncio.to_thread(self._prepare)
 
     def _on_identity(self, identity: Identity) -> None:
         # A key may be limited to some toolboxes where there is no policy at all.

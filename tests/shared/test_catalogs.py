@@ -28,6 +28,7 @@ from mcp_workbench.runtime import Runtime
 from mcp_workbench.shared.catalogs import MOST_UNUSED, Catalogs
 from mcp_workbench.shared.client import ClientContext
 from mcp_workbench.shared.status import describe
+from tests.faces.memory import ClientLink
 from tests.support.processes import eventually
 from tests.support.workbench import write_config
 
@@ -310,3 +311,23 @@ async def test_an_audit_that_cannot_be_opened_in_time_is_refused(
             await kept.serving(context(tmp_path)).__aenter__()
         go_on.set()
         assert kept.gateways == []
+
+
+@pytest.mark.parametrize("policy", [None, [{"tools": ["box/server/write"], "then": "hide"}, {"then": "allow"}]])
+async def test_what_the_first_client_is_told_is_read_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: list[object] | None
+) -> None:
+    rules = {} if policy is None else {"policy": policy}
+    write_config(tmp_path, {"box": {"server": {"command": "never-started"}}}, **rules)
+    threads: list[threading.Thread] = []
+    read = ServerEntry.read_manifest
+
+    def noted(entry: ServerEntry) -> Manifest:
+        threads.append(threading.current_thread())
+        return read(entry)
+
+    monkeypatch.setattr(ServerEntry, "read_manifest", noted)
+    async with catalogs() as kept, kept.serving(context(tmp_path, "flat")) as gateway:
+        gateway.make_session(ClientLink(), "")
+        assert gateway.router.views.face_of("") is not None
+    assert threads and threading.main_thread() not in threads

@@ -1,8 +1,8 @@
 """Who is calling, and what they may do: keys, identities, rules, and the steps that apply them.
 
 - `definition_lock`: `workbench.lock` while a workbench runs. `lock_file` is its format, `lock_difference` what differs
-  and what to look at in it (`suspicion`), `packages` the versions that commands name, `definition_store` what was
-  locked, in full.
+  and what to look at in it (`suspicion`), `packages` the versions that commands name, `installed_packages` those that
+  are installed, `definition_store` what was locked, in full.
 - `identities`: what is known of principals but their names. `credentials`: the result of checking a token, as values.
 - `bearer_tokens` finds out whose a token is: one of `named_keys`, a JWT (`jwt_tokens`, with the `jwks` of its issuer)
   or an opaque one (`introspection`); `claims` judges what either says.

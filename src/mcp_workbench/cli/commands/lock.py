@@ -18,6 +18,7 @@ from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import read_file, replace_file
 from mcp_workbench.guard.definition_store import DefinitionStore, default_folder
+from mcp_workbench.guard.installed_packages import installed_package
 from mcp_workbench.guard.lock_difference import DefinitionChange, about_server, described_changes
 from mcp_workbench.guard.lock_file import LockedServer, LockFile, locked_server, merged, read_lock, written
 
@@ -225,7 +226,9 @@ class _Locking:
 
 def _locked(entry: ServerEntry) -> LockedServer:
     assert entry.offer is not None
-    return locked_server(entry.config, entry.offer)
+    locked = locked_server(entry.config, entry.offer)
+    locked.package = installed_package(entry.config, entry.context.environ)
+    return locked
 
 
 def _accepted(before: LockedServer | None, now: LockedServer, item: str | None) -> LockedServer:
