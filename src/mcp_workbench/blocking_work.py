@@ -21,6 +21,7 @@ async def aside(work: Callable[[], T]) -> T:
     done: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
+        # Whoever waited has been cancelled.
         if done.done():
             return
         if error is not None:
@@ -38,5 +39,6 @@ async def aside(work: Callable[[], T]) -> T:
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, failure)
 
+    # A daemon, so that the interpreter does not wait for it at the end.
     threading.Thread(target=run, name="mcp-workbench-aside", daemon=True).start()
     return await done

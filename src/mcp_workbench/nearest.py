@@ -82,9 +82,11 @@ def _score(wanted: str, other: str) -> float | None:
         return 0.0
     if not other:
         return None
+    # `issue_create` for `create-issue`: the same words, in another order or joined otherwise.
     if sorted(_words(wanted)) == sorted(_words(other)):
         return 0.5
     longer, shorter = max(len(wanted), len(other)), min(len(wanted), len(other))
+    # One slip in three letters at most: with more, anything is near anything.
     distance = _distance(wanted, other, max(1, longer // 3))
     if distance is not None and distance < longer:
         return float(distance)
@@ -125,6 +127,7 @@ def _distance(left: str, right: str, most: int) -> int | None:
             if row > 1 and column > 1 and letter == right[column - 2] and left[row - 2] == other:
                 cost = min(cost, before[column - 2] + 1)
             current.append(cost)
+        # Both rows, because a swap of neighbours reaches back over one.
         if min(current) > most and min(previous) > most:
             return None
         before, previous = previous, current

@@ -12,6 +12,7 @@ T = TypeVar("T")
 
 def run(work: Coroutine[object, object, T]) -> T:
     make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    # There is none for Windows.
     with contextlib.suppress(ImportError):
         import uvloop
 

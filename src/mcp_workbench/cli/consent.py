@@ -13,6 +13,7 @@ from mcp_workbench.printable import one_line
 def ask(question: str) -> str | None:
     """What was typed; None at the end of the input."""
     print(f"{one_line(question)} ", end="", file=sys.stderr, flush=True)
+    # Not `input()`, which writes its prompt to stdout.
     line = sys.stdin.readline()
     if not line:
         print(file=sys.stderr)

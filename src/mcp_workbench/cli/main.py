@@ -28,6 +28,7 @@ def main(argv: Sequence[str] | None = None, handover: Handover | None = None) ->
             sys.stdout.flush()
         return status
     except KeyboardInterrupt:
+        # 128 + SIGINT, as shells report it; 141 below is SIGPIPE.
         return 130
     except BrokenPipeError:
         # Whoever read our output has seen enough (`| head`); what is still buffered goes nowhere.

@@ -62,6 +62,7 @@ class SecretFinder:
         parts: list[str] = []
         position = 0
         for place in sorted(set(places)):
+            # What has been hidden already is not looked at again: secrets may overlap.
             if place >= position and (end := self._end(text, place)) >= 0:
                 parts += (text[position:place], mask)
                 position = end
@@ -109,6 +110,7 @@ def _in_ascii_json(text: str) -> str:
     """As Python writes JSON by default."""
     if text.isascii():
         return _in_json(text)
+    # `\u` escapes are UTF-16: beyond the first plane a character is two of them.
     data = _in_json(text).encode("utf-16-be", errors="surrogatepass")
     units = [int.from_bytes(data[at : at + 2]) for at in range(0, len(data), 2)]
     return "".join(chr(unit) if unit < 128 else f"\\u{unit:04x}" for unit in units)
@@ -138,6 +140,8 @@ def _heads(letters: list[tuple[str, ...]]) -> set[str]:
 def _in_base64(data: bytes) -> set[str]:
     """What every base64 text has in it that has these bytes in it, wherever they begin, in both alphabets."""
     forms = set()
+    # Base64 writes three bytes as four letters, so the same bytes look different at each of three offsets; what
+    # neighbours take part in is left off.
     for before, skipped in ((0, 0), (1, 2), (2, 3)):
         text = b2a_base64(b"\0" * before + data, newline=False).decode()
         # The last letter may hold bits of what follows.

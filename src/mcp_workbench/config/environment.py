@@ -75,6 +75,7 @@ def server_environment(
     base: Mapping[str, str], inherit: Iterable[str], own: Mapping[str, str], *, windows: bool = IS_WINDOWS
 ) -> dict[str, str]:
     """What a server is started with: the harmless part of `base`, what `inherit` names of it, and its `own`."""
+    # Nothing else by default: whatever a shell has set, tokens included, would be every server's to read.
     passing = _Patterns((*HARMLESS, *inherit), windows)
     ours = _Patterns(OURS, windows)
     inherited = {name: value for name, value in base.items() if passing.match(name) and not ours.match(name)}
@@ -99,6 +100,7 @@ class ComparableEnvironments:
         self._inherited: dict[str, str] = {}
 
     def of(self, base: Mapping[str, str], server: ServerConfig) -> list[tuple[str, str]]:
+        # `os.environ` is no `dict`, and changes under our hands.
         if base is not self._base or server.inherit_env != self._inherit or type(base) is not dict:
             passing = _Patterns(OF_THE_TERMINAL, IS_WINDOWS)
             given = server_environment(base, server.inherit_env, {})
@@ -145,6 +147,7 @@ def missed_variables(
     if not withheld:
         return []
     name, *command = command_line
+    # Programs often name the variable that they miss in their last words.
     spoken = set(_WORD.findall(said))
     words = {word for text in (name, *command) for word in _own_words(text)}
     runner = _Patterns(_RUNNERS.get(_program(command[0]), ()) if command else (), IS_WINDOWS)
@@ -203,6 +206,7 @@ class _Patterns:
 def _fits(name: str, parts: list[str]) -> bool:
     """Whether a name begins with the first part, ends with the last, and has the others between, in order."""
     first, *between, last = parts
+    # `a*a` is not `a`: the two parts may not overlap.
     if len(name) < len(first) + len(last) or not (name.startswith(first) and name.endswith(last)):
         return False
     position, end = len(first), len(name) - len(last)

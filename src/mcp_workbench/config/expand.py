@@ -171,6 +171,7 @@ def _reference(
         return -1
     written = text[opening : closing + 1]
     body = text[opening + 2 + len(prefix) : closing].strip()
+    # What one brings in would decide what another fetches: a file could name a program to run.
     if _HAS_REFERENCE.search(body):
         expansion.faults.append(Fault(f"found a reference inside of {quote(written)}", _REFERENCE_KINDS[prefix]))
         return closing + 1

@@ -89,6 +89,7 @@ def render_path(steps: Path) -> str:
     for step in steps[:_LONGEST_PATH]:
         if isinstance(step, int):
             text += f"[{step}]"
+        # As people write paths: `$.a.my-server` rather than `$.a["my-server"]`.
         elif step.replace("-", "_").isidentifier():
             text += f".{shortened(step)}"
         else:

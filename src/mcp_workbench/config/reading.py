@@ -91,6 +91,7 @@ class Reader:
         if hint is None and self._spent.suggestions < _MOST_SUGGESTED:
             from mcp_workbench.nearest import nearest
 
+            # Comparing a name with all known ones takes longest of all here.
             self._spent.suggestions += 1
             near = nearest(key, names, 1)
         expected = f"one of {', '.join(map(quote, names))}"

@@ -90,6 +90,7 @@ def _toolbox() -> Schema:
 def _server() -> Schema:
     ways: Iterable[Key[object]] = server_keys.COMMAND, server_keys.URL, server_keys.SERVER_URL, server_keys.HTTP_URL
     unsupported: Mapping[str, Schema] = {
+        # What says nothing is allowed: clients write such keys with empty values.
         name: {"title": "Not supported", "description": f"Not supported: {advice}.", "enum": [False, None, "", 0]}
         for name, advice in foreign_keys.UNSUPPORTED_KEYS.items()
     }

@@ -100,6 +100,7 @@ class WrittenServer:
             env=env,
             inherit_env=self._read_inherited() if command is not None else (),
             cwd=self._read_folder()
+            # Shared beyond a folder, it must not depend on who came first.
             or (self._reader.home() if share in ("user", "everyone") and command is not None else None),
             url=url,
             headers=headers,

@@ -43,6 +43,7 @@ class TrustRecord(Struct, frozen=True):
 def verdict(path: str, content: bytes, environ: Mapping[str, str] = os.environ) -> TrustVerdict:
     """Whether the user whose environment this is trusts this very content at this path."""
     record = _read(record_of(path, environ))
+    # The name of the record is a hash of the path; the path in it is looked at all the same.
     if record is None or record.path != real_path(path):
         return TrustVerdict.UNKNOWN
     return TrustVerdict.TRUSTED if record.sha256 == _hash(content) else TrustVerdict.CHANGED
@@ -57,6 +58,7 @@ def trust(path: str, content: bytes) -> None:
     draft = f"{place}.{os.getpid()}-{os.urandom(4).hex()}.new"
     try:
         os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+        # `O_EXCL`: never through a link that somebody has put there.
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(msgspec.json.encode(record))
         # Replaced as a whole: half a record would revoke the trust.

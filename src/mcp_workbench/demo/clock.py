@@ -52,6 +52,7 @@ def zone_named(name: str) -> tzinfo:
         known = zoneinfo.available_timezones()
         if not known:
             raise ToolError("this machine has no time zone database; install the package `tzdata`") from None
+        # The demo servers import nothing of the workbench, not even its own `nearest`.
         nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         hint = f"did you mean {', '.join(nearest)}?" if nearest else "use an IANA name such as Europe/Vienna"
         raise ToolError(f"unknown time zone `{name}`; {hint}") from None

@@ -56,6 +56,7 @@ class Folder:
         import fnmatch
 
         for parent, folders, names in os.walk(self.inside(start)):
+            # In place: that is the order in which `os.walk` goes on.
             folders.sort()
             for name in sorted(names):
                 place = os.path.join(parent, name)

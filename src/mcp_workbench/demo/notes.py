@@ -68,6 +68,7 @@ class Notebook(Resources):
         except (OSError, ValueError, KeyError, TypeError) as error:
             # Continuing would overwrite the file.
             usage_error(f"cannot read notes from `{path}`: {error!r}")
+        # Numbers of deleted notes are not used again while the server runs: clients may still refer to them.
         self._last_id = max(self.notes, default=0)
 
     def _save(self) -> None:

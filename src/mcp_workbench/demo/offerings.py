@@ -52,6 +52,7 @@ class DemoTool:
     def run(self, request: object, arguments: Json) -> Json:
         """The result of `tools/call`. A failure of the tool is a result too, marked as an error."""
         try:
+            # By hand: a library for JSON Schema takes longer to import than this server to start.
             if problems := check_arguments(self.input_schema, arguments):
                 raise ToolError("; ".join(problems))
             outcome = self.function(request, **arguments)
@@ -144,6 +145,7 @@ def _check_value(what: str, schema: Json, value: object) -> list[str]:
     if isinstance(value, str) and len(value) < schema.get("minLength", 0):
         return [f"{what} must not be empty"]
     if isinstance(value, (int, float)):
+        # Infinity and NaN, which Python's JSON reader lets through.
         if value - value != 0:
             return [f"{what} must be a finite number"]
         if value < schema.get("minimum", value):

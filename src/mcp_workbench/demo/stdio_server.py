@@ -274,6 +274,7 @@ class Server:
 
     def _dispatch(self, request: Request) -> Json | None:
         """The result of a request; None if none is sent now."""
+        # We never give one out, so whoever sends one has it from elsewhere.
         if request.method.endswith("/list") and request.params.get("cursor") is not None:
             raise RpcError(INVALID_PARAMS, "Invalid cursor: our lists have one page")
         return self._dispatch_modern(request) if request.modern else self._dispatch_legacy(request)
@@ -290,11 +291,13 @@ class Server:
     def _dispatch_modern(self, request: Request) -> Json | None:
         self._check_meta(request.meta)
         if request.method == "subscriptions/listen":
+            # It has no result while it lasts: the acknowledgement is a notification, and the request stays open.
             self.subscribers.listen(request.id, request.object("notifications"))
             return None
         handler = self._discover if request.method == "server/discover" else self._methods.get(request.method)
         if handler is None:
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {request.method}")
+        # A stateless result says by itself who gave it, and that nothing more is asked.
         stamp = {"_meta": {SERVER_INFO: self.info}, "resultType": "complete"}
         return {**handler(request), **CACHING.get(request.method, {}), **stamp}
 
@@ -321,6 +324,7 @@ class Server:
     def _identity(self) -> Json:
         capabilities: Json = {"tools": {}, "logging": {}}
         if self.prompts:
+            # Only prompts have arguments that we complete.
             capabilities.update(prompts={}, completions={})
         if self.resources is not None:
             capabilities["resources"] = {"subscribe": True, "listChanged": True}
@@ -382,6 +386,7 @@ class Server:
         uri = request.string("uri")
         contents = self._offered_resources().read(uri)
         if contents is None:
+            # Revision 2026-07-28 has no code of its own for it any more.
             code = INVALID_PARAMS if request.modern else LEGACY_RESOURCE_NOT_FOUND
             raise RpcError(code, "Resource not found", {"uri": uri})
         return {"contents": [{"uri": uri, **contents}]}

@@ -41,6 +41,7 @@ def distinctive_words(
     for group, counts in weights.items():
         said = {term for run in runs(f"{group} {(besides or {}).get(group, '')}") for term, _ in split[run]}
         ranked = sorted(
+            # The root: a toolbox with a hundred tools has every word often, which makes none of them typical.
             (-sqrt(count) * log((len(weights) + 1) / having[term]), term)
             for term, count in counts.items()
             if term not in said and _is_distinctive(term, count)
@@ -66,6 +67,7 @@ def _picked(ranked: Iterable[str], spellings: Mapping[str, Counter[str]], most: 
     for term in ranked:
         if len(picked) == most:
             break
+        # Pairs of a script without spaces overlap: two with a character in common say the same.
         if not (is_pair(term) and any(is_pair(other) and set(term) & set(other) for other in picked)):
             picked.append(_usual(spellings[term]))
     return tuple(picked)

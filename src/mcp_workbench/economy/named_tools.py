@@ -36,6 +36,7 @@ def named(tools: Sequence[Tool], *, most: int | None, form: Form | None = None, 
     for tool in tools:
         left = most - _size(kept)
         fitting = next((made for each in forms if _size([made := _show(tool, each, extras=extras)]) <= left), None)
+        # The first is always shown in some form: an answer without any would be asked for again.
         if fitting is None and not kept:
             fitting = _squeezed(tool, left)
         if fitting is None:

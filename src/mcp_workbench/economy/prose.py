@@ -23,6 +23,7 @@ def one_line(text: str) -> str:
 
 def split_first_sentence(text: str) -> tuple[str, str]:
     text = text.strip()
+    # A description without any end of a sentence is not searched to its last byte.
     for match in _SENTENCE_END.finditer(text, 0, 4 * _LONGEST_SENTENCE):
         head = text[: match.end()].strip()
         if not head.endswith(("e.g.", "i.e.", "etc.", "vs.")):
@@ -41,6 +42,7 @@ def clip(text: str, limit: int) -> str:
         return text
     cut = text[: max(limit - 1, 0)]
     space = cut.rfind(" ")
+    # A long word near the beginning is cut rather than all of the text lost.
     if space > limit // 2:
         cut = cut[:space]
     return cut.rstrip(" ,;:.") + ELLIPSIS

@@ -49,6 +49,7 @@ def parts(definition: bytes) -> Parts:
     tools."""
     try:
         return msgspec.json.decode(definition, type=Parts)
+    # Rare, so only then is each member looked at by itself.
     except msgspec.ValidationError:
         pass
     except (msgspec.DecodeError, RecursionError):

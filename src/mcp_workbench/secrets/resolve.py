@@ -145,6 +145,7 @@ class _Resolving:
             return await self._variable(part, value)
         if part.kind == "cmd" and not self._commands:
             return part.written
+        # A program that asks for a fingerprint is run once, however often it is referred to.
         key = (part.kind, (part.folder, *part.words))
         if key not in self._fetched:
             fetch = {"file": self._file, "keyring": self._keyring, "cmd": self._command}[part.kind]

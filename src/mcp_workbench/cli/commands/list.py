@@ -56,6 +56,7 @@ def _show_names(screen: Screen, engine: Engine, options: Options, *, as_json: bo
     view = View(LOCAL_PRINCIPAL)
     # The face `dynamic` lists what has been opened: as if all were.
     view.opened.update(dict.fromkeys(engine.toolboxes))
+    # What clients get, taken apart again: no second way to make names could stay in step.
     names = [decode(definition, type=_NamedTool).name for definition in face.tools(view)]
     unknown = [entry.label for entry in engine.face.catalog.entries() if entry.load_manifest() is None]
     if as_json:

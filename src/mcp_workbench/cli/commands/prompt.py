@@ -52,6 +52,7 @@ def run(parsed: Parsed) -> int:
         said = messages if isinstance(messages, list) else []
         # Roles are for a model; to a shell a prompt is its text.
         content = [each.get("content") for each in said if isinstance(each, dict)]
+        # A message has one block of content, as a result has many: what shows the one shows the other.
         show(ResultContent(encode({"content": content})), None)
     return 0
 
