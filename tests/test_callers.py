@@ -104,7 +104,7 @@ async def test_a_provider_that_cannot_be_reached_is_no_reason_to_sign_in_again()
     assert isinstance(found, AuthenticationChallenge) and found.status == 503
 
 
-async def test_a_future_that_is_given_up_is_given_up() -> None:
+async def test_a_cancelled_answer_does_not_disturb_the_check() -> None:
     provider = Provider()
     provider.gate = asyncio.Event()
     rules = callers(provider, auth=auth())

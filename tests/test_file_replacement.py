@@ -139,7 +139,7 @@ def test_of_two_at_once_one_is_told(file: Path, tmp_path: Path) -> None:
     assert len(set(file.read_bytes())) == 1
 
 
-def test_a_lock_that_is_never_given_up_is_not_waited_for_for_ever(
+def test_a_lock_that_is_never_released_is_not_waited_for_for_ever(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_replacement, "LOCK_SECONDS", 0.0)

@@ -93,7 +93,7 @@ class Inner:
         return True
 
 
-async def test_an_assertion_goes_with_the_servers_own_headers_and_is_made_anew_in_time() -> None:
+async def test_an_assertion_goes_with_the_servers_own_headers_and_is_renewed_in_time() -> None:
     now, age, made, inner = 0.0, 0.0, [], Inner()
 
     def sign(at: float) -> str:

@@ -30,7 +30,7 @@ async def connected() -> AsyncIterator[tuple[SharedClientEnd, asyncio.StreamRead
         await asyncio.gather(reading, return_exceptions=True)
 
 
-async def test_a_workbench_that_hangs_is_pinged_and_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_workbench_that_hangs_is_pinged_and_then_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_engine, "SILENCE_SECONDS", 0.01)
     async with connected() as (client, reader, _):
         with pytest.raises(DownstreamError, match="does not answer any more") as raised:

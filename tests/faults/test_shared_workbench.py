@@ -140,7 +140,7 @@ async def test_a_workbench_that_hangs_is_not_waited_for(shared: Shared) -> None:
         os.kill(shared.pids[0], signal.SIGCONT)
 
 
-async def test_a_workbench_that_begins_to_hang_is_given_up(shared: Shared) -> None:
+async def test_a_workbench_that_begins_to_hang_is_abandoned(shared: Shared) -> None:
     shared.up()
     async with RawClient.spawn(hurried(write_config(shared.folder, BOX), start=20)) as client:
         await client.initialize()

@@ -76,7 +76,7 @@ def test_silence_is_reported_with_the_time_that_was_waited(monkeypatch: pytest.M
         joining.exchange(Silent(), b"hello\n", 105.0)  # type: ignore[arg-type]
 
 
-def test_the_answer_to_a_hello_that_is_not_read_to_its_end_is_heard() -> None:
+def test_the_answer_to_a_hello_that_is_not_read_to_its_end_is_read() -> None:
     ours, theirs = _socket.socketpair()
     theirs.send(b"\x01unable too long\n")
     theirs.close()

@@ -67,7 +67,7 @@ def test_an_id_that_is_used_twice_is_answered_twice() -> None:
     assert tracking.clear() == ([b"1"], [])
 
 
-def test_requests_that_last_are_not_given_up() -> None:
+def test_requests_that_last_are_not_failed() -> None:
     tracking = Tracking()
     tracking.sent(b'{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}\n{"jsonrpc":"2.0","id":2,"method":"x"}\n')
     tracking.lasting.add(b"1")

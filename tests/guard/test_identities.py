@@ -22,7 +22,7 @@ def test_what_was_proved_last_counts() -> None:
     assert identities.of("alice") == Identity(principal="alice", toolboxes=("dev*",))
 
 
-def test_the_principal_that_was_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_principal_that_has_not_called_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identities_module, "MOST_IDENTITIES", 2)
     monkeypatch.setattr(identities_module, "_FORGOTTEN_AT_ONCE", 1)
     identities = Identities()

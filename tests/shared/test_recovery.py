@@ -150,7 +150,7 @@ async def test_after_down_a_client_goes_on_alone(shared: Shared, tmp_path: Path)
 
 
 @pytest.mark.requirement("sharing.alone")
-async def test_a_workbench_that_keeps_dying_is_given_up(shared: Shared, tmp_path: Path) -> None:
+async def test_a_workbench_that_keeps_dying_is_abandoned(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client(boxes(tmp_path)) as client:
         for _ in range(3):

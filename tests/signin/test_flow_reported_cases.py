@@ -62,7 +62,7 @@ CASES: tuple[tuple[int, str, tuple[str, ...]], ...] = (
         "knowsuchagency/mcp2cli#54",
         ("test_a_sign_in_that_was_cancelled_after_registering_works_at_the_next_try",),
     ),
-    (10, "MoonshotAI/kimi-code#2620", ("test_a_redirect_that_is_not_registered_registers_anew_and_keeps_the_tokens",)),
+    (10, "MoonshotAI/kimi-code#2620", ("test_a_redirect_that_is_not_registered_registers_again_and_keeps_the_tokens",)),
     (11, "smart-mcp-proxy/mcpproxy-go#1069", ("test_a_client_of_the_users_own_has_the_same_port_at_every_sign_in",)),
     (12, "smart-mcp-proxy/mcpproxy-go#305", ("test_a_client_without_a_token_is_not_signed_in",)),
     (
@@ -181,7 +181,7 @@ async def test_another_callback_port_throws_away_neither_client_nor_refresh_toke
         assert at.authority.token_requests[-1]["client_id"] == "client-1"
 
 
-async def test_a_redirect_that_is_not_registered_registers_anew_and_keeps_the_tokens(tmp_path: Path) -> None:
+async def test_a_redirect_that_is_not_registered_registers_again_and_keeps_the_tokens(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         earlier = at.record.client.redirect_uris[0]
