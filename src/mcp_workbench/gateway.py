@@ -461,7 +461,7 @@ class Gateway:
         then than to let go of it. `lasts`: the link is one of several, and there for as long as its client."""
         if not self._is_prepared:
             self._prepare()
-        return Session.begin(self._services, link, principal, closed, lasts=lasts)
+        return Session.begin(self._services, link, principal, closed, lasts)
 
 
 def make_face(catalog: Catalog, config: WorkbenchConfig, options: Options) -> Face:

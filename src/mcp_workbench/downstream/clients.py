@@ -114,7 +114,7 @@ class ConnectionClients:
         self.passing: ClientPeer | None = None
         self._passing_are_many = False
 
-    def join(self, client: ClientPeer, *, has_session: bool) -> None:
+    def join(self, client: ClientPeer, has_session: bool) -> None:
         """This client uses the connection."""
         if has_session or client in self._sessions:
             self.last = client

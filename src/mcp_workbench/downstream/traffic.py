@@ -158,17 +158,13 @@ class Traffic:
         )
         # A revision without a handshake wants its stamp in every request; with one, `_meta` is the client's alone.
         if meta is not None or not agreed.has_handshake:
-            hides_capabilities = self.withheld is EVERYTHING
-            sent_meta = meta_for_server(
-                without_capabilities(meta) if hides_capabilities and meta is not None else meta,
-                client=client,
-                server=agreed,
-                info=self.identity.info,
-                # Of the client whose request it is: a connection without a handshake serves clients of every kind.
-                capabilities=NO_CAPABILITIES if hides_capabilities else call.caller.capabilities,
-                progress_token=None if call.progress_token is None else id,
-                log_level=call.log_level,
-            )
+            # Of the client whose request it is: a connection without a handshake serves clients of every kind.
+            capabilities = call.caller.capabilities
+            if self.withheld is EVERYTHING:
+                capabilities = NO_CAPABILITIES
+                meta = None if meta is None else without_capabilities(meta)
+            token = None if call.progress_token is None else id
+            sent_meta = meta_for_server(meta, client, agreed, self.identity.info, capabilities, token, call.log_level)
         else:
             sent_meta = None
         if sent_meta is None:

@@ -169,7 +169,6 @@ class ClientIdentity(Struct, frozen=True):
 
 def meta_for_server(
     meta: Raw | None,
-    *,
     client: Revision,
     server: Revision,
     info: bytes,

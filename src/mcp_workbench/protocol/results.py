@@ -66,7 +66,7 @@ def may_mention(data: Raw | bytes, name: str) -> bool:
 
 
 def modern_parts(
-    result: Raw | bytes, kind: str | None, method: str, server_info: Raw | bytes | None, *, is_escaped: bool
+    result: Raw | bytes, kind: str | None, method: str, server_info: Raw | bytes | None, is_escaped: bool
 ) -> tuple[Part, ...]:
     """Add the members that modern clients expect and legacy servers do not send.
 

@@ -30,10 +30,9 @@ class CallerConnections:
         caller, client = call.route.caller, call.client
         connection = self._pool.connection(entry, caller)
         clients = connection.traffic.clients
-        has_session = caller.client > SHARED
         # Whoever used it last has joined, and most calls are theirs.
-        if client is not clients.last and (has_session or client is not clients.passing):
-            clients.join(client, has_session=has_session)
+        if client is not clients.last and (client is not clients.passing or caller.client > SHARED):
+            clients.join(client, caller.client > SHARED)
         return connection
 
     async def ready(self, entry: ServerEntry, call: RoutedCall) -> Connection:

@@ -356,7 +356,7 @@ class Router:
             call.view.face.links.note(call.view.principal, decision.entry, result)
         if not decision.result_budget:
             call.pass_on(result)
-        elif memoryview(result).nbytes > LARGE_TO_SHORTEN:
+        elif len(result) > LARGE_TO_SHORTEN:
             self.start_for(call, self._shorten_aside(call, decision, result))
         # What asks for input, or is a task, must be read whole by the client.
         elif result_type(result) in (None, "complete"):

@@ -296,7 +296,7 @@ class ClientCall(Struct, eq=False):
         is_about_task = self.method in revision.task_methods
         if revision.has_result_types:
             info = server_info or self.session.welcome.info
-            if memoryview(result).nbytes > LARGE_RESULT:
+            if len(result) > LARGE_RESULT:
                 self.session.router.start_for(self, self._finish_large(result, info))
                 return
             kind, is_escaped = type_and_spelling(result)
@@ -306,7 +306,7 @@ class ClientCall(Struct, eq=False):
                 except BadQuestion as error:
                     self.on_failure(DownstreamError(f"the server's question cannot be asked: {error}"))
                     return
-            self.emit("result", *modern_parts(result, kind, self.method, info, is_escaped=is_escaped))
+            self.emit("result", *modern_parts(result, kind, self.method, info, is_escaped))
         elif "task" in self.params and self.route.traffic is not None:
             self.emit("result", self.session.router.tasks.remember(self, bytes(result)))
         elif is_about_task and self.route.entry is not None:

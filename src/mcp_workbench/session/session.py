@@ -107,7 +107,7 @@ class Session(Struct, eq=False):
 
     @classmethod
     def begin(
-        cls, services: Services, link: Link, principal: str, closed: Closed = None, *, lasts: bool = False
+        cls, services: Services, link: Link, principal: str, closed: Closed = None, lasts: bool = False
     ) -> Session:
         """For a client that has just connected. `lasts`: the link is there for as long as its client, so that is a
         session, whatever era it speaks."""

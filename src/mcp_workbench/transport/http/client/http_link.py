@@ -111,13 +111,14 @@ class HttpLink:
         if self._held is not None or self._is_closed or self._is_session_lost or self._sse is not None:
             self.send(message)
             return
-        self._is_modern = version is not None
-        post = Post(self._session, self, b"%d" % id, "tools/call", message, is_modern=self._is_modern)
-        parameters_of = self._session.parameters_of
-        is_mirrored = version is not None and parameters_of is not None and parameters_of(tool)
+        session = self._session
+        self._is_modern = is_modern = version is not None
+        parameters_of = session.parameters_of
+        is_mirrored = is_modern and parameters_of is not None and parameters_of(tool)
         head = None if is_mirrored else self._heads.find(message, tool, version)
-        post.own_headers = self._heads.own
-        self._enter(post, head)
+        has_session = not is_modern and session.id is not None
+        own = self._heads.own
+        self._enter(Post(session, self, b"%d" % id, "tools/call", message, is_modern, has_session, own), head)
 
     @property
     def unread_bytes(self) -> int:
@@ -322,7 +323,9 @@ class HttpLink:
             self._start(self._open_sse())
             return
         self._is_modern = summary.version is not None
-        self._enter(Post(self._session, self, summary.id, summary.method, body, is_modern=self._is_modern), None)
+        session, method, is_modern = self._session, summary.method, self._is_modern
+        has_session = session.id is not None and not is_modern and method != "initialize"
+        self._enter(Post(session, self, summary.id, method, body, is_modern, has_session, {}), None)
 
     def _enter(self, post: Post, head: bytes | None) -> None:
         self._posts[post.id] = post

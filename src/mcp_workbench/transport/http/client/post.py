@@ -12,6 +12,8 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, Protocol
 
+from msgspec import Struct
+
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.framing import LongLine
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, error_response, read_error
@@ -53,7 +55,6 @@ _NO_SESSION: Final = re.compile(
 # With these only somebody who signs in, waits, or mends a proxy gets on: no reason to ask in another way.
 _SAME_FOR_ALL: Final = (401, 407, 429)
 NOT_AN_ANSWER: Final = "answered with something that is not an answer to the request"
-_NONE: Final[Mapping[str, str]] = {}
 # An error that only a server which speaks MCP at this address gives.
 _FROM_MCP: Final = STATELESS_CODES | {METHOD_NOT_FOUND}
 
@@ -86,53 +87,32 @@ class PostOwner(Protocol):
     async def use_sse_transport(self) -> HttpTarget: ...
 
 
-class Post:
-    """A request that is under way."""
+class Post(Struct, eq=False):
+    """A request that is under way. A `Struct`, because there is one for each call and structs are created in C."""
 
-    __slots__ = (
-        "_delivered",
-        "_headers",
-        "_is_unsent",
-        "_owner",
-        "_session",
-        "_unsettled",
-        "body",
-        "connection",
-        "has_session",
-        "id",
-        "is_answered",
-        "is_modern",
-        "method",
-        "own_headers",
-        "task",
-    )
+    _session: HttpSession
+    _owner: PostOwner
+    id: bytes
+    method: str
+    body: bytes
+    is_modern: bool
+    # It was sent in a session, which the server may have forgotten.
+    has_session: bool
+    # The server's own headers that it was sent with, while it has no task.
+    own_headers: Mapping[str, str]
+    # An answer has been delivered, or the request has been failed; nothing more is to be said about it.
+    is_answered: bool = False
+    task: asyncio.Task[None] | None = None
+    # The connection that it was sent on, while it has no task.
+    connection: OutboundConnection | None = None
+    # Messages that came on its streams.
+    _delivered: int = 0
+    _headers: dict[str, str] | None = None
+    # A response that waits for a task to look at it.
+    _unsettled: Response | None = None
+    _is_unsent: bool = True
 
     takes_bodies = True
-
-    def __init__(
-        self, session: HttpSession, owner: PostOwner, id: bytes, method: str, body: bytes, *, is_modern: bool
-    ) -> None:
-        self.id = id
-        self.method = method
-        self.body = body
-        self.is_modern = is_modern
-        # It was sent in a session, which the server may have forgotten.
-        self.has_session = session.id is not None and not is_modern and method != "initialize"
-        # An answer has been delivered, or the request has been failed; nothing more is to be said about it.
-        self.is_answered = False
-        self.task: asyncio.Task[None] | None = None
-        # Messages that came on its streams.
-        self._delivered = 0
-        self._headers: dict[str, str] | None = None
-        # The server's own headers that it was sent with, while it has no task.
-        self.own_headers: Mapping[str, str] = _NONE
-        self._session = session
-        self._owner = owner
-        # The connection that it was sent on, while it has no task.
-        self.connection: OutboundConnection | None = None
-        # A response that waits for a task to look at it.
-        self._unsettled: Response | None = None
-        self._is_unsent = True
 
     @property
     def headers(self) -> dict[str, str]:

@@ -309,10 +309,12 @@ class Endpoint:
         elif summary.method == "initialize":
             _complain(writer, summary.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
         else:
-            timer, now = self.modern_requests, self._now()
-            request = ModernRequest(summary, writer, timer, now, self._limits, head.origin, head.principal)
-            request.start(self._make_session(request, head.principal), body, summary)
-            if summary.method == LISTEN:
+            id, method, principal, timer = summary.id, summary.method, head.principal, self.modern_requests
+            assert id is not None
+            origin = head.forwarded or head.address
+            request = ModernRequest(id, method, writer, timer, self._limits, self._now(), origin, principal)
+            request.start(self._make_session(request, principal), body, summary)
+            if method == LISTEN:
                 self._watch(head, writer)
 
     def _serve_batch(self, head: RequestHead, read: Callable[[], Posted], writer: ResponseWriter) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import Struct
+
 from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.http.message_summary import MessageSummary, kind_and_id
 from mcp_workbench.transport.http.server.limits import Limits
@@ -26,48 +28,23 @@ STREAM_HEADERS: Final[Headers] = (
 )
 
 
-class ModernRequest:
-    """A modern request under way, and the link of the session that was made for it."""
+class ModernRequest(Struct, eq=False):
+    """A modern request under way, and the link of the session that was made for it. A `Struct`, because there is one
+    for each call and structs are created in C."""
 
-    __slots__ = (
-        "_id",
-        "_is_streaming",
-        "_limits",
-        "_method",
-        "_result",
-        "_silent_since",
-        "_timer",
-        "_writer",
-        "is_over",
-        "peer",
-        "principal",
-        "session",
-    )
-
-    def __init__(
-        self,
-        summary: MessageSummary,
-        writer: ResponseWriter,
-        timer: SharedTimer[ModernRequest],
-        now: float,
-        limits: Limits,
-        peer: str = "",
-        principal: str = "",
-    ) -> None:
-        # The address that it came from, for the audit, and whose it is.
-        self.peer = peer
-        self.principal = principal
-        self.session: ServedSession | None = None
-        self.is_over = False
-        # Not the whole message, which may be large: it is the session's to keep for as long as it has to.
-        self._id = summary.id
-        self._method = summary.method
-        self._writer = writer
-        self._timer = timer
-        self._limits = limits
-        self._is_streaming = False
-        self._silent_since = now
-        self._result = b'{"jsonrpc":"2.0","id":%b,"result":' % summary.id if summary.id is not None else b"?"
+    # Not the whole message, which may be large: it is the session's to keep for as long as it has to.
+    _id: bytes
+    _method: str
+    _writer: ResponseWriter
+    _timer: SharedTimer[ModernRequest]
+    _limits: Limits
+    _silent_since: float
+    # The address that it came from, for the audit, and whose it is.
+    peer: str
+    principal: str
+    session: ServedSession | None = None
+    is_over: bool = False
+    _is_streaming: bool = False
 
     def __repr__(self) -> str:
         state = "over" if self.is_over else "streaming" if self._is_streaming else "waiting"
@@ -88,7 +65,8 @@ class ModernRequest:
         if self.is_over:
             return
         # How we write a result, told apart from all else without reading it.
-        if parts[0] == self._result and not self._is_streaming:
+        result = b'{"jsonrpc":"2.0","id":%b,"result":' % self._id
+        if parts[0] == result and not self._is_streaming:
             # The server's own stands before the closing brace; whatever we add to it is small.
             if len(parts[-2]) < JOIN_BELOW:
                 self._writer.answer(200, JSON_HEADERS, b"".join(parts))
@@ -97,7 +75,7 @@ class ModernRequest:
             self._end("answered")
             return
         message = b"".join(parts)
-        kind = "result" if message.startswith(self._result) else kind_and_id(message)[0]
+        kind = "result" if message.startswith(result) else kind_and_id(message)[0]
         if kind in ("request", "notification"):
             self._begin_stream()
             self._writer.write(encode_event(message))
@@ -149,6 +127,6 @@ class ModernRequest:
         session, self.session = self.session, None
         if session is None:
             return
-        if cancel and self._id is not None:
+        if cancel:
             session.on_message(cancellation(self._id, b"the client disconnected"))
         session.on_closed(reason)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from http.client import responses  # noqa: TID253 (a table of words; loaded only where HTTP is served)
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.write_batch import JOIN_BELOW
 
@@ -58,21 +60,19 @@ def header(name: bytes, value: bytes) -> Headers:
     return b"%b: %b\r\n" % (name, value)
 
 
-class ResponseWriter:
-    """Writes the response to one request: whole, or in pieces."""
+class ResponseWriter(Struct, eq=False):
+    """Writes the response to one request: whole, or in pieces. A `Struct`, because there is one for each request and
+    structs are created in C."""
 
-    __slots__ = ("_connection", "_extra", "_is_chunked", "_without_body", "gone", "is_over")
-
-    def __init__(self, connection: ConnectionWriter, *, without_body: bool = False) -> None:
-        self._connection = connection
-        # The answer to `HEAD`.
-        self._without_body = without_body
-        self._extra = NO_HEADERS
-        self._is_chunked = False
-        # Nothing more will be written: it is whole, or the client is gone.
-        self.is_over = False
-        # Called when the client goes before the response is whole.
-        self.gone: Callable[[], None] | None = None
+    _connection: ConnectionWriter
+    # The answer to `HEAD`.
+    _without_body: bool = False
+    _extra: Headers = NO_HEADERS
+    _is_chunked: bool = False
+    # Nothing more will be written: it is whole, or the client is gone.
+    is_over: bool = False
+    # Called when the client goes before the response is whole.
+    gone: Callable[[], None] | None = None
 
     @property
     def unsent_bytes(self) -> int:

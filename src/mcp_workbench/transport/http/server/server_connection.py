@@ -311,11 +311,11 @@ class InboundConnection(asyncio.Protocol):
 
     # ── what is done with a request ──
 
-    def _begin(self, *, without_body: bool = False) -> ResponseWriter:
+    def _begin(self, without_body: bool = False) -> ResponseWriter:
         """A response is owed from now on."""
         self._is_owing = True
         self._connections.owing += 1
-        self._writer = writer = ResponseWriter(self, without_body=without_body)
+        self._writer = writer = ResponseWriter(self, without_body)
         return writer
 
     def _settle(self) -> None:
