@@ -159,6 +159,7 @@ class Access:
 
     def face_of(self, principal: str) -> Face:
         role, whole = self.policy.role_of(principal), self._whole_face_of(principal)
+        # Nothing can be hidden from it: it sees the face itself, which costs no catalogue of its own.
         if role is None:
             return whole
         key = role, whole.catalog

@@ -114,6 +114,7 @@ class Subscriptions:
                 has_listed = True
                 await self._router.wait_for_list(call, "resources")
                 found = _owner(call, params)
+            # What nobody has is left out of the acknowledgement, which says what the client will get.
             if not isinstance(found, Reject):
                 await self._try_one(call, found[0], uri, subscriber, kept)
 

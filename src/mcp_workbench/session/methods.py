@@ -22,10 +22,6 @@ Method = Callable[["Session", ClientCall, Params], None]
 OWN_SCHEME: Final = b'"workbench://'
 
 
-def _call_tool(session: Session, call: ClientCall, params: Params) -> None:
-    session.router.call_tool(call, params)
-
-
 def _list(kind: str) -> Method:
     listed_as = "resources" if kind == "resourceTemplates" else kind
 
@@ -56,14 +52,6 @@ def _discover(session: Session, call: ClientCall, params: Params) -> None:
         call.finish_error(METHOD_NOT_FOUND, "method `server/discover` is not supported after `initialize`")
 
 
-def _ping(session: Session, call: ClientCall, params: Params) -> None:
-    call.finish_result(b"{}")
-
-
-def _get_prompt(session: Session, call: ClientCall, params: Params) -> None:
-    session.router.get_prompt(call, params)
-
-
 def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
     # A search for bytes: the addresses of others are not decoded here.
     if OWN_SCHEME in bytes(params.get("uri", b"")):
@@ -77,14 +65,6 @@ def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
             call.finish_result(own)
             return
     session.router.read_resource(call, params)
-
-
-def _complete(session: Session, call: ClientCall, params: Params) -> None:
-    session.router.complete(call, params)
-
-
-def _task(session: Session, call: ClientCall, params: Params) -> None:
-    session.router.tasks.ask(call, params)
 
 
 def _set_level(session: Session, call: ClientCall, params: Params) -> None:
@@ -157,7 +137,11 @@ async def _subscribe_all(session: Session, call: ClientCall, stream: ListenStrea
         stream.end()
 
 
-def unknown(session: Session, call: ClientCall, params: Params) -> None:
+def _task(session: Session, call: ClientCall, params: Params) -> None:
+    session.router.tasks.ask(call, params)
+
+
+def _relay(session: Session, call: ClientCall, params: Params) -> None:
     session.router.relay(call, params)
 
 
@@ -168,24 +152,24 @@ def _removed(session: Session, call: ClientCall, params: Params) -> None:
 def find(call: ClientCall) -> Method:
     if call.method in call.revision.removed_methods:
         return _removed
-    return TABLE.get(call.method, unknown)
+    return TABLE.get(call.method, _relay)
 
 
 TABLE: Final[dict[str, Method]] = {
-    "tools/call": _call_tool,
+    "tools/call": lambda session, call, params: session.router.call_tool(call, params),
     "tools/list": _list("tools"),
     "prompts/list": _list("prompts"),
-    "prompts/get": _get_prompt,
+    "prompts/get": lambda session, call, params: session.router.get_prompt(call, params),
     "resources/list": _list("resources"),
     "resources/templates/list": _list("resourceTemplates"),
     "resources/read": _read_resource,
     "resources/subscribe": _subscribe,
     "resources/unsubscribe": _unsubscribe,
-    "completion/complete": _complete,
+    "completion/complete": lambda session, call, params: session.router.complete(call, params),
     "logging/setLevel": _set_level,
     "subscriptions/listen": _listen,
     "server/discover": _discover,
-    "ping": _ping,
+    "ping": lambda session, call, params: call.finish_result(b"{}"),
     "tasks/get": _task,
     "tasks/list": _task,
     "tasks/result": _task,

@@ -62,6 +62,7 @@ class SseTransport:
                 raise explain_status(response.status, response.headers, text, self._target.address, has_token=False)
             self._reader = asyncio.create_task(self._read(response))
             async with within(ENDPOINT_SECONDS):
+                # Shielded: a time limit that runs out would cancel the future that the reader still settles.
                 return await asyncio.shield(self._endpoint)
         except TimeoutError:
             raise DownstreamError(
@@ -69,6 +70,7 @@ class SseTransport:
                 hint='if it is a streamable HTTP server, set `transport` to "http"',
             ) from None
         finally:
+            # From here on the reader owns the response, and lets go of it.
             if self._reader is None:
                 response.release()
 
@@ -89,6 +91,7 @@ class SseTransport:
             reason = explain(error, self._target.address).message
         finally:
             response.release()
+        # Before the address came nobody has been told of a link, so nobody has to be told that it is gone.
         if self._endpoint.done() and not self._endpoint.cancelled() and self._endpoint.exception() is None:
             self._owner.close(reason)
         elif not self._endpoint.done():

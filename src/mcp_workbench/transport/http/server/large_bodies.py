@@ -67,6 +67,7 @@ class LargeBodies:
     def take(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> asyncio.Future[None] | None:
         """Serve a POST, at once where it is small and nothing is ahead of it; else it is done with the future."""
         session = head.get(names.SESSION_ID)
+        # Messages of one session are served in the order in which they came; what a stranger names is not that session.
         key = None if session is None else (head.principal, session)
         queue = None if key is None else self.behind.get(key)
         if queue is None and isinstance(body, bytes):
@@ -129,6 +130,7 @@ def _split(batch: bytes) -> list[bytes]:
     found: list[bytes] = []
     try:
         for some in sliced(batch, _decode_list):
+            # One more than may be there is enough to refuse it; a batch of a million is not taken apart for that.
             found += map(bytes, some[: MOST_IN_BATCH + 1 - len(found)])
             if len(found) > MOST_IN_BATCH:
                 break

@@ -71,11 +71,13 @@ class LegacyResponse:
         if self._stream is not None:
             self._stream.put(message)
             self._end_if_over(now)
+        # Of several requests in one POST, each is answered as soon as it can be: that takes a stream.
         elif self.ids:
             self.put(message)
         else:
             self._timer.discard(self)
             if self._writer is not None:
+                # One message, and the last: plain JSON, which costs both ends less than a stream.
                 self._writer.answer(200, JSON_HEADERS + self._headers, message)
 
     def cancel(self, id: bytes, now: float) -> None:
