@@ -84,10 +84,10 @@ def test_all_other_commands_use_it_too(shared: Shared, tmp_path: Path) -> None:
     assert "install it, or give its full path" in findings["broken"]["hint"]
 
 
-def answered(config: Path, path: str, typed: str, when: str) -> str:
+def answered(config: Path, path: str, typed: str, when: str, command: str = "call") -> str:
     """What somebody at a terminal sees who calls this and types that."""
     status, shown = on_terminal(
-        *("call", "--config", config, path),
+        *(command, "--config", config, *path.split()),
         type_when=lambda shown: when in shown,
         key=typed.encode() + b"\n",
         cwd=config.parent,
@@ -103,8 +103,15 @@ async def test_questions_of_servers_that_run_for_others_are_asked_at_the_termina
     shared.up()
     starts = tmp_path / "starts"
     async with crowded(shared) as crowd:
-        eras = {era: scripted_entry("--era", era, "--starts", starts) for era in ("legacy", "modern", "dual")}
-        policy = [{"tools": ["box/modern/echo"], "then": "ask"}, {"then": "allow"}]
+        eras = {
+            era: scripted_entry("--era", era, "--offers", era, "--starts", starts)
+            for era in ("legacy", "modern", "dual")
+        }
+        policy = [
+            {"tools": ["box/modern/echo"], "then": "ask"},
+            {"resources": ["**"], "then": "ask"},
+            {"then": "allow"},
+        ]
         config = crowd.config({"box": eras}, policy=policy)
         agent = await crowd.join(config, capabilities={"roots": {}})
         for era in eras:
@@ -122,6 +129,11 @@ async def test_questions_of_servers_that_run_for_others_are_asked_at_the_termina
         ):
             assert result in await asyncio.to_thread(answered, config, path, typed, when)
         assert starts.read_text() == running, "questions are asked where the servers run"
+        for command, path, typed, when, result in (
+            ("prompt", "box/dual/ask_first who=Ada", "good", "mood [string]?: ", "'mood': 'good'"),
+            ("resource", "modern:///one", "y", "y allows it once", "one"),
+        ):
+            assert result in await asyncio.to_thread(answered, config, path, typed, when, command)
         assert "no terminal to answer at" in (await asyncio.to_thread(piped, config, "box/modern/ask")).stderr
 
 
