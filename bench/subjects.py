@@ -161,7 +161,7 @@ class Workshop:
     def _environment(self) -> dict[str, str]:
         """Ours, with a cache folder of its own: what earlier runs remembered must not help.
 
-        Bytecode may be kept, as for every installed package; else each start would compile ours anew.
+        Bytecode may be kept, as for every installed package; else each start would compile ours again.
         """
         self._made += 1
         cache = self._folder / f"cache-{self._made}"

@@ -70,7 +70,7 @@ class Client:
             message = json.loads(line)
             if "method" not in message:
                 waiting = self._waiting[message["id"]]
-                # One that was given up may be answered all the same.
+                # One that was cancelled may be answered all the same.
                 if not waiting.done():
                     waiting.set_result(message)
             elif "id" in message:

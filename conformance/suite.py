@@ -27,7 +27,7 @@ LEAST_NODE: Final = 22
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
 # A download of some 50 MB.
 INSTALL_TIMEOUT: Final = 600.0
-# A run takes about ten seconds; a scenario that hangs is given up by the suite after 30.
+# A run takes about ten seconds; the suite aborts a scenario that hangs after 30.
 RUN_TIMEOUT: Final = 300.0
 # Checks that say nothing of a server: every message that was seen fits the schema, and none may have been seen.
 VACUOUS: Final = frozenset({"wire-schema-valid"})

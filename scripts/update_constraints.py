@@ -1,4 +1,4 @@
-"""Resolve every dependency anew and write the constraints files: versions and hashes, and no address of an index.
+"""Resolve every dependency again and write the constraints files: versions and hashes, and no address of an index.
 
 `constraints.txt` holds what the program and its build need, `constraints-dev.txt` what the `dev` extra adds to that,
 `constraints-release.txt` what uploads a release, which needs nothing of the two.

@@ -16,7 +16,7 @@ from tests.faults.http_wire import HttpConversation
 from tests.faults.running_workbench import use
 from tests.support.client import Call, Conversation, Json
 
-# One call in so many is one that hangs, and is given up after a moment.
+# One call in so many is one that hangs, and is cancelled after a moment.
 CANCELS_ONE_IN = 20
 # One in so many takes its server up to so many seconds, so that kills meet calls under way.
 SLOW_ONE_IN = 5

@@ -19,7 +19,7 @@ from soak.accounts import Accounts
 from tests.faults.running_workbench import BAD_SERVER
 from tests.support.processes import command_line, descendants
 
-# A stopped server goes on after so long, unless somebody gives up on it before.
+# A stopped server goes on after so long, unless it is ended before that.
 STOPPED_SECONDS = 1.0
 STOPS_ONE_IN = 5
 # From <linux/prctl.h>.

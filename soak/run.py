@@ -205,10 +205,10 @@ class Run:
     ) -> Reading:
         """A reading with every server up and nobody calling; once it is as `before`, or after a while as it is."""
         await client.call_tool("open_toolbox", {"toolbox_name": "box"})
-        door = asyncio.Semaphore(STARTING_AT_ONCE)
+        places = asyncio.Semaphore(STARTING_AT_ONCE)
 
         async def wake(name: str) -> None:
-            async with door:
+            async with places:
                 # A server at an address may close an idle connection at the very moment of a call. The workbench must
                 # not repeat that call; whoever made it may.
                 for is_last in (False, True) if name in self._remotes else (True,):

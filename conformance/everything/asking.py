@@ -1,7 +1,7 @@
 """Asking the client something in the middle of a request, in the words of either era.
 
 A legacy client is asked directly and the request goes on when it has answered. A modern one is answered
-`input_required` and sends the request again: the function that serves it runs anew from its start, and gets from
+`input_required` and sends the request again: the function that serves it runs again from its start, and gets from
 `requestState` what was answered in earlier rounds. So one function serves both eras and does not know which.
 """
 

@@ -379,7 +379,7 @@ class Copying:
 
     # ── when the workbench is gone ──
 
-    def give_up_what_is_under_way(self, reason: str) -> None:
+    def fail_what_is_under_way(self, reason: str) -> None:
         """The workbench is gone: whatever it was asked fails now. What it was not given yet waits for the next one."""
         down, up = self._down, self._up
         if down.waiting == PING_LINE:
