@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.printable import indented, plain, visible
+from mcp_workbench.printable import indented, plain, plural, visible
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,7 @@ def test_only_our_own_lines_begin_at_the_margin() -> None:
 def test_whatever_it_is_no_further_line_begins_at_the_margin(text: str) -> None:
     _, *rest = indented(visible(text)).split("\n")
     assert all(not line or line[0] in " \t" for line in rest)
+
+
+def test_counted_things_are_named_as_people_say() -> None:
+    assert [plural(count, "tool") for count in (0, 1, 2, 1234)] == ["0 tools", "1 tool", "2 tools", "1,234 tools"]

@@ -43,3 +43,8 @@ def plain(line: str) -> str:
     shown = _ESCAPES.sub("", line)
     # Progress bars overwrite what comes before a carriage return.
     return visible(next((part for part in reversed(shown.split("\r")) if part.strip()), ""))
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 tool`, `2 tools`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"

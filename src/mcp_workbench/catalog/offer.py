@@ -30,6 +30,8 @@ Definitions = dict[str, Raw]
 MOST_OVERSIZED: Final = 100
 LONGEST_IDENTITY: Final = 200
 MOST_NAMED: Final = 5
+# Of what the lock withholds, in one sentence to agents and people.
+MOST_WITHHELD_NAMED: Final = 20
 # In bytes, for all definitions.
 LARGE_OFFER: Final = 1 << 20
 

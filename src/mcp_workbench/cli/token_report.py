@@ -22,6 +22,7 @@ from mcp_workbench.face.opening import opened
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.view import View
 from mcp_workbench.gateway import Options
+from mcp_workbench.printable import plural
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 FORMS: Final = tuple(form.value for form in Form)
@@ -179,7 +180,7 @@ def said(report: Report) -> list[str]:
     if report.unknown:
         count = len(report.unknown)
         lines.append(
-            f"Not counted: {count} server{'s' * (count > 1)} not listed yet ({', '.join(report.unknown[:5])}"
+            f"Not counted: {plural(count, 'server')} not listed yet ({', '.join(report.unknown[:5])}"
             f"{', …' if count > 5 else ''}); --connect lists them."
         )
     return lines
@@ -197,7 +198,7 @@ def _as_toolboxes(report: Report) -> list[str]:
 
 
 def _as_served(report: Report) -> list[str]:
-    what = f"{report.tools:,} tool{'s' * (report.tools != 1)}" if report.face == "flat" else "open_toolbox"
+    what = plural(report.tools, "tool") if report.face == "flat" else "open_toolbox"
     lines = [
         f"This file is served in the face {report.face}: every conversation starts with {report.in_force:,} tokens, "
         f"{report.listed:,} for {what}, {report.introduced:,} for the instructions."
@@ -239,7 +240,7 @@ def in_short(config: WorkbenchConfig) -> str | None:
     if config.face_in_force != "proxy":
         way = "grouped into toolboxes" if config.plain else "in the face proxy"
         otherwise = f"as served in the face {config.face_in_force}, {sum(start):,} {way}"
-    uncounted = f" ({unknown} server{'s' * (unknown > 1)} not counted)" if unknown else ""
+    uncounted = f" ({plural(unknown, 'server')} not counted)" if unknown else ""
     return f"{in_force:,} tokens to start with, {otherwise}{uncounted}; mcp-workbench tokens shows details"
 
 

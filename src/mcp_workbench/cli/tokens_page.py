@@ -18,6 +18,7 @@ from mcp_workbench.cli.token_report import (
     rows,
     said,
 )
+from mcp_workbench.printable import plural
 
 
 def tokens_html(report: Report) -> str:
@@ -64,7 +65,7 @@ def _cards(report: Report) -> Iterable[str]:
         return f'<div class="card {kind}"><b>{number}</b><span>{text}</span></div>'
 
     if report.tools:
-        yield card(f"{report.flat:,}", f"tokens for {report.tools:,} tool{'s' * (report.tools > 1)} as a flat list")
+        yield card(f"{report.flat:,}", f"tokens for {plural(report.tools, 'tool')} as a flat list")
     yield card(f"{report.in_force:,}", f"tokens that a conversation starts with here, in the face {report.face}")
     if report.face == "proxy":
         if report.saved:

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.offer import about_oversized
+from mcp_workbench.catalog.offer import MOST_WITHHELD_NAMED, about_oversized
 from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.economy.instructions import Box, described_within
 from mcp_workbench.economy.prose import clip, cut, one_line
@@ -30,7 +30,6 @@ Failures = dict[tuple[str, str], WorkbenchError]
 # What one server may say of itself in the answer for a whole toolbox.
 LONGEST_INSTRUCTIONS: Final = 600
 REVIEW_THEM: Final = "the user can review them with `mcp-workbench lock diff` and accept them"
-MOST_WITHHELD_NAMED: Final = 20
 NO_RETRY_ADVICE: Final = "call open_toolbox again to try once more"
 # The parts of a budget that may go to what is said beside the tools.
 _SHARE_OF_FAILURES: Final = 4

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.filters import is_shown
-from mcp_workbench.catalog.offer import KINDS, SINGULAR, about_oversized
+from mcp_workbench.catalog.offer import KINDS, MOST_WITHHELD_NAMED, SINGULAR, about_oversized
 from mcp_workbench.cli.check_references import Unfetched, look
 from mcp_workbench.cli.commands.list import counted
 from mcp_workbench.cli.engine import Engine, StartingPlaces
@@ -34,6 +34,7 @@ from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.errors import ConfigError, SignInNeeded, WorkbenchError
 from mcp_workbench.gateway import Options
+from mcp_workbench.printable import plural
 
 HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
 # Times are aligned to the right.
@@ -43,7 +44,6 @@ REFRESH_PER_SECOND: Final = 8
 _BY_URGENCY: Final = ("failed", SIGN_IN_NEEDED, "starting", "waiting", "ready")
 _STYLES: Final[dict[str, Style]] = {"ready": "good", "failed": "bad", SIGN_IN_NEEDED: "warn"}
 
-MOST_WITHHELD_NAMED: Final = 20
 _HIDDEN_FOUND: Final = ("one definition contains hidden characters", "some definitions contain hidden characters")
 
 
@@ -320,8 +320,7 @@ def _say_valid(parsed: Parsed, config: WorkbenchConfig) -> int:
         stdout().json({"config": config.path, "valid": True, "toolboxes": len(config.toolboxes), "servers": servers})
         return 0
     toolboxes = "1 toolbox" if len(config.toolboxes) == 1 else f"{len(config.toolboxes)} toolboxes"
-    with_servers = "1 server" if servers == 1 else f"{servers} servers"
-    stdout().line((config.path, "strong"), ": ", ("valid", "good"), f", {toolboxes} with {with_servers}")
+    stdout().line((config.path, "strong"), ": ", ("valid", "good"), f", {toolboxes} with {plural(servers, 'server')}")
     from mcp_workbench.cli.token_report import in_short
 
     context = in_short(config)

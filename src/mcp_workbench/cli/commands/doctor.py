@@ -24,6 +24,7 @@ from mcp_workbench.config.foreign_keys import about_ignored_keys
 from mcp_workbench.config.load import unresolved
 from mcp_workbench.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.errors import ConfigError, WorkbenchError
+from mcp_workbench.printable import plural
 
 # For all servers together; those that are not ready by then are said to be slow.
 SERVERS_SECONDS: Final = 60.0
@@ -185,7 +186,7 @@ def _show(screen: Screen, found: list[Diagnosis]) -> None:
 def _sum_up(found: list[Diagnosis]) -> None:
     left = [each for each in found if not each.fixed]
     counts = {severity: sum(each.severity == severity for each in left) for severity in ("error", "warning")}
-    said = [f"{count} {word}{'s' if count > 1 else ''}" for word, count in counts.items() if count]
+    said = [plural(count, word) for word, count in counts.items() if count]
     remark("note", " and ".join(said) if said else "nothing is wrong")
     if any(each.fix is not None for each in left):
         remark("hint", "mcp-workbench doctor --fix fixes what is safe to fix")

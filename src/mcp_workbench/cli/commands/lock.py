@@ -21,6 +21,7 @@ from mcp_workbench.guard.definition_store import DefinitionStore, default_folder
 from mcp_workbench.guard.installed_packages import installed_package
 from mcp_workbench.guard.lock_difference import DefinitionChange, about_server, described_changes
 from mcp_workbench.guard.lock_file import LockedServer, LockFile, locked_server, merged, read_lock, written
+from mcp_workbench.printable import plural
 
 NEW_FILE_MODE = 0o644
 
@@ -63,11 +64,11 @@ class _Locking:
             self._screen.json({"lock": self._path, "servers": len(now), "failed": self._failures})
         else:
             counted = ", ".join(
-                f"{count} {SINGULAR[kind]}{'s' * (count != 1)}"
+                plural(count, SINGULAR[kind])
                 for kind in KINDS
                 if (count := sum(len(each.hashes(kind)) for each in now.values()))
             )
-            print(f"locked {len(now)} server{'s' * (len(now) != 1)}{': ' * bool(counted)}{counted}, in {self._path}")
+            print(f"locked {plural(len(now), 'server')}{': ' * bool(counted)}{counted}, in {self._path}")
             if changes:
                 remark("note", f"{len(changes)} of them were different before; your version control shows which")
             if self._config.lock is None:
@@ -117,7 +118,7 @@ class _Locking:
         self._save(merged(lock, self._config.lock_target, now), entries)
         self._record(changes)
         if not self._parsed.has("json"):
-            print(f"accepted {len(changes)} definition{'s' * (len(changes) != 1)}, in {self._path}")
+            print(f"accepted {plural(len(changes), 'definition')}, in {self._path}")
         return self._say_failures(lock)
 
     # ── the parts ──

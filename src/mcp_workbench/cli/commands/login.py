@@ -15,7 +15,7 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.errors import DownstreamError, SignInNeeded
 from mcp_workbench.gateway import Gateway
-from mcp_workbench.printable import visible
+from mcp_workbench.printable import plural, visible
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 from mcp_workbench.signin.flow_io import DeviceCodeWait, SignInFailed
 from mcp_workbench.signin.grant_end import ends_at, shown
@@ -91,7 +91,7 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
             f"signed in, but {error.message}", hint="try --again, or ask the operator of the server"
         ) from None
     engine.remember(entry)
-    print(f"{entry.name} offers {len(entry.tools)} tool{'s' * (len(entry.tools) != 1)}")
+    print(f"{entry.name} offers {plural(len(entry.tools), 'tool')}")
 
 
 def record_sign_in(gateway: Gateway, entry: ServerEntry, target: SignInTarget, decision: str, reason: str = "") -> None:

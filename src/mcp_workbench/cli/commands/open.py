@@ -20,6 +20,7 @@ from mcp_workbench.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import NO_RETRY_ADVICE
+from mcp_workbench.printable import plural
 
 # Digits of a number that is not worth reading any more.
 _LONGEST_BUDGET: Final = 9
@@ -118,5 +119,4 @@ def _show(screen: Screen, content: dict[str, Any], size: int, redactor: Redactor
         screen.line(("hint: ", "name"), _for_a_shell(redactor.text(missing["retry"])), indent=2)
     screen.blank()
     count = len(content["tools"])
-    tools_word = "1 tool" if count == 1 else f"{count} tools"
-    screen.line((f"{tools_word}; about {size // BYTES_PER_TOKEN:,} tokens for the agent (bytes / 4)", "dim"))
+    screen.line((f"{plural(count, 'tool')}; about {size // BYTES_PER_TOKEN:,} tokens for the agent (bytes / 4)", "dim"))

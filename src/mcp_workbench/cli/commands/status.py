@@ -8,14 +8,12 @@ from typing import Any
 from msgspec import DecodeError
 from msgspec.json import decode
 
+from mcp_workbench.catalog.offer import MOST_WITHHELD_NAMED
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.observe.status_socket import query_all
 from mcp_workbench.printable import one_line
 from mcp_workbench.run import run as run_loop
-
-MOST_WITHHELD_NAMED = 20
-
 
 EXPECTED = {"pid", "config", "face", "uptimeSeconds", "servers"}
 HEADER = ("toolbox/server", "state", "up", "tools", "under way", "starts", "failures", "received", "sent")
