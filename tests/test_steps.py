@@ -8,17 +8,21 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from mcp_workbench import steps
+from mcp_workbench.observe.call_watch import CallWatch
 from mcp_workbench.steps import (
+    MOST_SEARCHED,
     STEP_FAILED,
     UNDECIDED,
     Denial,
     GuardedRequest,
     Held,
+    Observer,
     Outcome,
     Pass,
     Passage,
     Substitute,
     Verdict,
+    tool_failed,
 )
 
 REQUEST = GuardedRequest(principal="ada", method="tools/call", client=b"{}", session=0, body=b'{"name":"t"')
@@ -170,3 +174,30 @@ async def test_a_request_that_ends_while_it_is_held_is_undecided() -> None:
     passage.check()
     passage.end("cancelled")
     assert step.outcomes[0].decision == "undecided"
+
+
+LARGE = b" " * MOST_SEARCHED
+
+
+@pytest.mark.parametrize(
+    ("payload", "has_failed"),
+    [
+        ((b'{"content":[],"isError":true}',), True),
+        ((b'{"content":[],', b'"isError" : true}'), True),
+        ((b'{"content":[],"isError":false}',), False),
+        ((b'{"structuredContent":{"isError":true}}',), False),
+        ((b'{"content":[]}',), False),
+        ((b'{"isError":true',), False),
+        ((b'{"isError":true,', LARGE, b'"content":[]}'), True),
+        ((b'{"content":[', LARGE, b'],"isError":true}'), True),
+        ((b'{"content":[', LARGE + b'"isError":true' + LARGE, b"]}"), False),
+        ((), False),
+    ],
+)
+def test_a_failure_of_the_tool_is_read_from_its_result(payload: tuple[bytes, ...], has_failed: bool) -> None:
+    assert tool_failed(payload, sum(map(len, payload))) is has_failed
+
+
+def test_who_looks_on_is_told_from_who_decides() -> None:
+    assert isinstance(CallWatch(), Observer)
+    assert not isinstance(Recorder("a", [], lambda: None), Observer)
