@@ -176,6 +176,22 @@ async def test_lists_that_are_the_same_are_kept_once(tmp_path: Path) -> None:
         assert one.tool_index.index() is other.tool_index.index()
 
 
+@pytest.mark.parametrize("face", ["flat", "dynamic"])
+async def test_a_list_that_several_users_are_shown_is_kept_once(tmp_path: Path, face: str) -> None:
+    server = Server(tool("status", "Show the state."))
+    options = {"face": face, **UNCACHED}
+    async with workbench_with(tmp_path, {"dev": {"git": server}}, options=options) as bench:
+        shown = []
+        for name in ("alice", "bob"):
+            async with served_to(bench, name) as client:
+                if face == "dynamic":
+                    await client.call_tool("open_toolbox", {"toolbox_name": "dev"})
+                await client.request("tools/list", {})
+                view = client.session.view
+                shown.append(view.face.definitions(view, "tools"))
+        assert len(shown[0]) and shown[0] is shown[1]
+
+
 async def test_where_there_is_no_other_user_there_is_one_catalogue(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, {"dev": {"git": git()}}, options=UNCACHED) as bench:
         for name in OWN_PRINCIPALS:
@@ -246,3 +262,5 @@ async def test_the_one_who_runs_it_sees_the_connections_of_all(tmp_path: Path) -
         assert [(row["server"], row["tools"]) for row in rows] == [("git", 2), ("git", 2), ("db", None)]
         theirs = json.loads(bench.gateway.readiness("bob")[1])["servers"]
         assert [(row["server"], row["tools"]) for row in theirs] == [("git", 2), ("db", None)]
+        assert json.loads(bench.gateway.status())["parkedCalls"] == 0
+        assert json.loads(bench.gateway.readiness("bob")[1])["parkedCalls"] is None, "of all users"

@@ -407,8 +407,9 @@ class Gateway:
             "uptimeSeconds": round(now - self.runtime.started_at, 3),
             "configuration": {"reloads": self.reloads, "rejected": rejected, "needsRestart": self.needs_restart},
             "lock": None if self.oversight is None else self.oversight.problem,
-            "parkedCalls": len(self.parking),
-            "tasks": len(asyncio.all_tasks()),
+            # Of all users together: of those, only our own learns.
+            "parkedCalls": len(self.parking) if (principal or "") in OWN_PRINCIPALS else None,
+            "tasks": len(asyncio.all_tasks()) if (principal or "") in OWN_PRINCIPALS else None,
             "servers": status_of(self.face_of(principal or "").catalog.entries(), connections, now),
         }
 

@@ -21,12 +21,31 @@ class _SharedDefinitions(dict[str, Raw]):
     __slots__ = ("__weakref__",)
 
 
+class _SharedList(list[bytes]):
+    """The same for a list as it is shown."""
+
+    __slots__ = ("__weakref__",)
+
+
 _known: Final[WeakValueDictionary[bytes, _SharedDefinitions]] = WeakValueDictionary()
+_shown: Final[WeakValueDictionary[bytes, _SharedList]] = WeakValueDictionary()
 
 
 def shared(offer: Offer) -> Offer:
     """The same offer, with lists that another may have already. Lists are replaced, never changed."""
     return replace(offer, lists={kind: _one_for_all(each) for kind, each in offer.lists.items()})
+
+
+def shared_list(definitions: list[bytes]) -> list[bytes]:
+    """The same list, which another may be shown already: a face writes every tool under a name of its own."""
+    digest = hashlib.sha256()
+    for definition in definitions:
+        digest.update(b"%d " % len(definition))
+        digest.update(definition)
+    known = _shown.get(digest.digest())
+    if known is None:
+        known = _shown[digest.digest()] = _SharedList(definitions)
+    return known
 
 
 def _one_for_all(definitions: Definitions) -> Definitions:

@@ -259,7 +259,13 @@ class Face:
             # By what is opened, so one for each combination that clients have.
             if len(self._kept) > 256:
                 self._kept.clear()
-            self._kept[key] = kept = (self.catalog.revision, compute())
+            found = compute()
+            if self.catalog.principal and isinstance(found, list):
+                # Most users are shown the same.
+                from mcp_workbench.catalog.shared_definitions import shared_list
+
+                found = shared_list(found)
+            self._kept[key] = kept = (self.catalog.revision, found)
         return kept[1]
 
     def needed(self, view: View, kind: str) -> Iterable[ServerEntry]:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.manifests import ManifestStore, default_folder
+from mcp_workbench.catalog.offer import Offer
+from mcp_workbench.config.load import load
 from mcp_workbench.guard.named_keys import KeyFolder
+from mcp_workbench.protocol.handshake import ServerProfile
 from tests.cli.in_process import command, live_in
 
 RULES = [
@@ -57,6 +64,19 @@ def test_the_rule_that_decides_is_named(
     found = decided(monkeypatch, config, *words)
     assert (found["then"], found["rule"]) == (then, rule)
     assert found["why"]
+
+
+def test_a_tool_is_judged_as_its_server_lists_it_to_whoever_is_asked_about(
+    config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Catalog(load(config, os.environ), ManifestStore(default_folder))
+    for catalog, is_destructive in ((own, True), (own.of_user("alice"), False)):
+        annotations = {"destructiveHint": is_destructive}
+        definition = Raw(json.dumps({"name": "status", "annotations": annotations}).encode())
+        lists = {"tools": {"status": definition}}
+        catalog.toolboxes["dev"]["git"].learn(Offer(ServerProfile("legacy", "2025-11-25"), lists))
+    told = {who: decided(monkeypatch, config, who, "dev/git/status")["then"] for who in ("local", "alice", "bob")}
+    assert told == {"local": "deny", "alice": "allow", "bob": "deny"}, "of bob nothing is known"
 
 
 def test_it_reads_as_a_sentence(config: str, monkeypatch: pytest.MonkeyPatch) -> None:

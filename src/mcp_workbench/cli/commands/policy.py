@@ -12,6 +12,7 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.policy import METHOD_OF, PolicyDecision, annotations_of, decide, made_ready
 from mcp_workbench.steps import Subject
@@ -26,7 +27,7 @@ def run(parsed: Parsed) -> int:
     arguments = _arguments(written)
     config = configuration(parsed)
     log_for(parsed, config)
-    entry, item = _found(config, path)
+    entry, item = _found(config, path, who)
     entry.load_manifest()
     definition = entry.tools.get(item) if kind == "tools" else None
     # As the endpoint would make it: a key may be limited to toolboxes, whatever the rules say.
@@ -64,14 +65,15 @@ def _arguments(written: str | None) -> bytes | None:
     return written.encode()
 
 
-def _found(config: WorkbenchConfig, path: str) -> tuple[ServerEntry, str]:
-    """The server whose item a path names, whichever of the names hold a slash themselves."""
+def _found(config: WorkbenchConfig, path: str, who: str) -> tuple[ServerEntry, str]:
+    """The server whose item a path names: as it is known to this user, else as it is to our own."""
     catalog = Catalog(config, ManifestStore(default_folder))
     for entry in catalog.entries():
         # Looked up, not split: any of the names may hold a slash.
         item = path.removeprefix(f"{entry.label}/")
         if item and item != path:
-            return entry, item
+            theirs = entry if who in OWN_PRINCIPALS else catalog.of_user(who).toolboxes[entry.toolbox][entry.name]
+            return (entry if theirs.load_manifest() is None else theirs), item
     raise UsageError(
         f"`{path[:200]}` leads to no server", hint="write toolbox/server/tool; mcp-workbench list shows them"
     )
