@@ -120,7 +120,7 @@ async def test_an_audit_that_cannot_be_had_leaves_the_one_that_is(tmp_path: Path
         await settings(client, tmp_path, server, audit=good)
         assert client.gateway.rejected is None
     told = [line.get("decision") for line in lines(tmp_path / "audit.jsonl", "call", "configuration")]
-    assert told == ["rejected", "passed", "applied"]
+    assert told == ["rejected", "passed"]
 
 
 # ── the lock ──
@@ -143,10 +143,15 @@ async def test_a_lock_is_warned_of_enforced_and_lifted_without_a_restart(
         assert "Do not tell" not in await client.said(toolbox_name="box")
         await settings(client, tmp_path, server, audit=audit, lock="warn")
         assert "isError" not in await client.use("box/files/read")
+        lock_in(tmp_path, tools={"read": CHANGED})
+        await settings(client, tmp_path, server, audit=audit, lock="warn")
+        await settings(client, tmp_path, server, audit=audit, lock="warn")
         await settings(client, tmp_path, server, audit=audit)
         assert "Do not tell" in await client.said(toolbox_name="box")
     told = [line["decision"] for line in lines(tmp_path / "audit.jsonl", "definition") if line.get("rule") == "lock"]
     assert told == ["warned", "withheld", "warned"]
+    reasons = [line["reason"] for line in lines(tmp_path / "audit.jsonl", "configuration")]
+    assert reasons == ["settings: lock"] * 3 + ["the lock file has changed", "settings: lock"]
     assert len(server.calls) == 3
 
 

@@ -136,9 +136,9 @@ class LiveConfig:
             self._reported.pop(self._gateway.config.path, None)
             if difference is None:
                 return
-            self._gateway.record(
-                "configuration", decision="applied", reason=summary(difference), config=chosen.config.path
-            )
+            if difference:
+                about = {"reason": summary(difference), "config": chosen.config.path}
+                self._gateway.record("configuration", decision="applied", **about)
             await self._follow()
             if difference:
                 log.info("now using the configuration `%s`: %s", chosen.config.path, summary(difference))
@@ -169,7 +169,7 @@ def summary(difference: Difference) -> str:
     """What has changed, in a line."""
     settings = f"settings: {', '.join(difference.settings)}" if difference.settings else ""
     parts = [_changes("toolboxes", difference.toolboxes), _changes("servers", difference.servers), settings]
-    return "; ".join(filter(None, parts)) or "nothing has changed"
+    return "; ".join(filter(None, parts))
 
 
 def _changes(what: str, changes: Changes[str] | Changes[tuple[str, str]]) -> str:

@@ -228,7 +228,8 @@ class Oversight:
             self._lock = Lock(reading, self.record, is_enforced=is_enforced)
             return True
         was_enforced = self._lock.is_enforced
-        self._lock.use(reading, is_enforced=is_enforced)
+        if self._lock.use(reading, is_enforced=is_enforced):
+            self.record("configuration", decision="applied", reason="the lock file has changed", config=reading.path)
         return was_enforced != is_enforced
 
     @property

@@ -127,15 +127,17 @@ class Lock:
         """Whether the file was written or deleted since it was read. Looks at the disk."""
         return modified_at(self._reading.path) != self._reading.modified_at
 
-    def use(self, reading: LockReading, *, is_enforced: bool) -> None:
+    def use(self, reading: LockReading, *, is_enforced: bool) -> bool:
         """The file may be another one now, and something else may become of what differs. Whoever calls this has
-        servers judged again."""
+        servers judged again. Whether the file is another one."""
+        before = self._reading
         if is_enforced != self.is_enforced:
             # What was said was said of other consequences.
             self._said.clear()
             self._problem_said = ""
         self.is_enforced = is_enforced
         self._take(reading)
+        return (before.path, before.modified_at) != (reading.path, reading.modified_at)
 
     def judge(self, entry: ServerEntry, offer: Offer) -> WithheldReasons:
         """What of this offer must not be shown, with the reason."""

@@ -142,6 +142,10 @@ def test_a_difference_is_shown_and_accepted(rig: Rig) -> None:
     lines = [json.loads(line) for line in (rig.folder / "audit.jsonl").read_text().splitlines()]
     decisions = [(line["item"], line["decision"]) for line in lines if line["kind"] == "definition"]
     assert decisions == [("read", "accepted"), ("commit", "accepted"), ("write", "accepted")]
+    rig.offer("files", tool("read", "Reads on."))
+    rig.run()
+    written = (rig.folder / "audit.jsonl").read_text()
+    assert written.count('"decision":"accepted"') == 5, "to lock anew accepts what differs, too"
 
 
 def test_everything_is_accepted_at_once(rig: Rig) -> None:

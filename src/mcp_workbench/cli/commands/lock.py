@@ -60,6 +60,7 @@ class _Locking:
         # Compared before it is written over: whoever runs `lock` again should know that something moved.
         changes = self._changes(before, entries) if before is not None else []
         self._save(merged(before, self._config.lock_target, now), entries)
+        self._record(changes)
         if self._parsed.has("json"):
             self._screen.json({"lock": self._path, "servers": len(now), "failed": self._failures})
         else:
