@@ -172,6 +172,16 @@ class Access:
         self._roles.move_to_end(key)
         return face
 
+    def unread(self, principal: str) -> list[ServerEntry]:
+        """Servers whose manifests have yet to be read before this principal can be shown anything. Who can wait for a
+        thread reads them there."""
+        if not self.policy.may_hide_from(principal):
+            return []
+        # Asked with every request: that nothing is left to read is known at once, and the role is not.
+        catalogs = (self._whole_face_of(principal).catalog, self._face.catalog)
+        unread = [entry for catalog in catalogs for entry in catalog.unread(catalog.entries())]
+        return unread if unread and self.policy.role_of(principal) is not None else []
+
     def _face_for(self, whole: Face, identity: Identity) -> Face:
         # What a role sees is computed from everything that is cached, before it is shown anything.
         for face in (whole, self._face):

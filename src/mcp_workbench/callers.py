@@ -8,7 +8,7 @@ where there is more than one token.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
@@ -65,8 +65,12 @@ class Callers:
         remember: Callable[[Identity], None],
         fetch: Fetch,
         start_task: StartTask,
+        load: Callable[[str], Coroutine[None, None, None] | None] = lambda principal: None,
     ) -> None:
+        """`load`: what has to be read from the disk before a principal is shown anything; None where nothing has."""
         self._remember = remember
+        self._start_task = start_task
+        self._load = load
         self._proxy = None if settings.proxy is None else ProxyHeader(settings.proxy)
         self._users = settings.users
         self._auth = settings.auth
@@ -90,7 +94,7 @@ class Callers:
             # be slowed down together.
             head.forwarded = self._proxy.address(head.address, head.peer_names, head.headers)
             if named is not None:
-                return self._outcome(head, named)
+                return self._when_loaded(self._outcome(head, named))
         authorization = head.headers.get("authorization")
         if authorization is not None:
             return self._by_token(head, authorization)
@@ -98,7 +102,7 @@ class Callers:
         if self._proxy is not None and self._proxy.runs_as(head.peer):
             return self._outcome(head, NOT_VOUCHED_FOR)
         user = None if self._users is None else self._users.recognise(head.peer)
-        return self._outcome(head, NO_TOKEN if user is None else user)
+        return self._when_loaded(self._outcome(head, NO_TOKEN if user is None else user))
 
     def _by_token(self, head: RequestHead, authorization: str) -> Authentication | asyncio.Future[Authentication]:
         scheme, _, token = authorization.partition(" ")
@@ -106,7 +110,7 @@ class Callers:
             return self._outcome(head, NO_TOKEN)
         found = self._tokens.recognise(token.strip())
         if not isinstance(found, asyncio.Future):
-            return self._outcome(head, found)
+            return self._when_loaded(self._outcome(head, found))
         later: asyncio.Future[Authentication] = asyncio.get_running_loop().create_future()
 
         def settle(done: asyncio.Future[Identity | TokenRejection]) -> None:
@@ -115,9 +119,23 @@ class Callers:
             if done.cancelled():
                 later.cancel()
             else:
-                later.set_result(self._outcome(head, done.result()))
+                self._when_loaded(self._outcome(head, done.result()), later)
 
         found.add_done_callback(settle)
+        return later
+
+    def _when_loaded(
+        self, outcome: Authentication, later: asyncio.Future[Authentication] | None = None
+    ) -> Authentication | asyncio.Future[Authentication]:
+        """The outcome; of a principal whose lists have yet to be read, later: others are served meanwhile."""
+        loading = self._load(outcome) if isinstance(outcome, str) else None
+        if loading is None:
+            if later is not None:
+                later.set_result(outcome)
+            return outcome
+        if later is None:
+            later = asyncio.get_running_loop().create_future()
+        _ = self._start_task(_settle_after(loading, later, outcome))
         return later
 
     def _outcome(self, head: RequestHead, found: Identity | TokenRejection) -> Authentication:
@@ -145,6 +163,17 @@ class Callers:
         return AuthenticationChallenge(
             found.message, challenge, FORBIDDEN if found.error == INSUFFICIENT else UNAUTHORIZED
         )
+
+
+async def _settle_after(
+    loading: Coroutine[None, None, None], later: asyncio.Future[Authentication], outcome: Authentication
+) -> None:
+    try:
+        await loading
+    finally:
+        # What could not be read is as unknown as what was never cached.
+        if not later.done():
+            later.set_result(outcome)
 
 
 def metadata_url(public_url: str) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mcp_workbench.catalog.entry import Manifest, ServerEntry
 from mcp_workbench.cli.check_references import look
 from mcp_workbench.cli.flags import UsageError, parse
 from mcp_workbench.cli.http_callers import HttpCallers, certificate_of
@@ -24,7 +26,7 @@ from mcp_workbench.config.auth_model import (
 )
 from mcp_workbench.config.fixed_settings import within_what_is_fixed
 from mcp_workbench.config.load import load
-from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.config.model import PolicyRule, ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.guard.named_keys import KeyFolder
@@ -248,3 +250,29 @@ async def test_the_keys_of_a_provider_are_fetched_when_we_begin_to_serve(monkeyp
         HttpCallers(parse([], FLAGS, positionals=1), gateway, HttpToken(None), is_unix=False).started(rig.server)
         await eventually(lambda: len(asked) == 2, what="a look at both places where its metadata may be")
     assert all(url.startswith("https://id.example.com/.well-known/") for url in asked)
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+async def test_what_is_cached_for_a_user_with_a_role_is_read_in_a_thread_before_they_are_served(
+    keys: KeyFolder, monkeypatch: pytest.MonkeyPatch, hidden: bool
+) -> None:
+    rules = (PolicyRule(tools=("box/server/drop",), then="hide" if hidden else "deny"), PolicyRule(then="allow"))
+    found = await callers(policy=rules)
+    token = keys.create("alice")
+    threads: list[threading.Thread] = []
+    read = ServerEntry.read_manifest
+
+    def noted(entry: ServerEntry) -> Manifest:
+        threads.append(threading.current_thread())
+        return read(entry)
+
+    monkeypatch.setattr(ServerEntry, "read_manifest", noted)
+    gateway = found._gateway
+    async with gateway.running():
+        assert found.authenticator is not None
+        first = found.authenticator.authenticate(arrived(token))
+        assert isinstance(first, asyncio.Future) is hidden
+        assert (await first if isinstance(first, asyncio.Future) else first) == "alice"
+        assert gateway.router.views.face_of("alice") is not None
+        assert found.authenticator.authenticate(arrived(token)) == "alice", "the next time there is nothing to wait for"
+    assert bool(threads) is hidden and threading.main_thread() not in threads

@@ -6,7 +6,7 @@ Owns which proofs are accepted together. What a single token does not need is im
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -117,7 +117,13 @@ class HttpCallers:
             subjects=self._gateway.runtime.subject_tokens() if self._wants("token_exchange") else None,
         )
         remember = self._gateway.identities().remember
-        return Callers(settings, remember, self._fetch, lambda work: self._gateway.runtime.start_task(work))
+        runtime = self._gateway.runtime
+        return Callers(settings, remember, self._fetch, lambda work: runtime.start_task(work), self._load)
+
+    def _load(self, principal: str) -> Coroutine[None, None, None] | None:
+        access = self._gateway.access
+        unread = [] if access is None else access.unread(principal)
+        return self._gateway.lists.load(unread) if unread else None
 
     @property
     def header_names(self) -> tuple[str, ...]:

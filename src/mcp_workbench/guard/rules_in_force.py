@@ -64,6 +64,7 @@ class Policy:
         self.identities = identities
         self._definition_of = definition_of
         self._tool_of_task = tool_of_task
+        self._hides = any(rule.then == "hide" for rule in self.rules)
         # Whether any rule goes by what servers say of their tools.
         self.judges_annotations = any(rule.written.has_annotations for rule in self.rules)
 
@@ -105,6 +106,9 @@ class Policy:
     def permits(self, subject: Subject) -> bool:
         """Whether what was once let through may still be had. Asking is over by then."""
         return self.decide(subject).then in ("allow", "ask")
+
+    def may_hide_from(self, principal: str) -> bool:
+        return self._hides or self.identities.of(principal).toolboxes is not None
 
     def role_of(self, principal: str) -> Role | None:
         """What decides about what this principal sees; None where nothing can be hidden from it."""
