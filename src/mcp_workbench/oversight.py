@@ -200,7 +200,8 @@ class Oversight:
         from mcp_workbench.catalog.offer_changes import list_changes
 
         for kind, text in list_changes(before, entry.offer).items():
-            self.record("definition", toolbox=entry.toolbox, server=entry.name, reason=f"{kind}: {text}")
+            who = entry.context.principal or None
+            self.record("definition", principal=who, toolbox=entry.toolbox, server=entry.name, reason=f"{kind}: {text}")
 
     async def record_sign_in(
         self, begun: BrowserSignIn, entry: ServerEntry, principal: str, introduction: tuple[bytes, str]

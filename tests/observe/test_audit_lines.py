@@ -69,7 +69,8 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "kind": "authentication", "peer": "10.0.0.9", "decision": "denied", "reason": "the token is not known",
     },
     "definition": {
-        **WHAT, "kind": "definition", "item": "read", "decision": "warned", "rule": "lock", "reason": "tool: changed",
+        **WHAT, "kind": "definition", "principal": "ada", "item": "read", "decision": "warned", "rule": "lock",
+        "reason": "tool: changed",
     },
     "configuration": {"kind": "configuration", "decision": "applied", "reason": "settings: budget", "config": ANY},
     "rejected configuration": {"kind": "configuration", "decision": "rejected", "reason": ANY, "config": ANY},

@@ -187,6 +187,7 @@ class Lock:
         for kind, name, how in news[:MOST_EVENTS]:
             self._record(
                 "definition",
+                principal=entry.context.principal or None,
                 toolbox=entry.toolbox,
                 server=entry.name,
                 item=name,
