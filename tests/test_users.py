@@ -79,6 +79,34 @@ async def test_a_tool_that_is_listed_to_another_cannot_be_called(tmp_path: Path)
 
 
 @pytest.mark.requirement("isolation.principals")
+@pytest.mark.parametrize("face", ["proxy", "flat", "dynamic"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_prompts_and_resources_are_listed_to_each_as_their_server_does(
+    tmp_path: Path, face: str, era: str
+) -> None:
+    server = Server(tool("status"))
+    server.prompts, server.resources = [{"name": "common"}], [{"uri": "x://common", "name": "common"}]
+    for name in ("alice", "bob"):
+        server.lists_of[name, "prompts"] = [{"name": f"of-{name}"}]
+        server.lists_of[name, "resources"] = [{"uri": f"x://of-{name}", "name": f"of-{name}"}]
+    options = {"face": face, **UNCACHED}
+    async with workbench_with(tmp_path, {"dev": {"git": server}}, options=options) as bench:
+        for name, other in (("alice", "bob"), ("bob", "alice"), ("alice", "bob")):
+            async with served_to(bench, name, era) as client:
+                if face != "flat":
+                    await client.call_tool("open_toolbox", {"toolbox_name": "dev"})
+                for kind in ("prompts", "resources"):
+                    listed = json.dumps(await client.request(f"{kind}/list", {}))
+                    assert f"of-{name}" in listed and other not in listed and "common" not in listed
+                prompt = (await client.request("prompts/list", {}))["prompts"][0]["name"]
+                assert "messages" in await client.request("prompts/get", {"name": prompt})
+                theirs = prompt.replace(f"of-{name}", f"of-{other}")
+                refused = await (await client.start("prompts/get", {"name": theirs})).response()
+                assert "error" in refused
+    assert {item for method, item in server.asked if method == "prompts/get"} == {"of-alice", "of-bob"}
+
+
+@pytest.mark.requirement("isolation.principals")
 async def test_changes_are_told_to_those_whose_server_has_changed(tmp_path: Path) -> None:
     server = git()
     options = {"face": "flat", **UNCACHED}

@@ -70,6 +70,8 @@ class Server:
         self.templates: list[Json] = []
         # What it lists instead on the connections of some principals.
         self.tools_of: dict[str, list[Json]] = {}
+        # The same for `prompts`, `resources` and `templates`, by principal and kind.
+        self.lists_of: dict[tuple[str, str], list[Json]] = {}
         self.answer = answer
         self.instructions = instructions
         # Further keys of its entry in the configuration.
@@ -127,7 +129,9 @@ class _Link:
         elif method == "tools/list":
             result = {"tools": self._server.tools_of.get(self.principal, self._server.tools)}
         elif method in LISTS:
-            result = {LISTS[method][0]: getattr(self._server, LISTS[method][1])}
+            member, attribute = LISTS[method]
+            own = self._server.lists_of.get((self.principal, attribute))
+            result = {member: getattr(self._server, attribute) if own is None else own}
         elif method in ("prompts/get", "resources/read", "resources/subscribe", "resources/unsubscribe"):
             item = params.get("name") or params.get("uri") or ""
             self._server.asked.append((method, item))
