@@ -1,8 +1,8 @@
-"""The face `auto`: each client gets what suits it.
+"""The face `auto`: each client gets the face that suits it.
 
-Clients that keep definitions of tools from their model until they are needed get the tools as they are (`flat`), under
-names that they take as they are; two tools in front of those would be deferred as well, and every call would take two
-searches. All others get the two tools of `proxy`. Which client is which is in the table of `clients.behaviour`.
+Clients that load tool definitions only when needed get all tools (`flat`), under names that they accept: they would
+defer the two tools of `proxy` as well, and every call would take two searches. All other clients get `proxy`. The table
+of clients is in `clients.behaviour`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from mcp_workbench.face.view import View
 if TYPE_CHECKING:
     from mcp_workbench.clients.behaviour import Behaviour
 
-# What decides how tools are named and marked: separator, length of names, marks.
+# How tools are named and marked: separator, maximum length of names, marks.
 _Style = tuple[str, int, tuple[str, ...]]
 
 
 class AutoFace(Face):
-    """Chooses between faces; no request is resolved here."""
+    """Chooses a face for each client, and resolves no requests itself."""
 
     name = "auto"
     tells_clients_apart = True
@@ -58,14 +58,15 @@ class AutoFace(Face):
         return [self._proxy, *self._flat.values()]
 
     def for_client(self, view: View) -> Face:
-        """Decided when a client introduces itself: what it sees does not change under it."""
+        """Decided once, when the client sends its `clientInfo`, so that its face never changes while it is
+        connected."""
         client = self.client_of(view)
         if client.face == FlatFace.name and self._has_room(client):
             return self._flat_for(client)
         return self._proxy
 
     def _has_room(self, client: Behaviour) -> bool:
-        """Whether the client takes this many tools. While not all are known, there may be any number."""
+        """Whether the client accepts this many tools. Unless all are known, assume that it does not."""
         if not client.flat_up_to:
             return True
         entries = list(self.catalog.entries())
@@ -74,7 +75,7 @@ class AutoFace(Face):
         )
 
     def _flat_for(self, client: Behaviour) -> FlatFace:
-        # The user's own separator comes first; the default one is refused by clients.
+        # The user's separator takes precedence; clients refuse the default one.
         own = self.settings.separator
         style = (client.separator if own == DEFAULT_SEPARATOR else own, client.longest_name, client.marks)
         face = self._flat.get(style)
@@ -85,20 +86,20 @@ class AutoFace(Face):
             face.links, face.notice, face.reports = self.links, self.notice, self.reports
         return face
 
-    # ── what is asked of no client in particular ──
+    # ── for no particular client ──
 
     def entries(self, view: View) -> list[ServerEntry]:
         return self._proxy.entries(view)
 
     def needed_first(self) -> Iterable[ServerEntry]:
-        """The first client may be one that is shown everything."""
+        """The first client may be one that sees all tools."""
         return self.catalog.entries()
 
     def exposed(self, entry: ServerEntry, name: str) -> str:
         return self._proxy.exposed(entry, name)
 
     def tools(self, view: View) -> Sequence[bytes]:
-        """What a client sees of whom nothing is known."""
+        """What an unknown client sees."""
         return self._proxy.tools(view)
 
     def definition_of(self, tool: str) -> Raw | None:
@@ -112,5 +113,5 @@ class AutoFace(Face):
 
 
 def make(catalog: Catalog, settings: FaceSettings) -> Face:
-    """As the table `faces` wants it."""
+    """The factory for the table in `faces.py`."""
     return AutoFace(catalog, settings)

@@ -1,7 +1,7 @@
-"""What all faces share: prompts, resources, templates and completions, and the keeping of computed lists.
+"""What all faces share: prompts, resources, templates and completions, and the cache of computed lists.
 
-A face differs from another in which tools it shows, how things are called, and what of the catalogue is in view.
-Everything here is synchronous and does no I/O.
+Faces differ in the tools they show, the names they use, and the part of the catalogue that is in view. Everything here
+is synchronous and does no I/O.
 """
 
 from __future__ import annotations
@@ -36,88 +36,89 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Our own status: no server gets this address, even if it lists it.
+# Our own status. Requests for this address never go to a server, even if one lists it.
 STATUS_URI: Final = "workbench://status"
-# Answered only to ourselves: whoever gets it has the manifests read (`needed`) and asks again.
+# Internal: the router has the manifests read (`needed`) and asks again.
 UNREAD: Final = "the cached manifests have not been read yet"
-# The longest instructions in bytes, for clients that read more than others: what is said beyond helps no search.
+# The longest instructions in bytes, for clients that accept more than others: beyond this, nothing improves search.
 MOST_ROOM: Final = 4_096
 
 Params = dict[str, Raw]
 
 
 class FaceSettings(Struct, frozen=True):
-    """What the command line, or else the configuration, says of how things are shown."""
+    """How things are shown, according to the command line or else the configuration."""
 
-    # Between the parts of a name.
+    # Separates the parts of a name.
     separator: str = DEFAULT_SEPARATOR
-    # Whether names that are unique are shown with their server in front all the same.
+    # Whether unique names are prefixed with their server too.
     prefix: bool = True
-    # There is one toolbox only, which the user did not name.
+    # Whether there is only one toolbox, which the user did not name.
     plain: bool = False
     # `toolbox/server/tool`
     pin: tuple[str, ...] = ()
     check_arguments: bool = True
-    # Whether tools that only read are called with another tool than the rest.
+    # Whether read-only tools are called with a different tool than the rest.
     splits_use_tool: bool = False
-    # By names of clients, what is to be known of them beside the table.
+    # By client name, settings that override the table of clients.
     clients: dict[str, dict[str, object]] = {}
-    # The longest name that is shown, with only those characters that every client takes; 0: names as they are.
+    # The longest name to show, with only characters that every client accepts; 0: names unchanged.
     longest_name: int = 0
-    # What tools carry in their `_meta` for clients that put tools behind a search of their own.
+    # Marks in the `_meta` of tools, for clients that put tools behind their own search.
     marks: tuple[str, ...] = ()
 
 
 class Face:
-    """Shared by all faces; each of them says what is different about it."""
+    """The base class of all faces, which override what is different about them."""
 
     name = ""
-    # Where it lets clients search.
+    # The search index, if clients can search.
     tool_index: ToolIndex | None = None
-    # Whether the list of tools is made of what servers offer. Otherwise it changes with the configuration alone.
+    # Whether the list of tools depends on what servers offer. Otherwise it changes only with the configuration.
     tools_follow_servers = True
-    # Whether clients are notified of every `list_changed` of a server, even if the list is the same as before.
+    # Whether clients are notified of every `list_changed` of a server, even if the list is unchanged.
     relays_announcements = True
-    # Whether `opened` may be called in a thread: it changes nothing but its view.
+    # Whether `opened` may be called in a thread, because it changes only its view.
     opens_in_thread = False
-    # Whether lists need every server to have spoken, as far as that is possible in time.
+    # Whether lists wait for all servers, as far as that is possible in time.
     lists_everything = False
-    # Whether what is shown depends on which client it is shown to.
+    # Whether what is shown depends on the client.
     tells_clients_apart = False
-    # Whether problems are reported to the user; not once more for each role that sees a part of them.
+    # Whether problems are reported to the user; false for the faces of roles, which would repeat them.
     reports = True
 
     def __init__(self, catalog: Catalog, settings: FaceSettings) -> None:
         self.catalog = catalog
-        # Replaced together with the configuration.
+        # Replaced when the configuration changes.
         self.settings = settings
         self._kept: dict[tuple[str, tuple[str, ...]], tuple[int, object]] = {}
         self._reported: set[str] = set()
         self._recogniser: Recogniser | None = None
-        # By kind, who has which name.
+        # By kind, the holders of exposed names.
         self._holders: dict[str, Holders] = {}
-        # What whoever looks at the toolboxes should know: why the configuration is not in force as the file is now.
+        # Shown with the toolboxes: why the current version of the configuration file has not taken effect.
         self.notice: str | None = None
-        # What results have shown of resources that no list has.
+        # Links to unlisted resources in results.
         self.links = Links()
         catalog.on_replaced.append(self.on_replaced)
 
     def configure(self, settings: FaceSettings) -> None:
-        """Other settings are in force."""
+        """Apply new settings."""
         self.settings = settings
 
     def give_notice(self, notice: str | None) -> None:
-        """What is wrong with the configuration as the file is now; None: nothing any more."""
+        """Set what is wrong with the current version of the configuration file; None: nothing."""
         self.notice = notice
 
     def no_such_toolbox(self, name: str) -> Answer:
-        """Also that the file is not in force as it is now, should it have been added just there."""
+        """The error for an unknown toolbox. It mentions that the file has not taken effect, in case the user just added
+        the toolbox there."""
         text = no_such("toolbox", name, self.catalog.toolboxes)
         return Answer(error_result(f"{text}\n{self.notice}" if self.notice else text))
 
     def on_replaced(self, plan: Plan) -> None:
-        """Another configuration is in force: names that servers hold which are no more, or are called otherwise, are
-        free, and what was computed is computed again."""
+        """A new configuration has taken effect: free the names of removed or renamed servers, and drop computed
+        lists."""
         gone = {*plan.ending, *plan.adjusted}
         for holders in self._holders.values():
             for exposed in [exposed for exposed, target in holders.items() if target.entry in gone]:
@@ -125,19 +126,19 @@ class Face:
         self.links.forget(plan.ending)
         self._kept.clear()
 
-    # ── who it is shown to ──
+    # ── clients ──
 
     def recognise(self, client_info: bytes) -> Behaviour:
-        """What is known of clients that introduce themselves like this."""
+        """What is known about clients with this `clientInfo`."""
         if self._recogniser is None or self._recogniser.overrides is not self.settings.clients:
-            # Loaded with the first client of whom something has to be known: starting does not need it.
+            # Imported for the first client whose behaviour matters, because start-up does not need it.
             from mcp_workbench.clients.behaviour import Recogniser
 
             self._recogniser = Recogniser(self.settings.clients)
         return self._recogniser.behaviour(client_info)
 
     def client_of(self, view: View) -> Behaviour:
-        """What is known of the client with this view."""
+        """What is known about the client of this view."""
         if view.client is None:
             view.client = self.recognise(view.client_info)
         return view.client
@@ -147,46 +148,46 @@ class Face:
         return self
 
     def within_room(self, view: View, write: Callable[[int], str]) -> str:
-        """Instructions as long as this client reads them; `write` gets the number of bytes they may have."""
+        """Instructions that fit the limit of this client; `write` is called with that number of bytes."""
         text = write(MOST_ROOM)
         if view.client is None and len(text.encode()) <= MOST_BYTES:
-            # Every client reads as much: there is no need to know which one it is.
+            # Short enough for every client, so we need not know which one it is.
             return text
         room = self.client_of(view).instructions_room
         return text if room >= MOST_ROOM else write(room)
 
-    # ── what a face decides by itself ──
+    # ── overridden by faces ──
 
     def entries(self, view: View) -> list[ServerEntry]:
         """The servers whose prompts and resources are in view."""
         raise NotImplementedError
 
     def awaited(self, view: View) -> list[ServerEntry]:
-        """The servers that lists are not given without, as far as that is possible in time."""
+        """The servers that lists wait for, as far as that is possible in time."""
         return list(self.catalog.entries()) if self.lists_everything else []
 
     def listed(self, view: View, kind: str) -> list[ServerEntry]:
-        """The servers that a list of this kind is made of, as far as they are known."""
+        """The known servers that contribute to a list of this kind."""
         return self.known(view)
 
     def shows(self, view: View, entry: ServerEntry) -> bool:
-        """Whether this server's lists are in view once they are known."""
+        """Whether this server's lists are in view, once they are known."""
         return True
 
     def exposed(self, entry: ServerEntry, name: str) -> str:
-        """The name that a client sees for something that its server calls `name`."""
+        """The name that clients see for an item that its server calls `name`."""
         raise NotImplementedError
 
     def tools(self, view: View) -> Sequence[bytes]:
-        """The definitions of the tools that are shown."""
+        """The definitions of the tools in view."""
         raise NotImplementedError
 
     def definition_of(self, tool: str) -> Raw | None:
-        """What the server of a tool says of it, for a tool that is shown under this name."""
+        """The server's definition of the tool with this exposed name."""
         return None
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
-        """What to do with a `tools/call`. `fresh`: the server in question has just said what it offers."""
+        """Decide what to do with a `tools/call`. `fresh`: the server in question has just listed what it offers."""
         raise NotImplementedError
 
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
@@ -194,51 +195,51 @@ class Face:
         raise NotImplementedError
 
     def preparation(self, request: OpenRequest) -> Callable[[], None] | None:
-        """What has to be worked out before `opened` and takes so long that it belongs into a thread."""
+        """Work that `opened` depends on and that is slow enough to need a thread."""
         return None
 
     def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
-        """A result on its way to the client, within its budget where it has one."""
+        """Shorten a result to the budget of its call, if it has one."""
         return result
 
     def shortening(self, view: View, decision: Forward, result: Raw) -> Shortening | None:
-        """The same for a large one, to be done in a thread; None where it passes as it is."""
+        """Like `shorten`, for a large result in a thread; None if it passes unchanged."""
         return None
 
     def own_resource(self, view: View, uri: str) -> bytes | None:
-        """The contents of a resource of ours (`workbench://…`), None where there is none."""
+        """The contents of one of our own resources (`workbench://…`); None if there is none."""
         return None
 
     def instructions(self, view: View) -> str:
-        """What an agent has to know first."""
+        """The instructions for the agent."""
         raise NotImplementedError
 
     def announces(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> frozenset[str]:
         """Which lists of this view change when these lists of a server do."""
         if not self.shows(view, entry):
             return frozenset()
-        # MCP has no notification of their own for templates.
+        # MCP has no separate notification for templates.
         return frozenset("resources" if kind == "resourceTemplates" else kind for kind in kinds)
 
     def take_note(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> None:
-        """These lists of a server changed: keep in mind what this view is to be told about it with a later answer."""
+        """Record a change of a server's lists that the client of this view has to be told with a later result."""
 
     def announces_opening(self, view: View, toolbox: str) -> frozenset[str]:
         """Which lists of this view change when a toolbox is opened."""
         return frozenset()
 
     def announces_toolboxes(self, plan: Plan) -> frozenset[str]:
-        """Which lists change with the toolboxes of another configuration, whatever their servers offer."""
+        """Which lists a new configuration changes just by adding or removing toolboxes."""
         is_longer = self.lists_everything and begins_unknown(plan)
         return frozenset({"tools", "prompts", "resources"} if is_longer else ())
 
     def take_note_of_toolboxes(self, view: View, added: Iterable[str], removed: Iterable[str]) -> None:
-        """Toolboxes came or went: keep in mind what this view is to be told about it with a later answer."""
+        """Record added and removed toolboxes, to be told to the client of this view with a later result."""
 
     # ── lists ──
 
     def definitions(self, view: View, kind: str) -> Sequence[bytes]:
-        """One of the four lists, as this view shows it."""
+        """One of the four lists, for this view."""
         if kind == "tools":
             return self.tools(view)
         if kind == "prompts":
@@ -246,22 +247,22 @@ class Face:
         return self.keep(kind, view, lambda: self._by_identity(view, kind))
 
     def keep(self, kind: str, view: View, compute: Callable[[], object]) -> Sequence[bytes]:
-        """Compute a list once for each state of the catalogue and of what is opened."""
+        """Compute a list once for each revision of the catalogue and set of opened toolboxes."""
         found = self.kept(kind, view, compute)
         assert isinstance(found, list)
         return found
 
     def kept(self, kind: str, view: View, compute: Callable[[], object]) -> object:
-        """The same for anything else that is computed from the catalogue."""
+        """Like `keep`, for anything else computed from the catalogue."""
         key = (kind, tuple(view.opened))
         kept = self._kept.get(key)
         if kept is None or kept[0] != self.catalog.revision:
-            # By what is opened, so one for each combination that clients have.
+            # There is one for each combination of opened toolboxes.
             if len(self._kept) > 256:
                 self._kept.clear()
             found = compute()
             if self.catalog.principal and isinstance(found, list):
-                # Most users are shown the same.
+                # Most users see the same list.
                 from mcp_workbench.catalog.shared_definitions import shared_list
 
                 found = shared_list(found)
@@ -269,33 +270,33 @@ class Face:
         return kept[1]
 
     def needed(self, view: View, kind: str) -> Iterable[ServerEntry]:
-        """The servers whose manifests have to be read before a list of this kind, or who is on it, can be told."""
+        """The servers whose manifests have to be read to compute a list of this kind."""
         return self.catalog.entries()
 
     def needed_first(self) -> Iterable[ServerEntry]:
-        """The same before the first client is answered."""
+        """The servers whose manifests have to be read before the first client is answered."""
         return ()
 
     def known(self, view: View) -> list[ServerEntry]:
-        """The servers in view of which something is known."""
+        """The servers in view whose offer is known."""
         return [entry for entry in self.catalog.entries() if entry.offer is not None and self.shows(view, entry)]
 
     def table(self, kind: str, entries: Iterable[ServerEntry], expose: Callable[[ServerEntry, str], str]) -> NameTable:
-        """Names of one kind; collisions are reported once."""
+        """Build the table of exposed names of one kind, and report each collision once."""
         table = build(entries, kind, expose, self.holders(kind))
         for exposed, rivals in table.collisions.items():
             self.report(describe_collision(exposed, rivals))
         return table
 
     def holders(self, kind: str) -> Holders:
-        """Who has which exposed name: it stays theirs, whoever else comes to want it."""
+        """The holders of exposed names, which keep them when others with the same name appear."""
         return self._holders.setdefault(kind, {})
 
     def settle_names(self, entries: Iterable[ServerEntry]) -> None:
-        """These servers are about to be listed again: what is remembered of them has its names before that."""
+        """Assign names to the cached items of servers that are about to be listed again, so that they keep them."""
 
     def report(self, text: str, subject: str | None = None) -> None:
-        """Say something to the user, once; of a `subject`, where one is given, only the first that is to be said."""
+        """Report a problem to the user once; with a `subject`, only the first problem about it."""
         said = subject or text
         if self.reports and said not in self._reported:
             self._reported.add(said)
@@ -321,18 +322,18 @@ class Face:
                     shown.setdefault(identity, bytes(definition))
         for rivals, shared in shared_addresses(entries, kind).items():
             first, second = rivals
-            # One line for two servers, however many addresses they share.
+            # One line for each pair of servers, however many addresses they share.
             self.report(shared_text(rivals, shared), f"{kind} {first.label} {second.label}")
         return list(shown.values())
 
     def remarks(self) -> list[str]:
-        """What a user should know of what is shown."""
-        # Loaded by `check` alone.
+        """Remarks for the user about what is shown."""
+        # Only `check` needs this.
         from mcp_workbench.face.address_remarks import address_remarks
 
         return address_remarks(available(self.catalog.entries()), STATUS_URI)
 
-    # ── what is asked about them ──
+    # ── requests about prompts and resources ──
 
     def resolve_prompt(self, view: View, params: Params) -> Decision:
         name = _string(params, "name")
@@ -358,14 +359,14 @@ class Face:
         entries = self.entries(view)
         found = claimants(entries, uri, lambda entry: self.links.has(view.principal, entry, uri))
         if not found:
-            # Resources need not be listed. Where only one server has any, it is the one that can be meant.
+            # Resources need not be listed. If only one server has resources, it must be that one.
             having = [entry for entry in entries if entry.has_resources]
             found = having if len(having) == 1 and having[0].takes_unlisted else []
         found = [entry for entry in found if entry.shows_resource(uri)]
         return self._only_one(view, found, uri) or not_found(uri, client)
 
     def _only_one(self, view: View, found: list[ServerEntry], uri: str) -> tuple[ServerEntry, str] | Reject | None:
-        """Of several servers with the same right, the one whose toolbox this client has opened; else none of them."""
+        """Of several servers with equal claims, the one whose toolbox this client has opened, if there is only one."""
         opened = [entry for entry in found if entry.toolbox in view.opened] if len(found) > 1 else []
         found = opened or found
         if len(found) > 1:
@@ -383,7 +384,7 @@ class Face:
         return Forward(entry, uri, b'"resources/read"', open_body(params))
 
     def resolve_completion(self, view: View, params: Params, client: Revision) -> Decision:
-        """What to do with a `completion/complete`: its `ref` names a prompt or a resource template."""
+        """Decide what to do with a `completion/complete`, whose `ref` names a prompt or a resource template."""
         try:
             ref = decode_object(params["ref"])
             kind = decode_string(ref["type"])
@@ -400,7 +401,7 @@ class Face:
             uri = _string(ref, "uri") or ""
             if self.catalog.unread(self.needed(view, "resources")):
                 return Reject(INVALID_PARAMS, UNREAD)
-            # The template itself is what clients name here, not an address that it fits.
+            # Clients send the template itself here, not an address that matches it.
             having = [entry for entry in self.entries(view) if uri in entry.definitions("resourceTemplates")]
             found = self._only_one(view, having, uri) or self.resource_owner(view, ref, client)
             return found if isinstance(found, Reject) else self._complete(found[0], found[1], params)
@@ -410,25 +411,25 @@ class Face:
         return Forward(entry, item, b'"completion/complete"', open_body(params))
 
     def resolve_unknown(self, view: View, method: str, params: Params) -> Decision:
-        """A method we do not know is relayed where only one server can be meant."""
+        """Forward an unknown method if there is only one server that can be meant."""
         sole = self.sole_entry()
         if sole is None:
             return unsupported(method)
         return Forward(sole, method, encode(method), open_body(params))
 
     def sole_entry(self) -> ServerEntry | None:
-        """The only server there is, if there is only one."""
+        """The only server; None if there are several or none."""
         entries = list(self.catalog.entries())
         return entries[0] if len(entries) == 1 else None
 
 
 def available(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
-    """Those of which something is known and that can be used."""
+    """Those whose offer is known and that can be used."""
     return [entry for entry in entries if entry.is_available]
 
 
 def begins_unknown(plan: Plan) -> bool:
-    """Whether a server comes of which nobody knows yet what it offers: a client that asks again has it started."""
+    """Whether any new server has not been listed yet. It is started when a client lists again."""
     return any(entry.offer is None and entry.failure is None for entry in plan.beginning)
 
 
@@ -441,7 +442,7 @@ def not_found(uri: str, client: Revision) -> Reject:
 
 
 def open_body(params: Params) -> bytes:
-    """A params object that is still open at its end."""
+    """A params object as JSON, without its closing brace."""
     return encode(params)[:-1]
 
 

@@ -1,4 +1,4 @@
-"""What a face decides to do with a request: values, acted upon by the router."""
+"""What a face can decide about a request: values that the router acts on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mcp_workbench.face.open_request import OpenRequest
 
 
 class WithheldItem(Struct, frozen=True):
-    """Why a request is kept from a server, for those who write it down."""
+    """Why a request is not sent to a server, for the audit."""
 
     entry: ServerEntry
     item: str
@@ -19,21 +19,21 @@ class WithheldItem(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """Answer with this result, written as JSON."""
+    """Respond with this result, encoded as JSON."""
 
     result: bytes
-    # Where a server has it, and the client may not.
+    # Set if a server has the item but the client may not use it.
     refusal: WithheldItem | None = None
 
 
 class Work(Struct, frozen=True):
-    """Answer with the result that this makes. It takes a while: not where other calls would wait for it."""
+    """Respond with the result of this function, which is slow and must not run on the event loop."""
 
     make: Callable[[], bytes]
 
 
 class Reject(Struct, frozen=True):
-    """Answer with this JSON-RPC error."""
+    """Respond with this JSON-RPC error."""
 
     code: int
     message: str
@@ -42,50 +42,50 @@ class Reject(Struct, frozen=True):
 
 
 class Forward(Struct, frozen=True, gc=False):
-    """Send it to this server. `body` is the params object, still open at its end and without `_meta`."""
+    """Send it to this server. `body` is the params object without `_meta` and without its closing brace."""
 
     entry: ServerEntry
-    # The tool's, prompt's or resource's own name, for errors.
+    # The server's name for the tool, prompt or resource, for errors.
     item: str
-    # Written as JSON.
+    # Encoded as JSON.
     method: bytes
     body: bytes
-    # A JSON-RPC error of the server becomes a result that an agent can read, instead of being relayed as it is.
+    # Whether a JSON-RPC error of the server becomes a result that an agent can read, instead of being forwarded.
     shows_errors: bool = False
-    # Tokens that the result may take; 0 means no limit.
+    # The token budget of the result; 0 means no limit.
     result_budget: int = 0
 
 
 class Open(Struct, frozen=True):
-    """Have these servers say what they offer, then answer with it."""
+    """List what these servers offer, then respond with it."""
 
     entries: tuple[ServerEntry, ...]
     request: OpenRequest
-    # Whether servers that are known already are started behind the answer: opening a toolbox announces calls, looking
-    # through all of them does not.
+    # Whether servers with a known offer are started in the background: opening a toolbox is usually followed by calls,
+    # searching all of them is not.
     starts_known: bool = True
 
 
 class Learn(Struct, frozen=True):
-    """Cannot be decided before this server has said what it offers. Decide again then.
+    """Have this server list what it offers, then decide again.
 
-    Where `others` may have it just as well, all are asked, and one that fails does not end the call."""
+    If `others` may have the item as well, all are listed, and a failure of one does not fail the call."""
 
     entry: ServerEntry
     others: tuple[ServerEntry, ...] = ()
-    # What the client called it, for errors.
+    # The client's name for the item, for errors.
     item: str = ""
 
 
 class Load(Struct, frozen=True):
-    """Cannot be decided before the manifests of these servers have been read. Decide again then."""
+    """Read the manifests of these servers, then decide again."""
 
     entries: tuple[ServerEntry, ...]
     decide: Callable[[], Decision]
 
 
 def withheld(entry: ServerEntry, tool: str) -> WithheldItem:
-    """The refusal of a tool that differs from the lock file."""
+    """Why a tool is refused that differs from the lock file."""
     return WithheldItem(entry, tool, "lock")
 
 

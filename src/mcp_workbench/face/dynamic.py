@@ -1,6 +1,6 @@
 """The face `dynamic`: opening a toolbox registers its tools as `{toolbox}__{server}_{tool}`.
 
-Names stay what they are however many toolboxes are open. Nothing is ever closed before the end.
+Names do not depend on which toolboxes are open. A toolbox stays open until the session ends.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ class DynamicFace(Face):
     name = "dynamic"
 
     def entries(self, view: View) -> list[ServerEntry]:
-        """The servers of the toolboxes that have been opened."""
+        """The servers of opened toolboxes."""
         return available(self.needed(view, "tools"))
 
     def needed(self, view: View, kind: str) -> Iterable[ServerEntry]:
         return (entry for name in view.opened for entry in self.catalog.toolboxes.get(name, {}).values())
 
     def awaited(self, view: View) -> list[ServerEntry]:
-        """Servers that came into a toolbox after it was opened, which is when all others were started."""
+        """Servers that were added to a toolbox after it was opened; opening it started all others."""
         return [entry for entry in self.needed(view, "tools") if entry.offer is None and entry.trouble is None]
 
     def shows(self, view: View, entry: ServerEntry) -> bool:
-        """Only what was opened."""
+        """Only servers of opened toolboxes."""
         return entry.toolbox in view.opened
 
     def announces_opening(self, view: View, toolbox: str) -> frozenset[str]:
         entries = self.catalog.toolboxes[toolbox].values()
-        # Templates are announced with resources: MCP has no notification of their own for them.
+        # Templates are announced with resources, because MCP has no separate notification for them.
         found = {kind for kind in KINDS if any(entry.definitions(kind) for entry in entries)}
         return frozenset("resources" if kind == "resourceTemplates" else kind for kind in found)
 
     def announces_toolboxes(self, plan: Plan) -> frozenset[str]:
-        """`open_toolbox` names all of them."""
+        """The description of `open_toolbox` names all toolboxes."""
         toolboxes = plan.difference.toolboxes
         return frozenset({"tools"} if toolboxes.added or toolboxes.removed or begins_unknown(plan) else ())
 
@@ -65,7 +65,7 @@ class DynamicFace(Face):
         return f"{entry.toolbox}__{entry.name}_{name}"
 
     def tools(self, view: View) -> Sequence[bytes]:
-        """`open_toolbox`, then what has been registered."""
+        """`open_toolbox`, then the registered tools."""
         return self.keep("tools", view, lambda: self._shown_tools(view))
 
     def _shown_tools(self, view: View) -> list[bytes]:
@@ -75,7 +75,7 @@ class DynamicFace(Face):
         return [own, *(_registered(exposed, target) for exposed, target in table.targets.items())]
 
     def definition_of(self, tool: str) -> Raw | None:
-        """By table, whoever has opened the toolbox: names do not depend on that."""
+        """Looked up among all tools, because names do not depend on which toolboxes are open."""
         target = self._table(self._everything()).targets.get(tool)
         return None if target is None else target.definition
 
@@ -85,7 +85,7 @@ class DynamicFace(Face):
         return view
 
     def remarks(self) -> list[str]:
-        """Also names that two tools want."""
+        """Also reports names that two tools share."""
         collisions = self._table(self._everything()).collisions
         return [*(describe_collision(exposed, rivals) for exposed, rivals in collisions.items()), *super().remarks()]
 
@@ -95,7 +95,7 @@ class DynamicFace(Face):
         return found
 
     def settle_names(self, entries: Iterable[ServerEntry]) -> None:
-        """Also while their toolboxes are not open: names do not depend on that."""
+        """Also for closed toolboxes, because names do not depend on which toolboxes are open."""
         known = available(entries)
         for kind in ("tools", "prompts"):
             self.table(kind, known, self.exposed)
@@ -130,7 +130,7 @@ class DynamicFace(Face):
         return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", *table.targets]))
 
     def _may_have(self, view: View, name: str) -> list[ServerEntry]:
-        """Servers of opened toolboxes whose tools would begin like this: what is known of them may be out of date."""
+        """Servers of opened toolboxes whose prefix matches: their cached tools may be out of date."""
         return [
             entry
             for toolbox in view.opened
@@ -153,7 +153,7 @@ class DynamicFace(Face):
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
         assert request.toolbox_name is not None
         toolbox = self.catalog.described[request.toolbox_name]
-        # First: the table has the tools of those toolboxes that are open.
+        # First, because the table contains only tools of open toolboxes.
         view.opened[toolbox.name] = None
         table = self._table(view)
         tools = [
@@ -175,7 +175,7 @@ class DynamicFace(Face):
         if refused:
             content["refused"] = refused
         structured = encode(content)
-        # Twice, as text and structured: clients read the one or the other.
+        # Both as text and structured, because clients read one or the other.
         return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b%b}' % (
             encode(structured.decode()),
             structured,
@@ -183,7 +183,7 @@ class DynamicFace(Face):
         )
 
     def instructions(self, view: View) -> str:
-        """How to get at tools, and what there is."""
+        """How to get tools, and which toolboxes there are."""
         lines = [
             'Tools are grouped in toolboxes. open_toolbox {"toolbox_name": "<toolbox>"} adds the tools of a toolbox to '
             "the list of tools, as <toolbox>__<server>_<tool>.",
@@ -194,7 +194,7 @@ class DynamicFace(Face):
 
 
 class _Introduction(Struct, gc=False):
-    # Whatever they are; everything else is skipped, which is many times faster than decoding it.
+    # Of any type. All other members are skipped, which is many times faster than decoding them.
     title: object = None
     description: object = None
 
@@ -239,5 +239,5 @@ def _open_toolbox_tool(description: str) -> dict[str, object]:
 
 
 def make(catalog: Catalog, settings: FaceSettings) -> Face:
-    """As the table `faces` wants it."""
+    """The factory for the table in `faces.py`."""
     return DynamicFace(catalog, settings)

@@ -1,7 +1,7 @@
 """The face `flat`: every tool of every server in one list, as `{server}{separator}{tool}`.
 
-With toolboxes, `{toolbox}{separator}{server}{separator}{tool}`. Names are looked up, never parsed, so servers and tools
-that contain the separator are routed right.
+With toolboxes, `{toolbox}{separator}{server}{separator}{tool}`. Names are looked up, never parsed, so names that
+contain the separator are routed correctly.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ class FlatFace(Face):
         self._prefix = settings.prefix
         self._longest = settings.longest_name
         self._everyone = View("")
-        # With the revision of the catalogue that it was made of.
+        # With the revision of the catalogue it was built from.
         self._tool_table: tuple[int, NameTable | None] = (-1, None)
 
     def entries(self, view: View) -> list[ServerEntry]:
         return available(self.catalog.entries())
 
     def needed_first(self) -> Iterable[ServerEntry]:
-        """All names are in one list, and so are the instructions."""
+        """The list and the instructions include every server."""
         return self.catalog.entries()
 
     def exposed(self, entry: ServerEntry, name: str) -> str:
-        """With the server, and the toolbox where there are toolboxes, in front."""
+        """Prefixed with the server, and the toolbox if there are toolboxes."""
         return self._accepted(self._prefix_of(entry) + name)
 
     def _prefix_of(self, entry: ServerEntry) -> str:
@@ -70,7 +70,7 @@ class FlatFace(Face):
 
     def tools(self, view: View) -> Sequence[bytes]:
         """Every tool under its exposed name."""
-        # The same for everybody: nothing is opened in this face.
+        # The same for every client, because nothing is opened in this face.
         return self.keep("tools", self._everyone, self._shown_tools)
 
     def _shown_tools(self) -> list[bytes]:
@@ -92,8 +92,8 @@ class FlatFace(Face):
         return None if target is None else target.definition
 
     def tool_table(self) -> NameTable:
-        """Exposed names of all tools, those of servers that failed for good included: a call may bring them back."""
-        # Every call asks for it, so it has a place of its own.
+        """The exposed names of all tools, including those of failed servers, which a call may start again."""
+        # Cached in an attribute, because every call needs it.
         revision, table = self._tool_table
         if table is None or revision != self.catalog.revision:
             table = self._build_tool_table()
@@ -112,8 +112,8 @@ class FlatFace(Face):
     def _table(
         self, kind: str, entries: Sequence[ServerEntry], own_name: Callable[[ServerEntry, str], str]
     ) -> NameTable:
-        """Names with their prefix; without prefixes, those that several servers use have one all the same. A name that
-        was given stays, whatever else comes or goes."""
+        """Names with their prefix. With `prefix: false`, only names that several servers use are prefixed. A name that
+        was assigned stays, whatever is added or removed."""
         uses: Counter[str] = Counter()
         if not self._prefix:
             # Counted before any name is given: which of two servers is listed first must not decide.
@@ -145,8 +145,7 @@ class FlatFace(Face):
             self.report(remark, "names that clients refuse")
 
     def remarks(self) -> list[str]:
-        """What a user should know of the names as they are now: those that two want, those that clients refuse,
-        and addresses that two servers list."""
+        """Also reports names that two tools share or that clients refuse, and addresses that two servers list."""
         table = self.tool_table()
         about_names = self._about_names(table)
         collisions = [describe_collision(exposed, rivals) for exposed, rivals in table.collisions.items()]
@@ -164,7 +163,7 @@ class FlatFace(Face):
         )
 
     def names_clients_refuse(self, table: NameTable | None = None) -> list[str]:
-        """Exposed names that clients with the strictest rule do not accept."""
+        """Exposed names that the strictest clients do not accept."""
         targets = (table or self.tool_table()).targets
         return [name for name in targets if not is_accepted_by_clients(name)]
 
@@ -176,7 +175,7 @@ class FlatFace(Face):
         return 'give them shorter or plainer names with `"rename": {"<tool>": "<name>"}` in the server\'s configuration'
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
-        """By table. For a name that cannot be one of ours, the error shows the form of ours."""
+        """Look the name up. For a name that cannot be one of ours, the error shows the expected form."""
         try:
             name = decode_string(params["name"])
         except (KeyError, DecodeError, ValidationError):
@@ -199,7 +198,7 @@ class FlatFace(Face):
         return Reject(METHOD_NOT_FOUND, no_such("tool", name, table.targets))
 
     def _withheld(self, name: str) -> Reject | None:
-        """What is said of a tool that is there and must not be used."""
+        """The error for an existing tool that must not be used."""
         for entry in self.catalog.entries():
             tool = name.removeprefix(self._prefix_of(entry))
             if tool in entry.withheld.get("tools", ()) and (tool != name or not self._prefix):
@@ -208,18 +207,17 @@ class FlatFace(Face):
         return None
 
     def _may_have(self, name: str) -> list[ServerEntry]:
-        """Servers whose tools would begin like this, the longest beginning first: what is known of them may be out of
-        date."""
+        """Servers whose prefix matches, the longest prefix first: their cached tools may be out of date."""
         fitting = [entry for entry in self.catalog.entries() if self._fits(entry, name)]
         return sorted(fitting, key=lambda entry: -len(self._prefix_of(entry)))
 
     def _fits(self, entry: ServerEntry, name: str) -> bool:
         prefix = self._prefix_of(entry)
         if self._longest:
-            # Of names that were made to fit, the prefix was too.
+            # If names are adapted for clients, so is the prefix.
             prefix = accepted_characters(prefix)
         if name.removeprefix(prefix) in entry.hidden:
-            # It is there, and not to be shown.
+            # The tool exists but is not to be shown.
             return False
         return not self._prefix or (name.startswith(prefix) and len(name) > len(prefix))
 
@@ -236,11 +234,11 @@ class FlatFace(Face):
         raise AssertionError("nothing is opened in the flat face")
 
     def instructions(self, view: View) -> str:
-        """Where tools come from, and which servers are missing."""
+        """Which servers there are, and which are unavailable."""
         named = f"named `{self._form}`" if self._prefix else f"with `{self._form}` where two have the same name"
         known = {id(entry): entry.offer for entry in self.entries(view)}
         servers = []
-        # Said once, with the first server of each toolbox.
+        # Shown once, with the first server of each toolbox.
         about = {} if self.settings.plain else {each.name: each.description for each in self.catalog.described.values()}
         for entry in self.catalog.entries():
             trouble = entry.trouble_for_all
@@ -259,5 +257,5 @@ def _own_name(entry: ServerEntry, name: str) -> str:
 
 
 def make(catalog: Catalog, settings: FaceSettings) -> Face:
-    """As the table `faces` wants it."""
+    """The factory for the table in `faces.py`."""
     return FlatFace(catalog, settings)

@@ -1,7 +1,7 @@
-"""The instructions of the face `flat`: which servers there are, and what each of them says of itself. Pure.
+"""The instructions of the face `flat`: which servers there are, and each server's own instructions. Pure.
 
-Owns that all of it fits into what clients read: they cut, and what is cut in the middle of a server's instructions may
-be the servers behind it. So every server is named first, and the rest of the room is shared out.
+Owns that all of it fits within the clients' limits: they truncate, which could drop whole servers at the end. So every
+server is named first, and the remaining space is divided among their instructions.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from msgspec import Struct
 from mcp_workbench.economy.instructions import MOST_BYTES
 from mcp_workbench.economy.prose import ELLIPSIS, clip, cut, one_line
 
-# The names of servers, with why some cannot be used, take no more of the room than this while they can be shortened.
+# The share of the space for the names of servers and why some are unavailable, while these can be shortened.
 _SHARE_OF_NAMES: Final = 0.75
-# Less than this of a server's instructions tells nothing.
+# A shorter excerpt of a server's instructions is useless.
 _LEAST_SAID: Final = 160
-# How long the reason is why a server cannot be used, and what its toolbox is for; shorter and shorter.
+# The maximum length of a reason or of a toolbox's description, tried in this order.
 _REASONS: Final = (160, 60, 0)
 
 
 class Introduced(Struct, frozen=True):
     place: str
-    # Why it cannot be used.
+    # Why it is unavailable.
     trouble: str | None = None
     instructions: str | None = None
-    # What the toolbox that begins with it is for: some models see nothing else before they search.
+    # The description of its toolbox, for the first server of each: some models see nothing else before they search.
     about: str = ""
 
 
 def flat_instructions(head: str, servers: Sequence[Introduced], *, most: int = MOST_BYTES) -> str:
-    """What an agent has to know first, in at most `most` bytes."""
+    """The instructions, in at most `most` bytes."""
     named = _named(head, servers, most)
     return named + _said(servers, most - len(named.encode()))
 
@@ -64,7 +64,7 @@ def _trouble(server: Introduced, longest: int) -> str:
 
 
 def _said(servers: Sequence[Introduced], room: int) -> str:
-    """What servers say of themselves. Where not everything fits, the long ones are cut, to the same length."""
+    """The servers' own instructions. If they do not all fit, long ones are truncated to the same length."""
     saying = [(f"\n\nFrom {each.place}:\n", each.instructions) for each in servers if each.instructions]
     saying = saying[: room // _LEAST_SAID]
     texts = [""] * len(saying)

@@ -1,7 +1,7 @@
-"""`toolbox/server/tool`, and `toolbox/tool` or `server/tool` where only one can be meant: paths that a model writes.
+"""Paths that models write: `toolbox/server/tool`, and `toolbox/tool` or `server/tool` if they are unambiguous.
 
-Looked up among what exists, never cut blindly, because any of the names may hold a slash. Owns what a path can mean.
-Refuses to guess between two meanings, and to start servers: it says who would have to be asked.
+Paths are looked up among what exists rather than split, because any of the names may contain a slash. Owns what a path
+can mean. Never guesses between two meanings, and starts no servers: it returns those that would have to be listed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ToolPlace = tuple[ServerEntry, str]
 
 
 class ResolvedPath(Struct, frozen=True):
-    """One tool of one server; it may turn out that the server does not have it."""
+    """One tool of one server, which the server may turn out not to have."""
 
     entry: ServerEntry
     tool: str
@@ -30,23 +30,23 @@ class ResolvedPath(Struct, frozen=True):
 
 
 class Ambiguous(Struct, frozen=True):
-    """Several tools can be meant: their whole paths."""
+    """Several tools can be meant: their full paths."""
 
     paths: tuple[str, ...]
 
 
 class NotListed(Struct, frozen=True):
-    """No known tool is meant, but these servers have not said yet what they offer."""
+    """No known tool matches, but these servers have not been listed yet."""
 
     entries: tuple[ServerEntry, ...]
 
 
 def find(catalog: Catalog, path: str) -> ResolvedPath | Ambiguous | NotListed | None:
-    """What a path means, from what is known now; None when nothing can be meant.
+    """Resolve a path from what is known now; None if nothing matches.
 
-    Known tools come first: by their whole path, then within a toolbox, then on a server. Then a server with a name
-    behind it that is unknown, because only the server itself can say no. Then servers that have not spoken, then
-    what filters hide, so that it can be said."""
+    Known tools come first: by full path, then within a toolbox, then on a server. Next is a known server with an
+    unknown tool, because only the server itself can say that it does not have it. Then servers that have not been
+    listed, and finally filtered tools, so that the error can mention the filter."""
     meanings = (list(_named(catalog, path)), list(_in_toolbox(catalog, path)), list(_of_server(catalog, path)))
     for places in meanings:
         # Any of the names may hold a slash, so one path can be cut in several ways that all exist.
@@ -68,7 +68,7 @@ def find(catalog: Catalog, path: str) -> ResolvedPath | Ambiguous | NotListed | 
 
 
 def concerned(catalog: Catalog, path: str) -> Iterable[ServerEntry]:
-    """The servers that have to be looked at to know what a path means: those of its toolbox, else all."""
+    """The servers that matter for a path: those of its toolbox, or else all."""
     toolbox, _, rest = path.partition("/")
     servers = catalog.toolboxes.get(toolbox)
     if servers is None:
@@ -78,7 +78,7 @@ def concerned(catalog: Catalog, path: str) -> Iterable[ServerEntry]:
 
 
 def related(catalog: Catalog, path: str) -> list[ServerEntry]:
-    """The servers that a path can lead to, whatever they offer."""
+    """The servers that a path may refer to, whatever they offer."""
     places = (*_in_toolbox(catalog, path), *_of_server(catalog, path))
     return list({(entry.toolbox, entry.name): entry for entry, _ in places}.values())
 

@@ -1,6 +1,6 @@
-"""Pinned tools: chosen ones that stand beside the two of the face `proxy`, for use in every conversation.
+"""Pinned tools: tools that the face `proxy` shows in addition to its own two, for use in every conversation.
 
-Owns the names they are shown under, which every client accepts, and what is said of pins that lead nowhere.
+Owns their exposed names, which every client accepts, and the messages about pins that match no tool.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALWAYS_LOAD: Final = "anthropic/alwaysLoad"
 
 
 class Pins:
-    """What `pin` in the configuration names."""
+    """The tools that `pin` in the configuration names."""
 
     def __init__(self, catalog: Catalog, paths: Callable[[], Sequence[str]], report: Callable[[str], None]) -> None:
         self._catalog = catalog
@@ -35,7 +35,7 @@ class Pins:
         return bool(self._paths())
 
     def servers(self) -> list[ServerEntry]:
-        """The servers that pinned tools are on, or can be on."""
+        """The servers that have, or may have, pinned tools."""
         found: dict[tuple[str, str], ServerEntry] = {}
         for path in self._paths():
             meant = find(self._catalog, path)
@@ -44,19 +44,19 @@ class Pins:
         return list(found.values())
 
     def not_listed(self) -> list[ServerEntry]:
-        """The servers that have to speak before all pinned tools are known."""
+        """The servers that have to be listed before all pinned tools are known."""
         found: dict[tuple[str, str], ServerEntry] = {}
         for path in self._paths():
             meant = find(self._catalog, path)
             if isinstance(meant, Ambiguous) or (isinstance(meant, ResolvedPath) and meant.is_known):
                 continue
-            # What is remembered may be out of date.
+            # The cached lists may be out of date.
             entries = [entry for entry in related(self._catalog, path) if not entry.is_live]
             found.update({(entry.toolbox, entry.name): entry for entry in entries})
         return list(found.values())
 
     def targets(self) -> dict[str, Target]:
-        """Pinned tools by the name they are shown under, as far as they are known."""
+        """The known pinned tools, by exposed name."""
         if self._kept[0] != self._catalog.revision:
             found: dict[str, Target] = {}
             for path in self._paths():
@@ -64,7 +64,7 @@ class Pins:
                 if isinstance(meant, ResolvedPath) and meant.is_known:
                     entry, tool = meant.entry, meant.tool
                     if entry.failure is None:
-                        # Of two that would be shown alike, the one that is pinned first.
+                        # Of two with the same exposed name, the first pin counts.
                         found.setdefault(shown_as(entry, tool), Target(entry, tool, entry.tools[tool]))
                 else:
                     self._say(path, meant)
@@ -72,7 +72,7 @@ class Pins:
         return self._kept[1]
 
     def definitions(self) -> list[bytes]:
-        """Pinned tools as they are shown."""
+        """The definitions of the pinned tools."""
         return [_pinned(target, name) for name, target in self.targets().items()]
 
     def _say(self, path: str, meant: object) -> None:
@@ -90,7 +90,7 @@ class Pins:
 
 
 def shown_as(entry: ServerEntry, tool: str) -> str:
-    """`toolbox__server_tool`; where a client would not accept that, something near to it with a checksum."""
+    """`toolbox__server_tool`, or a similar name with a checksum if a client would not accept that."""
     return accepted(f"{entry.toolbox}__{entry.name}_{tool}", LONGEST_NAME)
 
 
@@ -103,6 +103,6 @@ def _pinned(target: Target, name: str) -> bytes:
     # Whatever the server says: to pin a tool is to say that it is always needed.
     members["_meta"] = Raw(encode({**own, ALWAYS_LOAD: True}))
     if target.entry.config.result_budget:
-        # A result that is shortened has no structured content, and clients insist on it where this is declared.
+        # A shortened result has no structured content, which clients require if a schema for it is declared.
         members.pop("outputSchema", None)
     return encode(members)

@@ -1,4 +1,4 @@
-"""A definition with some of its members replaced, and every other byte as the server wrote it. Pure."""
+"""Replaces members of a definition and keeps every other byte. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from msgspec.json import Decoder
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 
 _OPENING: Final = re.compile(rb"\s*\{")
-# A member's name and the colon behind it; what precedes is the comma after the member before.
-# Possessive: a definition that is mostly spaces is gone through once, not once for each way to share them out.
+# The name of a member and its colon, preceded by the comma after the previous member.
+# Possessive quantifiers make it linear even for a definition that is mostly white space.
 _KEY: Final = re.compile(rb'\s*+(?:,\s*+)?("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+:\s*+')
 _decode_key: Final = Decoder(str).decode
 
@@ -21,11 +21,11 @@ _NAME_FIRST: Final = re.compile(rb'(\s*+\{\s*+"name"\s*+:\s*+)"[^"\\]*+(?:\\.[^"
 
 
 def renamed(definition: Raw, name: str, **others: str) -> bytes:
-    """A definition under another name, and with other texts replaced or added."""
+    """A definition with a new name, and with other texts replaced or added."""
     if not others:
         written = bytes(definition)
         head = _NAME_FIRST.match(written)
-        # As nearly all servers write it; with no other `"name"` anywhere there is no other member of that name either.
+        # The usual form. Without another `"name"` in the text, there is no second member of that name.
         if head is not None and written.count(b'"name"') == 1 and b"\\u" not in written:
             return b"".join((head[1], encode(name), written[head.end() :]))
     return with_members(
@@ -34,11 +34,11 @@ def renamed(definition: Raw, name: str, **others: str) -> bytes:
 
 
 def with_members(definition: bytes, members: dict[str, bytes]) -> bytes:
-    """A JSON object with these members, written as JSON, in place of its own of that name or behind them."""
+    """Set members of a JSON object to values that are JSON already, replacing existing ones or appending."""
     found = decode_object(definition)
     places = _places(definition, found)
     if places is None:
-        # A member that is there twice: whoever reads it decides which one counts, unless it is written once.
+        # A duplicate member: parsers disagree about which one counts, so it is written only once.
         return encode({**found, **{key: Raw(value) for key, value in members.items()}})
     parts: list[bytes] = []
     end = 0
@@ -53,9 +53,9 @@ def with_members(definition: bytes, members: dict[str, bytes]) -> bytes:
 
 
 def _places(definition: bytes, members: dict[str, Raw]) -> dict[str, int] | None:
-    """Where the value of each member begins; None where a member is there twice.
+    """The start of each member's value; None if a member is duplicated.
 
-    Each value is skipped by its length, so this takes as long as there are members, whatever is inside of them."""
+    Values are skipped by their length, so the time depends only on the number of members."""
     opening = _OPENING.match(definition)
     assert opening is not None
     at = opening.end()

@@ -1,7 +1,7 @@
-"""A face as one role sees it: the same face over a catalogue without what is hidden from that role.
+"""A face as one role sees it: the same face over a catalogue without the items hidden from that role.
 
-Stands between that face and the router. Owns that decisions name real servers, and that changes of what is hidden are
-not told. Refuses to know who may see what.
+Sits between that face and the router. Owns that decisions refer to real servers, and that changes of hidden items are
+not announced. Knows nothing about who may see what.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
 
 
-# What is wrong with a configuration names toolboxes and servers, which may be hidden.
+# Problems of a configuration name toolboxes and servers, which may be hidden from the role.
 REJECTED: Final = (
     "the configuration file has changed, and the change is not in force because of a problem that whoever runs the "
     "workbench has to solve"
@@ -32,18 +32,18 @@ REJECTED: Final = (
 
 
 def restricted(face: Face, catalog: RestrictedCatalog, made: Face) -> Face:
-    """What a role sees of `face`, by a face that was `made` over its catalogue."""
+    """The restricted form of `face`, using the face `made` over the role's catalogue."""
     made.give_notice(_without_names(face.notice))
     share_state(face, made)
     part = proxy_in(made)
     if part is not None:
-        # A server that is not seen now may be later.
+        # A server that is hidden now may become visible later.
         part.__dict__["_has_slashes"] = any("/" in each.toolbox or "/" in each.name for each in catalog.real.entries())
     return cast(Face, RestrictedFace(made, catalog))
 
 
 def share_state(face: Face, made: Face) -> None:
-    """What is private to each principal anyway is one for all faces: its bounds are those of the process."""
+    """Share what is kept by principal anyway between all faces, because its limits are those of the process."""
     # Problems are reported to the operator once, not for each user or role.
     made.reports = False
     made.links = face.links
@@ -54,23 +54,23 @@ def share_state(face: Face, made: Face) -> None:
 
 
 def proxy_in(face: Face) -> ProxyFace | None:
-    """The face `proxy`, where that is what clients see, or some of them."""
+    """The face `proxy`, if some clients see it."""
     found = face.__dict__.get("_proxy", face)
     return found if isinstance(found, ProxyFace) else None
 
 
 class RestrictedFace:
-    """Whatever is not said here is as the face over the restricted catalogue says."""
+    """Everything not overridden here is done by the face over the restricted catalogue."""
 
     def __init__(self, inner: Face, catalog: RestrictedCatalog) -> None:
         self._inner = inner
         self._catalog = catalog
-        # By server, what was shown of it when a change was last announced.
+        # By server, the lists as of the last announced change.
         self._shown: dict[ServerEntry, dict[str, Definitions]] = {entry: _lists(entry) for entry in catalog.entries()}
-        # What the last change of a server meant, for all who ask about it.
+        # The effect of the last change of a server, cached for all sessions that ask.
         self._last: tuple[ServerEntry | None, int, frozenset[str]] = (None, -1, frozenset())
         self._boxes = tuple(catalog.toolboxes)
-        # What single clients see of it, by the face that suits them.
+        # The restricted faces for particular clients, by face.
         self._for_clients: dict[Face, RestrictedFace] = {inner: self}
 
     def __getattr__(self, name: str) -> Any:
@@ -86,7 +86,7 @@ class RestrictedFace:
     def give_notice(self, notice: str | None) -> None:
         self._inner.give_notice(_without_names(notice))
 
-    # ── decisions, with real servers in them ──
+    # ── decisions, with real servers ──
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
         return _real(self._inner.resolve_tool(view, params, fresh=fresh))
@@ -132,7 +132,7 @@ class RestrictedFace:
     def settle_names(self, entries: Iterable[ServerEntry]) -> None:
         self._inner.settle_names(self._catalog.entry_of(entry) for entry in map(real_of, entries))
 
-    # ── what depends on which toolboxes can be seen, which may change with what servers offer ──
+    # ── what depends on the visible toolboxes, which may change with what servers offer ──
 
     def tools(self, view: View) -> Sequence[bytes]:
         self._settle_boxes(view)
@@ -172,7 +172,7 @@ class RestrictedFace:
         return self._inner.announces_opening(view, toolbox) if toolbox in self._catalog.toolboxes else frozenset()
 
     def announces_toolboxes(self, plan: Plan) -> frozenset[str]:
-        """Another configuration has other roles: whoever makes these tells what has changed for each."""
+        """Empty: a new configuration creates new roles, and what changed for each is announced then."""
         return frozenset()
 
     def take_note_of_toolboxes(self, view: View, added: Iterable[str], removed: Iterable[str]) -> None:
@@ -180,7 +180,7 @@ class RestrictedFace:
         self._inner.take_note_of_toolboxes(view, seen, [name for name in removed if name in self._boxes])
 
     def _seen_changes(self, entry: ServerEntry, kinds: frozenset[str]) -> frozenset[str]:
-        """Of these kinds, those that have changed for whoever sees this. Every session of the role asks."""
+        """Those of these kinds that changed for this role. Called for every session of the role."""
         if self._last[:2] != (entry, self._catalog.real.revision):
             before = self._shown.get(entry, {})
             seen = self._catalog.toolboxes.get(entry.toolbox, {}).get(entry.name)
@@ -214,7 +214,7 @@ def _all_real(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
 
 
 def _real(decision: Decision) -> Decision:
-    """The same decision about the servers themselves."""
+    """The same decision with real servers."""
     match decision:
         case Forward():
             return replace(decision, entry=real_of(decision.entry))

@@ -1,8 +1,8 @@
 """The face `proxy` with `"useTool": "split"`: `use_tool` for tools that only read, `use_tool_that_writes` for the rest.
 
-Clients ask their user before a tool is called that may change something, and some ask no more for one that only reads.
-For one tool that calls all of them they have to ask every time, and where nobody can be asked it cannot be called at
-all. What a tool does is what its annotations say; one that says nothing writes.
+Clients ask their user before they call a tool that may change something, and some do not for tools that only read. With
+a single tool for all calls they have to ask every time, and without a user to ask they cannot call it at all. Whether a
+tool writes is decided by its annotations; a tool without any counts as writing.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from mcp_workbench.jsonrpc.messages import decode_string, encode
 
 READS: Final = "use_tool"
 WRITES: Final = "use_tool_that_writes"
-# Tools whose annotations are kept in mind. An agent uses a handful.
+# How many tools have their annotations cached. An agent uses a few.
 MOST_JUDGED: Final = 1000
-# What reaches a model of the three (name, description and schema) is below 250 tokens, as with two; clients keep the
-# rest, `annotations` and `_meta`, to themselves.
+# What a model sees of the three tools (name, description and schema) is below 250 tokens, as with two. Clients do not
+# show it the rest, `annotations` and `_meta`.
 MOST_BYTES_OF_THREE: Final = 1_210
 
 
@@ -46,17 +46,17 @@ _read: Final = Decoder(_Definition).decode
 
 
 def only_reads(definition: bytes | Raw) -> bool:
-    """Whether a tool says of itself that it changes nothing. One that contradicts itself does not."""
+    """Whether a tool declares that it only reads, without contradicting itself."""
     try:
         annotations = _read(definition).annotations
     except (DecodeError, ValidationError):
         return False
-    # A hint that is no boolean says nothing.
+    # A hint that is not a boolean is ignored.
     return annotations.read_only_hint is True and annotations.destructive_hint is not True
 
 
 class SplitProxyFace(ProxyFace):
-    """Three tools: to find, to read, to write."""
+    """Three tools: one to find tools, one to call those that read, and one for those that write."""
 
     most_bytes = MOST_BYTES_OF_THREE
     how = HOW + f" `{READS}` calls tools that only read, `{WRITES}` all others, with the same arguments."
@@ -77,7 +77,7 @@ class SplitProxyFace(ProxyFace):
         except (KeyError, DecodeError, ValidationError):
             name = ""
         if name == WRITES:
-            # It calls any tool: to ask for more than a tool needs is no harm.
+            # It may call any tool: asking the user about a tool that only reads does no harm.
             return super().resolve_tool(view, {**params, "name": Raw(encode(READS))}, fresh=fresh)
         decision = super().resolve_tool(view, params, fresh=fresh)
         if name != READS:
@@ -96,13 +96,13 @@ class SplitProxyFace(ProxyFace):
                     f"called; call it with `{WRITES}` and the same arguments"
                 )
             )
-        # What is remembered may be out of date, and no user is asked about this call: the server has to say so now.
+        # No user is asked about this call, so cached annotations, which may be out of date, are not enough.
         return decision if fresh or entry.is_live else Learn(entry, item=tool)
 
     def _only_reads(self, entry: ServerEntry, tool: str) -> bool:
         definition = entry.tools[tool]
         judged = self._judged.get((entry, tool))
-        # A changed definition is another object.
+        # A changed definition is a different object.
         if judged is None or judged[0] is not definition:
             if len(self._judged) >= MOST_JUDGED:
                 self._judged.clear()
@@ -110,7 +110,7 @@ class SplitProxyFace(ProxyFace):
         return judged[1]
 
 
-# Whatever `use_tool` takes where it is one, both understand; what is said of it here is what an agent needs.
+# Both accept everything that a single `use_tool` does; the schema shows only what an agent needs.
 _TAKEN: Final = {"tool": {"type": "string"}, "arguments": {"type": "object"}}
 _USE_TOOL: Final = {
     "name": READS,

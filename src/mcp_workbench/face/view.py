@@ -1,4 +1,4 @@
-"""What one client has before it: which toolboxes it opened, and which of all of them changed since it looked."""
+"""What one client sees: which toolboxes it has opened, and which have changed since it last looked."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
     from mcp_workbench.face.wording import Change
 
 
-# The `clientInfo` of a client that has none.
+# For clients that send no `clientInfo`.
 NO_CLIENT_INFO: Final = b"{}"
-# It is kept for as long as its client is there. Those of real clients are some hundred bytes.
+# It is kept as long as the client is connected. Real clients send a few hundred bytes.
 LONGEST_INFO: Final = 16 * 1024
 
 
 class View:
-    """Belongs to a session where there is one, and to the principal in the modern era, which has no sessions."""
+    """Belongs to a session, or to a principal in the modern era, which has no sessions."""
 
     __slots__ = ("changed", "client", "client_info", "face", "missing", "opened", "principal")
-    # What its client sees. Only views that no request belongs to are without.
+    # What its client sees. Unset only in views without requests.
     face: Face
 
     def __init__(self, principal: str, face: Face | None = None) -> None:
         self.principal = principal
         if face is not None:
             self.face = face
-        # How its client introduced itself, as JSON, and what is known of such clients once somebody has asked.
+        # The `clientInfo` as JSON, and what is known about such clients, looked up when needed.
         self.client_info = NO_CLIENT_INFO
         self.client: Behaviour | None = None
         # An insertion-ordered set.
         self.opened: dict[str, None] = {}
         # Toolboxes to announce to the client with the next result.
         self.changed: dict[str, Change] = {}
-        # Servers that had failed for good when the client opened their toolbox: it has not seen what they offer.
+        # Servers that were unavailable when the client opened their toolbox, so it has not seen what they offer.
         self.missing: set[ServerEntry] = set()
 
     def introduced(self, client_info: bytes) -> View:
-        """The same for a client that says who it is, before its first look. Not kept: others may share this one."""
+        """A copy of this view for a client that sends its `clientInfo`. Not stored, because others share this view."""
         if client_info in (self.client_info, NO_CLIENT_INFO):
             return self
         view = View(self.principal, self.face)
@@ -53,37 +53,37 @@ class View:
 
 
 class Views:
-    """All views: one for each session, one for all clients of a principal that keep none."""
+    """All views: one for each session, and one for all clients of a principal without a session."""
 
     def __init__(self, face: Face) -> None:
         self._face = face
-        # Says what a principal may be shown: the face, or what a policy leaves of it.
+        # Returns the face for a principal, restricted by a policy if there is one.
         self.face_of: Callable[[str], Face] = lambda principal: face
-        # Whether clients of one principal see different things.
+        # Whether different clients of one principal see different things.
         self.tells_clients_apart = face.tells_clients_apart
         self._of_principals: dict[str, View] = {}
-        # Where clients are distinguished: those of known clients, by principal and client.
+        # If clients are distinguished: the views of known clients, by principal and client.
         self._of_clients: dict[tuple[str, str], View] = {}
-        # Those of sessions, which end with them.
+        # The views of sessions, which end with them.
         self.of_sessions: set[View] = set()
 
     def of_principal(self, principal: str) -> View:
-        """Shared by the clients of this principal that keep no session."""
+        """The view shared by the clients of this principal without a session."""
         view = self._of_principals.get(principal)
         if view is None:
             view = self._of_principals[principal] = self._new(principal)
         return view
 
     def of_request(self, view: View, client_info: bytes) -> View:
-        """The view for a request of a modern client, which says with each of them who it is: one connection may carry
-        those of several."""
+        """The view for a request of a modern client. Each request has its own `clientInfo`, because one connection may
+        carry requests of several clients."""
         if view not in self.of_sessions:
             return self.of_client(view.principal, client_info)
         self.introduce(view, client_info)
         return view
 
     def of_client(self, principal: str, client_info: bytes) -> View:
-        """Shared by all clients of one kind of this principal that keep no session."""
+        """The view shared by all clients of this principal with the same name and without a session."""
         client = self._face.recognise(client_info)
         view = self._of_clients.get((principal, client.name))
         if view is None:
@@ -97,24 +97,24 @@ class Views:
         return view
 
     def settle(self, view: View) -> None:
-        """Show it what suits its client of what its principal may see."""
+        """Choose the face for its principal and client."""
         view.face = self.face_of(view.principal).for_client(view)
 
     def introduce(self, view: View, client_info: bytes) -> None:
-        """Its client has said who it is."""
+        """Set the `clientInfo` of its client."""
         view.client_info = client_info if len(client_info) <= LONGEST_INFO else NO_CLIENT_INFO
         view.client = None
         self.settle(view)
 
     def begin_session(self, principal: str) -> View:
-        """For a client that has begun a session: what others opened is not its business."""
+        """A new view for a session, independent of what other clients have opened."""
         view = self._new(principal)
         self.of_sessions.add(view)
         return view
 
     def reopen(self, view: View, names: Iterable[str], known: Iterable[str] | None = None) -> None:
-        """Its client had opened these, in a workbench before us; as far as they are still there. `known` are all
-        toolboxes that it was told of: what has become of them since is told as if it happened now."""
+        """Restore the toolboxes that its client had opened in a previous workbench, if they still exist. `known` are
+        all toolboxes that the client knew: changes since then are announced as if they happened now."""
         toolboxes = view.face.catalog.toolboxes
         view.opened.update({name: None for name in names if name in toolboxes})
         if known is not None:
@@ -123,7 +123,7 @@ class Views:
             view.face.take_note_of_toolboxes(view, added, [name for name in before if name not in toolboxes])
 
     def end_session(self, view: View) -> None:
-        """Its client is gone."""
+        """Drop the view of a session that has ended."""
         self.of_sessions.discard(view)
 
     def forget(self, principal: str) -> None:
@@ -133,7 +133,7 @@ class Views:
             del self._of_clients[key]
 
     def on_replaced(self, catalog: Catalog, plan: Plan) -> None:
-        """Another configuration is in force."""
+        """Adapt to a new configuration."""
         for view in self._shown_of(catalog):
             for name in plan.difference.toolboxes.removed:
                 view.opened.pop(name, None)
@@ -143,8 +143,8 @@ class Views:
             view.face.take_note_of_toolboxes(view, toolboxes.added, toolboxes.removed)
 
     def on_change(self, catalog: Catalog, entry: ServerEntry, kinds: frozenset[str]) -> None:
-        """A server offers something else now."""
-        # For views, not for sessions: a modern client that does not listen has none that is told of changes.
+        """Record that a server's lists have changed."""
+        # For views rather than sessions: a modern client without a subscription has no session to notify.
         for view in self._shown_of(catalog):
             view.face.take_note(view, entry, kinds)
 

@@ -1,4 +1,4 @@
-"""Results that we write ourselves: errors an agent can act upon, in one form."""
+"""Results that we write ourselves: errors that an agent can act on, in a uniform style."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import ErrorObject, decode_object, encode
 
-# Where a downstream JSON-RPC error is kept whole when it is shown as a result.
+# The member with the complete JSON-RPC error of a server that is shown as a result.
 ERROR_META: Final = "mcp-workbench/error"
-# Where toolboxes that have changed are named in a result.
+# The member of a result that names changed toolboxes.
 CHANGED_META: Final = "mcp-workbench/changed"
 # What to do about a tool that is withheld.
 REVIEW: Final = "the user can review it with `mcp-workbench lock diff` and accept it"
-# What has happened to a toolbox: other tools in it, or another configuration with or without it.
+# Its tools have changed, or the configuration has added or removed it.
 Change = Literal["changed", "new", "removed"]
-# How many right names an error lists when none is near.
+# How many valid names an error lists if none is similar.
 MOST_NAMES: Final = 20
 
 
 def error_result(text: str, error: ErrorObject | None = None) -> bytes:
-    """A tool result that says what went wrong. An agent reads it, and a model can correct itself."""
+    """A tool result that says what went wrong, so that the model can correct itself."""
     result: dict[str, object] = {"content": [{"type": "text", "text": text}], "isError": True}
     if error is not None:
         result["_meta"] = {ERROR_META: error}
@@ -32,7 +32,7 @@ def error_result(text: str, error: ErrorObject | None = None) -> bytes:
 
 
 def with_notice(result: bytes, changed: Mapping[str, Change]) -> bytes:
-    """A tool result with a word at its end about toolboxes that have changed. The rest stays as it was."""
+    """Append a note about changed toolboxes to a tool result, leaving the rest unchanged."""
     try:
         members = decode_object(result)
         content = bytes(members.get("content", b"")).rstrip()
@@ -71,7 +71,7 @@ def failure_text(error: WorkbenchError, where: str | None = None) -> str:
 
 
 def no_such(kind: str, name: str, known: Iterable[str], where: str = "", *, most_others: int = MOST_NAMES) -> str:
-    """`toolbox \\`dve\\` does not exist; did you mean \\`dev\\`?` Where none is near, `most_others` are listed."""
+    """`toolbox \\`dve\\` does not exist; did you mean \\`dev\\`?` If none is similar, `most_others` are listed."""
     names = list(known)
     from mcp_workbench.nearest import nearest
 
@@ -89,13 +89,13 @@ def no_such(kind: str, name: str, known: Iterable[str], where: str = "", *, most
 
 
 def rivals_for_address(uri: str, servers: Sequence[str], remedy: str) -> str:
-    """Why a resource cannot be read: several servers have the same claim to its address."""
+    """The error for a resource that several servers have equal claims to."""
     named = _listed(servers[:MOST_NAMES], " and ")
     return f"resource `{uri[:500]}` is ambiguous: {named} offer this address, and nothing says whose is meant; {remedy}"
 
 
 def shared_text(rivals: tuple[ServerEntry, ServerEntry], shared: Sequence[str]) -> str:
-    """What to tell the user of addresses that two servers list."""
+    """The message for the user about addresses that two servers list."""
     servers = " and ".join(f"`{entry.toolbox}/{entry.name}`" for entry in rivals)
     others = f" and {len(shared) - 1} more" if len(shared) > 1 else ""
     return f"{servers} both list the address `{shared[0][:200]}`{others}; while both are in view, it cannot be read"
