@@ -122,14 +122,18 @@ class Guard:
 
     def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
         """Whether every step lets it pass at once. If they do so later, the decision is acted upon then."""
+        route = call.route
+        if route.passage is not None:
+            # One that the steps have let pass comes back with its passage. It may have been held for minutes.
+            return not self.denies_again(call, decision)
         observer = self._sole_observer
         # Nobody can say no: there is nothing to check, and calls that are alike share one description.
         if observer is not None:
             key = (call.caller, call.introduction, call.method, decision.entry, decision.item)
             origin = self._origins.get(key) or self._new_origin(key, call, decision)
-            call.route.passage = UncheckedPassage(observer, origin, decision.body, call.meta, monotonic())
+            route.passage = UncheckedPassage(observer, origin, decision.body, call.meta, monotonic())
             return True
-        call.route.entry, call.route.decision = decision.entry, decision
+        route.entry, route.decision = decision.entry, decision
         later = partial(self._act, call, decision)
         return self.passes(call, call.method, decision.entry, decision.item, decision.body, later)
 

@@ -148,14 +148,17 @@ class Router:
         """Do what was decided."""
         match decision:
             case Forward():
-                if self.guard is not None and not self._lets_pass(self.guard, call, decision):
+                guard = self.guard
+                if guard is not None and not guard.lets_pass(call, decision):
                     return
                 # Over stdio nothing says which call a question belongs to: a client without a session goes where no
                 # other client's call is under way.
                 if decision.entry.asks and not call.caller.client:
                     call.route.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
                 connection = self.connections.of_call(decision.entry, call)
-                if connection.state is State.READY and (self.guard is None or not self._must_list(connection)):
+                if connection.state is State.READY and (
+                    guard is None or not guard.definition_steps or connection.lists.is_done
+                ):
                     self._send(call, decision, connection)
                 else:
                     self._forward_later(call, decision, connection)
@@ -176,12 +179,6 @@ class Router:
                 assert params is not None
                 call.route.entry, call.route.item = decision.entry, decision.item
                 self.start_for(call, self._list_and_call(call, decision, params))
-
-    def _lets_pass(self, guard: Guard, call: RoutedCall, decision: Forward) -> bool:
-        if call.route.passage is None:
-            return guard.lets_pass(call, decision)
-        # One that the steps have let pass comes back here with its passage. It may have been held for minutes.
-        return not guard.denies_again(call, decision)
 
     def start_for(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
         """A task that a call waits for: should it fail by a defect of ours, the call ends all the same."""

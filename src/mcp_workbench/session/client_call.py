@@ -365,9 +365,9 @@ class ClientCall(Struct, eq=False):
 
     def emit(self, kind: Literal["result", "error"], *parts: Part) -> None:
         """The one answer; kept while the client is away."""
-        if self.route.passage is not None:
-            self.route.passage.end(kind, *parts)
-        parked = self.parked
+        passage, parked = self.route.passage, self.parked
+        if passage is not None:
+            passage.end(kind, *parts)
         if parked is None:
             self.session.finish(self, kind, *parts)
         elif parked.is_away:
