@@ -117,12 +117,17 @@ def test_secrets_that_undo_has_to_show_are_warned_of_before(home: Path) -> None:
     write(home, ".config/mcp-workbench/workbench-config.json", json.dumps(config))
     done = shell(home, "install", "claude-code", "--replace")
     said = "the keys of `remote` are on the command line of `claude` for a moment"
-    assert done.status == 0 and said in done.stderr and TOKEN not in done.stderr
+    assert done.status == 0 and f"warning: if you undo this, {said}" in done.stderr and TOKEN not in done.stderr
     assert list(json.loads(path.read_text())["mcpServers"]) == ["mine", "workbench"]
     back = shell(home, "undo", "claude-code")
     assert back.status == 0 and said in back.stderr and TOKEN not in back.stderr
     after = json.loads(path.read_text())["mcpServers"]
     assert after == servers and list(after) == ["mine", "time", "remote", "later"]
+    ours = {"command": "/old/mcp-workbench", "args": ["serve"], "env": {"API_TOKEN": TOKEN}}
+    path.write_text(json.dumps({"mcpServers": {"workbench": ours}}))
+    done = shell(home, "install", "claude-code")
+    assert done.status == 0 and "warning: now, the keys of `workbench` are on the command line" in done.stderr
+    assert "if you undo this" not in done.stderr
 
 
 def test_what_the_user_changed_from_the_usual_stays(home: Path) -> None:

@@ -331,10 +331,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
             remark("note", f"{client.title} already has the workbench, in `{found.path}`")
             continue
         _show(plan, to_stdout=parsed.has("dry-run") and not parsed.has("json"))
-        if shown := [
-            step.name for step in plan.steps if client_commands.shows_secrets([*step.command, *(step.back or ())])
-        ]:
-            remark("warning", client_commands.shown_to_others(client, shown, "now, or if you undo this"))
+        _warn_of_secrets(plan)
         if parsed.has("dry-run"):
             continue
         result["backup"] = apply(plan, run)
@@ -352,6 +349,15 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
     if any(each["changed"] for each in results) and not parsed.has("dry-run"):
         remark("hint", f"mcp-workbench undo {client.name} brings back what was there")
     return results
+
+
+def _warn_of_secrets(plan: InstallPlan) -> None:
+    """Where a client takes servers on a command line alone: now, or when what is removed comes back."""
+    now = [step.name for step in plan.steps if client_commands.shows_secrets(step.command)]
+    later = [step.name for step in plan.steps if step.back and client_commands.shows_secrets(step.back)]
+    for when, names in (("now", now), ("if you undo this", [name for name in later if name not in now])):
+        if names:
+            remark("warning", client_commands.shown_to_others(plan.found.client, names, when))
 
 
 def _look_at_link(path: str, scope: Scope) -> None:
