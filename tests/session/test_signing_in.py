@@ -129,6 +129,30 @@ async def test_a_modern_client_is_answered_with_the_page_and_its_retry_goes_on(t
         assert answer["result"]["content"][0]["text"] == "read it", answer
 
 
+@pytest.mark.requirement("signin.asked")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_user_whom_the_server_refuses_all_the_same_is_not_asked_twice(tmp_path: Path, era: str) -> None:
+    async with sign_in_setup(tmp_path) as at, workbench(tmp_path, at.authority) as client:
+        at.authority.refuses_all = True
+        if era == "legacy":
+            await client.shake_hands({"elicitation": {"url": {}}})
+            call = client.ask("tools/call", USE_TOOL)
+            asked = await client.read()
+            client.send(id=asked["id"], result={"action": "accept"})
+        else:
+            params = {**USE_TOOL, "_meta": stamp({"elicitation": {"url": {}}})}
+            result = (await client.answer(client.ask("tools/call", params)))["result"]
+            (asked,) = result["inputRequests"].values()
+            responses = {"inputResponses": {"sign-in": {"action": "accept"}}, "requestState": result["requestState"]}
+            call = client.ask("tools/call", {**params, **responses})
+        await follow(asked["params"]["url"])
+        while (message := await client.read()).get("id") != call:
+            assert message["method"] == "notifications/elicitation/complete", "a second question"
+        assert message["result"].get("isError") is True, message
+        assert "mcp-workbench login" in message["result"]["content"][0]["text"]
+        assert len(at.authority.authorizations) == 1
+
+
 async def test_a_user_who_declines_gets_the_error_with_the_command(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at, workbench(tmp_path, at.authority) as client:
         await client.shake_hands({"elicitation": {"url": {}}})

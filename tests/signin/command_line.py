@@ -23,10 +23,13 @@ SECONDS = 60.0
 class CommandLine:
     """One server, `files`, in one configuration."""
 
-    def __init__(self, folder: Path, authority: Authority, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, authority: Authority, *, file: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
+        """`file`: settings of the file; the others are the server's."""
         self.config = folder / "workbench-config.json"
         toolbox = {"description": "Files", "mcpServers": {"files": {"url": authority.url, **settings}}}
-        self.config.write_text(json.dumps({"toolboxes": {"box": toolbox}}))
+        self.config.write_text(json.dumps({"toolboxes": {"box": toolbox}, **(file or {})}))
         self.store = TokenStore(str(folder / "mcp-workbench" / "sign-ins"))
         self._authority = authority
         self.environment = {**os.environ, "XDG_DATA_HOME": str(folder), "NO_COLOR": "1", "COLUMNS": "250"}

@@ -80,8 +80,9 @@ async def sign_in(call: ClientCall, sign_ins: SignInService, needed: SignInNeede
             if pending is not None:
                 await pending.wait()
             if pending is not None or not call.was_resent:
-                # Where none is under way, it may have ended in between: the server is asked again before the user is.
-                call.was_resent, call.was_asked_to_sign_in = True, pending is not None
+                # Where none is under way, it has ended in between, and the server is asked again. The user is not: one
+                # who signed in and is refused all the same would be sent to the page again and again.
+                call.was_resent = call.was_asked_to_sign_in = True
                 _go_on(call)
                 return
         pending = await sign_ins.begin_sign_in(call.route.entry, principal, call.introduction)

@@ -123,9 +123,10 @@ async def test_where_no_device_code_is_offered_login_says_what_else_there_is(tmp
         assert "--no-browser" in said
 
 
+@pytest.mark.requirement("audit.events")
 async def test_logout_revokes_and_says_when_it_could_not(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
-        user = CommandLine(tmp_path, at.authority)
+        user = CommandLine(tmp_path, at.authority, file={"audit": {"file": "audit.jsonl"}})
         await user.run("login", "files")
         status, out, _ = await user.run("logout", "files")
         assert (status, "the server has revoked the token" in out) == (0, True)
@@ -137,6 +138,11 @@ async def test_logout_revokes_and_says_when_it_could_not(tmp_path: Path) -> None
         status, out, said = await user.run("logout", "files")
         assert (status, "the token was deleted on this machine" in out) == (0, True)
         assert "you can remove the workbench from" in said
+    lines = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
+    told = [line for line in lines if line["kind"] == "sign_in"]
+    assert [line["decision"] for line in told] == ["signed in", "signed out"] * 2
+    who = ("local", "command line", "box", "files")
+    assert {(line["principal"], line["peer"], line["toolbox"], line["server"]) for line in told} == {who}
 
 
 async def test_auth_shows_everything_but_tokens(tmp_path: Path) -> None:
@@ -198,10 +204,12 @@ async def test_a_callback_port_that_is_taken_is_said(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            user = CommandLine(tmp_path, at.authority, oauth={"clientId": "mine", "callbackPort": port})
+            oauth = {"clientId": "mine", "callbackPort": port}
+            user = CommandLine(tmp_path, at.authority, file={"audit": {"file": "audit.jsonl"}}, oauth=oauth)
             status, _, said = await user.run("login", "files")
         assert status == 1
         assert f"port {port} on this machine is in use" in said
+        assert '"decision":"failed","reason":"port' in (tmp_path / "audit.jsonl").read_text()
 
 
 async def test_what_is_pasted_may_be_the_query_alone(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ async def test_401_with_a_token_says_to_check_it() -> None:
     source = FixedHeaders({"authorization": "Bearer old"})
     async with scripted_http(handler) as server, talking(server.url, source=source) as talk:
         error = await talk.failure(talk.request("tools/list", modern=True))
-        assert error.hint is not None and "may have expired" in error.hint
+        assert error.hint is not None and "check the token in `headers`" in error.hint
 
 
 @pytest.mark.parametrize(
