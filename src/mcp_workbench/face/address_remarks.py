@@ -1,5 +1,4 @@
-"""What a user should know of addresses of resources: those that two servers list or that are ours, and templates that
-fit any. Pure."""
+"""Remarks about resource addresses: those that two servers list, our own, and templates that match any. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from mcp_workbench.face.wording import shared_text
 
 
 def address_remarks(entries: Sequence[ServerEntry], own: str) -> list[str]:
-    """Of these servers; `own` is an address of ours."""
+    """Remarks about these servers; `own` is our own address."""
     return [
         *(
             shared_text(rivals, shared)

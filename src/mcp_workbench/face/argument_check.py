@@ -1,7 +1,7 @@
-"""The safety net of `use_tool`: arguments are held against the tool's schema before the call.
+"""Validates the arguments of `use_tool` against the tool's schema before the call.
 
-What is wrong is answered with where, what was meant, and the schema in short: a model corrects itself from that
-without another request. In doubt the call is made; an error from the server is left as it is.
+The error says where the mistake is, what was probably meant, and shows the schema in short, so that a model can correct
+itself without another request. In doubt, the call is made, and errors of the server are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from mcp_workbench.jsonrpc.messages import encode
 if TYPE_CHECKING:
     from mcp_workbench.economy.quick_check import Accepts
 
-# Tools whose test is kept ready. An agent uses a handful.
+# How many tools have their validator cached. An agent uses a few.
 MOST_KEPT: Final = 1000
 MOST_PROBLEMS: Final = 5
-# Larger arguments, and schemas, are the server's to judge: looking at them would take longer than a call does.
+# Larger arguments and schemas are left to the server: validating them would take longer than a call.
 MOST_BYTES: Final = 1 << 20
-# The answer repeats the tool's schema up to this size, else its signature.
+# The error includes the tool's schema up to this size, otherwise its signature.
 LONGEST_SCHEMA: Final = 8_000
 
 
 class _Ready(Struct):
-    """What is kept of a tool: the definition that it was made from, a quick test where there is one, the schema."""
+    """The cached validator of a tool: its definition, a quick check if there is one, and its schema."""
 
     definition: Raw
     accepts: Accepts | None
@@ -36,18 +36,18 @@ class _Ready(Struct):
 
 
 class ArgumentChecker:
-    """Keeps a ready test for each tool that is used."""
+    """Caches a validator for each tool that is used."""
 
     def __init__(self) -> None:
         self._ready: OrderedDict[tuple[str, str, str], _Ready] = OrderedDict()
 
     def complaint(self, entry: ServerEntry, tool: str, arguments: Raw) -> str | None:
-        """What is wrong with these arguments, for a model to read; None when nothing is, or it cannot be checked."""
+        """What is wrong with these arguments, for a model to read; None if nothing is, or if it cannot be checked."""
         definition = entry.tools[tool]
         if len(memoryview(arguments)) > MOST_BYTES:
             return None
         ready = self._ready.get((entry.toolbox, entry.config.name, tool))
-        # A changed definition is another object.
+        # A changed definition is a different object.
         if ready is None or ready.definition is not definition:
             if len(memoryview(definition)) > MOST_BYTES:
                 return None

@@ -1,9 +1,8 @@
-"""What `use_tool` is asked to call. Canonical is `{tool: {toolbox, server, tool}, arguments}`.
+"""Reads the arguments of `use_tool`. The canonical form is `{tool: {toolbox, server, tool}, arguments}`.
 
-Short is `{tool: "toolbox/server/tool", arguments}`. Models make mistakes, and the meaning is often plain all the
-same: fields beside `arguments` instead of inside `tool`, arguments beside `arguments`, or `arguments` as a string of
-JSON, are understood too.
-For anything else, the error says what is missing.
+The short form is `{tool: "toolbox/server/tool", arguments}`. Models make mistakes whose meaning is clear, so these are
+accepted too: fields next to `arguments` instead of inside `tool`, arguments next to `arguments`, or `arguments` as a
+string of JSON. For anything else, the error says what is missing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from msgspec.json import Decoder, decode
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 
 EXAMPLE: Final = '{"tool": {"toolbox": "…", "server": "…", "tool": "…"}, "arguments": {…}}'
-# Where results are that were too large: `use_tool` reads on in them.
+# The address of large results, which `use_tool` can read in pieces.
 RESULTS: Final = "workbench://results/"
 NO_ARGUMENTS: Final = Raw(b"{}")
 _OPENING_BRACE: Final = ord("{")
@@ -32,19 +31,19 @@ class ToolIdentifier(Struct, gc=False):
 
 
 class UseTool(Struct, gc=False):
-    """The arguments of `use_tool`. A tool is named by its three parts, or by its path."""
+    """The arguments of `use_tool`. A tool is identified by its three parts, or by its path."""
 
     tool: ToolIdentifier | str
     arguments: Raw = NO_ARGUMENTS
-    # What its result may take, for this call.
+    # The token budget for the result of this call.
     max_tokens: int = 0
-    # Where models write the parts of the identity beside `arguments`.
+    # Set if a model wrote the parts of the identifier next to `arguments`.
     toolbox: str = ""
     server: str = ""
 
 
 class BadIdentifier(Exception):
-    """Says what is wrong with the arguments of `use_tool`."""
+    """The arguments of `use_tool` are invalid; the message says why."""
 
 
 _OWN: Final = frozenset(UseTool.__struct_fields__)
@@ -52,7 +51,7 @@ _decode_canonical: Final = Decoder(UseTool).decode
 
 
 def read_use_tool(raw: Raw | None, members: dict[str, Raw] | None = None) -> UseTool:
-    """Raises `BadIdentifier`. `members` are those of a large object, which is not read as a whole then."""
+    """Raises `BadIdentifier`. `members` are those of a large object that has been split already."""
     try:
         call = _decode_canonical(b"{}" if raw is None else raw) if members is None else _read_members(members)
     except (DecodeError, ValidationError, RecursionError):
@@ -113,13 +112,13 @@ def _read_tolerantly(raw: Raw | None) -> UseTool:
 
 
 def _beside(members: dict[str, Raw]) -> Raw:
-    """The arguments that were put beside `arguments` instead of inside, as they were written."""
+    """The arguments that a model put next to `arguments` instead of inside, unchanged."""
     # Members that begin like `_meta` are the protocol's.
     return Raw(encode({name: value for name, value in members.items() if name not in _OWN and name[:1] != "_"}))
 
 
 def _path(identity: dict[str, object]) -> str | None:
-    """The path of a tool whose toolbox or server is not said; None when both are, or nothing sensible is."""
+    """The path of a tool without its toolbox or server; None if both are given, or nothing sensible is."""
     parts = [identity.get(field) for field in ("toolbox", "server", "tool")]
     said = [part for part in parts if part]
     if not parts[2] or len(said) == len(parts) or not all(isinstance(part, str) for part in said):
@@ -136,7 +135,7 @@ def _decoded(arguments: Raw) -> object:
     try:
         return decode(arguments)
     except (DecodeError, ValidationError, RecursionError):
-        # A number beyond all measure, for example.
+        # For example a number that is too long.
         raise BadIdentifier(f"`arguments` must be an object; expected {EXAMPLE}") from None
 
 

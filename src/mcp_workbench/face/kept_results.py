@@ -1,7 +1,7 @@
-"""Results that are too large for an agent: kept whole for a while, shown by their head, read on piece by piece.
+"""Results that are too large for an agent: kept for a while, shown by their start, and read in pieces.
 
-Bounded in count, in bytes and in time, and private to the principal whose call it was. Text is shortened; images and
-other binary are linked, never cut. Owns what is kept; how a text is cut into pieces is `economy.result_pieces`.
+Limited in number, size and time, and private to the principal that made the call. Text is shortened; images and other
+binary data are linked, never truncated. Owns what is kept; `economy.result_pieces` splits text into pieces.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from mcp_workbench.face.wording import error_result
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 from mcp_workbench.slices import sliced
 
-# Long enough to finish a train of thought; what an agent has not come back to by then it has forgotten.
+# Long enough for an agent to finish what it is doing.
 KEPT_SECONDS: Final = 1800.0
 MOST_RESULTS: Final = 200
 MOST_BYTES: Final = 128 * 1024 * 1024
 DEFAULT_PIECE: Final = 2_000
-# Less could not even say how to read on.
+# Anything less could not even explain how to read on.
 LEAST_PIECE: Final = 200
-# Of a larger value no shape is told: reading it would hold up other calls.
+# The shape of larger values is not shown, because decoding them would delay other calls.
 LARGEST_SHAPED: Final = 4 * 1024 * 1024
-# Links to images and the like; what is beyond stands in the whole result.
+# The maximum number of links to images and other blocks; further ones can be found in the whole result.
 MOST_LINKS: Final = 20
-# What one link takes in a head, about.
+# The approximate size of one link.
 _LINK: Final = 180
 
 
@@ -48,7 +48,7 @@ class _Kept(Struct):
     principal: str
     result: bytes
     expires: float
-    # The call that it is the result of.
+    # The call that returned it.
     origin: Origin
 
 
@@ -58,9 +58,9 @@ class ReadOn(Struct, forbid_unknown_fields=True):
     select: str | None = None
     lines: str | None = None
     grep: str | None = None
-    # A character; with `grep` a line.
+    # A character; with `grep`, a line.
     start: int = 0
-    # Lines of context around what `grep` finds.
+    # Lines of context around the matches of `grep`.
     around: int = 0
     max_tokens: int = 0
 
@@ -79,7 +79,7 @@ _decode_type: Final = Decoder(_Typed).decode
 
 
 class KeptResults:
-    # Whether a policy still lets a principal have what such a call gave it.
+    # Whether the policy still permits a principal to make the call that returned a result.
     permits: Callable[[str, Origin], bool] | None = None
 
     def __init__(self) -> None:
@@ -91,13 +91,13 @@ class KeptResults:
 
     @property
     def kept_bytes(self) -> int:
-        """How much memory it takes."""
+        """The memory used by kept results."""
         return self._bytes
 
-    # ── the head ──
+    # ── shortening ──
 
     def shorten(self, view: View, result: Raw | bytes, budget: int, origin: Origin = ("", "", "")) -> Raw | bytes:
-        """The same result, or its head with a word on how to read on."""
+        """The result unchanged, or its start with a note on how to read the rest."""
         shortening = self.shortening(view, result, budget, origin)
         if shortening is None:
             return result
@@ -107,7 +107,7 @@ class KeptResults:
     def shortening(
         self, view: View, result: Raw | bytes, budget: int, origin: Origin = ("", "", "")
     ) -> Shortening | None:
-        """The same in steps, for a result that takes a while; None where it fits."""
+        """Like `shorten`, in steps, for a large result; None if it fits."""
         room = max(budget, LEAST_PIECE) * BYTES_PER_TOKEN
         if not budget or memoryview(result).nbytes <= room:
             return None
@@ -118,7 +118,7 @@ class KeptResults:
     # ── reading on ──
 
     def read_on(self, view: View, uri: str, call: UseTool) -> Answer | Work:
-        """A piece of a kept result, as a tool result."""
+        """Return a piece of a kept result as a tool result."""
         try:
             wanted = _decode_read_on(call.arguments)
         except (DecodeError, ValidationError) as error:
@@ -127,11 +127,11 @@ class KeptResults:
         if kept is None:
             return Answer(error_result(f"`{uri[:100]}` is no longer kept; make the call again"))
         tokens = call.max_tokens or wanted.max_tokens or DEFAULT_PIECE
-        # A result may be large, and what is selected from it a matter of a second.
+        # In a thread, because selecting from a large result may take a second.
         return Work(lambda: _read_piece(kept.result, wanted, tokens))
 
     def resource(self, view: View, uri: str) -> bytes | None:
-        """The whole of a kept result, or one of its blocks, as the contents of a resource."""
+        """A kept result, or one of its blocks, as the contents of a resource."""
         id, _, block = uri.removeprefix(SCHEME).partition("/")
         kept = self._find(view.principal, id)
         if kept is None:
@@ -152,7 +152,7 @@ class KeptResults:
         self._forget()
 
     def _forget(self) -> None:
-        """Let go of what is over: too old, too many, too large together. The oldest go first."""
+        """Drop the oldest results until none is too old and all fit the limits."""
         while len(self._kept) > MOST_RESULTS or self._bytes > MOST_BYTES or self._oldest_is_over():
             _, gone = self._kept.popitem(last=False)
             self._bytes -= len(gone.result)
@@ -169,7 +169,7 @@ class KeptResults:
 
 
 class Shortening:
-    """A result on its way to its head. `work` may be done in any thread, `finish` belongs where results are kept."""
+    """Shortens a result in steps. `work` may run in any thread; `finish` must run on the event loop."""
 
     def __init__(self, result: Raw | bytes, room: int, id: str, keep: Callable[[str, bytes], None]) -> None:
         self._result = result
@@ -184,7 +184,7 @@ class Shortening:
 
         data, room = bytes(self._result), self._room
         members, content = _opened(data)
-        # Servers often say the same as text and as structured content; clients show one of the two.
+        # Servers often return the same content as text and as structured content, and clients show one of them.
         if members and max(len(bytes(members.get(name, b""))) for name in ("content", "structuredContent")) <= room:
             return
         others = {
@@ -206,20 +206,20 @@ class Shortening:
         said = facts(read)
         text = overview(read, max(left, 100), said)
         while left > 100 and len(encode(text)) > left:
-            # Quotes and line breaks take two bytes in JSON.
+            # Quotes and line breaks take two bytes each in JSON.
             text = overview(read, len(text.encode()) - max(len(encode(text)) - left, 10), said)
         self._head = encode({"content": [{"type": "text", "text": text + how}, *links], **others})
         self._kept = data if can_be_kept else None
 
     def finish(self) -> Raw | bytes:
-        """What the client gets."""
+        """The result for the client."""
         if self._kept is not None:
             self._keep(self._id, self._kept)
         return self._result if self._head is None else self._head
 
 
 def _opened(data: bytes) -> tuple[dict[str, Raw], Raw]:
-    """The members of a result, and its blocks, as they are written. What is no result has neither."""
+    """The members of a result and its blocks, unparsed; empty if it is not a result."""
     try:
         members = decode_object(data)
     except (DecodeError, ValidationError, RecursionError):
@@ -228,7 +228,7 @@ def _opened(data: bytes) -> tuple[dict[str, Raw], Raw]:
 
 
 def _blocks(content: Raw) -> Iterator[Raw]:
-    """The blocks one by one, as far as they can be read."""
+    """The blocks that can be read."""
     try:
         for blocks in sliced(content, _decode_blocks):
             yield from blocks
@@ -244,7 +244,7 @@ def _block(raw: Raw) -> Any:
 
 
 def _links(uri: str, content: Raw, room: int) -> list[object]:
-    """A link to the whole, and to each block that is not text. Links that the server sent stay what they are."""
+    """A link to the whole result, and to each block that is not text. The server's own links are kept."""
     from mcp_workbench.economy.result_pieces import MOST_BLOCKS
 
     links: list[object] = [_link(uri, "whole result", "application/json")]
@@ -257,7 +257,7 @@ def _links(uri: str, content: Raw, room: int) -> list[object]:
         if block["type"] == "resource_link":
             link: object = block
         elif _text_of(block) is not None:
-            continue  # Its text is in the head, and can be read on.
+            continue  # Its text can be read in pieces.
         else:
             inner = block.get("resource")
             kind = inner.get("mimeType") if isinstance(inner, dict) else block.get("mimeType")
@@ -269,7 +269,7 @@ def _links(uri: str, content: Raw, room: int) -> list[object]:
 
 
 def _is_text(raw: Raw) -> bool:
-    """Whether a block is text, or nothing at all: most are, and are not worth more than a look."""
+    """Whether a block is text or empty, as most are, without decoding it."""
     try:
         return _decode_type(raw).type in ("text", None)
     except (DecodeError, ValidationError, RecursionError):
@@ -287,7 +287,7 @@ def _text_of(block: dict[str, Any]) -> str | None:
 
 
 def _contents(uri: str, block: Any) -> dict[str, object]:
-    """One block as the contents of a resource: its data, what is embedded in it, or the block itself."""
+    """One block as the contents of a resource: its data, its embedded resource, or the block itself."""
     if isinstance(block, dict):
         inner = block.get("resource")
         if isinstance(inner, dict) and ("text" in inner or "blob" in inner):
@@ -341,7 +341,7 @@ def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:
     return said(page(read.text, wanted.start, room), "`start`: {}")
 
 
-# What stands around a piece: what it is, and how to get the next.
+# Space for the text around a piece, which says what it is and how to get the next.
 _AROUND_A_PIECE: Final = 150
 
 

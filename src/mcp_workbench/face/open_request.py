@@ -1,9 +1,8 @@
-"""What `open_toolbox` is asked for: nothing (which toolboxes are there), a toolbox, a need in words, or the
-definitions of named tools.
+"""Reads the arguments of `open_toolbox`: none (list the toolboxes), a toolbox, a query, or the names of tools.
 
-Models make mistakes; where the meaning is plain all the same it is understood: `toolbox` for `toolbox_name`, one tool
-instead of a list, a tool written as an object, arguments that are there but empty. For anything else, the error says
-what is wrong. Of `tools` and `query` given together `tools` counts, being the more exact one.
+Models make mistakes whose meaning is clear, so these are accepted too: `toolbox` for `toolbox_name`, one tool instead
+of a list, a tool written as an object, empty arguments. For anything else, the error says what is wrong. If both
+`tools` and `query` are given, `tools` counts, because it is more specific.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ class OpenRequest(Struct, frozen=True, forbid_unknown_fields=True):
     detail: str | None = None
     limit: int | None = None
     cursor: str | None = None
-    # Tokens; null for no limit, absent for the configured one.
+    # In tokens; null for no limit, absent for the configured limit.
     budget: int | UnsetType | None = UNSET
 
 
 class BadRequest(Exception):
-    """Says what is wrong with the arguments of `open_toolbox`."""
+    """The arguments of `open_toolbox` are invalid; the message says why."""
 
 
 _decode: Final = Decoder(OpenRequest).decode
@@ -51,7 +50,7 @@ def read_open_request(raw: Raw | None) -> OpenRequest:
     except (DecodeError, ValidationError, RecursionError):
         request = _read_tolerantly(raw)
     _check(request)
-    # Clients that always send every argument leave those empty that they do not mean.
+    # Some clients always send every argument, and leave those empty that are not needed.
     return replace(
         request,
         toolbox_name=None if request.toolbox_name == "" and (request.query or request.tools) else request.toolbox_name,
@@ -106,7 +105,7 @@ def _read_tolerantly(raw: Raw | None) -> OpenRequest:
 
 
 def _path(tool: Any) -> Any:
-    """An object of the parts of an identity, under the names that `use_tool` or a listing has for them, as a path."""
+    """The path of a tool written as an object, with the names of its parts from `use_tool` or a listing."""
     if not isinstance(tool, dict):
         return tool
     parts = [

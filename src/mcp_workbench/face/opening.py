@@ -1,8 +1,8 @@
-"""A toolbox as `open_toolbox` shows it in the face `proxy`, and the index of all toolboxes. Pure.
+"""The result of `open_toolbox` in the face `proxy`, and the index of all toolboxes. Pure.
 
-Owns that nothing said is over the budget: everything beside the tools is bounded, and what it takes is taken off before
-tools are listed. Where an answer is JSON it is there as text and as structured content, for those who read only one of
-the two; where it is text it is text alone, because clients that find structured content show nothing else.
+Owns that the result stays within its budget: everything besides the tools is bounded and subtracted before tools are
+listed. JSON is returned both as text and as structured content, for clients that read only one of them; plain text is
+returned only as text, because clients that find structured content show nothing else.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from mcp_workbench.economy.budget_ladder import Listing
 
 Failures = dict[tuple[str, str], WorkbenchError]
-# What one server may say of itself in the answer for a whole toolbox.
+# The maximum length of one server's instructions in the result for a whole toolbox.
 LONGEST_INSTRUCTIONS: Final = 600
 REVIEW_THEM: Final = "the user can review them with `mcp-workbench lock diff` and accept them"
 NO_RETRY_ADVICE: Final = "call open_toolbox again to try once more"
-# The parts of a budget that may go to what is said beside the tools.
+# The fractions of a budget (one in this many) for what is shown besides the tools.
 _SHARE_OF_FAILURES: Final = 4
 _SHARE_OF_DESCRIPTION: Final = 8
-# Names of members, the form, a cursor twice, and what JSON adds to a note.
+# Space for the names of members, the form, a cursor twice, and the escapes in a note.
 _FRAME: Final = 340
 _LONGEST_REASON: Final = 160
 _LONGEST_NOTICE: Final = 600
 _STARTING: Final = " still starting"
-# What is said of a server that is only slow.
+# The reason for a server that is only slow.
 _IS_STARTING: Final = f"is{_STARTING}"
 _ASK_AGAIN: Final = "ask again in a moment"
 _LONGEST_SHOWN_NAME: Final = 200
@@ -56,9 +56,9 @@ def index_result(
     broken: Mapping[str, str] | None = None,
     notice: str | None = None,
 ) -> bytes:
-    """Which toolboxes there are, a line for each: in as many words as fit, else by name, else in pages.
+    """The toolboxes, one line each, in as much detail as fits, else only names, else in pages.
 
-    `broken` says of toolboxes that could not be opened the last time why not, `notice` comes before all."""
+    `broken` has the reasons why toolboxes could not be opened last time; `notice` comes first."""
     total = len(boxes)
     if cursor is not None:
         boxes = boxes[next((at + 1 for at, box in enumerate(boxes) if box.name == cursor), 0) :]
@@ -92,7 +92,7 @@ def _page_of_names(boxes: Sequence[Box], room: int) -> list[Box]:
 
 
 def why_not(entries: Iterable[ServerEntry]) -> str | None:
-    """Why no server of a toolbox could be used the last time; None if one could, or none was tried."""
+    """Why no server of a toolbox could be used last time; None if one could, or none was tried."""
     reasons = [entry.trouble_for_all for entry in entries]
     if not reasons or any(reason is None for reason in reasons):
         return None
@@ -109,7 +109,7 @@ def opened_result(
     failures: Failures,
     changed: list[str],
 ) -> bytes:
-    """The tools of one toolbox in the longest form that fits its budget, and what is not available and why."""
+    """The tools of one toolbox in the longest form that fits the budget, and what is unavailable and why."""
     return opened(catalog, tool_index, request, failures, changed)[1]
 
 
@@ -120,7 +120,7 @@ def opened(
     failures: Failures,
     changed: list[str],
 ) -> tuple[Listing, bytes]:
-    """The same, with what was listed in it."""
+    """Like `opened_result`, and also returns the listing."""
     from mcp_workbench.economy.budget_ladder import listing, render
     from mcp_workbench.economy.forms import Form
 
@@ -155,7 +155,7 @@ def opened(
     if instructions:
         more = {**beside, "instructions": instructions}
         most = bytes_of(budget)
-        # Said where there is room left, so that it costs no tool its schema.
+        # Included only if there is space left, so that it costs no tool its schema.
         if most is None or len(encode(more)) + _FRAME + len(render(made).encode()) <= most:
             beside = more
     return made, _opened(made, beside, is_error=len(failures) == len(entries))
@@ -187,7 +187,7 @@ def _as_text(beside: dict[str, object], listed: str) -> str:
 
 
 def _sign_in_notes(entries: Iterable[ServerEntry]) -> list[str]:
-    """Whose sign-in ends soon, so that the user can be warned."""
+    """Warnings about sign-ins that expire soon."""
     return [
         f"{entry.name}: {said}" for entry in entries if entry.sign_in is not None and (said := entry.sign_in.note())
     ]
@@ -205,7 +205,7 @@ def _server_instructions(entries: Iterable[ServerEntry]) -> dict[str, str]:
 
 
 def left_out(entries: Iterable[ServerEntry]) -> Failures:
-    """Of these servers, those that have tools which are too large to be shown, or are withheld, and which."""
+    """The tools of these servers that are too large to be shown, or are withheld."""
     withheld: Failures = {
         (entry.toolbox, entry.name): DownstreamError(_about_withheld(entry.withheld["tools"]), hint=REVIEW_THEM)
         for entry in entries
@@ -228,7 +228,7 @@ def _about_withheld(tools: Mapping[str, str]) -> str:
 
 
 def unavailable(failures: Failures, budget: int | None = None) -> list[dict[str, str]]:
-    """What cannot be used right now: said, never hidden. Reasons are cut where they would take too much of a budget."""
+    """The servers that are unavailable, with reasons, truncated if they would take too much of the budget."""
     described = list(_described(failures, None))
     if budget is not None:
         most = _bytes(budget) // _SHARE_OF_FAILURES
@@ -264,7 +264,7 @@ def _described(failures: Failures, longest: int | None) -> Iterator[dict[str, st
 
 
 def unavailable_text(described: object) -> str:
-    """The same as lines of text. Those that are only slow share one."""
+    """The same as lines of text. Servers that are only slow share one line."""
     assert isinstance(described, list)
     waiting = [each["server"] for each in described if each["reason"] == _IS_STARTING]
     lines = [
@@ -282,7 +282,7 @@ def unavailable_text(described: object) -> str:
 
 
 def budget_of(catalog: Catalog, request: OpenRequest) -> int | None:
-    """What this answer may cost, in tokens: as the request says, else the toolbox, else the file. None: no limit."""
+    """The budget of this result in tokens: the request's, else the toolbox's, else the file's. None: no limit."""
     if request.budget is not UNSET:
         return request.budget if isinstance(request.budget, int) else None
     return catalog.budget_of(request.toolbox_name)
@@ -304,7 +304,7 @@ def _within_share(text: str, budget: int | None, share: int) -> str:
 
 
 def json_result(content: dict[str, object], *, is_error: bool = False) -> bytes:
-    """A tool result that is JSON, as text and structured."""
+    """A tool result in JSON, both as text and as structured content."""
     structured = encode(content)
     error = b',"isError":true' if is_error else b""
     text = encode(structured.decode())
@@ -312,6 +312,6 @@ def json_result(content: dict[str, object], *, is_error: bool = False) -> bytes:
 
 
 def text_result(text: str, *, is_error: bool = False) -> bytes:
-    """A tool result that is text."""
+    """A tool result in plain text."""
     error = b',"isError":true' if is_error else b""
     return b'{"content":[{"type":"text","text":%b}]%b}' % (encode(text), error)

@@ -120,15 +120,15 @@ class ProxyFace(Face):
         return [encode(_open_toolbox_tool(named)), *use_tools]
 
     def use_tools(self) -> list[bytes]:
-        """The definitions of what tools are called with."""
+        """The definitions of the tools for making calls."""
         return [encode(_USE_TOOL)]
 
     def own_names(self) -> list[str]:
-        """The names of tools that are ours."""
+        """The names of our own tools."""
         return ["open_toolbox", "use_tool"]
 
     def instructions(self, view: View) -> str:
-        """How to call, and what there is."""
+        """How to call tools, and which toolboxes there are."""
         boxes = self.tool_index.boxes()
         return self.within_room(view, lambda most: instructions(boxes, most=most, how=self.how))
 
@@ -145,22 +145,22 @@ class ProxyFace(Face):
         if is_back:
             view.missing.discard(entry)
         if is_back or entry.tools_differ:
-            # One that is new stays new.
+            # A new toolbox stays new.
             view.changed.setdefault(entry.toolbox, "changed")
 
     def announces_toolboxes(self, plan: Plan) -> frozenset[str]:
-        """The two tools name the toolboxes, as many as there is room for; pins are settings."""
+        """The descriptions of the two tools name as many toolboxes as fit; pins are settings."""
         return frozenset({"tools"} if self._own_tools_differ or "pin" in plan.difference.settings else ())
 
     def take_note_of_toolboxes(self, view: View, added: Iterable[str], removed: Iterable[str]) -> None:
-        """Told with the next result, because most clients read the list of tools and the instructions only once."""
+        """Announced with the next result, because most clients read tools and instructions only once."""
         for name in removed:
             view.changed[name] = "removed"
         for name in added:
             view.changed[name] = "new"
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
-        """One of the two tools, or none."""
+        """Handle one of the two tools, or a pinned one."""
         try:
             name = decode_string(params["name"])
         except (KeyError, DecodeError, ValidationError):
@@ -172,14 +172,14 @@ class ProxyFace(Face):
         return self._use_pinned(view, name, params, fresh)
 
     def _load_first(self, entries: Iterable[ServerEntry], view: View, params: Params, fresh: bool) -> Load | None:
-        """Where the manifests of these servers have not been read: have them read, and decide again then."""
+        """If the manifests of these servers have not been read, read them and decide again."""
         unread = self.catalog.unread(entries)
         return Load(tuple(unread), partial(self.resolve_tool, view, params, fresh=fresh)) if unread else None
 
     def _use_pinned(self, view: View, name: str, params: Params, fresh: bool) -> Decision:
         pinned = self._pins.targets()
         if name not in pinned and self._pins:
-            # A client may know the name from its last visit.
+            # The client may know the name from an earlier connection.
             if load := self._load_first(self._pins.servers(), view, params, fresh):
                 return load
             not_listed = self._pins.not_listed()
@@ -218,7 +218,7 @@ class ProxyFace(Face):
 
     def _use_tool(self, view: View, params: Params, fresh: bool) -> Decision:
         try:
-            # A large request was taken apart in a thread; decoding it once more here would hold up all others.
+            # A large request was split in a thread; decoding it again here would delay other requests.
             large = None if type(params) is not LargeObject else params.inner.get("arguments")
             call = read_use_tool(params.get("arguments"), large)
             wanted = call.tool
@@ -256,7 +256,7 @@ class ProxyFace(Face):
         if self.settings.check_arguments:
             complaint = self._checker.complaint(entry, tool, NO_ARGUMENTS if arguments is None else arguments)
             if complaint is not None:
-                # What is remembered may be out of date; only what the server says now can stop a call.
+                # The cached schema may be out of date; only a current one may reject a call.
                 return Answer(error_result(complaint)) if fresh or entry.is_live else Learn(entry, item=tool)
         budget = max_tokens or entry.config.result_budget
         return Forward(entry, tool, TOOLS_CALL, call_body(tool, arguments, params), True, budget)
@@ -265,13 +265,13 @@ class ProxyFace(Face):
         toolbox, _, rest = path.partition("/")
         server, _, tool = rest.partition("/")
         entry = self.catalog.toolboxes.get(toolbox, {}).get(server)
-        # The usual case, in the time of two look-ups. Names with slashes in them may mean something else as well.
+        # The usual case, with two lookups. If names contain slashes, the path may have other meanings.
         if entry is not None and tool in entry.tools and not self._has_slashes:
             return ResolvedPath(entry, tool)
         return None
 
     def _may_have(self, path: str, meant: ResolvedPath | Ambiguous | NotListed | None) -> tuple[ServerEntry, ...]:
-        """The servers to be asked before it is said that a path leads nowhere: what is known may be out of date."""
+        """The servers to list before a path is reported as unknown: the cached lists may be out of date."""
         if isinstance(meant, NotListed):
             return meant.entries
         return tuple(related(self.catalog, path)) if meant is None else ()
@@ -290,17 +290,17 @@ class ProxyFace(Face):
         return text
 
     def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
-        """Large results are kept, and answered with their head."""
+        """Keep large results, and return their start."""
         if not decision.result_budget:
             return result
         return self.results.shorten(view, result, decision.result_budget, _origin(decision))
 
     def shortening(self, view: View, decision: Forward, result: Raw) -> Shortening | None:
-        """The same in steps."""
+        """Like `shorten`, in steps."""
         return self.results.shortening(view, result, decision.result_budget, _origin(decision))
 
     def resource_owner(self, view: View, params: Params, client: Revision) -> tuple[ServerEntry, str] | Reject:
-        """Results that are no longer kept are never looked up elsewhere."""
+        """Requests for results that are no longer kept never go to a server."""
         found = super().resource_owner(view, params, client)
         if isinstance(found, Reject) or not found[1].startswith(RESULTS):
             return found
@@ -315,7 +315,7 @@ class ProxyFace(Face):
         return None if request.query is None or request.tools or self.tool_index.is_indexed else self.tool_index.prepare
 
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
-        """What was asked for: definitions, the best tools for a need, or a toolbox."""
+        """The requested definitions, the best tools for a query, or a toolbox."""
         if request.tools or request.query is not None:
             from mcp_workbench.face.toolbox_search import definitions_result, found_result
 
@@ -327,13 +327,13 @@ class ProxyFace(Face):
         view.changed.pop(request.toolbox_name, None)
         shown = self.catalog.toolboxes[request.toolbox_name].values()
         view.missing.difference_update(shown)
-        # When one of these works again, the agent is told: it has not seen what they offer.
+        # The agent is notified when one of these works again, because it has not seen what they offer.
         view.missing.update(entry for entry in shown if entry.failure is not None)
         return opened_result(self.catalog, self.tool_index, request, failures, _take_changed(view))
 
 
 def call_body(tool: str, arguments: Raw | None, params: Params) -> bytes:
-    """The params of a call under the tool's own name, still open; other members that the client sent stay."""
+    """The params of a call with the tool's own name, without the closing brace; other members are kept."""
     body = b'{"name":' + encode(tool)
     if arguments is not None:
         body = b"".join((body, b',"arguments":', arguments))
@@ -363,7 +363,7 @@ def _take_changed(view: View) -> list[str]:
 
 
 def _unknown_tool(entry: ServerEntry, tool: str, fresh: bool) -> Decision:
-    # What is known may be out of date; only the server itself can say no.
+    # The cached lists may be out of date; only the server itself can say that it has no such tool.
     if not fresh and not (entry.is_live and tool in entry.hidden):
         return Learn(entry, item=tool)
     where = f" on server `{entry.name}` of toolbox `{entry.toolbox}`"
@@ -392,7 +392,7 @@ def _open_toolbox_tool(names: str) -> dict[str, object]:
                 "toolbox_name": {"type": "string"},
                 "query": {"type": "string"},
                 "tools": {"type": "array", "items": {"type": "string"}},
-                # The others are understood too.
+                # The other forms are accepted too.
                 "detail": {"enum": ["full", "text", "sentence", "names"]},
                 "limit": {"type": "integer"},
                 "cursor": {"type": "string"},
@@ -410,7 +410,7 @@ _USE_TOOL: Final = {
     "inputSchema": {
         "type": "object",
         "properties": {
-            # The path, or its parts by name; what is required names them in half the room that properties take.
+            # The path, or its parts by name; `required` names them in half the space of `properties`.
             "tool": {"anyOf": [{"type": "string"}, {"type": "object", "required": ["toolbox", "server", "tool"]}]},
             "arguments": {"type": "object"},
             "max_tokens": {"type": "integer"},
@@ -422,7 +422,7 @@ _USE_TOOL: Final = {
 
 
 def make(catalog: Catalog, settings: FaceSettings) -> ProxyFace:
-    """As the table `faces` wants it."""
+    """The factory for the table in `faces.py`."""
     tool_index = ToolIndex(catalog, catalog.store)
     if settings.splits_use_tool:
         from mcp_workbench.face.split_use_tool import SplitProxyFace

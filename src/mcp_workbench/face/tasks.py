@@ -1,10 +1,10 @@
-"""Tasks (the extension `io.modelcontextprotocol/tasks`, and those of 2025-11-25): which server a task lives on.
+"""Tasks (the extension `io.modelcontextprotocol/tasks`, and those of 2025-11-25): which server a task belongs to.
 
-A server answers a call with a handle instead of a result; the client comes back with that handle. We remember who
-gave it out. Servers choose their handles alone, and two may choose the same: the first keeps it, and the client is
-given another one for the second, so that no server gets to see or to answer what is about a task of another. Handles
-may outlive us: where one is unknown, the only server that has tasks at all is asked. What several servers list of
-their tasks (2025-11-25) is remembered in the same way.
+A server answers a call with a handle instead of a result, and the client comes back with that handle. We record which
+server issued it. Two servers may choose the same handle: the first keeps it, and the client gets a different one for
+the second, so that no server sees or answers requests about another's task. Handles may outlive us: a request with an
+unknown one goes to the only server with tasks, if there is only one. Tasks listed by several servers (2025-11-25) are
+recorded in the same way.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mcp_workbench.protocol.revisions import Revision
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 RELATED: Final = "io.modelcontextprotocol/related-task"
-# Handles remembered, whoever they were given to; beyond, the oldest are forgotten.
+# How many handles are kept in total; then the oldest are dropped.
 MOST_TASKS: Final = 10_000
-# Of these, handles of one server for one user: a server that lists tasks without end must not push out all others.
+# How many of these one server may have for one user: a server with endless tasks must not displace all others.
 MOST_TASKS_OF_ONE: Final = 2000
-# How long a server is kept running for a task that does not say how long it lives.
+# How long a server is kept running for a task without a stated lifetime.
 DEFAULT_LIFE: Final = 3600.0
 LONGEST_LIFE: Final = 24 * 3600.0
 
@@ -46,7 +46,7 @@ class _CoreTask(Struct):
 
 
 class _Created(Struct):
-    """How a server of 2025-11-25 answers a call that is to become a task."""
+    """The response of a 2025-11-25 server to a call that becomes a task."""
 
     task: _CoreTask
 
@@ -66,36 +66,37 @@ _decode_task: Final = Decoder(_Task).decode
 _decode_created: Final = Decoder(_Created).decode
 _decode_declared: Final = Decoder(_Declared).decode
 
-# By principal, whether it is one of the extension, and handle: those of 2025-11-25 are different things.
+# Principal, whether the task belongs to the extension (those of 2025-11-25 are separate), and handle.
 _Key = tuple[str, bool, str]
 
 
 class _Given(Struct, frozen=True):
-    """A handle that a client was given: whose it is, and what that server calls it."""
+    """A handle that was issued to a client: its server, and the server's own handle."""
 
     entry: ServerEntry
     own: str
-    # The tool whose call became this task; empty where that is not known.
+    # The tool whose call became this task; empty if unknown.
     tool: str = ""
 
 
 class Tasks:
-    """Who gave out which handle."""
+    """Which server issued which handle."""
 
-    # What the policy says about a task, by principal, server and the server's id for it: a hidden one is never shown.
+    # The policy's decision about a task, by principal, server and the server's handle: hidden tasks are never shown.
     judge: Callable[[str, ServerEntry, str], str] | None = None
 
     def __init__(self) -> None:
         self._given: OrderedDict[_Key, _Given] = OrderedDict()
-        # By principal, toolbox and server, the oldest first.
+        # By principal, toolbox and server; the oldest first.
         self._of_one: dict[tuple[str, str, str], OrderedDict[_Key, None]] = {}
-        # By the same, server and what it calls a task: the handles that are not the server's own.
+        # By the same and the server's own handle: the handles that we had to replace.
         self._others: dict[tuple[str, bool, str, str, str], str] = {}
 
     def remember(
         self, view: View, entry: ServerEntry, result: bytes, client: Revision, tool: str = ""
     ) -> tuple[float, bytes]:
-        """Take note of a handle: for how many seconds its server has to stay up, and what the client gets."""
+        """Record a handle. Returns how long its server has to keep running, in seconds, and the result for the
+        client."""
         if not client.has_task_extension:
             return self._remember_core(view, entry, result, client, tool)
         try:
@@ -108,7 +109,7 @@ class Tasks:
     def _remember_core(
         self, view: View, entry: ServerEntry, result: bytes, client: Revision, tool: str
     ) -> tuple[float, bytes]:
-        """The same in the way of 2025-11-25, where the result is a task at all."""
+        """The same for 2025-11-25, if the result is a task."""
         try:
             task = _decode_created(result).task
             self._note(view.principal, False, entry, task.taskId, tool)
@@ -121,7 +122,7 @@ class Tasks:
         return _life(task.ttl), encode(members)
 
     def shown_result(self, view: View, entry: ServerEntry, result: bytes, client: Revision) -> bytes:
-        """What a server says about a task, where the result of its call says in `_meta` which task it is of."""
+        """Replace the handle in the `_meta` of the result of a task's call."""
         if not self._others or RELATED.encode() not in result:
             return self.shown(view, entry, result, client)
         try:
@@ -133,7 +134,7 @@ class Tasks:
         return encode({**members, "_meta": Raw(encode(meta))})
 
     def tool_of(self, principal: str, toolbox: str, server: str, own: str) -> str:
-        """The tool that a task came from; empty where that is not known."""
+        """The tool whose call became this task; empty if unknown."""
         for is_extension in (True, False):
             handle = self._others.get((principal, is_extension, toolbox, server, own), own)
             given = self._given.get((principal, is_extension, handle))
@@ -146,7 +147,7 @@ class Tasks:
         handle = self._others.get(name, own)
         taken = self._given.get((principal, is_extension, handle))
         if taken is not None and taken.entry is not entry:
-            # Not to be guessed, or it could be taken too.
+            # Random, so that a server cannot claim it too.
             handle = self._others[name] = f"{own}~{urandom(8).hex()}"
         key = (principal, is_extension, handle)
         self._given[key] = _Given(entry, own, tool or self.tool_of(principal, entry.toolbox, entry.name, own))
@@ -171,13 +172,13 @@ class Tasks:
             del self._others[name]
 
     def listed(self, view: View, entry: ServerEntry, tasks: Iterable[Raw], client: Revision) -> list[bytes]:
-        """What a server lists of its tasks, each under the handle that the client has or gets now."""
+        """The tasks that a server lists, each with the handle that the client has or gets now."""
         shown = []
         for task in tasks:
             try:
                 own = _decode_task(task).taskId
             except (DecodeError, ValidationError):
-                # Nobody can ask for it.
+                # Without a handle, no client could ask for it.
                 continue
             if self.judge is not None and self.judge(view.principal, entry, own) in ("deny", "hide"):
                 continue
@@ -189,7 +190,7 @@ class Tasks:
         return shown
 
     def _is_known(self, principal: str, client: Revision, entry: ServerEntry, own: str) -> bool:
-        """Whether this principal was given the handle of this task."""
+        """Whether the handle of this task was issued to this principal."""
         is_extension = client.has_task_extension
         handle = self._others.get((principal, is_extension, entry.toolbox, entry.name, own), own)
         given = self._given.get((principal, is_extension, handle))
@@ -197,11 +198,11 @@ class Tasks:
 
     @property
     def has_renamed(self) -> bool:
-        """Whether any client has a handle that is not the server's own."""
+        """Whether any handle had to be replaced."""
         return bool(self._others)
 
     def shown(self, view: View, entry: ServerEntry, members: bytes, client: Revision) -> bytes:
-        """What a server says about a task, under the handle that the client has."""
+        """Replace the server's handle in a message about a task by the client's."""
         if not self._others:
             return members
         try:
@@ -212,7 +213,7 @@ class Tasks:
             return members
 
     def resolve(self, view: View, method: str, params: Params, client: Revision) -> Decision:
-        """What to do with a request about a task."""
+        """Decide what to do with a request about a task."""
         try:
             handle = Decoder(str).decode(params["taskId"])
         except (KeyError, DecodeError, ValidationError):
@@ -223,7 +224,7 @@ class Tasks:
             if unread:
                 return Load(tuple(unread), lambda: self.resolve(view, method, params, client))
             having = [entry for entry in view.face.entries(view) if _has_tasks(entry, client)]
-            # Of a server that users share, each has the tasks that it was given.
+            # On a server that users share, each user has only the tasks issued to them.
             is_sole = len(having) == 1 and having[0].config.share != "everyone"
             given = _Given(having[0], handle) if is_sole else None
         if given is not None and self.judge is not None:
@@ -244,12 +245,12 @@ def _has_tasks(entry: ServerEntry, client: Revision) -> bool:
 
 
 def having_lists(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
-    """The servers that list their tasks, in the way of 2025-11-25."""
+    """The servers that list their tasks (2025-11-25)."""
     return [entry for entry in entries if (declared := _declared(entry)) is not None and _is_declared(declared.list)]
 
 
 def declared_tasks(entries: Iterable[ServerEntry]) -> dict[str, object] | None:
-    """The capability `tasks` of 2025-11-25: all that any of these servers declares; None where none does."""
+    """The capability `tasks` of 2025-11-25, combined from all these servers; None if none declares it."""
     found = [declared for entry in entries if (declared := _declared(entry)) is not None]
     merged: dict[str, object] = {}
     requests: dict[str, dict[str, Raw]] = {}

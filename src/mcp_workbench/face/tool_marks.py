@@ -1,4 +1,4 @@
-"""Marks in the `_meta` of tools, for clients that put tools behind a search of their own (face `auto`)."""
+"""Marks in the `_meta` of tools, for clients that put tools behind their own search (face `auto`)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mcp_workbench.face.renamed import with_members
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 
 SEARCH_HINT: Final = "anthropic/searchHint"
-# Claude Code cuts hints before it matches them; a sentence is what fits.
+# Claude Code truncates hints before matching them; a sentence fits.
 _LONGEST_HINT: Final = 120
 
 
 class Marks:
-    """What each tool carries. Pinned ones are there from the start, others are found by what their toolbox is for."""
+    """The marks of each tool. Pinned tools are always loaded; others are found by the description of their toolbox."""
 
     def __init__(self, catalog: Catalog, settings: FaceSettings) -> None:
         self._marks = settings.marks
@@ -33,7 +33,7 @@ class Marks:
         }
 
     def marked(self, definition: bytes, target: Target) -> bytes:
-        """A definition with its marks. What the server itself says in `_meta` stays, and comes first."""
+        """Add the marks to a definition. The server's own `_meta` is kept and comes first."""
         added: dict[str, object] = {}
         if (target.entry, target.name) in self._pinned:
             if ALWAYS_LOAD in self._marks:

@@ -1,4 +1,4 @@
-"""`open_toolbox` with `query` or `tools`: the best tools for a need, or the definitions of named tools. Pure."""
+"""`open_toolbox` with `query` or `tools`: the best tools for a query, or the definitions of named tools. Pure."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from mcp_workbench.face.paths import Ambiguous, NotListed, ResolvedPath, find
 from mcp_workbench.face.wording import REVIEW, error_result, no_such
 from mcp_workbench.jsonrpc.messages import encode
 
-# The part of a budget that may go to what is said of tools that do not exist, and of how many of them.
+# The fraction of a budget (one in this many) for messages about missing tools, and the maximum number of messages.
 _SHARE_OF_MISSING: Final = 4
 _MOST_MISSING: Final = 5
-# How many tools are named that a short path can mean.
+# How many candidates for an ambiguous path are named.
 _MOST_MEANT: Final = 10
-# How many tools are named that have words of a path that leads nowhere.
+# How many tools that share words with an unknown path are named.
 _MOST_ALIKE: Final = 5
-# In how many toolboxes each of the best tools may stand before fewer are shown.
+# In how many toolboxes each of the best tools may occur before fewer different tools are found.
 _TWINS: Final = 10
-# For a note, and the names of members.
+# Space for a note and the names of members.
 _NOTE: Final = 300
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from mcp_workbench.economy.tool import Tool
 
 
-# ── a need in words ──
+# ── search ──
 
 
 def found_result(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, failures: Failures) -> bytes:
-    """The best tools for a need, inside a toolbox or everywhere."""
+    """The best tools for a query, in one toolbox or in all."""
     from mcp_workbench.economy.forms import Form
     from mcp_workbench.economy.search_answer import LIMIT, NEXT_IN_RANK, answer
 
@@ -86,7 +86,7 @@ def _ranked(tool_index: ToolIndex, query: str, limit: int, within: set[str] | No
 
 
 def _different(tools: Sequence[Tool]) -> set[tuple[str, bytes]]:
-    """A tool that stands in several toolboxes takes one place in the answer."""
+    """A tool that occurs in several toolboxes takes one place in the result."""
     return {(tool.name, tool.definition) for tool in tools}
 
 
@@ -96,7 +96,7 @@ def _within(
     request: OpenRequest,
     failures: Failures,
 ) -> set[str] | None:
-    """The paths that may be found; None when all may."""
+    """The paths to search; None for all."""
     inside = request.toolbox_name
     if inside is None and not failures and all(entry.failure is None for entry in catalog.entries()):
         return None
@@ -108,7 +108,7 @@ def _within(
 
 
 def _siblings(ranked: Sequence[Tool], catalog: Catalog) -> dict[tuple[str, str], list[Tool]]:
-    """The tools of every server that something was found on."""
+    """The tools of every server with a match."""
     # Their names are shown beside what was found: what one needs next is often on the same server.
     places = dict.fromkeys((tool.toolbox, tool.server) for tool in ranked)
     entries = {(box, server): catalog.toolboxes[box][server] for box, server in places}
@@ -119,11 +119,11 @@ def _tool(entry: ServerEntry, name: str) -> Tool:
     return tool_of(entry, name, entry.tools[name])
 
 
-# ── tools that are named ──
+# ── named tools ──
 
 
 def named_entries(catalog: Catalog, request: OpenRequest) -> list[ServerEntry]:
-    """The servers that have to have spoken before the named tools can be shown."""
+    """The servers that have to be listed before the named tools can be shown."""
     found: dict[tuple[str, str], ServerEntry] = {}
     for path in request.tools:
         match _meant(catalog, request, path):
@@ -135,7 +135,7 @@ def named_entries(catalog: Catalog, request: OpenRequest) -> list[ServerEntry]:
 
 
 def definitions_result(catalog: Catalog, request: OpenRequest, failures: Failures) -> bytes:
-    """The definitions of the tools that were named."""
+    """The definitions of the named tools."""
     tools: dict[str, Tool] = {}
     missing: list[str] = []
     for path in request.tools:
@@ -157,7 +157,7 @@ def definitions_result(catalog: Catalog, request: OpenRequest, failures: Failure
 
 
 def _few(missing: list[str], budget: int | None) -> list[str]:
-    """What is said of tools that do not exist, within a part of the budget."""
+    """The messages about missing tools, within their share of the budget."""
     most = bytes_of(budget)
     if most is None or len("".join(missing).encode()) <= most // _SHARE_OF_MISSING:
         return missing
@@ -173,7 +173,7 @@ def _definitions(
 
     beside: dict[str, object] = {**more, **({"unavailable": failed} if failed else {})}
     most = bytes_of(budget_of(catalog, request))
-    # What is left out is named in the answer: of fifty names at most a few kilobytes.
+    # Tools that are left out are named in the result: for fifty names, a few kilobytes at most.
     room = None if most is None else most - len(encode(beside)) - _NOTE - sum(len(tool.path) + 3 for tool in tools[1:])
     form = None if request.detail is None else Form(request.detail)
     made = named(tools, most=room, form=form, extras=request.detail == "full")
@@ -228,7 +228,7 @@ def _why_not(
 
 
 def missing(catalog: Catalog, path: str, meant: ResolvedPath | Ambiguous | NotListed | None) -> str:
-    """Why a path leads to no tool: which tools a short path or a bare name can mean, else what is near."""
+    """Why a path refers to no tool: the candidates of an ambiguous path or name, else similar names."""
     paths = meant.paths if isinstance(meant, Ambiguous) else ()
     if not paths and "/" not in path:
         paths = tuple(path_of(entry, path) for entry in catalog.entries() if path in entry.tools)
@@ -245,7 +245,7 @@ def missing(catalog: Catalog, path: str, meant: ResolvedPath | Ambiguous | NotLi
 
 
 def _nearest_or_alike(path: str, known: list[str]) -> str:
-    """That there is no such tool, and which ones are spelt alike, or else have the words that it was called by."""
+    """Say that there is no such tool, and suggest tools with a similar spelling, or else with the same words."""
     text = no_such("tool", path, known, most_others=0)
     if not known or "did you mean" in text:
         return text
