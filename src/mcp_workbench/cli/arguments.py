@@ -1,7 +1,7 @@
-"""From `key=value` words of a shell to the arguments of a tool, typed by the tool's input schema.
+"""Turn `key=value` words of a shell into the arguments of a tool, typed by the tool's input schema.
 
-Owns that notation. `key=value` takes the type from the schema, `key:=json` is JSON as it stands; a key that is given
-several times makes a list. Numbers keep the digits that were typed: nothing goes through a float. Pure.
+Owns that notation. `key=value` gets its type from the schema, `key:=json` is verbatim JSON; a key given several times
+makes a list. Numbers keep the digits that were typed: nothing goes through a float. Pure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Given:
 
 
 def read_arguments(words: Sequence[str], schema: Schema) -> bytes:
-    """The arguments as a JSON object. Raises `UsageError`."""
+    """Return the arguments as a JSON object. Raises `UsageError`."""
     given: dict[str, list[Given]] = {}
     for word in words:
         one = Given(word)
@@ -58,7 +58,7 @@ def read_arguments(words: Sequence[str], schema: Schema) -> bytes:
 
 
 def read_json(text: str) -> bytes:
-    """All arguments, given as one JSON object. They go out as they were written."""
+    """Read all arguments from one JSON object, and return it exactly as written."""
     if not _is_unicode(text):
         raise UsageError("the value of --json is not UTF-8")
     kind = kind_of(_decoded(text, "--json"))
@@ -68,12 +68,12 @@ def read_json(text: str) -> bytes:
 
 
 def _is_unicode(text: str) -> bool:
-    # Python hides bytes of the command line that it cannot decode in lone surrogates.
+    # Python represents undecodable bytes of the command line as lone surrogates.
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def unexpected(words: Sequence[str], schema: Schema) -> list[str]:
-    """Arguments that the schema does not know but does not forbid either: often a slip of the finger."""
+    """Return remarks on arguments that the schema neither lists nor forbids: often typing errors."""
     known = properties(schema)
     keys = dict.fromkeys(Given(word).key for word in words)
     slips = [_unknown(key, known) for key in keys if known and key not in known]
@@ -93,7 +93,7 @@ def _value(key: str, ones: Sequence[Given], schema: object, root: Schema) -> Raw
     if len(ones) > 1 and not takes_list:
         raise UsageError(f"`{key}` is given {len(ones)} times and takes one value")
     first = ones[0]
-    # `tags=a` is a list of one where the tool takes a list, and `tags='["a"]'` is that list.
+    # If the tool accepts a list, `tags=a` is a list with one item, and `tags='["a"]'` is the whole list.
     if len(ones) == 1 and (first.is_json or not takes_list or first.text.startswith("[")):
         return _raw(first) if first.is_json else _typed(first, schema, root)
     element = items(schema, root)
@@ -101,13 +101,13 @@ def _value(key: str, ones: Sequence[Given], schema: object, root: Schema) -> Raw
 
 
 def _raw(one: Given) -> Raw:
-    # Only looked at: the digits and spaces that were typed go out.
+    # Only validated: the digits and spaces are sent exactly as typed.
     _decoded(one.text, f"{one.key}:=")
     return Raw(one.text.encode())
 
 
 def _typed(one: Given, schema: object, root: Schema) -> Raw:
-    # Before the types: an enumeration of numbers is compared as it is written.
+    # Before the types, because an enumeration of numbers is compared with the text as typed.
     values = choices(schema, root)
     if values:
         return _chosen(one, values)
@@ -141,7 +141,7 @@ def _document(start: str) -> Callable[[str], bytes | None]:
     return read
 
 
-# In this order: with `string` among several types, text that reads as one of the others is taken as that.
+# The order matters: if `string` is one of several types, text that parses as another type gets that type.
 _READERS: Final[dict[str, Callable[[str], bytes | None]]] = {
     "integer": lambda text: text.encode() if _INTEGER.fullmatch(text) else None,
     "number": lambda text: text.encode() if _NUMBER.fullmatch(text) else None,
@@ -159,17 +159,17 @@ def _decoded(text: str, where: str) -> object:
         raise UsageError(f"{where} is not JSON: {error}", hint="quote it for the shell: '…'") from None
 
 
-# ── what a schema says of one argument: its JSON types, items and choices ──
+# ── what a schema defines for one argument: its JSON types, items and choices ──
 
 
 def arguments_schema(tool: object) -> Schema:
-    """The input schema of a tool's definition; an empty one when it has none that can be used."""
+    """Return the input schema of a tool's definition; an empty one if it has none that can be used."""
     schema = tool.get("inputSchema") if isinstance(tool, dict) else None
     return schema if isinstance(schema, dict) else {}
 
 
 def kinds(schema: object, root: Schema) -> list[str]:
-    """The JSON types that are allowed, in the order of the schema; empty when anything is."""
+    """Return the allowed JSON types, in the order of the schema; empty if anything is allowed."""
     found: list[str] = []
     for branch in alternatives(schema, root):
         found += _own_kinds(branch)
@@ -184,7 +184,7 @@ def items(schema: object, root: Schema) -> object:
 
 
 def choices(schema: object, root: Schema) -> list[Any]:
-    """The values of an enumeration; empty when it is none."""
+    """Return the values of an enumeration; empty if the schema has none."""
     found: list[Any] = []
     for branch in alternatives(schema, root):
         if isinstance(values := branch.get("enum"), list):

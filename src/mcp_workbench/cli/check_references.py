@@ -1,6 +1,6 @@
-"""What `mcp-workbench check` says of references: whether each can be resolved, without running any program.
+"""Check for `mcp-workbench check` whether each reference can be resolved, without running any program.
 
-Files and the keychain are looked at; programs run only when servers are started, so `check --connect` tries those.
+Files and the keychain are read. Programs run only when servers are started, so only `check --connect` tries those.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import WorkbenchError
 
-# The keychain is asked by a process each time, which takes a third of a second.
+# Each keychain lookup starts a process, which takes a third of a second.
 MOST_AT_ONCE: Final = 8
 
 
 class Unfetched(Struct, frozen=True):
-    """Something that a server, or who may call, refers to, and that is not there."""
+    """A missing target of a reference, made by a server or by the rules on who may call."""
 
     label: str
     message: str
@@ -37,8 +37,8 @@ class Looked(Struct):
 
 
 def look(config: WorkbenchConfig, redactor: Redactor) -> Looked:
-    """Everything that is referred to, as far as no program has to be run for it."""
-    # Most configurations have none, and need no module of `secrets`.
+    """Check all references that can be resolved without running a program."""
+    # Most configurations have no references, and need no module of `secrets`.
     servers = [(label, server) for label, server in config.servers() if server.references or server.env_files]
     looked = Looked()
     if not servers and not config.references:

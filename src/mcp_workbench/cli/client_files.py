@@ -1,7 +1,7 @@
-"""The files of MCP clients on this machine: which exist, which one is written, and what was changed by us.
+"""The files of MCP clients on this machine: which exist, which to write, and what we have changed.
 
-Owns looking, and the records that `undo` goes by: one file for each client in our state folder, beside the backups.
-Looks by `stat` alone until somebody asks for the content: on macOS, reading the files of other apps asks for consent.
+Owns finding them, and the records that `undo` uses: one file for each client in our state folder, next to the backups.
+Uses only `stat` until content is needed: on macOS, reading the files of other apps asks the user for consent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mcp_workbench.file_replacement import (
     write_whole,
 )
 
-# Older changes than these cannot be undone, and their backups go.
+# Older changes cannot be undone, and their backups are deleted.
 MOST_CHANGES: Final = 20
 
 
@@ -43,7 +43,7 @@ _REPAIR: Final = "repair the file, or move it away: what is broken is not edited
 
 
 def message_and_hint(error: ConfigError) -> tuple[str, str | None]:
-    """What is wrong with a client or its file, and apart from it what to do."""
+    """Return what is wrong with a client or its file, and separately what to do about it."""
     if not isinstance(error, ConfigProblems):
         return error.message, error.hint
     said = error.message if error.first_hint is None else error.message.replace(f"\n  hint: {error.first_hint}", "")
@@ -51,7 +51,7 @@ def message_and_hint(error: ConfigError) -> tuple[str, str | None]:
 
 
 class FoundFile(Struct, frozen=True):
-    """A file of a client, with its place on this machine."""
+    """A file of a client, with its path on this machine."""
 
     client: Client
     file: ClientFile
@@ -66,28 +66,28 @@ class FoundFile(Struct, frozen=True):
         return read_file(self.path)
 
     def servers(self) -> Servers:
-        """As they are written. Raises `ConfigError`."""
+        """The servers as written in the file. Raises `ConfigError`."""
         return servers_in(self.content() or b"", self.file, self.path)
 
 
 class Change(Struct, frozen=True, omit_defaults=True):
-    """What was done to a client: a file with its content before and after, or commands that take it back."""
+    """A change to a client: a file with its content before and after, or commands that reverse the change."""
 
     name: str
     path: str = ""
     backup: str | None = None
     sha256: str | None = None
     reverse: list[list[str]] = []
-    # Whether the client had the server `name` before, in which file and under which key: a reverse command that finds
-    # it so again has nothing to do.
+    # Whether the client had the server `name` before, and in which file and under which key. If that is the case again,
+    # the reverse commands have nothing to do.
     was_there: bool | None = None
     seen_in: tuple[str, ...] = ()
-    # Changes of one command belong together: a client may have several files.
+    # Identifies the changes made by one command, which belong together: a client may have several files.
     run: str = ""
 
 
 def existing(client: Client, scope: Scope | None, system: System | None = None) -> list[FoundFile]:
-    """Those of its files that are there; of each kind the preferred one."""
+    """Return the client's files that exist; of each kind the preferred one."""
     system = system or this_system()
     found = []
     for file in client.file:
@@ -99,9 +99,9 @@ def existing(client: Client, scope: Scope | None, system: System | None = None) 
 
 
 def to_write(client: Client, scope: Scope) -> list[FoundFile]:
-    """The files that a server has to stand in: all generations that are there, else the newest, which is made."""
-    # Clients that moved their settings read one or the other by version: where both files are there, both get the
-    # entry.
+    """Return the files to write a server to: all existing generations, or else the newest, which is created."""
+    # Clients that moved their settings read the old or the new file depending on their version: if both exist, both get
+    # the entry.
     writable = [each for each in existing(client, scope) if not each.file.read_only]
     if writable:
         return writable
@@ -118,23 +118,23 @@ def to_write(client: Client, scope: Scope) -> list[FoundFile]:
 
 
 def is_present(client: Client) -> bool:
-    """Whether the client seems to be in use here: its program, its file, or the folder that its file belongs in."""
+    """Whether the client seems to be in use here: its program, its file, or the folder of its file exists."""
     if client.own is not None and shutil.which(client.own.program):
         return True
     system = this_system()
     rules = [path for file in client.file if file.scope == "user" for path in patterns(file, system)]
-    # The home folder and `~/.config` exist for everybody.
+    # The home folder and `~/.config` always exist.
     folders = {os.path.dirname(path) for path in rules} - {system.home, os.path.join(system.home, ".config")}
     return bool(existing(client, "user")) or any(map(glob.glob, folders))
 
 
 def present() -> list[Client]:
-    """Clients that the workbench can be installed into, as far as they are here."""
+    """Return the clients found on this machine that the workbench can be installed into."""
     return [client for client in clients().values() if not client.import_only and is_present(client)]
 
 
 def state_folder(client: Client) -> str:
-    """Where backups and records of a client lie. Raises `ConfigError`."""
+    """Return the folder for backups and records of a client. Raises `ConfigError`."""
     folder = state_path("clients")
     if folder is None:
         raise ConfigError("there is no folder to keep backups in", hint="set `HOME`")
@@ -142,7 +142,7 @@ def state_folder(client: Client) -> str:
 
 
 def changes(client: Client) -> list[Change]:
-    """What was done to it, the oldest first."""
+    """Return the recorded changes, oldest first."""
     content = read_file(_record_path(client))
     try:
         return msgspec.json.decode(content, type=list[Change]) if content else []
@@ -151,33 +151,33 @@ def changes(client: Client) -> list[Change]:
 
 
 def record(client: Client, change: Change) -> None:
-    """Add a change, which is about to be made or was just made."""
+    """Record a change that is about to be made or was just made."""
     with locked(_record_path(client), state_folder(client)):
         _rewrite(client, [*changes(client), change])
 
 
 def forget(client: Client, change: Change) -> None:
-    """It was taken back."""
+    """Remove the record of a change that has been reversed."""
     with locked(_record_path(client), state_folder(client)):
         _rewrite(client, [each for each in changes(client) if each != change])
 
 
 def new_run() -> str:
-    """What the changes of one command have in common."""
+    """Return a new id shared by the changes of one command."""
     return os.urandom(8).hex()
 
 
 def write(found: FoundFile, before: bytes | None, after: bytes, name: str, run: str) -> str | None:
-    """Replace the content, once it is written down how to take that back. The path of the backup.
+    """Replace the content, after recording how to reverse that. Returns the path of the backup.
 
-    Raises `ConfigError`; the file is then as it was, unless it is `ChangedAfterwards`.
+    Raises `ConfigError`; the file is then unchanged, except with `ChangedAfterwards`.
     """
     folder = state_folder(found.client)
-    # Before the backup: where the file cannot be replaced, nothing is left behind.
+    # Before the backup, so that nothing is left behind if the file cannot be replaced.
     refuse_what_is_not_ours(found.path)
     change = Change(name, found.path, keep(found, before), digest(after), run=run)
-    # First the record, then the file: whoever is killed in between has an undo too many, which finds nothing to do, and
-    # never a change without one.
+    # First the record, then the file: if we are killed in between, there is an undo that finds nothing to do, but never
+    # a change without an undo.
     record(found.client, change)
     try:
         replace_file(found.path, before, after, folder)
@@ -192,13 +192,14 @@ def write(found: FoundFile, before: bytes | None, after: bytes, name: str, run: 
 def take_steps(
     found: FoundFile, before: bytes | None, steps: Sequence[client_commands.CommandStep], run: str
 ) -> str | None:
-    """Run a client's own commands, so that `undo` can take back as many as were run. The path of the backup.
+    """Run a client's own commands, recording each so that `undo` can reverse those that ran. Returns the path of the
+    backup.
 
     Raises `ConfigError`.
     """
     client = found.client
     if client.command_only:
-        # A file that its client rewrites all the time is not brought back by its bytes.
+        # A file that its client rewrites all the time cannot be restored from a backup.
         for step in steps:
             reverse = [] if step.back is None else [step.back]
             change = Change(step.name, reverse=reverse, run=run, was_there=not step.is_there, seen_in=found.place)
@@ -215,7 +216,7 @@ def take_steps(
         for step in steps:
             _take(found, step)
     finally:
-        # Also where a command failed: it may have written before that.
+        # Also after a failure: the command may have written before it failed.
         now = found.content()
         if now != before:
             record(client, Change(steps[-1].name, found.path, backup, digest(now), run=run))
@@ -223,7 +224,8 @@ def take_steps(
 
 
 def _take(found: FoundFile, step: client_commands.CommandStep) -> None:
-    """A command may succeed without effect, as in a folder that its client does not trust: what counts is the file."""
+    """Run a command and check the file: a command may succeed without effect, as in a folder that its client does not
+    trust."""
     client_commands.run(found.client, step.command)
     if (step.name in found.servers()) is not step.is_there:
         has = "does not have" if step.is_there else "still has"
@@ -235,7 +237,7 @@ def _take(found: FoundFile, step: client_commands.CommandStep) -> None:
 
 
 def keep(found: FoundFile, content: bytes | None) -> str | None:
-    """A backup of the content, where there is any. Raises `ConfigError`."""
+    """Back up the content, if there is any. Returns the path of the backup. Raises `ConfigError`."""
     if content is None:
         return None
     try:
@@ -246,13 +248,13 @@ def keep(found: FoundFile, content: bytes | None) -> str | None:
 
 def _rewrite(client: Client, every: list[Change]) -> None:
     kept = every[-MOST_CHANGES:]
-    # All that one command did is taken back together, or not at all.
+    # Everything that one command did is reversed together or not at all.
     kept = [each for each in kept if not each.run or each.run not in {other.run for other in every[:-MOST_CHANGES]}]
     try:
         write_whole(_record_path(client), msgspec.json.format(msgspec.json.encode(kept)))
     except OSError as error:
         raise ConfigError(f"`{_record_path(client)}` cannot be written: {error.strerror}") from None
-    # After the record is on disk, so that none refers to a backup that is gone.
+    # After the record is on disk, so that no record refers to a deleted backup.
     needed = {each.backup for each in kept}
     for change in every:
         if change.backup is not None and change.backup not in needed:

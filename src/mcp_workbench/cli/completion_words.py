@@ -1,10 +1,10 @@
-"""What fits the last word of a command line: commands, options, and what servers offered when they were last listed.
+"""Candidates for the last word of a command line: commands, options, and what servers offered when last listed.
 
-Owns what each command takes where. Starts nothing and asks nothing; what cannot be found out fits nothing, in silence:
-whoever types is not to be interrupted. A word is followed by a tab and a description where there is one.
+Owns what each command accepts where. Starts nothing and asks nothing. Whatever cannot be found out yields no
+candidates, silently, so as not to interrupt typing. A candidate may be followed by a tab and a description.
 
-Names come from servers, and a shell runs what stands on its line: what it could take for anything but letters of a word
-is left out, in one place and for every shell. It can still be typed, in quotes.
+Names come from servers, and a shell runs what is on its line, so candidates with characters that any shell could
+interpret are left out, in one place for every shell. They can still be typed in quotes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from mcp_workbench.errors import WorkbenchError
 if TYPE_CHECKING:
     from mcp_workbench.catalog.catalog import Catalog
 
-# More than this no shell shows sensibly.
+# No shell displays more than this sensibly.
 MOST_WORDS: Final = 2_000
 _LONGEST_DESCRIPTION: Final = 80
-# What bash takes for the end of a word in the middle of one.
+# Where bash breaks words.
 _BREAKS: Final = "=:"
-# Letters that mean nothing to bash, zsh or fish.
+# Characters without a special meaning in bash, zsh and fish.
 _HARMLESS: Final = re.compile(r"[\w@%+=:,./-]+")
 
 
 def completed_line(line: str) -> list[str]:
-    """What bash is to put in place of its own last word: without what it has left standing, and with the space that
-    ends a word which is whole."""
+    """Return the replacements for bash's last word: without the part that bash keeps, and with a space after complete
+    words."""
     words = _split(line)
     last = words[-1]
     kept = max((last.rfind(each) for each in _BREAKS), default=-1) + 1
@@ -52,9 +52,9 @@ def _split(line: str) -> list[str]:
 
 
 def completed(words: Sequence[str]) -> list[str]:
-    """What fits the last of these words, of a command line without the name of the program."""
+    """Return the candidates for the last of these words, which do not include the name of the program."""
     *before, last = words or [""]
-    # Whatever goes wrong: a message in the middle of a command line that is being typed helps nobody.
+    # Whatever goes wrong: a message in the middle of typing a command line helps no one.
     with contextlib.suppress(WorkbenchError, OSError, ValueError):
         fitting = (word for word in _fitting(before, last) if word.startswith(last) and _is_harmless(word, last))
         return [word for word, _ in zip(dict.fromkeys(fitting), range(MOST_WORDS), strict=False)]
@@ -62,7 +62,7 @@ def completed(words: Sequence[str]) -> list[str]:
 
 
 def _is_harmless(described: str, last: str) -> bool:
-    """Whether it is a word to every shell, and to us: no option unless one was begun."""
+    """Whether a candidate is one plain word to every shell, and to us: no option unless one was begun."""
     word = described.partition("\t")[0]
     return _HARMLESS.fullmatch(word) is not None and (last[:1] in ("-", "=") or word[0] not in "-=")
 
@@ -72,7 +72,7 @@ def _fitting(before: Sequence[str], last: str) -> Iterable[str]:
         return [_described(command.name, command.summary) for command in COMMANDS.values()]
     command, *rest = before
     if "--" in rest:
-        # A command line of somebody else's.
+        # Not a command of ours.
         return []
     if last.startswith("-"):
         flags = _flags(command)
@@ -103,7 +103,7 @@ def _faces(rest: Sequence[str]) -> Iterable[str]:
 
 
 def _without_flags(command: str, words: Sequence[str]) -> list[str]:
-    """The positionals among these words."""
+    """Return the positionals among these words."""
     found, waiting = [], list(words)
     while waiting:
         word = waiting.pop(0)
@@ -137,7 +137,7 @@ def _catalog(rest: Sequence[str]) -> Catalog:
 
     named = next((rest[at + 1] for at, word in enumerate(rest[:-1]) if word == "--config"), None)
     catalog = Catalog(choose(named, None, os.environ).config, ManifestStore(default_folder))
-    # From what is remembered: to start servers at a press of Tab would take seconds.
+    # From the cache: starting servers when Tab is pressed would take seconds.
     catalog.load(catalog.entries())
     return catalog
 
@@ -164,7 +164,7 @@ def _toolboxes(rest: Sequence[str]) -> Iterable[str]:
 
 def _servers(rest: Sequence[str]) -> Iterable[str]:
     entries = list(_catalog(rest).entries())
-    # The short name where it is enough: people type it too.
+    # The short name if it is unique: people type it too.
     names = [entry.name for entry in entries]
     return [entry.name if names.count(entry.name) == 1 else entry.label for entry in entries]
 
@@ -191,7 +191,7 @@ def _resources(rest: Sequence[str]) -> Iterable[str]:
 
 
 def _arguments(rest: Sequence[str], given: list[str], last: str) -> Iterable[str]:
-    """`key=` for what the tool takes and has not been given; after it, values where they are counted."""
+    """Return `key=` for arguments that have not been given yet; after it, the values of an enumeration."""
     definition = _definition(rest, given, "tools")
     schema = definition.get("inputSchema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
@@ -217,7 +217,7 @@ def _prompt_arguments(rest: Sequence[str], given: list[str]) -> Iterable[str]:
 
 
 def _definition(rest: Sequence[str], given: list[str], kind: str) -> dict[str, Any]:
-    """The definition of what was named: by its path, in three words, or by its name alone."""
+    """Return the definition of what was named by its path, in three words or by its bare name."""
     from msgspec.json import decode
 
     path = "/".join(word for word in given[:3] if "=" not in word)
@@ -239,7 +239,7 @@ def _commands(rest: Sequence[str]) -> Iterable[str]:
     return list(COMMANDS)
 
 
-# What the first positional of these commands is; there is only one.
+# The candidates for the first positional of commands with only one.
 _ONCE: Final[dict[str, Callable[[Sequence[str]], Iterable[str]]]] = {
     "open": _toolboxes,
     "remove": _servers,

@@ -1,6 +1,6 @@
-"""Questions to whoever is at the terminal, on stderr: stdout is data.
+"""Questions to the user at the terminal, on stderr because stdout is data.
 
-Owns that the end of the input is consent to nothing, and that what others wrote stays on the line of the question.
+Ensures that the end of the input never counts as consent, and that foreign text stays on the line of the question.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from mcp_workbench.printable import one_line
 
 
 def ask(question: str) -> str | None:
-    """What was typed; None at the end of the input."""
+    """Return what was typed; None at the end of the input."""
     print(f"{one_line(question)} ", end="", file=sys.stderr, flush=True)
     # Not `input()`, which writes its prompt to stdout.
     line = sys.stdin.readline()
@@ -22,6 +22,6 @@ def ask(question: str) -> str | None:
 
 
 def agrees(question: str, *, by_default: bool = False) -> bool:
-    """Whether the answer is yes. `by_default`: Enter alone says so too."""
+    """Whether the answer is yes. With `by_default`, Enter alone means yes."""
     answer = ask(f"{question} [{'Y/n' if by_default else 'y/N'}]")
     return answer is not None and (answer.lower() in ("y", "yes") or (by_default and not answer))

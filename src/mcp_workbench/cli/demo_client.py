@@ -1,7 +1,7 @@
 """The client of the demo: starts an MCP server and speaks to it over stdio, one request at a time.
 
-Owns one child process. Blocking on purpose: the demo does one thing after another, and this is all that a client needs.
-A watchdog ends a server that does not answer, so that the demo ends too.
+Owns one child process. Blocking on purpose: the demo does one thing after another and needs nothing more. A watchdog
+kills a server that does not answer, so that the demo ends too.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from typing import IO, Any, Final
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.protocol.revisions import newest
 
-# Nothing in the demo takes more than a second; a machine that needs this long is not going to make it.
+# Nothing in the demo takes more than a second; a machine that needs this long will not complete it.
 PATIENCE: Final = 30.0
 EXIT_TIMEOUT: Final = 10.0
 
 
 class DemoFailed(WorkbenchError):
-    """The demo cannot go on."""
+    """The demo cannot continue."""
 
 
 class DemoClient:
     """A connection to one server. Use as a context manager."""
 
     def __init__(self, command: Sequence[str], folder: Path, log: IO[bytes]) -> None:
-        # What a program leaves for others to find goes into the folder that the demo removes.
+        # Runtime files of programs go into the folder that the demo removes.
         environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
         self._started = time.perf_counter()
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment
         )
-        # Reading is blocking, and a timeout of `readline` does not exist.
+        # Reads block, and `readline` has no timeout.
         self._watchdog = threading.Timer(PATIENCE, self._process.kill)
         self._watchdog.daemon = True
         self._watchdog.start()
         self._last_id = 0
-        # How long the last request took, in seconds; for the first one, since the process was started.
+        # Duration of the last request in seconds; for the first, since the process was started.
         self.seconds = 0.0
 
     def __enter__(self) -> DemoClient:
@@ -60,13 +60,13 @@ class DemoClient:
         return self._process.pid
 
     def request(self, method: str, params: object = None) -> Any:
-        """Send a request, wait for its result."""
+        """Send a request, and wait for its result."""
         self._last_id += 1
         began = self._started if self._last_id == 1 else time.perf_counter()
         self._send({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params or {}})
         while True:
             message = self._receive()
-            # Notifications of servers come in between.
+            # Notifications may come in between.
             if message.get("id") == self._last_id and "method" not in message:
                 break
         self.seconds = time.perf_counter() - began
@@ -90,10 +90,10 @@ class DemoClient:
         return self.call("use_tool", {"tool": identifier, "arguments": arguments})
 
     def close(self) -> int:
-        """Close the server's stdin and wait for its end; its exit status."""
+        """Close the server's stdin and wait for its exit. Returns the exit status."""
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
-            # The end of stdin is how MCP over stdio says goodbye.
+            # Closing stdin is how MCP over stdio ends a connection.
             self._process.stdin.close()
         except BrokenPipeError:
             pass
@@ -123,10 +123,10 @@ class DemoClient:
 
 
 def demo_servers_below(pid: int) -> list[int] | None:
-    """The demo's servers that this process has started; None where the system does not tell."""
+    """Return the demo's servers that this process has started; None if the system does not reveal that."""
     try:
         if sys.platform.startswith("linux"):
-            # Needs `CONFIG_PROC_CHILDREN`, which distributions have; without it nothing is claimed.
+            # Needs `CONFIG_PROC_CHILDREN`, which distributions enable; without it nothing is claimed.
             with open(f"/proc/{pid}/task/{pid}/children") as file:
                 return [int(child) for child in file.read().split() if "mcp_workbench.demo" in _command_line(child)]
         listed = subprocess.run(

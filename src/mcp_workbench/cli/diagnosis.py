@@ -1,4 +1,4 @@
-"""What `doctor` says: one value for each thing that is wrong, and what a check gets to look at.
+"""The results of `doctor`: one value per problem, and the input of checks.
 
 Owns the order of importance. Pure.
 """
@@ -17,13 +17,13 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
 
 class Diagnosis(Struct):
-    """One thing that is wrong, or worth knowing. `fix` puts it right where that is safe, and says what it did."""
+    """A problem, or something worth knowing. `fix` corrects it if that is safe, and returns what it did."""
 
     severity: Severity
     area: str
     text: str
     hint: str = ""
-    # Only what cannot destroy anything: a mode, never a file's content.
+    # Only for changes that cannot destroy anything: a mode, never a file's content.
     fix: Callable[[], str] | None = None
     # What `fix` did.
     fixed: str = ""
@@ -40,7 +40,7 @@ class Diagnosis(Struct):
 
 
 class Examined(Struct, frozen=True):
-    """What is looked at. `config` is None where none can be used."""
+    """The input of checks. `config` is None if there is no usable configuration."""
 
     config: WorkbenchConfig | None
     environ: Mapping[str, str]
@@ -51,10 +51,10 @@ class Examined(Struct, frozen=True):
         return dict(self.config.servers()) if self.config is not None else {}
 
 
-# A check never decides what is shown first: it says what it found.
+# A check only reports its findings, and does not decide what is shown first.
 Check = Callable[[Examined], list[Diagnosis]]
 
 
 def in_order(found: list[Diagnosis]) -> list[Diagnosis]:
-    """The most important first; within that, in the order of the checks."""
+    """Return the most important first, and otherwise keep the order of the checks."""
     return sorted(found, key=lambda each: SEVERITIES.index(each.severity))

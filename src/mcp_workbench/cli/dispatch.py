@@ -1,6 +1,6 @@
-"""The commands beside `serve`: finds the one that is meant, and turns what goes wrong into words and an exit status.
+"""Run the commands other than `serve`, and turn errors into messages and an exit status.
 
-Owns the overview of all commands. Refuses to know what any of them does.
+Owns the overview of all commands. Does not know what any of them does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ One MCP server in front of many. Clients start `mcp-workbench serve`; the other 
 
 
 def overview() -> str:
-    """Every command in its group, one line each."""
+    """Return the list of commands in their groups, one line each."""
     width = width_of(sys.stdout)
     column = max(map(len, COMMANDS)) + 2
     parts = [paragraphs(USAGE.rstrip(), width)]
@@ -41,12 +41,12 @@ def is_command(word: str) -> bool:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command that is named first; the exit status."""
+    """Run the command that is named first. Returns the exit status."""
     name, *rest = arguments
     if name == "help":
         return _help(rest)
     command = COMMANDS[name]
-    # `PYTHONIOENCODING=ascii` and locales of Latin 1 have no `→`, and lack the letters of most names.
+    # `PYTHONIOENCODING=ascii` and Latin-1 locales have no `→`, and lack the letters of many names.
     for stream in (sys.stdout, sys.stderr):
         # A character that the terminal's encoding lacks is no reason to fail.
         if stream is not None:
@@ -57,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
             print(command.help())
             return 0
         return carry_out(command, parsed)
-    # Exit status 2 is for what the caller has to change (command line, file), 1 for what failed all the same.
+    # Exit status 2 is for errors that the caller must fix (command line, file), 1 for all other failures.
     except UsageError as error:
         return complain(str(error), error.hint or f"mcp-workbench {name} --help explains the command")
     except ConfigError as error:
@@ -67,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def carry_out(command: Command, parsed: Parsed) -> int:
-    """Do what the command line says; the exit status. What the command needs is imported now."""
+    """Import the command's module and run it. Returns the exit status."""
     status: int = import_module(f"mcp_workbench.cli.commands.{command.name}").run(parsed)
     return status
 

@@ -1,6 +1,6 @@
-"""What `doctor` looks at beside servers and clients: small functions, each from what there is to what is wrong with it.
+"""The checks of `doctor` that are not about servers or clients: small functions that return what is wrong.
 
-Each may block, within its bound: they run side by side in threads. What `check` knows already is asked of it.
+Each may block within its time limit: they run concurrently in threads. Checks that `check` has are called there.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from mcp_workbench import __version__
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined
 from mcp_workbench.config.model import ServerConfig, references_in
 
-# Below this, caches, logs and packages that servers download soon fail to be written.
+# Below this, writing caches, logs and the packages that servers download soon fails.
 LEAST_DISK_BYTES: Final = 200 * 1024 * 1024
-# The workbench itself, and each server with its pipes, link and log.
+# For the workbench itself, and for each server with its pipes, link and log.
 FILES_OF_ITS_OWN: Final = 64
 FILES_PER_SERVER: Final = 10
-# Who runs a package for a server, and where that program comes from.
+# Programs that run packages as servers, and how to install them.
 WHERE_FROM: Final = {
     "npx": "install Node.js (nodejs.org, or `nvm`, `brew install node`, `apt install npm`)",
     "node": "install Node.js (nodejs.org, or `nvm`, `brew install node`, `apt install nodejs`)",
@@ -45,20 +45,20 @@ _ELSEWHERE: Final = "install it, or give its full path as `command`"
 
 
 def missing_program(server: ServerConfig, subject: Examined) -> str | None:
-    """The program that a server names and this machine does not have."""
+    """Return the program that a server names and this machine does not have."""
     command = server.command
     if command is None or command == "mcp-workbench":
         return None
     if os.sep in command:
         path = command if server.cwd is None else os.path.join(server.cwd, command)
-        # As the system looks for a program: a path with a slash is never looked for on `PATH`.
+        # As the system does: a path with a slash is never searched on `PATH`.
         return None if os.path.exists(path) else command
-    # The server's own `PATH` counts: version managers such as nvm are often written there.
+    # The server's own `PATH` counts, where users often add version managers such as nvm.
     return None if shutil.which(command, path=server.env.get("PATH", subject.environ.get("PATH"))) else command
 
 
 def programs(subject: Examined) -> list[Diagnosis]:
-    """Programs that are missing, and how to get them."""
+    """Report missing programs, and how to get them."""
     missing: dict[str, list[str]] = {}
     for label, server in subject.servers.items():
         if program := missing_program(server, subject):
@@ -75,7 +75,7 @@ def programs(subject: Examined) -> list[Diagnosis]:
 
 
 def secrets(subject: Examined) -> list[Diagnosis]:
-    """References that lead nowhere, and files of secrets that others can read."""
+    """Report references that cannot be resolved, and files of secrets that others can read."""
     if subject.config is None:
         return []
     from mcp_workbench.cli.check_references import look
@@ -101,7 +101,7 @@ def secrets(subject: Examined) -> list[Diagnosis]:
 
 
 def sign_ins(subject: Examined) -> list[Diagnosis]:
-    """Those that end soon, and what keeps them from being read."""
+    """Report sign-ins that end soon, and why sign-ins cannot be read."""
     if subject.config is None:
         return []
     from mcp_workbench.cli.commands.check import about_sign_ins
@@ -110,7 +110,7 @@ def sign_ins(subject: Examined) -> list[Diagnosis]:
 
 
 def keychain(subject: Examined) -> list[Diagnosis]:
-    """Whether it can be used, where anything needs it."""
+    """Check the keychain, if anything needs it."""
     needs = [
         label for label, server in subject.servers.items() if any(r.kind == "keyring" for r in references_in(server))
     ]
@@ -128,7 +128,7 @@ def keychain(subject: Examined) -> list[Diagnosis]:
 
 
 def cache(subject: Examined) -> list[Diagnosis]:
-    """Whether what servers offer can be remembered."""
+    """Check that what servers offer can be cached."""
     from mcp_workbench.catalog.manifests import default_folder
 
     folder = default_folder()
@@ -139,7 +139,7 @@ def cache(subject: Examined) -> list[Diagnosis]:
             )
         ]
     place = folder
-    # It is made with the first server that is listed, so whoever is new has none yet.
+    # It is created when the first server is listed, so new users do not have it yet.
     while not os.path.lexists(place):
         place = os.path.dirname(place)
     if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
@@ -149,7 +149,7 @@ def cache(subject: Examined) -> list[Diagnosis]:
 
 
 def sockets(subject: Examined) -> list[Diagnosis]:
-    """Where workbenches listen for `status`, `up` and each other."""
+    """Check the folder where workbenches listen for `status`, `up` and each other."""
     from mcp_workbench.process_context import LONGEST_SOCKET_PATH, SOCKET, is_private, runtime_folder
 
     folder = runtime_folder()
@@ -161,14 +161,14 @@ def sockets(subject: Examined) -> list[Diagnosis]:
         found.append(Diagnosis("warning", "sockets", text, "set `XDG_RUNTIME_DIR` to a folder with a short path"))
     if os.path.lexists(folder) and not is_private(folder):
         text = f"`{folder}` can be entered by other users, or belongs to one, so no workbench listens there"
-        # `chmod` on a folder of somebody else's would fail, and is not ours to try.
+        # `chmod` on another user's folder would fail, and is not ours to try.
         owned = os.path.isdir(folder) and os.lstat(folder).st_uid == os.getuid()
         found.append(Diagnosis("warning", "sockets", text, "chmod 700", _closed(folder, 0o700) if owned else None))
     return found
 
 
 def versions(subject: Examined) -> list[Diagnosis]:
-    """Whether what runs, and what a shell would start, is what is installed."""
+    """Check that what runs, and what a shell would start, is the installed version."""
     from mcp_workbench.cli.commands.status import running_workbenches
     from mcp_workbench.run import run
 
@@ -185,7 +185,7 @@ def versions(subject: Examined) -> list[Diagnosis]:
             found.append(
                 Diagnosis("error", "configuration", text, "correct the file; it takes effect when you save it")
             )
-    # A venv beside a `pipx` installation is how two versions come about.
+    # A venv next to a `pipx` installation is how two versions come about.
     own = os.path.join(os.path.dirname(sys.executable), "mcp-workbench")
     on_path = shutil.which("mcp-workbench")
     if on_path is not None and os.path.exists(own) and os.path.realpath(on_path) != os.path.realpath(own):
@@ -195,7 +195,7 @@ def versions(subject: Examined) -> list[Diagnosis]:
 
 
 def limits(subject: Examined) -> list[Diagnosis]:
-    """What the system allows: open files and room on the disk."""
+    """Check the limits of the system: open files and disk space."""
     found = []
     try:
         import resource

@@ -1,4 +1,4 @@
-"""What each command does: one module for each, of its name, with `run(parsed)`, which gives the exit status.
+"""What each command does: one module per command, with the same name and a `run(parsed)` that returns the exit status.
 
 - Set up: `init`, `install`, `uninstall`, `undo`, `add`, `remove`, `doctor`, `check`, `secret`, `login`, `logout`,
   `auth`, `completion`, `schema`.
@@ -7,5 +7,5 @@
   start-up path.)
 - Team: `lock`, `audit`, `approve`, `policy`, `key`, `trust`.
 
-How a command is called stands in `cli.usage`; what several of them need is one package up.
+How a command is called is in `cli.usage`; what several of them need is one package up.
 """

@@ -1,8 +1,7 @@
-"""`mcp-workbench add`: a server more in the configuration: a program, an address, a `server.json` or a registry name.
+"""`mcp-workbench add`: add a server to the configuration: a program, a URL, a `server.json` or a registry name.
 
-Owns the order: understand what is meant, show it and have it agreed to, ask for what it requires, put secrets away,
-write, start it once. How the file is edited is `own_configuration`; what a `server.json` means is
-`clients.server_json`.
+Owns the sequence: parse the source, show the server and get consent, ask for required values, store secrets, write the
+file, start the server once. `own_configuration` edits the file; `clients.server_json` interprets a `server.json`.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from mcp_workbench.file_replacement import read_file
 from mcp_workbench.printable import one_line
 
 _REGISTRY_NAME: Final = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+")
-# A line of a table.
+# Fits on one line of a table.
 _SHORT_TEXT: Final = 100
-# Some take dozens; those that are secret are named first.
+# Some servers have dozens; secret ones are listed first.
 _MOST_OPTIONAL: Final = 8
 _FORMS: Final = "a program goes after --, for example: mcp-workbench add time -- uvx mcp-server-time"
 
@@ -49,14 +48,14 @@ def run(parsed: Parsed) -> int:
     file = own_configuration(parsed, makes=True)
     given = dict(named_value(each, "--env") for each in parsed.values("env"))
     headers = dict(named_value(each, "--header", "=:") for each in parsed.values("header"))
-    # Before questions are asked and secrets put away.
+    # Before asking questions and storing secrets.
     file.refuse_what_cannot_be_written()
-    # What is put away is taken back where the server is not added after all.
+    # If the server is not added after all, stored secrets are deleted again.
     with SecretStore(os.path.dirname(file.path)) as store:
         entry = _entry(name, source, words, file, given, headers, store, parsed)
         toolbox, description = _toolbox(file, name, entry, parsed.value("toolbox"))
         _refuse_doubles(file, name, toolbox)
-        # With the secrets still in it: what is wrong with the entry must be known before anything is kept.
+        # With the secrets still in it, because errors in the entry must be reported before anything is stored.
         file.check(file.with_server(toolbox, description, name, entry))
         entry = store.taken_from(name, entry)
         store.write()
@@ -66,7 +65,7 @@ def run(parsed: Parsed) -> int:
 
 
 def _meant(parsed: Parsed) -> tuple[str, str | None, list[str]]:
-    """The name, the source where there is one, and the words behind `--`. Raises `UsageError`."""
+    """Return the name, the source if there is one, and the words after `--`. Raises `UsageError`."""
     end = len(parsed.positionals) if parsed.before_dashes is None else parsed.before_dashes
     before, words = parsed.positionals[:end], parsed.positionals[end:]
     if not before:
@@ -89,7 +88,7 @@ def _entry(
     store: SecretStore,
     parsed: Parsed,
 ) -> dict[str, Any]:
-    """The server that is meant, as it is to stand in the file."""
+    """Return the server's entry as it will be written to the file."""
     if source is None:
         entry: dict[str, Any] = {"command": words[0], "args": words[1:]} if words[1:] else {"command": words[0]}
     elif source.startswith(("http://", "https://")):
@@ -101,7 +100,7 @@ def _entry(
         _refuse_wrong_values(way, answers)
 
         def completed(entry: dict[str, Any]) -> dict[str, Any]:
-            """With what stood on the command line and has no place in it of its own."""
+            """Add the values from the command line that the `server.json` has no place for."""
             own = {each.name for each in way.inputs}
             entry["args"] = [*entry.get("args", []), *words]
             entry = {key: value for key, value in entry.items() if value != []}
@@ -109,7 +108,7 @@ def _entry(
             return _with_options(entry, more, more_headers, parsed.value("share"))
 
         _name_what_is_optional([each for each in way.inputs if not each.is_required and each.name not in answers])
-        # First what it is, then what it wants: nobody types a key for something that they would not start.
+        # Show the server before asking for its values: users should not type a key for something they would not start.
         _agree(server.name or name, completed(_outline(way, answers)), parsed)
         return completed(_with_values(name, way, answers, store))
     return _with_options(entry, given, headers, parsed.value("share"))
@@ -131,7 +130,7 @@ def _described(source: str, registry: str) -> Described:
 
 
 def _refuse_wrong_values(way: Way, answers: Mapping[str, str]) -> None:
-    """Raises `UsageError`, also for a value that is missing and cannot be asked for."""
+    """Raises `UsageError` for invalid values, and for missing ones that cannot be asked for."""
     for each in way.inputs:
         value = answers.get(each.name)
         if value is not None and each.choices and value not in each.choices:
@@ -152,7 +151,7 @@ def _missing(way: Way, answers: Mapping[str, str]) -> list[Input]:
 
 
 def _outline(way: Way, answers: Mapping[str, str]) -> dict[str, Any]:
-    """The entry that it would be, with the names of values that are not known yet, or are secret."""
+    """Return the entry with placeholders for values that are secret or not known yet."""
     used = [each for each in way.inputs if each.is_required or each.name in answers]
     return way.entry(
         {each.name: f"<{each.name}>" if each.is_secret else answers.get(each.name, f"<{each.name}>") for each in used}
@@ -160,13 +159,13 @@ def _outline(way: Way, answers: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _with_values(name: str, way: Way, answers: Mapping[str, str], store: SecretStore) -> dict[str, Any]:
-    """The entry, with everything that it requires."""
+    """Return the entry with all required values."""
     asked = _asked(_missing(way, answers))
     values = {}
     for each in way.inputs:
         if each.name in answers and "${" in answers[each.name]:
-            # Typed as `--env KEY='${VAR}'` it refers to a variable; answered at a prompt, the same characters are the
-            # value.
+            # In `--env KEY='${VAR}'` it refers to a variable; typed at a prompt, the same characters are the value
+            # itself.
             values[each.name] = answers[each.name]
         elif (value := {**answers, **asked}.get(each.name)) is not None:
             kept = store.keep(name, variable_name(each.name) or "VALUE", value) if each.is_secret else literal(value)
@@ -175,8 +174,8 @@ def _with_values(name: str, way: Way, answers: Mapping[str, str], store: SecretS
 
 
 def _agree(title: str, entry: dict[str, Any], parsed: Parsed) -> None:
-    """What a stranger describes is shown before it is in the configuration, from where any client starts it. Raises
-    `UsageError` where nobody agrees."""
+    """Show what a third party describes before it gets into the configuration, from where any client starts it. Raises
+    `UsageError` unless the user agrees."""
     remark("note", "\n".join([f"{title} is", *(f"  {one_line(line)}" for line in preview(entry))]))
     if parsed.has("yes"):
         return
@@ -187,11 +186,12 @@ def _agree(title: str, entry: dict[str, Any], parsed: Parsed) -> None:
 
 
 def _chosen(server: Described) -> Way:
-    """A package whose program is here; else an address; else a package, whose program is then reported as missing."""
+    """Choose a package whose program is installed, else a URL, else a package whose program is then reported as
+    missing."""
     packages = [way for way in server.ways if way.program]
     runnable = [way for way in packages if shutil.which(way.program)]
     addresses = [way for way in server.ways if not way.program]
-    # A program that is here needs no account and no network; an address needs nothing to be installed.
+    # An installed program needs no account and no network; a URL needs nothing installed.
     way = (runnable or addresses or packages)[0]
     if others := [each.label for each in server.ways if each is not way]:
         remark("note", f"taking the {way.label}; it also offers {', '.join(others)}")
@@ -199,14 +199,14 @@ def _chosen(server: Described) -> Way:
 
 
 def _asked(missing: list[Input]) -> dict[str, str]:
-    """Values for what is required; without a terminal, those that it has itself."""
+    """Ask for the required values; without a terminal, use their defaults."""
     if not sys.stdin.isatty():
         return {each.name: each.default or "" for each in missing}
     return {each.name: _ask(each) for each in missing}
 
 
 def _name_what_is_optional(inputs: list[Input]) -> None:
-    """Nobody is asked for it, and some servers do little without a key."""
+    """List the optional values: they are not asked for, but some servers do little without a key."""
     first = sorted(inputs, key=lambda each: not each.is_secret)[:_MOST_OPTIONAL]
     if first:
         more = f" and {len(inputs) - len(first)} more" if len(inputs) > len(first) else ""
@@ -231,7 +231,7 @@ def _secret(prompt: str) -> str | None:
     from getpass import getpass
 
     try:
-        # On /dev/tty, without an echo: neither the screen nor a shell's history has it.
+        # On /dev/tty without echo, so that it appears neither on the screen nor in the shell's history.
         return getpass(f"{one_line(prompt)} ")
     except EOFError:
         return None
@@ -261,7 +261,7 @@ def _with_options(
 
 
 def _toolbox(file: OwnConfiguration, name: str, entry: dict[str, Any], wanted: str | None) -> tuple[str, str]:
-    """Where it goes, and what the toolbox is for, should it have to be made. Raises `UsageError`."""
+    """Return the toolbox to use, and its description in case it has to be created. Raises `UsageError`."""
     ((own, box),) = proposed([ImportedServer(name, entry, [])]).items()
     if file.is_plain:
         (only,) = file.toolboxes
@@ -270,7 +270,7 @@ def _toolbox(file: OwnConfiguration, name: str, entry: dict[str, Any], wanted: s
         return only, ""
     if wanted is not None:
         return wanted, box[keys.DESCRIPTION.name] if wanted == own else f"Tools of {name}"
-    # The toolbox that `init` would propose, where it is there.
+    # The toolbox that `init` would propose, if it exists.
     if own in file.toolboxes or not file.toolboxes:
         return own, box[keys.DESCRIPTION.name]
     if len(file.toolboxes) == 1:
@@ -282,7 +282,7 @@ def _toolbox(file: OwnConfiguration, name: str, entry: dict[str, Any], wanted: s
 
 
 def _refuse_doubles(file: OwnConfiguration, name: str, toolbox: str | None) -> None:
-    # Two servers of one name in two toolboxes are two servers; in one they would be one key.
+    # Servers may share a name across toolboxes; within one toolbox they would be the same key.
     if name in file.toolboxes.get(toolbox or "", {}):
         raise ConfigError(
             f"toolbox `{toolbox}` already has a server `{name}`",
@@ -300,7 +300,7 @@ def _say_added(file: OwnConfiguration, toolbox: str, name: str, entry: dict[str,
 
 
 def _started(path: str, toolbox: str, name: str) -> int:
-    """Start it once, and show what it offers."""
+    """Start the server once, and show what it offers."""
     from mcp_workbench.cli.commands.check import connect, show
     from mcp_workbench.cli.engine import Engine
 
@@ -308,7 +308,7 @@ def _started(path: str, toolbox: str, name: str) -> int:
     redactor = Redactor(config.secrets)
     engine = Engine(config, use_cache=False, redactor=redactor)
     entry = engine.server(toolbox, name)
-    # Cached, so that the first client finds its tools without starting it.
+    # Cached, so that the first client sees its tools without starting it.
     (finding,), _ = connect(config, engine, remember=True, redactor=redactor, only=[entry])
     screen = stdout()
     show(screen, [finding])

@@ -1,4 +1,4 @@
-"""`mcp-workbench approve`: allow a call that waits for its user's approval, because its client could not ask for it."""
+"""`mcp-workbench approve`: allow a call that waits for the user's approval because its client could not ask for it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from mcp_workbench.observe.approval_socket import approve_anywhere
 from mcp_workbench.printable import one_line
 from mcp_workbench.run import run as run_loop
 
-# A day: nobody remembers tomorrow what they have allowed today.
+# A day: by tomorrow, users will not remember what they allowed today.
 MOST_SECONDS = 86_400
 
 
 def run(parsed: Parsed) -> int:
     id = parsed.positionals[0]
     only_shows = parsed.has("show")
-    # Which workbench holds the call is not in its id: all of this user's are asked.
+    # The id does not identify the workbench that holds the call, so all of this user's workbenches are asked.
     approved = run_loop(approve_anywhere(id, _seconds(parsed.value("for")), only_shows=only_shows))
     if approved is None:
         return complain(

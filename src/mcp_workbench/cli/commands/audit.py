@@ -1,4 +1,4 @@
-"""`mcp-workbench audit`: who did what, as a table; and whether the record is whole."""
+"""`mcp-workbench audit`: show who did what, as a table, and verify that the record is complete."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _verify(parsed: Parsed, path: str) -> int:
     for note in report.notes:
         remark("note", one_line(note))
     if report.lines:
-        # To be kept elsewhere: whoever can rewrite the file can rewrite the whole chain, but not that note.
+        # Meant to be stored elsewhere: anyone who can rewrite the file can rewrite the whole chain, but not that copy.
         print(f"{report.lines} lines, {report.first} to {report.last}; the last one is {report.last}:{report.hash}")
     else:
         print("no lines")
@@ -83,7 +83,7 @@ def _print(parsed: Parsed, path: str) -> int:
     if given is not None and not given.isdecimal():
         raise UsageError(f"--lines is a number, not `{given}`")
     count = LAST_LINES if given is None else int(given)
-    # Only as many as are shown are held: the files may have gigabytes.
+    # Keep only as many as are shown: the files may be gigabytes long.
     found = list(deque(_matching(parsed, path), maxlen=count or None))
     screen = stdout()
     if parsed.has("json"):
@@ -93,7 +93,7 @@ def _print(parsed: Parsed, path: str) -> int:
         remark("note", "no line matches")
         return 0
     rows = [_row(line) for line in found]
-    # Names of principals are long (`https://issuer#subject`); folded into columns nobody can copy them.
+    # Names of principals are long (`https://issuer#subject`) and cannot be copied when folded into columns.
     if screen.fits(_HEADER, rows):
         screen.table(_HEADER, rows, right=(7,))
     else:
@@ -103,7 +103,7 @@ def _print(parsed: Parsed, path: str) -> int:
 
 
 def _show(screen: Screen, row: list[Part]) -> None:
-    """Two lines, where a table would break words: when and who, then what."""
+    """Two lines, if a table would break words: when and who, then what."""
     when, who, peer, client, what, decision, outcome, took = row
     origin = " from ".join(str(each) for each in (client, peer) if each)
     screen.line(*_spaced(when, who, origin))
@@ -111,7 +111,7 @@ def _show(screen: Screen, row: list[Part]) -> None:
 
 
 def _spaced(*parts: Part) -> list[Part]:
-    """Those that say something, with space between them."""
+    """Join the non-empty parts with spaces."""
     said = [part for part in parts if (part if isinstance(part, str) else part[0])]
     return [each for part in said for each in ("  ", part)][1:]
 
@@ -149,7 +149,7 @@ def _path(line: dict[str, Any]) -> str:
 
 
 def _moment(since: str) -> str:
-    """A time as lines have it, which sorts as text."""
+    """Return a time in the format of the audit lines, which sorts as text."""
     number, unit = since[:-1], since[-1:]
     if number.isdecimal() and unit in _UNITS:
         at = datetime.fromtimestamp(max(time.time() - int(number) * _UNITS[unit], 0), UTC)
@@ -158,7 +158,7 @@ def _moment(since: str) -> str:
             at = datetime.fromisoformat(since)
         except ValueError:
             raise UsageError(f"--since is 30m, 12h, 7d or a date, not `{since}`") from None
-        # Without a zone it is meant as the clock on the wall shows it.
+        # A time without a zone is local time.
         at = at.astimezone(UTC)
     return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 

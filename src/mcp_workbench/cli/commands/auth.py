@@ -1,4 +1,4 @@
-"""`mcp-workbench auth`: who is signed in where, and for how long. Never a token."""
+"""`mcp-workbench auth`: show who is signed in where, and for how long. Never shows a token."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(parsed: Parsed) -> int:
     if parsed.has("encrypt") or parsed.has("decrypt"):
         return _convert(parsed, store)
     contents = store.read()
-    # A server that asked for a sign-in is shown even where nobody has ever signed in there.
+    # A server that asked for a sign-in is listed even if the user never signed in there.
     known = {(record.principal, record.server) for record in contents.records}
     missing = [wanted for wanted in contents.wanted if (wanted.principal, wanted.server) not in known]
     screen = stdout()
@@ -42,7 +42,7 @@ def run(parsed: Parsed) -> int:
     rows += [[(_shown(wanted.server), "name"), ("needs sign-in", "warn"), "", "", "", "", ""] for wanted in missing]
     people = [*(record.principal for record in contents.records), *(wanted.principal for wanted in missing)]
     if any(people):
-        # Of a workbench that serves several. Your own are those without a name.
+        # From a workbench that serves several users. Sign-ins without a name are the user's own.
         screen.table((*HEADER, "user"), [[*row, principal] for row, principal in zip(rows, people, strict=True)])
     else:
         screen.table(HEADER, rows)
@@ -57,7 +57,7 @@ def run(parsed: Parsed) -> int:
 def _convert(parsed: Parsed, store: TokenStore) -> int:
     if parsed.has("json") or (parsed.has("encrypt") and parsed.has("decrypt")):
         raise UsageError("--encrypt and --decrypt cannot be combined with anything else")
-    # Under the lock of the store: a workbench may be refreshing a token meanwhile.
+    # Under the lock of the store, because a workbench may be refreshing a token at the same time.
     asyncio.run(store.convert(sealed=parsed.has("encrypt")))
     how = "encrypted with a key in your keychain" if store.is_sealed else "stored unencrypted, readable only by you"
     print(f"the sign-ins in {store.path} are {how}")
@@ -67,7 +67,7 @@ def _convert(parsed: Parsed, store: TokenStore) -> int:
 
 
 def warnings(config: WorkbenchConfig) -> list[str]:
-    """Which sign-ins of these servers end soon, and what keeps all of them from being read."""
+    """Return which sign-ins of these servers end soon, or why sign-ins cannot be read."""
     found = []
     try:
         contents = TokenStore().read()
@@ -84,7 +84,7 @@ def warnings(config: WorkbenchConfig) -> list[str]:
 
 
 def state_of(record: SignInRecord) -> str:
-    # `ended`: it cannot be refreshed any more, whatever the expiry of its token says.
+    # `ended`: it can no longer be refreshed, whatever the expiry of its token.
     if record.ended or not record.access_token:
         return "needs sign-in"
     if record.expires_at is not None and record.expires_at <= time.time():
@@ -93,7 +93,7 @@ def state_of(record: SignInRecord) -> str:
 
 
 def _shown(server: str) -> str:
-    """An address as it may be printed: many hold a key."""
+    """Return a URL that is safe to print: many contain a key."""
     return Redactor(secrets_in_url(server)).text(server)
 
 

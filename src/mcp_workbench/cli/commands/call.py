@@ -1,4 +1,4 @@
-"""`mcp-workbench call`: use a tool from a shell. stdout is what the tool answered, and nothing else."""
+"""`mcp-workbench call`: call a tool from a shell. stdout is the tool's result, and nothing else."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _NO_TERMINAL: Final = (
     "or use the tool from an MCP client"
 )
 _UNLISTED_HINT: Final = "the last word that is no key=value is the tool"
-# A server of the shared workbench that others had started knows what these can be asked, and nothing of us.
+# In the shared workbench, a server that other clients started knows their capabilities, not ours.
 _ASKED_NEXT_TIME: Final = (
     "the server runs for clients that it cannot ask; run the command again, and it is started for you and can ask here"
 )
-# What servers say that miss it, whatever else they say.
+# The word that servers use in errors about a missing capability.
 _ELICITATION: Final = "elicit"
-# How `use_tool` begins what it says of arguments that it did not pass on.
+# The beginning of the error of `use_tool` for arguments that it did not pass on.
 _NOT_CALLED: Final = "the arguments are invalid, so it was not called"
 
 
@@ -61,7 +61,7 @@ def run(parsed: Parsed) -> int:
     async def work() -> ResultContent:
         async with interactive_client(engine, where) as client:
             schema = arguments_schema(decode(await _definition(engine, toolbox, server, tool)))
-            # What the tool takes is the best hint to whatever is wrong from here on.
+            # From here on, the tool's signature is the best hint for any error.
             usage.append(signature(tool, schema).text)
             arguments = given
             if arguments is None:
@@ -70,7 +70,8 @@ def run(parsed: Parsed) -> int:
                 except UsageError as error:
                     raise UsageError(str(error), hint="; ".join(filter(None, (*usage, error.hint)))) from None
                 for slip in unexpected(words, schema):
-                    # The schema may be incomplete, and the server decides: we only say what looks like a slip.
+                    # The schema may be incomplete, and the server decides: only warn about what looks like a typing
+                    # error.
                     remark("warning", f"{slip} It is sent anyway.")
             return await _called(engine, client, (toolbox, server, tool), arguments)
 
@@ -99,14 +100,14 @@ async def _called(engine: Engine, client: ToolClient, place: tuple[str, str, str
 
 
 async def _note_refusal(engine: Engine, client: ToolClient, place: tuple[str, str, str], text: str) -> None:
-    """A server that others had started may miss somebody to ask: next time it gets us. The call is not made again here,
-    because the server may have done half of it."""
+    """Have a server that other clients started be started for us next time, if it may lack a user to ask. The call is
+    not repeated now, because the server may have done half of it."""
     if engine.is_shared and can_ask() and not client.was_asked and _ELICITATION in text.lower():
         await engine.note_asking(*place[:2])
 
 
 def _unanswered(engine: Engine) -> str:
-    """What to do about a question that could not be asked."""
+    """Return what to do about a question that could not be asked."""
     if engine.can_ask_next_time:
         return _ASKED_NEXT_TIME
     return _CLIENTS_ONLY if can_ask() else _NO_TERMINAL
@@ -116,15 +117,15 @@ async def _definition(engine: Engine, toolbox: str, server: str, tool: str) -> R
     try:
         return await engine.tool(toolbox, server, tool)
     except UsageError as error:
-        # No other command can show what a server in no file has.
+        # No other command can show what an unlisted server offers.
         raise error if toolbox != TOOLBOX else UsageError(str(error), hint=_UNLISTED_HINT) from None
 
 
 def _named(positionals: list[str], engine: Engine) -> tuple[str, str, str, list[str]]:
-    """The tool that is meant, in three words, as one path or by its name alone, and the words after it."""
+    """Return the tool, named in three words, as one path or by its bare name, and the words after it."""
     first, *rest = positionals
     if first not in engine.toolboxes:
-        # In three words, a toolbox may be called `a/b`; with fewer plain words behind it, `a/b` is the path of a tool.
+        # In three words, a toolbox may be called `a/b`; with fewer plain words after it, `a/b` is the path of a tool.
         if "/" in first and not (len(rest) > 1 and rest[0] and "=" not in rest[0] + rest[1]):
             return *engine.path(first), rest
         only = engine.toolbox_of(first)
@@ -141,11 +142,11 @@ def _named(positionals: list[str], engine: Engine) -> tuple[str, str, str, list[
 
 
 def _not_called(reading: ResultContent, where: str) -> str | None:
-    """What is wrong with the arguments, where the workbench found that out before the call; None where it did not."""
+    """Return what is wrong with the arguments if the workbench found that out before the call, else None."""
     text = "\n".join(reading.texts)
     if not text.startswith(f"[{where}] {_NOT_CALLED}"):
         return None
-    # For a shell the signature in the hint says it shorter.
+    # In a shell, the signature in the hint says the same in fewer words.
     return text.partition("\nIts schema: ")[0]
 
 
@@ -162,7 +163,7 @@ def _given_json(parsed: Parsed, words: list[str]) -> bytes | None:
     if words:
         raise UsageError(f"`{words[0]}` and --json were both given", hint="use one or the other")
     if text == "-":
-        # As words of the command line come: `read_json` says that they are no UTF-8.
+        # Decoded like words of the command line, so that `read_json` reports input that is not UTF-8.
         text = sys.stdin.buffer.read().decode(errors="surrogateescape")
     return read_json(text)
 
@@ -174,7 +175,7 @@ def _show(parsed: Parsed, reading: ResultContent, where: str, redactor: Redactor
     if reading.questions:
         return complain(f"[{where}] asks: {'; '.join(reading.questions)}", unanswered, status=FAILED)
     if reading.is_error:
-        # It may quote the server's stderr; data on stdout is never touched.
+        # It may quote the server's stderr, so it is redacted; data on stdout is never changed.
         said = redactor.text(reading.as_text())
         return _say_failed(where, said or "the tool failed without giving a reason", unanswered)
     target = parsed.value("output")
@@ -188,14 +189,14 @@ def print_raw(raw: bytes) -> None:
     from msgspec import MsgspecError
     from msgspec.json import format
 
-    # In a pipe the bytes of the server; a terminal gets them laid out.
+    # A pipe gets the server's bytes; a terminal gets them formatted.
     with contextlib.suppress(MsgspecError):
         raw = format(raw, indent=2) if sys.stdout.isatty() else raw
     stdout().text(raw.decode(errors="backslashreplace"))
 
 
 def _say_failed(where: str, text: str, unanswered: str) -> int:
-    # What the workbench itself says carries the name already, and its own hint.
+    # Messages of the workbench already contain the name, and their own hint.
     message, _, hint = text.partition("\nhint: ") if text.startswith(f"[{where}]") else (f"[{where}] {text}", "", "")
     if not hint and asks_the_user(text):
         hint = unanswered

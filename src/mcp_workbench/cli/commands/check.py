@@ -1,8 +1,8 @@
-"""`mcp-workbench check`: is the configuration right, and with `--connect`, does every server in it work?
+"""`mcp-workbench check`: is the configuration valid, and with `--connect`, does every server in it work?
 
-Owns the order and the bound of starting them all, and how what was found is shown. A server is always started,
-never answered for from its manifest: the point is to find out. What it lists is cached all the same, so that a client's
-first `open_toolbox` after a check is answered at once.
+Owns how many servers start at once and in which order, and how findings are shown. Always starts the server and never
+uses its manifest: the point is to find out. The lists are cached all the same, so that a client's first `open_toolbox`
+after a check is answered at once.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from mcp_workbench.gateway import Options
 from mcp_workbench.printable import plural
 
 HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
-# Times are aligned to the right.
+# Times are right-aligned.
 RIGHT: Final = (len(HEADER) - 1,)
 REFRESH_PER_SECOND: Final = 8
-# What is worth seeing first where there are more servers than lines.
+# The most urgent first, in case there are more servers than lines.
 _BY_URGENCY: Final = ("failed", SIGN_IN_NEEDED, "starting", "waiting", "ready")
 _STYLES: Final[dict[str, Style]] = {"ready": "good", "failed": "bad", SIGN_IN_NEEDED: "warn"}
 
@@ -48,7 +48,7 @@ _HIDDEN_FOUND: Final = ("one definition contains hidden characters", "some defin
 
 
 class Finding(Struct):
-    """One server: what is known so far. `state` is `waiting`, `starting`, `ready`, `needs sign-in` or `failed`."""
+    """What is known about a server so far. `state` is `waiting`, `starting`, `ready`, `needs sign-in` or `failed`."""
 
     toolbox: str
     server: str
@@ -60,7 +60,7 @@ class Finding(Struct):
     error: str = ""
     hint: str = ""
     remarks: tuple[str, ...] = ()
-    # What holds characters that people do not see and models read: which, for each tool.
+    # For each tool, the characters in it that are invisible to people but read by models.
     hidden: tuple[str, ...] = ()
 
     def cells(self) -> list[Part]:
@@ -92,7 +92,7 @@ class Finding(Struct):
 
 
 def about_policy(config: WorkbenchConfig) -> list[str]:
-    """Rules that can never take effect, by what is known of the servers already."""
+    """Return rules that can never take effect, judging by the cached lists."""
     if not config.policy:
         return []
     from mcp_workbench.cli.commands.policy import never_taking_effect
@@ -116,7 +116,7 @@ def run(parsed: Parsed) -> int:
         remark("warning", text)
     lacking = unresolved(config)
     if not parsed.has("connect"):
-        # Without `--connect` nothing is run; with it, the server that lacks something says so itself.
+        # Without `--connect` nothing is run; with it, the server itself reports what it lacks.
         looked = look(config, redactor)
         for warning in looked.warnings:
             remark("warning", warning)
@@ -137,7 +137,7 @@ def run(parsed: Parsed) -> int:
         for text in warnings:
             remark("warning", text)
         if failed:
-            # What a server lacks stands there as the reason why it failed.
+            # What a server lacks is already shown as the reason for its failure.
             return _say_failed(findings, FAILED if lacking is None else USAGE)
         if hidden := sum(len(finding.hidden) for finding in findings):
             remark("warning", f"{_HIDDEN_FOUND[hidden > 1]}: read what your agent will read before you use it")
@@ -147,7 +147,7 @@ def run(parsed: Parsed) -> int:
 
 
 def _say_failed(findings: list[Finding], status: int) -> int:
-    """How many of them cannot be used: at least one."""
+    """Report how many servers cannot be used: at least one."""
     unsigned = [quote(finding.server) for finding in findings if finding.state == SIGN_IN_NEEDED]
     failed = len(unsigned) + sum(finding.state == "failed" for finding in findings)
     which = "the only server" if len(findings) == 1 else f"{failed} of {len(findings)} servers"
@@ -158,11 +158,11 @@ def _say_failed(findings: list[Finding], status: int) -> int:
 
 
 def about_sign_ins(config: WorkbenchConfig) -> list[str]:
-    """Sign-ins that end soon. Without any nothing is imported for it."""
+    """Return warnings about sign-ins that end soon."""
     from mcp_workbench.signin.store_location import may_hold
 
     addresses = [server.url for _, server in config.servers()]
-    # Most configurations have no sign-in, and need no more of the package than this.
+    # Most configurations have no sign-in, and import no more of the package than this.
     if not any(url is not None and may_hold(url) for url in addresses):
         return []
     from mcp_workbench.cli.commands.auth import warnings
@@ -179,9 +179,9 @@ def connect(
     only: Sequence[ServerEntry] | None = None,
     seconds: float | None = None,
 ) -> tuple[list[Finding], list[str]]:
-    """Start every server, or only some, learn what it offers, stop it again. Also what is to be said of all that they
-    offer together: names and addresses that two want, and names that clients refuse. After so many `seconds`, those
-    that are not ready are left as they are."""
+    """Start all servers, or only some, list what they offer, and stop them again. Also returns remarks on what they
+    offer together: names and addresses claimed twice, and names that clients refuse. Servers that are not ready after
+    `seconds` keep their state."""
     entries = (
         list(only)
         if only is not None
@@ -202,11 +202,11 @@ def connect(
                 return
             finding.seconds = time.monotonic() - began
             _learnt(finding, entry)
-            # Stopped while others start: hundreds at once would need the memory of all.
+            # Stopped while others start: hundreds running at once would need too much memory.
             connection.request_stop()
             if remember:
                 engine.remember(entry)
-        # Others start meanwhile. What a program has in its buffers is written when it ends.
+        # Others start in the meantime. Programs flush their buffers when they exit.
         await connection.wait_stopped()
         finding.remarks += _about_noise(connection.counts()[2])
 
@@ -244,13 +244,13 @@ def _learnt(finding: Finding, entry: ServerEntry) -> None:
                 f"withheld {kind}, which differ from the lock file: {named}; see mcp-workbench lock diff",
             )
     for pattern in entry.config.tool_filters or ():
-        # A filter for a tool that was renamed hides nothing, or everything, in silence.
+        # A filter for a tool that has been renamed silently hides nothing, or everything.
         if not any(is_shown(name, (pattern.removeprefix("!"),)) for name in offer.tools):
             finding.remarks += (f"`{pattern}` in `toolFilters` matches none of its tools",)
 
 
 def _hidden(entry: ServerEntry) -> tuple[str, ...]:
-    """What an agent would read of this server and a person would not see, in all that is shown of it."""
+    """Return what a model would read in this server's definitions and a person would not see."""
     from mcp_workbench.catalog.hidden_text import described, hidden_in, in_definition
 
     assert entry.offer is not None
@@ -270,7 +270,7 @@ def _about_noise(lines: int) -> tuple[str, ...]:
 
 
 async def _watched(work: Callable[[], Any], findings: list[Finding]) -> None:
-    """Do the work; on a terminal show meanwhile how far it is."""
+    """Do the work, and show its progress on a terminal."""
     screen = stderr()
     if not screen.is_terminal:
         await work()
@@ -282,11 +282,11 @@ async def _watched(work: Callable[[], Any], findings: list[Finding]) -> None:
     def table() -> Any:
         shown = findings
         if not is_over and len(findings) >= screen.console.height:
-            # What does not fit is cut off at the bottom until it is over.
+            # Until the work ends, rows that do not fit are cut off at the bottom.
             shown = sorted(findings, key=lambda finding: _BY_URGENCY.index(finding.state))
         return rich_table(HEADER, [finding.cells() for finding in shown], RIGHT)
 
-    # It stays, also when it is interrupted: what is known by then is not lost.
+    # The table stays on the screen, so that an interrupted check shows its findings so far.
     with Live(table(), get_renderable=table, console=screen.console, refresh_per_second=REFRESH_PER_SECOND):
         try:
             await work()
@@ -295,9 +295,9 @@ async def _watched(work: Callable[[], Any], findings: list[Finding]) -> None:
 
 
 def show(screen: Screen, findings: list[Finding]) -> None:
-    """A table, and below it what is to be said of each."""
+    """Show a table, and the remarks on each server below it."""
     if not (screen.is_terminal and stderr().is_terminal):
-        # Where both are a terminal, it stands there already.
+        # If both are terminals, the table is already there.
         screen.table(HEADER, [finding.cells() for finding in findings], right=RIGHT)
     for finding in findings:
         for noticed in (*finding.remarks, *finding.hidden):
@@ -332,8 +332,8 @@ def _say_valid(parsed: Parsed, config: WorkbenchConfig) -> int:
 def _say_unresolved(
     parsed: Parsed, config: WorkbenchConfig, lacking: ConfigProblems | None, unfetched: Sequence[Unfetched]
 ) -> int:
-    """The file is right, but some servers cannot be started from here: variables are not set, or something that they
-    refer to is not there."""
+    """Report a valid file with servers that cannot be started from here: variables are not set, or something they refer
+    to is missing."""
     if parsed.has("json"):
         missing = [] if lacking is None else _problems_json(lacking)["problems"]
         problems = [*missing, *(each.as_json() for each in unfetched)]

@@ -1,5 +1,5 @@
-"""`mcp-workbench completion`: scripts that make shells complete our command lines. What fits is said by the command
-itself (`completion words`), from what is remembered; nothing is started for it."""
+"""`mcp-workbench completion`: scripts for shell completion. They ask `completion words` for candidates, which come from
+caches; nothing is started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Final
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
 
-# `-o nospace`: words that can go on, such as `key=`, end without a space; others bring theirs. Nothing found: files.
+# `-o nospace`: words that can continue, such as `key=`, end without a space; others bring their own. Without
+# candidates, files are offered.
 BASH: Final = r"""# bash completion for mcp-workbench
 _mcp_workbench() {
     local word
@@ -21,8 +22,8 @@ _mcp_workbench() {
 complete -o nospace -o default -o bashdefault -F _mcp_workbench mcp-workbench
 """
 
-# Descriptions after the tab are cut off: `_describe` would need colons in names escaped. The last line serves both ways
-# to load it: as a function on `fpath`, and by `source`.
+# Descriptions after the tab are cut off, because `_describe` would need colons in names escaped. The last line supports
+# both ways to load the script: as a function on `fpath`, and with `source`.
 ZSH: Final = r"""#compdef mcp-workbench
 _mcp_workbench() {
     local -a found going whole
@@ -43,7 +44,7 @@ _mcp_workbench() {
 if [[ "$funcstack[1]" == _mcp-workbench ]]; then _mcp_workbench "$@"; else compdef _mcp_workbench mcp-workbench; fi
 """
 
-# `-f` and files by hand: fish would offer them beside what fits.
+# `-f`, and files added explicitly: fish would offer them along with the candidates.
 FISH: Final = r"""# fish completion for mcp-workbench
 function __mcp_workbench_words
     set -l before (commandline -opc)
@@ -65,8 +66,8 @@ def run(parsed: Parsed) -> int:
         from mcp_workbench.cli.completion_words import completed, completed_line
 
         line = parsed.value("line")
-        # bash splits words at `:` and `=` (`COMP_WORDBREAKS`), so it passes the whole line and we split it as a shell
-        # does.
+        # bash splits words at `:` and `=` (`COMP_WORDBREAKS`), so it passes the whole line, which is split here as a
+        # shell would.
         for word in completed(words or [""]) if line is None else completed_line(line):
             print(word)
         return 0

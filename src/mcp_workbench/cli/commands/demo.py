@@ -1,7 +1,7 @@
-"""`mcp-workbench demo`: a walkthrough of a short session, on servers that ship inside the package.
+"""`mcp-workbench demo`: a walkthrough of a short session, with servers that ship with the package.
 
 Owns the walkthrough. It starts `mcp-workbench serve` as any client does and speaks MCP to it; every figure is measured
-while it runs. `mcp-workbench demo SERVER` is one of those servers by itself, for a first configuration of one's own.
+while it runs. `mcp-workbench demo SERVER` runs one of those servers, for a user's first configuration.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mcp_workbench.nearest import nearest
 
 SERVERS: Final = ("notes", "clock", "calculator", "files")
 TIMED_CALLS: Final = 200
-# Alternating, so that a moment in which the machine is busy with something else affects both measurements.
+# Alternating, so that other load on the machine affects both measurements.
 ROUNDS: Final = 5
 
 
@@ -36,7 +36,7 @@ TOOLBOXES: Final[dict[str, tuple[str, dict[str, list[str]]]]] = {
 def run(parsed: Parsed) -> int:
     if parsed.positionals:
         return _be_server(parsed.positionals[0], parsed.positionals[1:])
-    # A request to end takes the same way out as Ctrl-C, past the temporary folder.
+    # SIGTERM exits like Ctrl-C, so that the temporary folder is removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="mcp-workbench-demo-") as folder:
         log = Path(folder) / "serve.log"
@@ -55,7 +55,7 @@ def _be_server(name: str, arguments: list[str]) -> int:
     import runpy
 
     sys.argv[1:] = arguments
-    # As `python -m` does, so that the server sees its own arguments and no import of ours stands before it.
+    # As `python -m` does, so that the server gets its own arguments and none of our imports run before it.
     runpy.run_module(f"mcp_workbench.demo.{name}", run_name="__main__", alter_sys=True)
     return 0
 
@@ -78,7 +78,7 @@ class Walkthrough:
             self._screen.line(("MCP Workbench: one MCP server in front of many.", "strong"))
             self._screen.line("A client, a workbench and five real servers, in a temporary folder.")
             self._configure()
-            # `--no-cache`: the user's own cache is left alone, and servers really start.
+            # `--no-cache`, so that the user's cache is not touched and servers really start.
             program = [sys.executable, "-m", "mcp_workbench", "serve", "--no-cache", "--config", str(self._config)]
             with DemoClient(program, self._folder, self._log) as client:
                 definitions = self._connect(client)
@@ -91,7 +91,7 @@ class Walkthrough:
             self._figures(definitions, opened, direct, through)
         self._next_steps(time.monotonic() - began)
 
-    # ── its parts, in order ──
+    # ── the parts of the demo, in order ──
 
     def _configure(self) -> None:
         self._heading("One file groups your servers into toolboxes")
@@ -105,7 +105,7 @@ class Walkthrough:
                 entries[server] = {"command": command, "args": rest, "cwd": str(self._folder)}
             toolboxes[name] = {"description": description, "mcpServers": entries}
             rows.append([(name, "name"), ", ".join(servers), (description, "dim")])
-        # Where the package is found through it, its servers are too.
+        # If the package is found through `PYTHONPATH`, so are its servers.
         written = {"inheritEnv": ["PYTHONPATH"], "toolboxes": toolboxes}
         self._config.write_text(json.dumps(written, indent=2))
         self._screen.table(["", "", ""], rows, indent=3)
@@ -157,10 +157,9 @@ class Walkthrough:
         self._request("close stdin", f"exit status {status}{left}", took)
 
     def _timed(self, client: DemoClient) -> tuple[float, float]:
-        """The median of a call to the clock, directly and through the workbench, alternating."""
+        """Return the median time of a call to the clock, directly and through the workbench, alternating."""
         taken: tuple[list[float], list[float]] = [], []
-        # Against the server itself, in the same minute and on the same machine: a figure from elsewhere would say
-        # nothing.
+        # Compared with the server itself, in the same minute on the same machine: any other figure would mean nothing.
         with DemoClient(server_command("clock", []), self._folder, self._log) as direct:
             direct.initialize()
             for _ in range(ROUNDS):
@@ -188,7 +187,7 @@ class Walkthrough:
         self._screen.line(("Another server adds all its tools on the left, its name on the right.", "dim"), indent=3)
 
     def _without_workbench(self) -> list[list[Any]]:
-        """The tools of each server as a client without a workbench gets them."""
+        """Return the tools of each server as a client without a workbench gets them."""
         found = []
         for _, servers in TOOLBOXES.values():
             for server, arguments in servers.items():
@@ -250,7 +249,7 @@ def _few(count: int) -> str:
 
 
 def _size(value: object) -> int:
-    """Bytes as they travel."""
+    """Return the size in bytes on the wire."""
     return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
 
 

@@ -1,7 +1,7 @@
-"""`mcp-workbench doctor`: everything that can be wrong, checked in one go and reported in order of importance.
+"""`mcp-workbench doctor`: check everything that can be wrong, and report it in order of importance.
 
-Owns the list of checks, their bound, and that one which fails or hangs keeps no other from being reported. What each
-looks at is `doctor_checks` and `doctor_clients`; servers are started as by `check --connect`.
+Owns the list of checks and their time limit, and ensures that a check that fails or hangs does not keep the others from
+being reported. The checks are in `doctor_checks` and `doctor_clients`; servers are started as by `check --connect`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mcp_workbench.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.errors import ConfigError, WorkbenchError
 from mcp_workbench.printable import plural
 
-# For all servers together; those that are not ready by then are said to be slow.
+# For all servers together; those that are not ready by then are reported as slow.
 SERVERS_SECONDS: Final = 60.0
-# For each of the other checks, which run meanwhile. The keychain has the longest bound of its own.
+# For each of the other checks, which run in the meantime. The keychain has the longest timeout of them.
 CHECK_SECONDS: Final = 20.0
-# Clients wait 10 to 60 seconds for a server; one that takes this long is near the first of them.
+# Clients wait 10 to 60 seconds for a server; this is close to the shortest of those timeouts.
 SLOW_SECONDS: Final = 8.0
 
 CHECKS: Final[tuple[tuple[str, Check], ...]] = (
@@ -50,11 +50,11 @@ _STYLES: Final[dict[Severity, Style]] = {"error": "bad", "warning": "warn", "not
 
 def run(parsed: Parsed) -> int:
     subject, found = _configuration(parsed)
-    # They begin before servers are started, which takes longest, and are waited for afterwards.
+    # Started before the servers, which take longest, and awaited afterwards.
     waiting = [_Aside(area, check, subject) for area, check in CHECKS]
     servers, about = _servers(parsed, subject)
     found += about
-    # Counted from here: they have had the time of the servers as well.
+    # Counted from here, so that they also had the time the servers took.
     end = time.monotonic() + CHECK_SECONDS
     for one in waiting:
         found += one.outcome(end)
@@ -79,7 +79,7 @@ def run(parsed: Parsed) -> int:
 
 
 class _Aside:
-    """A check in a thread, awaited for a bounded time: files may be on a network disk that is gone."""
+    """A check in a thread, awaited for a bounded time: files may be on a network disk that does not respond."""
 
     def __init__(self, area: str, check: Check, subject: Examined) -> None:
         self._area = area
@@ -89,16 +89,16 @@ class _Aside:
             try:
                 self._found = check(subject)
             except Exception as error:
-                # A defect in one check must not hide what the others found.
+                # A defect in one check must not hide the findings of the others.
                 why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 self._found = [Diagnosis("warning", area, f"this could not be checked: {why}")]
 
-        # A daemon: one that hangs on a dead network disk cannot be ended, and must not keep the command alive.
+        # A daemon thread: one that hangs on a dead network disk cannot be ended, and must not keep the command alive.
         self._thread = threading.Thread(target=work, name=f"doctor-{area}", daemon=True)
         self._thread.start()
 
     def outcome(self, end: float) -> list[Diagnosis]:
-        """What it found, by that time."""
+        """Return what the check found by that time."""
         self._thread.join(max(0.0, end - time.monotonic()))
         if self._found is None:
             return [Diagnosis("warning", self._area, f"this could not be checked within {CHECK_SECONDS:g} s")]
@@ -106,7 +106,7 @@ class _Aside:
 
 
 def _configuration(parsed: Parsed) -> tuple[Examined, list[Diagnosis]]:
-    """What there is to look at, and what is wrong with the file itself."""
+    """Return what to examine, and what is wrong with the file itself."""
     try:
         choice = choose(parsed.value("config"), None, os.environ)
     except ConfigError as error:
@@ -124,7 +124,7 @@ def _configuration(parsed: Parsed) -> tuple[Examined, list[Diagnosis]]:
 
 
 def _servers(parsed: Parsed, subject: Examined) -> tuple[list[Finding], list[Diagnosis]]:
-    """Start those whose program is there; of the others it is said what is missing."""
+    """Start the servers whose program exists, and report what is missing for the others."""
     config = subject.config
     if config is None:
         return [], []
@@ -134,7 +134,7 @@ def _servers(parsed: Parsed, subject: Examined) -> tuple[list[Finding], list[Dia
         entry
         for toolbox in config.toolboxes
         for entry in engine.toolbox(toolbox).values()
-        # Their failure is known, and its cause is said elsewhere in better words.
+        # These are known to fail, and other checks report the cause more clearly.
         if not entry.config.unresolved and doctor_checks.missing_program(entry.config, subject) is None
     ]
     findings, remarks = connect(config, engine, remember=True, redactor=redactor, only=entries, seconds=SERVERS_SECONDS)
@@ -143,7 +143,7 @@ def _servers(parsed: Parsed, subject: Examined) -> tuple[list[Finding], list[Dia
 
 
 def about_server(finding: Finding) -> list[Diagnosis]:
-    """What is to be said of a server that was started."""
+    """Return the diagnoses of a server that was started."""
     label = f"{finding.toolbox}/{finding.server}"
     if finding.state == "failed":
         return [Diagnosis("error", "servers", f"{label}: {finding.error}", finding.hint)]

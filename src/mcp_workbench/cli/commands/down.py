@@ -12,7 +12,7 @@ from mcp_workbench.front.line_protocol import DOWN
 
 def run(parsed: Parsed) -> int:
     try:
-        # First: a client that starts meanwhile would start it again.
+        # First, or else a client that starts in the meantime would start it again.
         unwant_it()
         ended = end(DOWN)
     except NotRunning:

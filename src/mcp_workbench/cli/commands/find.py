@@ -1,4 +1,4 @@
-"""`mcp-workbench find`: search for tools as an agent does, with the same code behind it."""
+"""`mcp-workbench find`: search for tools with the same code that answers agents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(parsed: Parsed) -> int:
     request: dict[str, object] = {"query": words}
     toolbox = parsed.value("toolbox")
     if toolbox is not None:
-        # Before anything is started: a misspelt name is refused with the nearest ones.
+        # Before anything is started: a misspelt name is refused with suggestions.
         engine.toolbox(toolbox)
         request["toolbox_name"] = toolbox
     limit = parsed.value("limit")
@@ -50,7 +50,7 @@ def run(parsed: Parsed) -> int:
 
 
 def _for_people(text: str) -> str:
-    """With advice for a shell in place of that for agents, who have other means."""
+    """Replace the advice for agents with advice for a shell."""
     # The longer one first: it begins with the other.
     text = text.replace(f"\n{FULL_DEFINITIONS}{MORE}", f"\n{_WHOLE} More: --limit N.")
     return text.replace(f"\n{FULL_DEFINITIONS}", f"\n{_WHOLE}")

@@ -1,7 +1,7 @@
-"""`mcp-workbench init`: a configuration made of what the clients on this machine have.
+"""`mcp-workbench init`: create a configuration from the servers of the clients on this machine.
 
-Owns the order: look which files there are, ask, read them, propose, store secrets, write, check. Nothing that exists is
-overwritten. Translating, merging and grouping are `clients`.
+Owns the sequence: find the files, ask, read them, propose toolboxes, store secrets, write, check. Never overwrites a
+file. Translating, merging and grouping are in `clients`.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from mcp_workbench.file_replacement import create_file
 
 
 class Imported(Struct):
-    """All that was read."""
+    """Everything that was read."""
 
     servers: list[ImportedServer]
-    # Of servers that cannot be taken over, and of files that cannot be read: where, and why.
+    # For servers that cannot be imported and files that cannot be read: where, and why.
     left_out: list[tuple[str, str]]
 
 
 def run(parsed: Parsed) -> int:
     target = _target(parsed)
-    # `lexists`: a link that leads nowhere is somebody's file too.
+    # `lexists`, because a dangling link is a user's file too.
     if os.path.lexists(target) and not parsed.has("dry-run"):
         raise ConfigError(
             f"`{target}` exists already; it is left as it is",
@@ -68,10 +68,10 @@ def run(parsed: Parsed) -> int:
     _say_found(servers)
     _say_left_out(imported, servers)
     boxes = _edited(proposed(servers), parsed)
-    # A repository can bring a `.mcp.json`: to start what it names would run a stranger's program.
+    # A repository can bring a `.mcp.json`, and starting the servers in it would run a stranger's programs.
     is_confirmed = not any(map(_came_with_the_project, files)) or _confirmed(parsed)
     config = {"face": PROPOSED_FACE, "toolboxes": boxes}
-    # What was typed is judged before a secret is stored anywhere.
+    # Validate what was typed before storing any secret.
     parse(_written(config), target, os.environ)
     content = _put_away(target, config, parsed)
     if parsed.has("json"):
@@ -89,21 +89,21 @@ def run(parsed: Parsed) -> int:
         )
         return 0
     if parsed.has("project"):
-        # Its user has just agreed to every server in it.
+        # The user has just agreed to every server in it.
         trust.trust(target, content)
     return _checked(parsed, target, servers)
 
 
 def _put_away(target: str, config: dict[str, Any], parsed: Parsed) -> bytes:
-    """Secrets where they belong, and the file with references to them, unless nothing is to be written. Its content."""
-    # Without the file nobody would refer to them: they are taken back.
+    """Store the secrets and write the file with references to them, unless it is a dry run. Returns the content."""
+    # Without the file nothing would refer to the secrets, so they are deleted again if it cannot be written.
     with SecretStore(os.path.dirname(target), dry=parsed.has("dry-run")) as store:
         for box in config["toolboxes"].values():
             box["mcpServers"] = {name: store.taken_from(name, entry) for name, entry in box["mcpServers"].items()}
         content = _written(config)
         if not parsed.has("dry-run"):
             store.write()
-            # Last, and never over a file: two runs at once make one configuration.
+            # Last, and never over an existing file: of two concurrent runs, only one creates a configuration.
             create_file(target, content)
     if store.kept:
         moved = "would be moved" if parsed.has("dry-run") else f"were moved to {store.whereabouts()}"
@@ -116,7 +116,8 @@ def _written(config: dict[str, Any]) -> bytes:
 
 
 def _say_of_this_folder(files: list[FoundFile]) -> None:
-    """Servers for this folder alone may stand in a file of the user too, as Claude Code's do. It was just read."""
+    """Mention servers that apply to this folder only but are in a file of the user, as Claude Code's are, which was
+    just read."""
     read = {file.path: file.file.key for file in files}
     for client in {file.client.name: file.client for file in files}.values():
         for found in existing(client, "project"):
@@ -132,13 +133,13 @@ def _say_of_this_folder(files: list[FoundFile]) -> None:
 
 
 def _came_with_the_project(found: FoundFile) -> bool:
-    """Whether others may have written it: with `--project`, what lies in its folder. Claude Code keeps servers for a
-    project in a file of the user."""
+    """Whether others may have written it: with `--project`, anything in the project's folder. Claude Code keeps servers
+    of a project in a file of the user."""
     return found.file.scope == "project" and os.path.abspath(found.path).startswith(os.path.join(os.getcwd(), ""))
 
 
 def _confirmed(parsed: Parsed) -> bool:
-    """Whether somebody wants it started who has seen what that is. `--yes` is said before anything is seen."""
+    """Whether the user has seen the servers and wants them started. `--yes` is given before anything is seen."""
     if any(map(parsed.has, ("yes", "dry-run", "json"))) or not sys.stdin.isatty():
         return False
     return agrees("These servers came with the project. Trust them, and start each once?")
@@ -148,12 +149,13 @@ def _servers_or_none(found: FoundFile) -> Servers:
     try:
         return found.servers()
     except ConfigError:
-        # What is wrong with the file was said when it was read for its other servers.
+        # Its errors were reported when it was read for its other servers.
         return {}
 
 
 def read_all(files: list[FoundFile], *, is_of_project: bool = False) -> Imported:
-    """The servers of these files in our words. A file that cannot be read is said and left out."""
+    """Read the servers of these files, translated to our format. A file that cannot be read is reported and left
+    out."""
     found = Imported([], [])
     for file in files:
         try:
@@ -165,7 +167,7 @@ def read_all(files: list[FoundFile], *, is_of_project: bool = False) -> Imported
             one = translated(written, file.file.dialect, is_of_project=is_of_project)
             if one.entry is None:
                 found.left_out.append((f"{name} ({file.client.title})", "; ".join(one.remarks)))
-            # We are in the client already: ourselves behind us would be a circle.
+            # This entry is the workbench itself: importing it would create a loop.
             elif not is_own(one.entry):
                 entry, remarks = unwrapped(one.entry)
                 if (fault := _fault(entry)) is not None:
@@ -176,11 +178,11 @@ def read_all(files: list[FoundFile], *, is_of_project: bool = False) -> Imported
 
 
 def _fault(entry: dict[str, Any]) -> str | None:
-    """Why an entry is no server here; None where it is one. One of many must not stand in the way of the others."""
+    """Return why an entry cannot be imported, or None. One bad entry must not block the others."""
     if entry.get("disabled"):
-        # Nobody looks at it before it is used.
+        # A disabled entry is validated only when it is enabled.
         return None
-    # By the reader of configurations itself, so that what is taken over can be loaded.
+    # With the configuration reader itself, so that everything imported can be loaded.
     box = {"description": "x", "mcpServers": {"x": entry}}
     try:
         parse(_written({"toolboxes": {"x": box}}), FILE_NAME, os.environ)
@@ -199,7 +201,7 @@ def _target(parsed: Parsed) -> str:
 
 
 def _files(parsed: Parsed) -> list[FoundFile]:
-    """What exists: of the project where that is asked for, else the user's. Nothing is read yet."""
+    """Return the existing files: those of the project if requested, else the user's. Nothing is read yet."""
     named = parsed.values("from")
     chosen = [find(name) for name in named] if named else list(clients().values())
     scope: Any = "project" if parsed.has("project") and not named else None if parsed.has("project") else "user"
@@ -229,7 +231,7 @@ def _agreed(files: list[FoundFile], parsed: Parsed) -> list[FoundFile]:
 
 
 def _edited(boxes: dict[str, Any], parsed: Parsed) -> dict[str, Any]:
-    """The toolboxes as whoever is at the terminal wants them: names and descriptions."""
+    """Let the user at the terminal edit the names and descriptions of the toolboxes."""
     if parsed.has("yes") or parsed.has("dry-run") or parsed.has("json") or not sys.stdin.isatty():
         return boxes
     screen = stderr()
@@ -243,7 +245,7 @@ def _edited(boxes: dict[str, Any], parsed: Parsed) -> dict[str, Any]:
     for name, box in boxes.items():
         own = _needed(f"Name of {name} [{name}]:") or name
         about = _needed(f"Description of {own} [{box['description']}]:") or box["description"]
-        # Two with one name become one toolbox.
+        # Two toolboxes with the same name are merged.
         merged_into = edited.setdefault(own, {"description": about, "mcpServers": {}})
         merged_into["mcpServers"] |= box["mcpServers"]
     return edited
@@ -257,7 +259,7 @@ def _needed(question: str) -> str:
 
 
 def _say_found(servers: list[ImportedServer]) -> None:
-    """Each with what it starts or reaches, before any of it does."""
+    """List each server with what it starts or connects to, before any of them is started."""
     rows: list[list[Part]] = []
     for server in servers:
         first, *more = preview(server.entry)

@@ -1,7 +1,7 @@
-"""`mcp-workbench install`: put the workbench into clients, by their own command or by editing their file.
+"""`mcp-workbench install`: add the workbench to clients, with their own command or by editing their file.
 
-Owns the plan, which is made and shown before anything is done: what is written where, and which servers go. How a file
-is replaced and taken back is `client_files`.
+Owns the plan, which is made and shown before anything is done: what is written where, and which servers are removed.
+How a file is replaced and restored is in `client_files`.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ from mcp_workbench.secrets import dotenv
 
 DEFAULT_NAME: Final = "workbench"
 _CACHED_PROGRAM: Final = re.compile(r"/(archive-v\d+|environments-v\d+|pipx/\.cache|\.cache/pipx)/")
-# Claude Code takes nothing else, and a name that begins with - would be an option of clients' own commands.
+# Claude Code accepts nothing else, and a name that begins with - would be an option of a client's own command.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)\}")
-# What Gemini CLI leaves out of the environment of servers.
+# What Gemini CLI removes from the environment of servers.
 _LOOKS_SECRET: Final = re.compile("TOKEN|KEY|SECRET|PASSWORD|AUTH|CREDENTIAL", re.IGNORECASE)
 
 
 class InstallPlan(Struct):
-    """What is to be done to one file of one client."""
+    """What to do to one file of one client."""
 
     found: FoundFile
     name: str
     entry: dict[str, Any]
     before: bytes | None
     after: bytes
-    # Taken in this order, instead of writing the file.
+    # Run in this order, instead of writing the file.
     steps: list[CommandStep] = []
     removed: list[str] = []
-    # Servers that the workbench has too and cannot start, and why.
+    # Servers that the workbench has too but cannot start, and why.
     kept: dict[str, str] = {}
     is_done: bool = False
 
@@ -85,7 +85,7 @@ def run(parsed: Parsed) -> int:
         raise UsageError("--print and --json exclude each other", hint="--dry-run --json tells what would be done")
     if parsed.has("all") == bool(names):
         raise UsageError("which client?", hint="mcp-workbench install claude-code, or --all for those that are here")
-    # By name also into a client that is not here yet: its file is made.
+    # A named client need not be installed yet: its file is created.
     chosen = present() if parsed.has("all") else [find(name) for name in names]
     if not chosen:
         raise ConfigError("no client was found on this machine", hint="name one: mcp-workbench install CLIENT")
@@ -111,14 +111,14 @@ def run(parsed: Parsed) -> int:
 
 
 def configuration_to_name(parsed: Parsed) -> str:
-    """The absolute path of the configuration that clients are to start the workbench with. Raises `ConfigError`."""
+    """Return the absolute path of the configuration that clients start the workbench with. Raises `ConfigError`."""
     named = parsed.value("config")
     if named is not None:
-        # A file that cannot be used would only be noticed in the client, where nobody sees why.
+        # Checked here, because the error of an unusable file would only occur in the client, where users do not see it.
         load(named, os.environ)
         return os.path.abspath(named)
     if parsed.has("project"):
-        # To name a file is to trust it, and this one may have come with the project.
+        # Naming a file means trusting it, and this one may have come with the project.
         content = read(FILE_NAME)
         if trust.verdict(FILE_NAME, content) is not trust.TrustVerdict.TRUSTED:
             raise ConfigError(
@@ -136,9 +136,10 @@ def configuration_to_name(parsed: Parsed) -> str:
 
 
 def own_command(config: str) -> list[str]:
-    """How a client starts us: absolute paths, because it may know no `PATH` and starts us in any folder."""
+    """Return the command that clients start us with: absolute paths, because they may have no `PATH` and use any
+    folder."""
     invoked = sys.argv[0]
-    # As it was started: that is the installation its user means, also where several are.
+    # The program that was invoked: that is the installation the user means if there are several.
     if os.path.basename(invoked) in ("mcp-workbench", "mcp-workbench.exe") and os.path.isfile(invoked):
         program = [os.path.abspath(invoked)]
     elif beside := shutil.which("mcp-workbench", path=os.path.dirname(sys.executable)):
@@ -149,7 +150,7 @@ def own_command(config: str) -> list[str]:
 
 
 def _refuse_cached_program(program: str) -> None:
-    """`uvx` and `pipx run` start programs from a cache, where they are gone some day."""
+    """Refuse programs that `uvx` and `pipx run` start from a cache, because they will be deleted some day."""
     if _CACHED_PROGRAM.search(program.replace("\\", "/")):
         raise ConfigError(
             f"`{program}` is in a cache, which is cleaned now and then",
@@ -158,13 +159,14 @@ def _refuse_cached_program(program: str) -> None:
 
 
 def _own_environment(client: Client) -> dict[str, str]:
-    """A desktop gives its programs a short `PATH`, on which npx and uvx are not found."""
+    """Return the variables to set for us: desktops start programs with a short `PATH` that lacks npx and uvx."""
     path = os.environ.get("PATH")
     return {"PATH": path} if client.graphical and this_system().name != "windows" and path else {}
 
 
 def served_by(config: str) -> dict[str, Served]:
-    """The servers of the configuration by `toolbox/server`, to recognise the same elsewhere. Raises `ConfigError`."""
+    """Return the servers of the configuration by `toolbox/server`, to recognise them elsewhere. Raises
+    `ConfigError`."""
     loaded = load(config, os.environ)
     return {
         f"{toolbox}/{name}": Served(name, entry, _filled_in(loaded.toolboxes[toolbox].servers[name]))
@@ -183,7 +185,7 @@ def _filled_in(server: ServerConfig) -> dict[str, Any]:
 
 
 def _lacking(config: str) -> dict[str, str]:
-    """The servers that cannot be started because a variable or something else they refer to is missing, and what."""
+    """Return the servers that cannot be started because a variable or another reference is missing, and which."""
     loaded = load(config, os.environ)
     redactor = Redactor(loaded.secrets)
     lacking = {each.label: each.message for each in look(loaded, redactor).unfetched}
@@ -192,13 +194,13 @@ def _lacking(config: str) -> dict[str, str]:
 
 
 def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces: bool) -> InstallPlan:
-    """What is to be done. Raises `ConfigError`."""
+    """Plan the changes to a file. Raises `ConfigError`."""
     client, file = found.client, found.file
     before = found.content()
     servers = servers_in(before or b"", file, found.path)
     _check_name(client, name, servers, file.dialect)
     entry = _own_entry(found, name, config)
-    # Continue has a list of servers, with the name inside of each.
+    # Continue has a list of servers, with the name inside each of them.
     current = {key: value for key, value in servers.get(name, {}).items() if key != "name" or "name" in entry}
     entry = _with_what_the_user_added(current, entry, DIALECTS[file.dialect])
     served = served_by(config) if replaces else {}
@@ -208,17 +210,17 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
         if other != name and (labels := _served_as(other, translated(written, file.dialect).entry, served))
     }
     lacking = _lacking(config) if same else {}
-    # What the workbench could not start would be gone for the agent.
+    # If the workbench cannot start a server, removing it here would take it from the agent.
     removed = [other for other, labels in same.items() if any(label not in lacking for label in labels)]
     kept = {other: lacking[labels[0]] for other, labels in same.items() if other not in removed}
-    # In one edit: a client that reads its file meanwhile finds either all or nothing changed.
+    # In one edit: a client that reads its file in the meantime sees all of the change or none.
     kept_content = without_servers(before or file.when_new.encode(), file, removed, found.path)
     after = with_server(kept_content, file, name, entry, found.path)
     plan = InstallPlan(found, name, entry, before, after, removed=removed, kept=kept)
     plan.is_done = current == entry and not removed
     if client_commands.can_add(client, scope) and not file.each:
         _use_own_command(plan, scope, servers)
-        # Its own command may write more than is needed, such as an empty `env`.
+        # The client's command may write more than is needed, such as an empty `env`.
         plan.is_done = not removed and current.items() >= entry.items()
     elif client.command_only and scope == "user" and not plan.is_done:
         assert client.own is not None
@@ -228,13 +230,13 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
 
 
 def _own_entry(found: FoundFile, name: str, config: str) -> dict[str, Any]:
-    # What is not set cannot be passed on: some clients would hand over the reference itself.
+    # Variables that are not set cannot be passed on: some clients would pass the reference itself.
     passed_on = [variable for variable in _variables_kept_back(found.client, config) if variable in os.environ]
     return own_entry(found.file.dialect, name, own_command(config), _own_environment(found.client), passed_on)
 
 
 def _with_what_the_user_added(current: dict[str, Any], entry: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
-    """Our entry, with the settings and variables that the user gave it, or changed from what is usual."""
+    """Return our entry with the settings and variables that the user added, or changed from the usual values."""
     found = current | entry | {key: current[key] for key in dialect.extra if key in current and key != "type"}
     for key, value in entry.items():
         theirs = current.get(key)
@@ -246,21 +248,21 @@ def _with_what_the_user_added(current: dict[str, Any], entry: dict[str, Any], di
 
 
 def _use_own_command(plan: InstallPlan, scope: Scope, servers: Servers) -> None:
-    """First comes what is new, so that a failure on the way never leaves less than there was."""
+    """Plan to use the client's command. Additions come first, so that a failure never leaves less than before."""
     client = plan.found.client
     usual = DIALECTS[plan.found.file.dialect].extra
     if not client_commands.can_carry(client, plan.entry, usual) or client_commands.gives_away(
         client, plan.before or b"", plan.after
     ):
-        # It would drop settings of our entry, or show or keep what is secret.
+        # It would drop settings of our entry, or show or store secrets.
         return
     added = [client_commands.adding(client, scope, plan.name, plan.entry)]
-    # Most commands refuse a name that exists: the old entry goes first.
+    # Most commands refuse a name that exists, so the old entry is removed first.
     before = [client_commands.removing(client, scope, plan.name, servers[plan.name])] if plan.name in servers else []
-    # The last first: `undo` goes back step by step, and a client adds at the end.
+    # The last one first: `undo` reverses step by step, and clients append.
     removed = [client_commands.removing(client, scope, gone, servers[gone]) for gone in reversed(plan.removed)]
     if None not in removed:
-        # Else it can add and not remove: the file is edited.
+        # Otherwise the client's command can add but not remove, and the file is edited.
         plan.steps = [step for step in (*before, *added, *removed) if step is not None]
 
 
@@ -268,7 +270,7 @@ def _check_name(client: Client, name: str, servers: Servers, dialect: str) -> No
     if name in client.reserved:
         raise ConfigError(f"{client.title} keeps the name `{name}` for itself", hint="choose another with --name")
     for other, written in servers.items():
-        # Clients that ignore case would start one of the two.
+        # Clients that ignore case would start only one of the two.
         if other.casefold() == name.casefold() and not is_own(translated(written, dialect).entry or {}):
             raise ConfigError(
                 f"{client.title} already has a server `{other}`, which is not the workbench",
@@ -277,14 +279,14 @@ def _check_name(client: Client, name: str, servers: Servers, dialect: str) -> No
 
 
 def _served_as(name: str, entry: dict[str, Any] | None, served: dict[str, Served]) -> list[str]:
-    """Those of our servers that an entry means."""
+    """Return the labels of our servers that an entry corresponds to."""
     if entry is None or is_own(entry):
         return []
     return [label for label, ours in served.items() if is_served(name, entry, [ours], shutil.which)]
 
 
 def _without_doubles(chosen: list[Client]) -> list[Client]:
-    """Without clients that read the file of another one that is there too."""
+    """Leave out clients that also read the file of another chosen client."""
     here = {client.name for client in chosen}
     for client in chosen:
         if both := here.intersection(client.reads_too):
@@ -361,7 +363,7 @@ def _warn_of_secrets(plan: InstallPlan) -> None:
 
 
 def _look_at_link(path: str, scope: Scope) -> None:
-    """A link is followed. One that came with a project must not lead to the files of the user."""
+    """Links are followed, but a link that came with a project must not lead to files of the user."""
     target, folder = os.path.realpath(path), os.path.realpath(os.getcwd())
     if scope == "project" and os.path.commonpath([target, folder]) != folder:
         raise ConfigError(f"`{path}` is a link to `{target}`, outside of this project", hint="remove the link")
@@ -370,14 +372,14 @@ def _look_at_link(path: str, scope: Scope) -> None:
 
 
 def apply(plan: InstallPlan, run: str) -> str | None:
-    """Carry it out and see that it is there; the path of the backup. Raises `ConfigError`."""
+    """Carry out the plan and verify it. Returns the path of the backup. Raises `ConfigError`."""
     if plan.steps:
         return take_steps(plan.found, plan.before, plan.steps, run)
     return write(plan.found, plan.before, plan.after, plan.name, run)
 
 
 def _variables_kept_back(client: Client, config: str) -> list[str]:
-    """Variables without a default that the configuration refers to and that this client takes away."""
+    """Return variables without a default that the configuration refers to and that this client does not pass on."""
     if client.environment == "inherited":
         return []
     loaded = load(config, os.environ)
@@ -397,12 +399,12 @@ def _variables_of_file(path: str) -> dict[str, str]:
         with open(path, encoding="utf-8") as file:
             return dotenv.parse(file.read())
     except (OSError, UnicodeDecodeError, dotenv.DotenvError):
-        # `check` says what is wrong with it.
+        # `check` reports what is wrong with it.
         return {}
 
 
 def _show(plan: InstallPlan, *, to_stdout: bool) -> None:
-    """What will change; of secrets that stand near it only that they are there."""
+    """Show what will change. Secrets nearby are masked."""
     found = plan.found
     screen = stdout() if to_stdout else stderr()
     if plan.commands:

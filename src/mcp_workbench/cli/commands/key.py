@@ -1,4 +1,4 @@
-"""`mcp-workbench key`: named keys for clients over HTTP. A token is shown once, when it is made."""
+"""`mcp-workbench key`: manage named keys for HTTP clients. A token is shown once, when it is created."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _revoke(parsed: Parsed, keys: KeyFolder, name: str) -> int:
         raise UsageError("--json requires create or list")
     if not keys.revoke(name):
         remark("note", f"there is no key `{name}`")
-        # A script that revokes wants to know that there was nothing to revoke.
+        # A script that revokes a key needs to know that there was none.
         return 1
     print("revoked")
     return 0
@@ -100,7 +100,7 @@ def _shown(moment: float | None) -> str | None:
 
 
 def _moment(text: str | None, now: float) -> float:
-    """When something ends, as people write it. Raises `UsageError`."""
+    """Parse an expiry as people write it. Raises `UsageError`."""
     text = (text or "").strip()
     found = re.fullmatch(r"([0-9]{1,5})([mhdwy])", text)
     moment = now
@@ -108,11 +108,11 @@ def _moment(text: str | None, now: float) -> float:
         moment = now + int(found[1]) * _UNITS[found[2]]
     elif re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         try:
-            # UTC, so that a key ends at the same moment wherever its workbench runs.
+            # UTC, so that a key expires at the same moment wherever its workbench runs.
             moment = datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
         except ValueError:
             moment = now
-    # A day that is past, and nonsense alike.
+    # Covers past dates and nonsense alike.
     if moment <= now:
         raise UsageError(f"--expires `{text}` is not a time in the future", hint="for example 30d, 12h or 2027-01-31")
     return moment

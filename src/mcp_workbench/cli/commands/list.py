@@ -1,4 +1,4 @@
-"""`mcp-workbench list`: toolboxes and servers as they are configured, or the names of tools as clients see them."""
+"""`mcp-workbench list`: list the configured toolboxes and servers, or the names of tools as clients see them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(parsed: Parsed) -> int:
 
 
 def _options(parsed: Parsed) -> Options | None:
-    """How names are to be shown; None where toolboxes and servers are."""
+    """How names are shown; None to show toolboxes and servers."""
     if not any(parsed.has(name) for name in ("face", "separator", "no-prefix")):
         return None
     return Options(
@@ -54,9 +54,9 @@ def _options(parsed: Parsed) -> Options | None:
 def _show_names(screen: Screen, engine: Engine, options: Options, *, as_json: bool) -> None:
     face = engine.shown_to_clients(options)
     view = View(LOCAL_PRINCIPAL)
-    # The face `dynamic` lists what has been opened: as if all were.
+    # The face `dynamic` lists opened toolboxes, so all are opened.
     view.opened.update(dict.fromkeys(engine.toolboxes))
-    # What clients get, taken apart again: no second way to make names could stay in step.
+    # Decoded from what clients get: a second way to make names would get out of step.
     names = [decode(definition, type=_NamedTool).name for definition in face.tools(view)]
     unknown = [entry.label for entry in engine.face.catalog.entries() if entry.load_manifest() is None]
     if as_json:
@@ -64,7 +64,7 @@ def _show_names(screen: Screen, engine: Engine, options: Options, *, as_json: bo
         return
     for name in names:
         screen.line(name, wrap=False)
-    # The two tools of `proxy` are the same whatever is behind them.
+    # The two tools of `proxy` do not depend on servers.
     if unknown and face.name != "proxy":
         screen.flush()
         remark("note", f"not including {', '.join(unknown)}, not listed yet; --connect lists them")
@@ -75,28 +75,28 @@ class _NamedTool(Struct):
 
 
 def address(server: ServerConfig, redactor: Redactor) -> str:
-    """The command line as one would type it, or the URL; without secrets."""
+    """Return the command line as one would type it, or the URL; without secrets."""
     if server.command is None:
         return redactor.text(server.url or "")
-    # First hidden, then quoted: quoting could break a secret into pieces that are no longer recognised.
+    # Redacted before quoting, because quoting could break up a secret so that it is no longer recognised.
     return " ".join(shlex.quote(redactor.text(word)) for word in (server.command, *server.args))
 
 
 def transport_of(entry: ServerEntry) -> str:
-    """How the server is spoken to; `auto` where that is still to be found out."""
+    """Return the transport; `auto` if it is not known yet."""
     offer = entry.load_manifest()
     found = None if offer is None else offer.transport
     return found if entry.config.transport == "auto" and found else entry.config.transport
 
 
 def _tools_known(entry: ServerEntry) -> tuple[int, int] | None:
-    """How many tools are shown, of how many; None when the server has never been listed."""
+    """Return how many tools are shown, and how many there are; None if the server has never been listed."""
     offer = entry.load_manifest()
     return None if offer is None else (len(entry.tools), len(offer.tools))
 
 
 def counted(shown: int, all: int) -> str:
-    """`7`, or `5 of 7` where filters take some away."""
+    """Return `7`, or `5 of 7` if filters hide some."""
     return str(shown) if shown == all else f"{shown} of {all}"
 
 

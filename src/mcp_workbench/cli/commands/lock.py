@@ -1,4 +1,4 @@
-"""`mcp-workbench lock`: what servers offer, written down to be compared with; what differs; and accepting it."""
+"""`mcp-workbench lock`: record what servers offer, show what differs from the record, and accept differences."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(parsed: Parsed) -> int:
 
 
 class _Locking:
-    """One run of the command: the file, the servers as they are now, and what was locked on this machine."""
+    """A run of the command: the lock file, the servers' current lists, and the definitions stored on this machine."""
 
     def __init__(self, parsed: Parsed, config: WorkbenchConfig) -> None:
         self._parsed = parsed
@@ -47,7 +47,7 @@ class _Locking:
         self._store = DefinitionStore(default_folder())
         self._screen = stdout()
         self._seen = read_file(self._path)
-        # Listed again: what is cached about them may have changed.
+        # Without the cache, whose lists may be outdated.
         self._engine = Engine(config, use_cache=False, redactor=log_for(parsed, config))
         self._failures: dict[str, str] = {}
 
@@ -57,7 +57,7 @@ class _Locking:
         before = self._lock_before()
         entries = self._listed()
         now = {(entry.toolbox, entry.name): _locked(entry) for entry in entries}
-        # Compared before it is written over: whoever runs `lock` again should know that something moved.
+        # Compared before overwriting: running `lock` again should report what changed.
         changes = self._changes(before, entries) if before is not None else []
         self._save(merged(before, self._config.lock_target, now), entries)
         self._record(changes)
@@ -111,7 +111,7 @@ class _Locking:
             (entry.toolbox, entry.name): _accepted(lock.server(entry.toolbox, entry.name), _locked(entry), item)
             for entry in entries
         }
-        # What is accepted is shown: it may have changed once more since somebody looked.
+        # Show what is accepted: it may have changed again since the user looked.
         if self._parsed.has("json"):
             self._screen.json({"lock": self._path, "accepted": _as_json(changes), "failed": self._failures})
         else:
@@ -133,7 +133,7 @@ class _Locking:
         return lock
 
     def _lock_before(self) -> LockFile | None:
-        """What is there already, where it can be used; `lock` writes a new one."""
+        """Return the existing lock file if it is usable; `lock` replaces it otherwise."""
         try:
             return read_lock(self._config.lock_target)
         except ConfigError as error:
@@ -141,7 +141,7 @@ class _Locking:
             return None
 
     def _listed(self, only: ServerEntry | None = None) -> list[ServerEntry]:
-        """All servers that say what they offer, or only one."""
+        """Return the servers whose lists could be read, all or only one."""
         catalog = self._engine.face.catalog
         failures = connect(self._engine, only=None if only is None else [only])
         self._failures = {place: error.message.partition("\n")[0] for place, error in failures.items()}
@@ -151,7 +151,7 @@ class _Locking:
         tools = {entry.label: frozenset(entry.offer.tools) for entry in entries if entry.offer is not None}
         for box, servers in lock.toolboxes.items():
             for name, server in servers.items():
-                # A server that cannot be started still has names that another one could take.
+                # A server that cannot be started still owns names that another could claim.
                 tools.setdefault(f"{box}/{name}", frozenset(server.tools))
         found: list[DefinitionChange] = []
         for entry in entries:
@@ -162,7 +162,7 @@ class _Locking:
         return found
 
     def _meant(self, named: str) -> tuple[ServerEntry, str | None]:
-        """The server, and the item of it. Names may hold slashes themselves."""
+        """Return the named server, and the item of it. Names may contain slashes."""
         entries = list(self._engine.face.catalog.entries())
         for entry in entries:
             # Whole names first: a server may be called `a/b`.
@@ -177,19 +177,19 @@ class _Locking:
     def _save(self, lock: LockFile, entries: Sequence[ServerEntry]) -> None:
         content = written(lock)
         if content != self._seen:
-            # Refused where the file has changed since it was read: somebody has merged or locked meanwhile.
+            # Fails if the file has changed since it was read, by a merge or another `lock`.
             replace_file(self._path, self._seen, content, lock_folder())
             if self._seen is None:
-                # It is no secret: others who check the configuration out are to read it too.
+                # It is not secret: others who check out the configuration must be able to read it.
                 os.chmod(self._path, NEW_FILE_MODE)
         for entry in entries:
             assert entry.offer is not None
-            # The lock has hashes only; to show a difference later, this machine keeps what they are of.
+            # The lock contains only hashes; the definitions are stored on this machine to show differences later.
             self._store.keep(each for kind in KINDS for each in entry.offer.lists.get(kind, {}).values())
 
     def _record(self, changes: Sequence[DefinitionChange]) -> None:
-        """In the audit, where there is one."""
-        # stdout is this command's data.
+        """Write the changes to the audit log, if there is one."""
+        # stdout is reserved for this command's data.
         if self._config.audit is None or self._config.audit.stdout or not changes:
             return
         from mcp_workbench.config.redact import Redactor
@@ -234,7 +234,7 @@ def _locked(entry: ServerEntry) -> LockedServer:
 
 
 def _accepted(before: LockedServer | None, now: LockedServer, item: str | None) -> LockedServer:
-    """As it is now; with an item, only that, and the rest as it was locked."""
+    """Return the server as it is now; with an item, only that, and the rest as locked."""
     if item is None:
         return now
     kept = LockedServer(package=now.package, server=now.server) if before is None else before
@@ -243,7 +243,7 @@ def _accepted(before: LockedServer | None, now: LockedServer, item: str | None) 
         if item in now.hashes(kind):
             hashes[item] = now.hashes(kind)[item]
         else:
-            # Accepted as gone.
+            # Its removal is accepted.
             hashes.pop(item, None)
     return kept
 

@@ -1,4 +1,4 @@
-"""`mcp-workbench login SERVER`: sign in to a server, in a browser, by a pasted address, or by a device code."""
+"""`mcp-workbench login SERVER`: sign in to a server, in a browser, with a pasted address or with a device code."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(parsed: Parsed) -> int:
 
 
 def server_at_url(parsed: Parsed) -> tuple[Engine, ServerEntry]:
-    """The server that the command line names, which must be one that people sign in to, and an engine to reach it."""
+    """Return the server that the command line names, which must support sign-in, and an engine to reach it."""
     name = parsed.positionals[0]
     config = configuration(parsed)
     engine = Engine(config, use_cache=True, redactor=log_for(parsed, config), is_audited=True)
@@ -60,12 +60,12 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
     signed_in = target.find(sign_ins.store.read())
     wanted = sign_ins.store.read().wanted_at(target.principal, target.server)
     if target.principal:
-        # What the server says to another user is not ours to find out.
+        # Another user's access to the server is not ours to test.
         if signed_in is not None and wanted is None and not parsed.has("again"):
             remark("note", f"{target.principal} is signed in to {entry.name}; --again signs in once more")
             return
     elif wanted is None and not parsed.has("again") and not parsed.has("new-client"):
-        # What the server says when it refuses us is where a sign-in starts.
+        # The server's refusal contains what a sign-in starts from.
         with contextlib.suppress(SignInNeeded):
             await engine.listed(entry)
             if signed_in is not None:
@@ -95,7 +95,7 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
 
 
 def record_sign_in(gateway: Gateway, entry: ServerEntry, target: SignInTarget, decision: str, reason: str = "") -> None:
-    """For the audit: somebody has signed in or out here."""
+    """Record in the audit log that a user has signed in or out here."""
     who = {"principal": target.principal or LOCAL, "peer": "command line"}
     gateway.record("sign_in", **who, toolbox=entry.toolbox, server=entry.name, decision=decision, reason=reason)
 
@@ -114,13 +114,13 @@ async def _visit(sign_in: BrowserSignIn, no_browser: bool) -> SignInRecord:
 
 
 async def _wait_or_paste(sign_in: BrowserSignIn) -> SignInRecord:
-    """Whichever comes first: the browser at our callback, or its address at our standard input."""
+    """Wait for the browser at our callback or for its address on standard input, whichever comes first."""
     done = asyncio.ensure_future(sign_in.wait())
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[str] = asyncio.Queue()
 
     def read() -> None:
-        # One that is at its end has nothing more to say; the callback may still come.
+        # At the end of input, nothing more can be pasted; the callback may still come.
         text = os.read(sys.stdin.fileno(), _READ_BYTES).decode(errors="replace")
         if not text:
             loop.remove_reader(sys.stdin.fileno())
@@ -128,7 +128,7 @@ async def _wait_or_paste(sign_in: BrowserSignIn) -> SignInRecord:
 
     is_readable = True
     try:
-        # A file or /dev/null cannot be waited for on Linux: then only the callback counts.
+        # Linux cannot wait for a file or /dev/null: then only the callback counts.
         loop.add_reader(sys.stdin.fileno(), read)
     except (OSError, ValueError):
         is_readable = False
@@ -136,7 +136,7 @@ async def _wait_or_paste(sign_in: BrowserSignIn) -> SignInRecord:
         while not done.done():
             line = asyncio.ensure_future(lines.get())
             await asyncio.wait({done, line}, return_when=asyncio.FIRST_COMPLETED)
-            # An address has no spaces in it; what is read in one go may be several lines.
+            # Addresses contain no spaces; one read may return several lines.
             for text in line.result().split() if line.done() else ():
                 why = sign_in.paste(text)
                 if why is not None:
@@ -150,7 +150,7 @@ async def _wait_or_paste(sign_in: BrowserSignIn) -> SignInRecord:
 
 
 async def _open_browser(page: str) -> bool:
-    """Whether a browser was started. What it writes is not ours to show."""
+    """Start a browser, and return whether that worked. Its output is not shown."""
     import webbrowser
 
     def start() -> bool:
@@ -159,7 +159,7 @@ async def _open_browser(page: str) -> bool:
         except (OSError, webbrowser.Error):
             return False
 
-    # A browser in the terminal would hold the loop that listens for its redirect.
+    # A browser in the terminal would block the event loop that listens for its redirect.
     return await asyncio.to_thread(start)
 
 

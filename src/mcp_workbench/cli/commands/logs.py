@@ -1,4 +1,4 @@
-"""`mcp-workbench logs`: what the shared workbench has logged, and goes on to log."""
+"""`mcp-workbench logs`: show what the shared workbench has logged, and follow it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mcp_workbench.observe.rotated_log import OLD
 
 LAST_LINES: Final = 200
 LAST_LINES_BEFORE_FOLLOWING: Final = 20
-# How soon a new line is seen. Nobody waits for it but a person.
+# The delay until a new line is seen, which only has to suit a person.
 LOOK_SECONDS: Final = 0.2
 
 
@@ -39,7 +39,7 @@ def run(parsed: Parsed) -> int:
         about = "" if server is None else f" about `{server}`"
         remark("note", f"the shared workbench has logged nothing{about} yet")
     if parsed.has("follow"):
-        # From where reading has come to: what is written meanwhile is not lost.
+        # Continues where reading ended, so that nothing written in the meantime is lost.
         _follow(path, file, server)
     return 0
 
@@ -52,22 +52,23 @@ def _opened(path: str) -> BinaryIO | None:
 
 
 def _written(path: str, file: BinaryIO | None) -> Iterator[bytes]:
-    """All lines that there are, the oldest first. `file` is the one at `path`."""
-    # A log that has just been rotated is nearly empty; its lines are in the one before.
+    """Return all lines written so far, oldest first. `file` is the file at `path`."""
+    # A log that has just been rotated is nearly empty; its lines are in the previous one.
     if (old := _opened(path + OLD)) is not None:
         with old:
             yield from old
     if file is not None:
         while line := file.readline():
             if not line.endswith(b"\n"):
-                # Half a line so far: it is followed from its beginning.
+                # An incomplete line: following begins at its start.
                 file.seek(-len(line), os.SEEK_CUR)
                 return
             yield line
 
 
 def _is_about(line: bytes, server: str | None) -> bool:
-    """Lines about a server have its label in them; of a traceback only the first line has."""
+    """Whether a line is about the server. Lines about a server contain its label; of a traceback, only the first line
+    does."""
     return server is None or f"/{server}]".encode() in line or f"[{server}]".encode() in line
 
 
@@ -80,11 +81,11 @@ def _follow(path: str, file: BinaryIO | None, server: str | None) -> None:
             if file is not None:
                 rest = _print_new(file, rest, server)
             if file is None or _is_another(path, file):
-                # It became the old one, or there was none yet.
+                # It was rotated, or did not exist yet.
                 fresh = _opened(path)
                 if fresh is not None:
                     if file is not None:
-                        # Written after we read it and before it became the old one. Now nothing more is.
+                        # Lines written after our last read and before the rotation. No more will follow.
                         _print_new(file, rest, server)
                         file.close()
                     file, rest = fresh, b""
@@ -94,7 +95,7 @@ def _follow(path: str, file: BinaryIO | None, server: str | None) -> None:
 
 
 def _print_new(file: BinaryIO, rest: bytes, server: str | None) -> bytes:
-    """What has been written since the last time, which ended with `rest`. Returns half a line that it ends with."""
+    """Print the lines written since the last call, which ended with `rest`. Returns the incomplete line at the end."""
     *lines, rest = (rest + file.read()).split(b"\n")
     for line in lines:
         if _is_about(line, server):
@@ -104,7 +105,7 @@ def _print_new(file: BinaryIO, rest: bytes, server: str | None) -> bytes:
 
 def _is_another(path: str, file: BinaryIO) -> bool:
     try:
-        # As `tail -F`: a log that has been rotated is another file of the same name.
+        # As `tail -F`: after a rotation, the name refers to another file.
         return not os.path.samestat(os.stat(path), os.fstat(file.fileno()))
     except OSError:
         return False

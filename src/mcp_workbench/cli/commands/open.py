@@ -1,4 +1,4 @@
-"""`mcp-workbench open`: what an agent gets when it opens a toolbox, readable or as it is."""
+"""`mcp-workbench open`: show what an agent gets when it opens a toolbox, formatted or raw."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import NO_RETRY_ADVICE
 from mcp_workbench.printable import plural
 
-# Digits of a number that is not worth reading any more.
+# Digits of a number; larger ones make no difference.
 _LONGEST_BUDGET: Final = 9
 
 
@@ -37,7 +37,7 @@ def run(parsed: Parsed) -> int:
     failures: dict[str, WorkbenchError] = {}
 
     async def ask() -> None:
-        # As `open_toolbox`: one that fails is named, and the others are shown.
+        # As with `open_toolbox`, failures are reported and the other servers are shown.
         results = await asyncio.gather(*(engine.listed(entry) for entry in unknown), return_exceptions=True)
         for entry, result in zip(unknown, results, strict=True):
             if isinstance(result, WorkbenchError):
@@ -58,7 +58,7 @@ def run(parsed: Parsed) -> int:
             _show_text(screen, text, made.form.value, redactor)
         else:
             _show(screen, decode(content), len(bytes(content)), redactor)
-        # A person may wonder about a tool that is missing; a program would not read this.
+        # A person may wonder about a missing tool; a program would not read this.
         if len(unknown) < len(entries) and screen.is_terminal:
             screen.flush()
             remark("note", "from the cache; --no-cache asks the servers again")
@@ -92,7 +92,7 @@ def _show_text(screen: Screen, text: str, form: str, redactor: Redactor) -> None
 
 
 def _for_a_shell(text: str) -> str:
-    # The advice is for an agent, which must not wait in a loop.
+    # The advice is for agents, which must not retry in a loop.
     return text.replace(NO_RETRY_ADVICE, "run the command again to try once more")
 
 

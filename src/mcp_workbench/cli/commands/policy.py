@@ -1,4 +1,4 @@
-"""`mcp-workbench policy test`: what the policy says of somebody and something, by which rule and why."""
+"""`mcp-workbench policy test`: show what the policy decides about a caller and an item, by which rule and why."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(parsed: Parsed) -> int:
     entry, item = _found(config, path, who)
     entry.load_manifest()
     definition = entry.tools.get(item) if kind == "tools" else None
-    # As the endpoint would make it: a key may be limited to toolboxes, whatever the rules say.
+    # As the endpoint would do it: a key may be limited to toolboxes, whatever the rules are.
     identity = Identity(principal=who, groups=frozenset(parsed.values("group")), toolboxes=_toolboxes_of_key(who))
     subject = Subject(principal=who, method=METHOD_OF[kind], toolbox=entry.toolbox, server=entry.name, item=item)
     annotations = annotations_of(definition) if kind == "tools" else None
@@ -49,7 +49,7 @@ def _show(parsed: Parsed, decision: PolicyDecision, who: str, path: str, *, is_k
     by = f"$.{decision.rule}: " if decision.rule.startswith("policy[") else ""
     screen.line(f"{by}{decision.why}", indent=2)
     if not is_known:
-        # The defaults of the specification: `destructiveHint` and `openWorldHint` are true unless said otherwise.
+        # The defaults of the specification: `destructiveHint` and `openWorldHint` are true if absent.
         screen.line("nothing is known of this tool, so it counts as destructive and open-world", indent=2)
 
 
@@ -66,10 +66,11 @@ def _arguments(written: str | None) -> bytes | None:
 
 
 def _found(config: WorkbenchConfig, path: str, who: str) -> tuple[ServerEntry, str]:
-    """The server whose item a path names: as it is known to this user, else as it is to our own."""
+    """Return the server and item that a path names, from the lists cached for this user or else for the workbench
+    itself."""
     catalog = Catalog(config, ManifestStore(default_folder))
     for entry in catalog.entries():
-        # Looked up, not split: any of the names may hold a slash.
+        # Looked up, not split: any of the names may contain a slash.
         item = path.removeprefix(f"{entry.label}/")
         if item and item != path:
             theirs = entry if who in OWN_PRINCIPALS else catalog.of_user(who).toolboxes[entry.toolbox][entry.name]
@@ -80,7 +81,7 @@ def _found(config: WorkbenchConfig, path: str, who: str) -> tuple[ServerEntry, s
 
 
 def never_taking_effect(config: WorkbenchConfig) -> list[str]:
-    """Rules that can never take effect, by what is cached of servers; for `check`."""
+    """Return rules that can never take effect according to the cached lists; for `check`."""
     from mcp_workbench.guard.policy_findings import never_matching
 
     catalog = Catalog(config, ManifestStore(default_folder))
@@ -88,7 +89,7 @@ def never_taking_effect(config: WorkbenchConfig) -> list[str]:
     for entry in catalog.entries():
         is_known = entry.load_manifest() is not None
         kinds = ("tools", "prompts", "resources")
-        # None for a server that has not been listed: a rule about it may match yet.
+        # None for a server that has not been listed: a rule about it may still match.
         known[entry.toolbox, entry.name] = {kind: entry.definitions(kind) for kind in kinds} if is_known else None
     return never_matching(made_ready(config.policy), known)
 

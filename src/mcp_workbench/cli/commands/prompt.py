@@ -34,7 +34,7 @@ def run(parsed: Parsed) -> int:
                 return Raw(encode(prompts))
             meant = path
             if unlisted is None and path not in (each["name"] for each in prompts) and "/" not in path:
-                # A bare name may be any server's, so those that have not been listed yet are asked, too.
+                # A bare name may belong to any server, so those that have not been listed yet are started too.
                 prompts = await listed(engine, client, "prompts")
                 meant = _bare(path, owners(engine, "prompts").get(path, []))
             _check(meant, {each["name"]: each for each in prompts}, arguments)
@@ -50,22 +50,22 @@ def run(parsed: Parsed) -> int:
     else:
         messages = decoded(result).get("messages")
         said = messages if isinstance(messages, list) else []
-        # Roles are for a model; to a shell a prompt is its text.
+        # Roles are for models; a shell gets the text.
         content = [each.get("content") for each in said if isinstance(each, dict)]
-        # A message has one block of content, as a result has many: what shows the one shows the other.
+        # A message has one content block and a result has many, so the same code shows both.
         show(ResultContent(encode({"content": content})), None)
     return 0
 
 
 def _bare(name: str, servers: list[str]) -> str:
-    """The path of the only prompt with this name. Raises `UsageError` where several servers have it."""
+    """Return the path of the only prompt with this name. Raises `UsageError` if several servers have it."""
     if len(servers) > 1:
         raise UsageError(ambiguous(name, (f"{server}/{name}" for server in servers)))
     return f"{servers[0]}/{name}" if servers else name
 
 
 def _check(path: str, prompts: dict[str, Definition], given: dict[str, str]) -> None:
-    """Before the server is asked: that there is such a prompt, and that it has what it needs."""
+    """Check, before the server is asked, that the prompt exists and has its required arguments."""
     if path not in prompts:
         raise UsageError(no_such("prompt", path, prompts), hint="mcp-workbench prompt lists all prompts")
     taken = _arguments(prompts[path])

@@ -1,4 +1,4 @@
-"""`mcp-workbench reload`: have running workbenches read their configuration again, at once."""
+"""`mcp-workbench reload`: make running workbenches read their configuration again at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mcp_workbench.front.joining import peer_pid
 from mcp_workbench.process_context import runtime_folder
 from mcp_workbench.run import run as run_loop
 
-# Reading a file takes milliseconds; a disk that does not answer is said.
+# Reading a file takes milliseconds; a disk that does not respond is reported.
 PATIENCE: Final = 10.0
 LOOK_EVERY: Final = 0.05
 
@@ -43,7 +43,7 @@ def _reload(screen: Screen, status: dict[str, Any]) -> bool:
     who = f"process {status['pid']}"
     before = status.get("configuration")
     if not isinstance(before, dict):
-        # One of an older version ends on SIGHUP.
+        # Older versions would exit on SIGHUP.
         screen.line(f"{who}: its version, {status.get('version')}, cannot reload; restart it")
         return False
     try:
@@ -51,7 +51,7 @@ def _reload(screen: Screen, status: dict[str, Any]) -> bool:
     except OSError as error:
         screen.line(f"{who}: {error.strerror or error}")
         return False
-    # A signal has no answer: the counter of reloads shows that it was heeded.
+    # A signal has no reply: the counter of reloads shows that it was handled.
     after = run_loop(_outcome(status["pid"], before["reloads"]))
     if after is None:
         screen.line(f"{who}: has not reloaded within {PATIENCE:.0f} s")
@@ -66,11 +66,11 @@ def _reload(screen: Screen, status: dict[str, Any]) -> bool:
 
 
 def _hang_up(pid: int) -> None:
-    """Send SIGHUP to the workbench with this process id, and to no other process: its id comes from a file, and
-    process ids are used again. Raises `OSError`."""
+    """Send SIGHUP to the workbench with this process id, and to no other process: the id comes from a file, and process
+    ids are reused. Raises `OSError`."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(PATIENCE)
-        # Open until the signal is sent: its process lives for as long as it accepts connections.
+        # Kept open until the signal is sent: the process lives as long as it accepts connections.
         connection.connect(os.path.join(runtime_folder(), f"{pid}.sock"))
         if peer_pid(connection) not in (None, pid):
             raise ProcessLookupError(errno.ESRCH, "another process answers in its name")
@@ -78,7 +78,7 @@ def _hang_up(pid: int) -> None:
 
 
 def _reload_shared(screen: Screen) -> bool | None:
-    """Whether the shared workbench has valid configurations; None where it is not running."""
+    """Whether the shared workbench has valid configurations; None if it is not running."""
     from mcp_workbench.front.commanding import ask
     from mcp_workbench.front.joining import CannotJoin, NotRunning
     from mcp_workbench.front.line_protocol import RELOAD
@@ -98,7 +98,7 @@ def _reload_shared(screen: Screen) -> bool | None:
 
 
 async def _outcome(pid: int, reloads: int) -> dict[str, Any] | None:
-    """What it says of itself once it has read its configuration again."""
+    """Return the workbench's status once it has read its configuration again."""
     try:
         async with asyncio.timeout(PATIENCE):
             while True:

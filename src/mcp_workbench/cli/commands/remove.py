@@ -21,7 +21,7 @@ def run(parsed: Parsed) -> int:
     file.write(file.without_server(toolbox, name))
     where = "" if file.is_plain else f" from toolbox {toolbox}"
     stdout().line((name, "strong"), ": ", ("removed", "good"), f"{where} in {file.path}")
-    # Not deleted: another server, or another configuration, may refer to the same entry.
+    # Not deleted: another server or configuration may refer to the same entry.
     for entry in dict.fromkeys(_KEPT.findall(json.dumps(written))):
         remark("note", f"the keychain still has `{entry}`; mcp-workbench secret remove {entry} deletes it")
     files = written.get("envFile", [])

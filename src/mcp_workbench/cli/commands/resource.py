@@ -29,7 +29,7 @@ def run(parsed: Parsed) -> int:
 
     async def work() -> Raw:
         async with interactive_client(engine, uri or "resources") as client:
-            # Also to read one: the workbench finds out by the lists whose address it is.
+            # Needed even to read one: the workbench finds the owner of an address in the lists.
             resources = await listed(engine, client, "resources", is_strict=unlisted is not None)
             if uri is not None:
                 return await client.request("resources/read", {"uri": uri})
@@ -53,9 +53,8 @@ def run(parsed: Parsed) -> int:
 def _show(reading: ResultContent, parsed: Parsed) -> None:
     target = parsed.value("output")
     if target is None and reading.binaries and not sys.stdout.isatty():
-        # For the next program.
         sys.stdout.flush()
-        # A pipe gets the bytes: `resource URI > chart.png` is what people type.
+        # A pipe gets the bytes, because people type `resource URI > chart.png`.
         for binary in reading.binaries:
             sys.stdout.buffer.write(binary.data)
         reading.binaries.clear()

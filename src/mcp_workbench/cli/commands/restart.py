@@ -12,7 +12,7 @@ from mcp_workbench.front.line_protocol import RESTART
 
 def run(parsed: Parsed) -> int:
     try:
-        # As after `up`: who restarts it wants it to run.
+        # As with `up`: a user who restarts it wants it to run.
         want_it()
         try:
             end(RESTART)

@@ -1,4 +1,5 @@
-"""`mcp-workbench secret`: values in the system's keychain, for `${keyring:…}`. Never an argument, never shown."""
+"""`mcp-workbench secret`: manage values in the system's keychain, for `${keyring:…}`. They are never arguments and
+never shown."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def run(parsed: Parsed) -> int:
         return _list(parsed, name)
     if parsed.has("json"):
         raise UsageError("--json requires list")
-    # `service/` names a service and no entry in it.
+    # `service/` names a service without an entry.
     if not name or not keychain.entry_of(name)[1]:
         raise UsageError(
             "the name of the entry is missing", hint=f"mcp-workbench secret {action} NAME, or service/name"
@@ -42,9 +43,9 @@ def _value(name: str) -> str:
     if sys.stdin.isatty():
         from getpass import getpass
 
-        # Never an argument: other users can read command lines, and shells remember them.
+        # Never an argument: other users can read command lines, and shells store them in their history.
         return getpass(f"value of {name} (not shown): ")
-    # With room for the line break that `echo` adds, so that a value of the largest size is not too long.
+    # With room for the line break that `echo` adds, so that a value of the maximum size is accepted.
     text = sys.stdin.buffer.read(MOST_SECRET_BYTES + 2)
     try:
         return text.decode().rstrip("\r\n")

@@ -1,4 +1,4 @@
-"""`mcp-workbench status`: how the workbenches that are running are doing, and the servers behind them."""
+"""`mcp-workbench status`: show the state of the running workbenches and their servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(parsed: Parsed) -> int:
     if parsed.has("json"):
         screen.json(found)
         return 0
-    # Its socket accepts, so the process lives; SIGTERM would wait for the loop that hangs.
+    # The socket accepts, so the process is alive; but SIGTERM is handled by the event loop, which hangs.
     for pid in (pid for pid, answer in answers.items() if not answer):
         screen.line(f"process {pid} does not answer; kill -9 {pid} ends it")
     if not answers:
@@ -40,7 +40,7 @@ def run(parsed: Parsed) -> int:
 
 
 async def running_workbenches() -> list[dict[str, Any]]:
-    """What each of the user's running workbenches says of itself."""
+    """Return the status reports of the user's running workbenches."""
     answers = await query_all()
     return [status for answer in answers.values() if (status := _read(answer)) is not None]
 
@@ -50,13 +50,13 @@ def _read(answer: bytes) -> dict[str, Any] | None:
         status = decode(answer)
     except DecodeError:
         return None
-    # One of another version, or of another program, may say other things.
+    # Another version, or another program, may report different keys.
     return status if isinstance(status, dict) and status.keys() >= EXPECTED else None
 
 
 def _show(screen: Screen, status: dict[str, Any]) -> None:
     up = _duration(status["uptimeSeconds"])
-    # One of an older version does not say where it serves.
+    # Older versions do not report where they serve.
     serving = f"{status['serving']}, " if status.get("serving") else ""
     if status.get("clients") is None:
         screen.line(f"process {status['pid']}, {serving}face {status['face']}, up {up}: {status['config']}")
@@ -82,7 +82,7 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
         if server["lastError"]:
             ago = server.get("lastErrorSecondsAgo")
             when = "" if ago is None else f" ({_duration(ago)} ago)"
-            # The lines of stderr behind it are in the log.
+            # The lines of stderr that follow are in the log.
             screen.line(f"{name}: {server['lastError'].splitlines()[0]}{when}", indent=2)
         if server.get("signInNote"):
             screen.line(f"{server['toolbox']}/{server['server']}: {server['signInNote']}", indent=2)
@@ -92,7 +92,7 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
 
 
 def _show_clients(screen: Screen, clients: list[dict[str, Any]]) -> None:
-    """Those of the shared workbench."""
+    """Show the clients of the shared workbench."""
     if not clients:
         screen.line("no client is connected", indent=2)
         return
@@ -113,7 +113,7 @@ def _show_clients(screen: Screen, clients: list[dict[str, Any]]) -> None:
 
 
 def _show_sharing(screen: Screen, servers: list[dict[str, Any]]) -> None:
-    """Which clients use which of its servers."""
+    """Show which clients use which of its servers."""
     for server in servers:
         users = ", ".join(map(str, server["users"]))
         where = f" in {server['folder']}" if server.get("folder") else ""
@@ -122,7 +122,7 @@ def _show_sharing(screen: Screen, servers: list[dict[str, Any]]) -> None:
 
 
 def _show_token(screen: Screen, path: object) -> None:
-    """The token that was made for its clients. One that the user gave is the user's to know."""
+    """Show the token generated for its clients. A token provided by the user is not shown."""
     if not isinstance(path, str):
         return
     from mcp_workbench.cli.http_token import read_kept
@@ -140,7 +140,7 @@ def _show_rejected(screen: Screen, configuration: object) -> None:
 
 
 def _show_approvals(screen: Screen, approvals: object) -> None:
-    """Calls that wait for the user, whose client could not ask."""
+    """Show calls that wait for the user because their client could not ask."""
     for each in approvals if isinstance(approvals, list) else ():
         left, call, principal = _duration(each["secondsLeft"]), one_line(each["call"]), one_line(each["principal"])
         screen.line(f"waiting for approval, {left} left: {call} for {principal}", indent=2)
@@ -150,7 +150,7 @@ def _show_approvals(screen: Screen, approvals: object) -> None:
 
 def _show_table(screen: Screen, rows: list[list[Part]]) -> None:
     header: tuple[str, ...] = HEADER
-    # What is left out is in `--json`, and in a wider window.
+    # The columns left out are in `--json`, and in a wider window.
     if not screen.fits(header, rows, indent=2):
         kept = [header.index(title) for title in NARROW]
         header, rows = NARROW, [[row[column] for column in kept] for row in rows]

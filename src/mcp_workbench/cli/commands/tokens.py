@@ -1,4 +1,5 @@
-"""`mcp-workbench tokens`: what tools cost an agent, as a flat list and here, as a table, JSON or a page."""
+"""`mcp-workbench tokens`: show what tools cost an agent, as a flat list and with the workbench, as a table, JSON or a
+page."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_that_knows, reported
 from mcp_workbench.cli.token_report import ABOUT_FLAT, ABOUT_FULL, COLUMNS, Report, Row, as_json, measure, rows, said
 
-# What decides, where there is no room for every form.
+# The most important columns, if there is no room for all.
 _NARROW: Final = ["", "tools", "flat list", "full", "opened"]
 
 
@@ -32,7 +33,7 @@ def run(parsed: Parsed) -> int:
         from mcp_workbench.cli.tokens_page import html_page, tokens_html
 
         try:
-            # After the table: it is there even where the page cannot be written.
+            # After the table, which is shown even if the page cannot be written.
             Path(page).write_text(html_page("What tools cost", tokens_html(report)), encoding="utf-8")
         except OSError as failure:
             return complain(f"`{page}` cannot be written: {failure.strerror}", status=FAILED)
@@ -41,10 +42,10 @@ def run(parsed: Parsed) -> int:
 
 
 def show(screen: Screen, report: Report) -> None:
-    """The table, and what it comes down to."""
+    """Show the table, and a summary."""
     header, cells = ["", *COLUMNS], [_cells(row) for row in rows(report)]
     if not screen.fits(header, cells):
-        # A wider terminal, or a pipe, shows the other forms too.
+        # A wider terminal, or a pipe, shows the other columns too.
         kept = [header.index(title) for title in _NARROW]
         header, cells = _NARROW, [[row[column] for column in kept] for row in cells]
     screen.table(header, cells, right=range(1, len(header) - 1))

@@ -1,7 +1,7 @@
-"""`mcp-workbench top`: a live view of what runs, with keys to stop and restart servers and to look into their logs.
+"""`mcp-workbench top`: a live view of what runs, with keys to stop and restart servers and to read their logs.
 
-Owns the connections to workbenches and the terminal while it shows; what is drawn is `top_view`. In a pipe there is one
-picture, of a second. Workbenches measure calls only while this is connected.
+Owns the connections to workbenches and the terminal while the view is shown; `top_view` draws it. In a pipe it prints
+one view, after measuring for a second. Workbenches measure calls only while this is connected.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from mcp_workbench.run import run as run_loop
 LOOK_SECONDS: Final = 1.0
 # A workbench on the same machine answers in milliseconds; ending a server takes up to ten seconds.
 ANSWER_SECONDS: Final = 15.0
-# What an answer with hundreds of servers takes, many times over.
+# Many times the size of an answer with hundreds of servers.
 LARGEST_ANSWER: Final = 8 * 1024 * 1024
 _PIPE_WIDTH: Final = 100
 _KEYS: Final = {b"k": "up", b"j": "down", b"\r": "l", b"\n": "l", b"\x1b": "q"}
 _KEYS_OF_SEQUENCES: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
-# A key is a letter, or a sequence: CSI with parameters, SS3 and a letter, or Alt with one. It may come in two pieces.
+# A key is a letter or an escape sequence: CSI with parameters, SS3 and a letter, or Alt with a letter. It may arrive in
+# two reads.
 _A_KEY: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|\x1b[^\[O]|[^\x1b]", re.DOTALL)
-# How long the rest of a sequence may take after its escape; alone, that is a key.
+# How long the rest of an escape sequence may take; an escape alone is a key.
 _ESCAPE_SECONDS: Final = 0.1
 
 
@@ -52,13 +53,13 @@ def run(parsed: Parsed) -> int:
 
 
 class Workbenches:
-    """Connections to all that are running, by process."""
+    """Connections to all running workbenches, by process id."""
 
     def __init__(self) -> None:
         self._open: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
 
     async def look(self) -> list[dict[str, Any]]:
-        """What each says now; those that have come since are among them."""
+        """Return the current state of each workbench, including new ones."""
         await self._find()
         looks = []
         for pid in sorted(self._open):
@@ -68,7 +69,7 @@ class Workbenches:
         return looks
 
     async def ask(self, pid: int, request: dict[str, str]) -> dict[str, Any] | None:
-        """The answer; None of one that is gone."""
+        """Return the answer; None if the workbench is gone."""
         if pid not in self._open:
             return None
         reader, writer = self._open[pid]
@@ -95,7 +96,7 @@ class Workbenches:
         names = os.listdir(folder) if os.path.isdir(folder) else []
         for name in names:
             pid, _, suffix = name.partition(".")
-            # Sockets of workbenches that were killed are left behind; connecting to one fails.
+            # Killed workbenches leave their sockets behind; connecting to those fails.
             if suffix == WATCH_SUFFIX and pid.isdecimal() and int(pid) not in self._open:
                 with contextlib.suppress(OSError):
                     path = os.path.join(folder, name)
@@ -103,7 +104,7 @@ class Workbenches:
 
 
 def memory_in(looks: list[dict[str, Any]]) -> dict[int, int]:
-    """Of all processes that are named in what workbenches say."""
+    """Return the memory of all processes that the workbenches report."""
     return memory_of({pid for look in looks for pids in look["processes"].values() for pid in pids})
 
 
@@ -111,7 +112,7 @@ async def _one_picture() -> list[str]:
     workbenches = Workbenches()
     try:
         if await workbenches.look():
-            # Calls are measured from the first look on.
+            # Calls are measured only from the first `look` on.
             await asyncio.sleep(LOOK_SECONDS)
         looks = await workbenches.look()
         return [line.rstrip() for line in picture(looks, memory_in(looks), _PIPE_WIDTH, None, None)]
@@ -120,31 +121,32 @@ async def _one_picture() -> list[str]:
 
 
 class _Live:
-    """The view while it is shown: which server is chosen, whose log is open, the last status."""
+    """The view while it is shown: the chosen server, the open log, the last status."""
 
     def __init__(self, terminal: _Terminal) -> None:
         self._terminal = terminal
         self._workbenches = Workbenches()
-        # Of a key that is held down, what does not fit is dropped.
+        # A key that is held down overflows the queue; the excess is dropped.
         self._keys: asyncio.Queue[str] = asyncio.Queue(maxsize=16)
         self._unread = b""
         self._looks: list[dict[str, Any]] = []
         self._memory: dict[int, int] = {}
-        # By what it is: rows change places. And where it was, for when it is gone.
+        # By identity, because rows change places; and its last row, for when it is gone.
         self._chosen: tuple[int, str] | None = None
         self._place = 0
         self._log: tuple[str, list[str]] | None = None
         self._ended_by: signal.Signals | None = None
 
     async def show(self) -> int:
-        """Until a key or a signal ends it; the exit status."""
+        """Show the view until a key or a signal ends it. Returns the exit status."""
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
         loop.add_reader(sys.stdin.fileno(), self._on_input)
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._end, task, number)
-        # By default Ctrl-Z stops us with the alternate screen shown and no cursor, and the shell writes into it.
+        # By default, Ctrl-Z would stop us with the alternate screen shown and no cursor, and the shell would write into
+        # it.
         loop.add_signal_handler(signal.SIGTSTP, self._suspend)
         try:
             while True:
@@ -160,7 +162,7 @@ class _Live:
             if self._ended_by is None:
                 raise
             task.uncancel()
-            # As a shell says it of a program that the signal ended.
+            # As a shell reports a program that the signal ended.
             return 128 + self._ended_by
         finally:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
@@ -173,9 +175,9 @@ class _Live:
         task.cancel()
 
     def _suspend(self) -> None:
-        """Ctrl-Z: the shell gets its terminal back, until it says `fg`."""
+        """Ctrl-Z: give the terminal back to the shell, until `fg`."""
         self._terminal.leave()
-        # Not SIGTSTP, whose handler is this.
+        # Not SIGTSTP, which this handles.
         os.kill(os.getpid(), signal.SIGSTOP)
         self._terminal.enter()
         self._draw()
@@ -186,7 +188,7 @@ class _Live:
             self._press("q")
             return
         self._unread += data
-        # Whoever types fast, or is read late, is read several keys at once.
+        # One read may return several keys, if they are typed fast or read late.
         while (found := _A_KEY.match(self._unread)) is not None:
             self._unread = self._unread[found.end() :]
             key = found[0]
@@ -215,7 +217,7 @@ class _Live:
             return None
 
     async def _obey(self, key: str) -> bool:
-        """Whether that was the end."""
+        """Handle a key. Returns whether to quit."""
         rows = self._rows()
         if key == "q":
             if self._log is None:
@@ -235,7 +237,7 @@ class _Live:
         return [row for look in self._looks for row in rows_of(look, self._memory)]
 
     def _index(self, rows: list[ServerRow]) -> int:
-        """Where the chosen server is now; that of its neighbour where it is gone."""
+        """Return the row of the chosen server, or of its neighbour if it is gone."""
         places = (place for place, row in enumerate(rows) if (row.pid, row.label) == self._chosen)
         self._place = next(places, max(0, min(self._place, len(rows) - 1)))
         return self._place
@@ -252,13 +254,14 @@ class _Live:
             lines = log_picture(self._log[0], self._log[1], size.columns, size.lines)
         else:
             lines = picture(self._looks, self._memory, size.columns, size.lines, self._index(self._rows()))
-        # Drawn over what is there, each line cleared to its end: nothing flickers.
+        # Drawn over the previous content, each line cleared to its end, so that nothing flickers.
         sys.stdout.write("\x1b[H" + "\r\n".join(f"{line}\x1b[K" for line in lines) + "\x1b[J")
         sys.stdout.flush()
 
 
 class _Terminal:
-    """Keys are read one by one, and the alternate screen is drawn on: what was shown before comes back at the end."""
+    """The terminal in the mode for reading single keys, with the alternate screen: the previous content comes back at
+    the end."""
 
     def __init__(self) -> None:
         import termios
@@ -269,18 +272,18 @@ class _Terminal:
     def enter(self) -> None:
         import tty
 
-        # Not raw mode: Ctrl-C and Ctrl-Z stay signals.
+        # Not raw mode: Ctrl-C and Ctrl-Z must remain signals.
         tty.setcbreak(self._descriptor)
-        # xterm's private modes, which every current terminal has: the alternate screen, and no cursor on it.
+        # xterm's private modes, which all current terminals support: the alternate screen, without a cursor.
         sys.stdout.write("\x1b[?1049h\x1b[?25l")
         sys.stdout.flush()
 
     def leave(self) -> None:
         import termios
 
-        # After SIGHUP there is no terminal any more.
+        # After SIGHUP the terminal is gone.
         with contextlib.suppress(OSError, termios.error):
-            # Not `TCSAFLUSH`: what was typed ahead is for the shell.
+            # Not `TCSAFLUSH`, because typed-ahead input is for the shell.
             termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
             sys.stdout.write("\x1b[?25h\x1b[?1049l")
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`mcp-workbench trust`: use the configuration of a project from now on, as it is now."""
+"""`mcp-workbench trust`: use a project's configuration from now on, in its current version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(parsed: Parsed) -> int:
         remark("note", f"`{shown}` is no longer trusted" if was_trusted else f"`{shown}` was not trusted")
         return 0
     content = read(path)
-    # The bytes that are trusted are the ones that were looked at: the file may change in between.
+    # Trust the bytes that were examined: the file may change in between.
     config = parse(content, path, os.environ)
     trust.trust(path, content)
     redactor = Redactor(config.secrets)
@@ -41,17 +41,17 @@ def run(parsed: Parsed) -> int:
         rows.append([(label, "name"), address(server, redactor)])
         rows += [["", (text, "dim")] for text in _surroundings(server, redactor)]
     screen.table(["", ""], rows, indent=2)
-    # `${cmd:…}` runs a program too, though it stands among the values.
+    # `${cmd:…}` runs a program too, although it is a value.
     for label, programs in _programs_of(config):
         screen.line((label, "name"), f" runs {programs} for its secrets", indent=2)
-    # A name or description can hold text that only a model reads.
+    # A name or description can contain text that only a model reads.
     for where, letters in _hidden_in(config):
         remark("warning", f"hidden characters in {where}: {described(letters)}")
     return 0
 
 
 def _surroundings(server: ServerConfig, redactor: Redactor) -> list[str]:
-    """Where it runs, and what else decides what it does. Of variables the names: values may be secret."""
+    """Return where the server runs, and what else affects it. Only the names of variables: values may be secret."""
     found = []
     if server.cwd is not None:
         found.append(f"in the folder {redactor.text(server.cwd)}")
@@ -63,7 +63,7 @@ def _surroundings(server: ServerConfig, redactor: Redactor) -> list[str]:
 
 
 def _programs_of(config: WorkbenchConfig) -> list[tuple[str, str]]:
-    """What servers have run for them when they start, to fetch secrets."""
+    """Return the programs that run to fetch secrets when servers start."""
     found = []
     for label, server in config.servers():
         if programs := [f"`{part.written}`" for part in references_in(server) if part.kind == "cmd"]:
@@ -72,7 +72,7 @@ def _programs_of(config: WorkbenchConfig) -> list[tuple[str, str]]:
 
 
 def _hidden_in(config: WorkbenchConfig) -> list[tuple[str, Counter[str]]]:
-    """What the file says to agents and to the system that a person who looks at it does not see."""
+    """Return the text in the file that agents and the system read but a person looking at it does not see."""
     texts = [
         (place, text)
         for toolbox in config.toolboxes.values()
@@ -110,7 +110,7 @@ def _list(parsed: Parsed) -> int:
 
 
 def _why_not(record: trust.TrustRecord) -> str | None:
-    """Why the file would not be used now; None where it would."""
+    """Return why the file would not be used now, or None."""
     try:
         judged = trust.verdict(record.path, read(record.path))
     except ConfigProblems as error:

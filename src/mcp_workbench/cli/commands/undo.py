@@ -1,4 +1,4 @@
-"""`mcp-workbench undo`: bring back what was there before `install` or `uninstall`, to the byte."""
+"""`mcp-workbench undo`: restore exactly what was there before `install` or `uninstall`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def _undo(client: Client) -> None:
         raise ConfigError(f"nothing was changed in {client.title}", hint="mcp-workbench install says what it changes")
     last = [each for each in past if each.run and each.run == past[-1].run] or past[-1:]
     for change in last:
-        # Before anything is done: all of it is taken back, or nothing.
+        # Before anything is done: everything is reversed, or nothing.
         _refuse_later_changes(client, change)
-    # The last one first, as several may be about one file.
+    # The last one first, because several may affect the same file.
     for change in reversed(last):
         if change.path:
             _restore(client, change)
@@ -41,7 +41,7 @@ def _undo(client: Client) -> None:
 
 
 def _is_as_before(client: Client, change: Change) -> bool:
-    """Whether what the reverse commands would do has been done: by an undo that failed later on, or by hand."""
+    """Whether the reverse commands have nothing to do, because of an undo that failed later on or a change by hand."""
     return any(
         (change.name in found.servers()) is change.was_there
         for found in existing(client, None)
@@ -52,7 +52,7 @@ def _is_as_before(client: Client, change: Change) -> bool:
 def _restore(client: Client, change: Change) -> None:
     now, before = _now_and_before(change)
     if now != before:
-        # What a link leads to was changed, so that is what is brought back.
+        # The target of the link was changed, so that is what is restored.
         replace_file(os.path.realpath(change.path), now, before, state_folder(client))
 
 

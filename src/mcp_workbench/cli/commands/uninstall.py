@@ -1,4 +1,4 @@
-"""`mcp-workbench uninstall`: take the workbench out of clients, and nothing else."""
+"""`mcp-workbench uninstall`: remove the workbench from clients, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(parsed: Parsed) -> int:
 def _uninstall(client: Client, scope: Scope) -> None:
     command = new_run()
     servers = {name for found in existing(client, scope) for name in found.servers()}
-    # Whoever installed with --replace and only uninstalls is left with neither.
+    # After `install --replace`, uninstalling leaves the user with neither.
     gone = _taken_out_before(client, scope) - servers
     taken = [where for found in existing(client, scope) if (where := _take_out(found, scope, command))]
     if not taken:
@@ -43,7 +43,7 @@ def _uninstall(client: Client, scope: Scope) -> None:
 
 
 def _taken_out_before(client: Client, scope: Scope) -> set[str]:
-    """The servers that were there before the last `install`, as far as a backup tells."""
+    """Return the servers that were there before the last `install`, according to backups."""
     past = changes(client)
     last = [each for each in past if past[-1].run and each.run == past[-1].run]
     found: set[str] = set()
@@ -57,17 +57,17 @@ def _taken_out_before(client: Client, scope: Scope) -> set[str]:
 
 
 def _take_out(found: FoundFile, scope: Scope, run: str) -> str | None:
-    """The path, where there was something to take out."""
+    """Remove our entries from a file. Returns its path if it had any."""
     client, file = found.client, found.file
     before = found.content() or b""
     servers = servers_in(before, file, found.path)
-    # By what is started, not by name: users rename entries.
+    # Recognised by what is started, not by name: users rename entries.
     ours = [name for name, entry in servers.items() if is_own(translated(entry, file.dialect).entry or {})]
     if not ours or file.read_only:
         return None
     steps = [client_commands.removing(client, scope, name, servers[name]) for name in ours]
     taken = [step for step in steps if step is not None]
-    # A client that can add but not remove by command has its file edited.
+    # If the client's command can add but not remove, the file is edited.
     has_command = len(taken) == len(ours) and client_commands.can_add(client, scope)
     if (client.command_only and taken) or (has_command and not client_commands.gives_away(client, before)):
         take_steps(found, before, taken, run)

@@ -15,8 +15,8 @@ from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, lis
 from mcp_workbench.front.line_protocol import PING
 from mcp_workbench.process_context import WANTED, make_private, runtime_folder
 
-# `EX_TEMPFAIL` of sysexits.h: another one is to take our place, so a service manager starts us again. After `down`,
-# which ends with 0, it does not.
+# `EX_TEMPFAIL` of sysexits.h: another workbench replaces us, so a service manager starts us again. It does not after
+# `down`, which exits with 0.
 REPLACED: Final = 75
 
 
@@ -40,7 +40,7 @@ def run(parsed: Parsed) -> int:
 
 
 def want_it() -> None:
-    """From now on `serve` joins it, and starts it where it is not running. Raises `CannotJoin`."""
+    """Make `serve` join it from now on, and start it if it is not running. Raises `CannotJoin`."""
     folder = runtime_folder()
     try:
         make_private(folder)
@@ -51,7 +51,7 @@ def want_it() -> None:
 
 
 def unwant_it() -> None:
-    """From now on everybody serves alone, unless their file says otherwise. Raises `CannotJoin`."""
+    """Make `serve` work without it from now on, unless the configuration says differently. Raises `CannotJoin`."""
     path = os.path.join(runtime_folder(), WANTED)
     try:
         os.unlink(path)
@@ -66,7 +66,7 @@ def _is_wanted() -> bool:
 
 
 def start_it() -> int:
-    """Have it running; its process id. Raises `CannotJoin`."""
+    """Start it if it is not running. Returns its process id. Raises `CannotJoin`."""
     return int(ask(PING, may_start=True))
 
 
@@ -79,10 +79,10 @@ def _be_it() -> int:
     from mcp_workbench.session.questions import number_questions_elsewhere
     from mcp_workbench.shared.workbench import SharedWorkbench
 
-    # Clients of an earlier one are taken over.
+    # Clients of a previous workbench are taken over.
     number_questions_elsewhere()
-    # Started by a front end it gets socket and lock with it; started by hand or by a service manager it has somebody
-    # who watches it.
+    # A front end that starts it hands over socket and lock; without those, a user or a service manager started it and
+    # watches it.
     stays = HANDED_OVER not in os.environ
     try:
         listener, lock = _descriptors()
@@ -94,7 +94,7 @@ def _be_it() -> int:
     redactor = Redactor(frozenset())
     stream = None if stays else RotatedLog(log_path())
     set_up(debug=False, file=None, format="text", redactor=redactor, stream=stream)
-    # What servers write to stderr is asked for with `logs SERVER`.
+    # Servers' stderr is shown by `logs SERVER`.
     logging.getLogger("mcp_workbench.server_links").setLevel(logging.DEBUG)
 
     is_replaced = False
@@ -115,13 +115,13 @@ def _be_it() -> int:
 
 
 def _descriptors() -> tuple[socket.socket | None, int | None]:
-    """The socket and the lock: those that we were handed, or our own. None where we waited for another one to end, and
-    it was taken down."""
+    """Return the socket and the lock, which were handed over or are our own. None if we waited for another workbench
+    and it was shut down with `down`."""
     handed = os.environ.pop(HANDED_OVER, "")
     if handed:
         listener, _, lock = handed.partition(",")
         for descriptor in (int(listener), int(lock)):
-            # They were inherited on purpose; servers must not get them.
+            # They were inherited on purpose; servers must not inherit them.
             os.set_inheritable(descriptor, False)
         return socket.socket(fileno=int(listener)), int(lock)
     folder = runtime_folder()
@@ -138,10 +138,10 @@ def _descriptors() -> tuple[socket.socket | None, int | None]:
 
 
 def _wait_for_lock(folder: str) -> int:
-    """The lock, as soon as nobody else has it.
+    """Wait for the lock and return it.
 
-    Front ends start a workbench as soon as ours has died, before a service manager starts ours again: to fail then
-    would have it give up. A signal ends the wait, but for the one that service managers send to have files read again.
+    Front ends start a workbench as soon as ours has died, before the service manager restarts ours, which would stop
+    trying if we failed then. Signals end the wait, except the one that service managers send for reloading files.
     """
     if not os.isatty(0):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
