@@ -94,7 +94,7 @@ class Servers:
             changed = frozenset(KINDS)
         if first_time:
             for catalog in entry.catalogs:
-                catalog.note_first_list()
+                catalog.note_first_list(entry)
         if changed or first_time:
             _notify(entry, changed)
         if first_time or "tools" in changed:
@@ -220,11 +220,13 @@ class Catalog:
 
     @property
     def first_lists(self) -> int:
-        """Another number whenever there is more to be known of what servers list to somebody."""
+        """Another number whenever a server has become known to the first of all users."""
         return (self._beside or self)._first_lists
 
-    def note_first_list(self) -> None:
-        (self._beside or self)._first_lists += 1
+    def note_first_list(self, entry: ServerEntry) -> None:
+        # With the first user alone: what is worked out for users to whom something is hidden depends on it.
+        if next(self.elsewhere(entry), None) is None:
+            (self._beside or self)._first_lists += 1
 
     def elsewhere(self, entry: ServerEntry) -> Iterator[ServerEntry]:
         """The entries of the same server for other users."""
@@ -316,10 +318,12 @@ class Catalog:
         for entry, manifest in manifests.items():
             entry.take_manifest(manifest)
             showing.update(entry.catalogs)
+            if entry.offer is not None:
+                for catalog in entry.catalogs:
+                    catalog.note_first_list(entry)
         for catalog in showing:
             catalog._is_read = all(entry.is_read for entry in catalog.entries())
             catalog.revision += 1
-            catalog.note_first_list()
 
     def load(self, entries: Iterable[ServerEntry]) -> None:
         """Read the manifests of these servers. Blocks, so not for the event loop."""

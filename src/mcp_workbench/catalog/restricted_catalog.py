@@ -8,7 +8,7 @@ for faces only, and `real_of` returns the real ones.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -17,6 +17,9 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import Manifest, ServerEntry
 from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
 from mcp_workbench.config.model import ToolboxConfig
+
+# Lists of other users that are remembered as hidden or not. There are about as many as servers.
+MOST_JUDGED: Final = 256
 
 
 class Visibility(Protocol):
@@ -178,6 +181,8 @@ class RestrictedCatalog(Catalog):
         self._known: dict[ServerEntry, RestrictedEntry] = {}
         self._visible_for = (-1, -1)
         self._boxes: dict[str, dict[str, ServerEntry]] = {}
+        # Lists of other users, and whether all of them would be hidden.
+        self._judged: dict[tuple[int, ...], tuple[tuple[Definitions, ...], bool]] = {}
 
     def __getattr__(self, name: str) -> Any:
         if name == "toolboxes":
@@ -220,11 +225,24 @@ class RestrictedCatalog(Catalog):
         """Of a server that has listed nothing to this user: its toolbox would be seen, if only until it has, so what it
         lists to others decides; and where nobody knows it, whether there can be a tool of it that is not hidden. Few
         servers have anything else."""
-        # Most users are shown the same lists, which are kept once.
-        distinct = {id(each.tools): each for each in self.real.elsewhere(unlisted)}
-        if not distinct:
-            return self._visibility.may_show_tools(unlisted)
-        return not all(RestrictedEntry(each, self._visibility).is_empty for each in distinct.values())
+        is_known = False
+        for each in self.real.elsewhere(unlisted):
+            is_known = True
+            if not self._is_empty(each):
+                return True
+        return not is_known and self._visibility.may_show_tools(unlisted)
+
+    def _is_empty(self, entry: ServerEntry) -> bool:
+        """Whether all that a server lists to another user would be hidden here."""
+        # Most users are shown the same lists, which are kept once, so most have been judged before.
+        lists = tuple(entry.definitions(kind) for kind in KINDS)
+        key = tuple(map(id, lists))
+        if key not in self._judged:
+            if len(self._judged) >= MOST_JUDGED:
+                self._judged.clear()
+            # The lists are kept too: as long as they are, no other has their identity.
+            self._judged[key] = lists, RestrictedEntry(entry, self._visibility).is_empty
+        return self._judged[key][1]
 
     @property
     def described(self) -> Mapping[str, ToolboxConfig]:
