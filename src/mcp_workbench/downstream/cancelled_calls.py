@@ -1,7 +1,7 @@
-"""Calls that were cancelled or timed out, and that the server may still be working on.
+"""Calls that were cancelled or timed out but that the server may still be working on.
 
-Whoever cancels a call, or waits for it no longer, is told nothing more of it. But the server need not have stopped, and
-what it asks next on a line that clients share may belong to that call: then it is nobody else's question.
+Their clients hear no more of them. But the server may not have stopped, and what it asks next on a shared connection
+may belong to such a call: then no other client may be asked.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from msgspec import Raw
 from mcp_workbench.downstream.clients import ClientPeer, ForwardedExchange
 from mcp_workbench.jsonrpc.pending import Exchange
 
-# Servers do not answer what was cancelled, so nothing says when they are done with it; most stop at once.
+# Servers do not answer cancelled requests, so we do not know when they have finished; most stop at once.
 CANCELLED_SECONDS: Final = 60.0
-# The oldest is forgotten first.
+# Beyond this, the oldest are dropped.
 MOST_CANCELLED: Final = 1000
 
 
 class CancelledCalls:
-    """Those of one connection."""
+    """The cancelled calls of one connection."""
 
     __slots__ = ("_calls",)
 
     def __init__(self) -> None:
-        # By the id that went to the server: whose it was, and until when it counts.
+        # By the id sent to the server: the client, and until when it counts.
         self._calls: dict[int, tuple[ClientPeer, float]] = {}
 
     def add(self, exchange: Exchange, now: float) -> None:
-        """Nobody waits for this one any more. Requests of our own are nobody's."""
+        """Record a cancelled call. Our own requests belong to no client and are ignored."""
         if not isinstance(exchange, ForwardedExchange):
             return
         if len(self._calls) >= MOST_CANCELLED:
@@ -37,12 +37,12 @@ class CancelledCalls:
         self._calls[exchange.wire_id] = exchange.client, now + CANCELLED_SECONDS
 
     def answered(self, id: Raw | bytes) -> None:
-        """The server is done with it after all."""
+        """The server has answered a cancelled call after all."""
         if self._calls and bytes(id).isdigit():
             self._calls.pop(int(bytes(id)), None)
 
     def is_anothers(self, client: ClientPeer | None, now: float) -> bool:
-        """Whether one of them was a call of somebody else than this client."""
+        """Whether any of them was a call of another client."""
         while self._calls:
             oldest, (_, until) = next(iter(self._calls.items()))
             if until > now:

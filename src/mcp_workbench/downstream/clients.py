@@ -1,6 +1,6 @@
-"""Who is in front of a connection: the clients that use it, their calls under way, and whom its server can ask.
+"""The clients of a connection: which use it, their calls in progress, and which of them its server can ask.
 
-Owns who uses the connection, which decides whether a question that belongs to no call can be put to anybody.
+Owns who uses the connection, which decides whether a question that belongs to no call can be put to a client.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.pending import REMIND_INTERVAL, Exchange
 
 if TYPE_CHECKING:
-    # A traffic has clients, and they answer through it: only its name is needed here.
+    # Traffic owns clients, which respond through it; only the type is needed here.
     from mcp_workbench.downstream.traffic import Traffic
 
 
 class ClientPeer(Protocol):
-    """Somebody in front of us whom a server can ask and tell things: a call under way, or a client as such."""
+    """The receiver of a server's requests and notifications: a call in progress, or a client."""
 
     caller: Caller
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
-        """A request from the server, answered through `traffic.answer`. False when it cannot be answered here."""
+        """A request from the server, to be answered through `traffic.answer`. False if it cannot be answered here."""
 
     def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
         """The server cancelled one of its own requests."""
@@ -34,25 +34,25 @@ class ClientPeer(Protocol):
 
 
 class ForwardedCall(ClientPeer, Protocol):
-    """A client's request, as far as it concerns the server that it goes to. Read here, never written."""
+    """The part of a client's request that this package needs. Read here, never modified."""
 
     @property
     def client(self) -> ClientPeer:
-        """Whose request it is."""
+        """The client that sent the request."""
 
     @property
     def progress_token(self) -> Raw | None:
-        """Under which token the client wants to be told of progress, where it does."""
+        """The client's token for progress notifications, if it wants any."""
 
     @property
     def log_level(self) -> str | None:
-        """The least severe log messages that the client wants for this request, where it said so."""
+        """The log level that the client set for this request, if any."""
 
     def can_be_asked(self, method: str) -> bool:
         """Whether a question of the server can belong to this request."""
 
     def send_again(self) -> None:
-        """The server certainly did not accept it: send it once more, when the server is there again."""
+        """The server certainly did not accept the request: send it again when the server is back."""
 
     def on_result(self, result: Raw) -> None:
         """The server answered."""
@@ -61,23 +61,23 @@ class ForwardedCall(ClientPeer, Protocol):
         """The server answered with a JSON-RPC error."""
 
     def on_failure(self, error: WorkbenchError) -> None:
-        """No answer will come."""
+        """There will be no response."""
 
     def on_progress(self, params: Raw) -> None:
-        """The server reported progress on it."""
+        """The server reported progress."""
 
     def keep_waiting(self) -> None:
         """The server has sent nothing about it for a while."""
 
 
 class ForwardedExchange(Exchange):
-    """One sending of a client's request. What the server answers, asks and tells meanwhile goes to the call."""
+    """One sending of a client's request. Responses, questions and notifications of the server go to the call."""
 
     call: ForwardedCall
 
     @property
     def client(self) -> ClientPeer:
-        """Whose request it is, which may change while its client is away."""
+        """The client that sent the request. It may change if the client reconnects."""
         return self.call.client
 
     def on_result(self, result: Raw) -> None:
@@ -93,24 +93,24 @@ class ForwardedExchange(Exchange):
         self.call.on_progress(params)
 
     def on_waiting(self, now: float) -> None:
-        # The deadline is pushed out by what the server says.
+        # Progress of the server moves the deadline, from which the time since the last sign of life follows.
         if self.call.progress_token is not None and now - (self.deadline - self.timeout) >= REMIND_INTERVAL:
             self.call.keep_waiting()
 
 
 class ConnectionClients:
-    """The clients of one connection. Those without a session appear with each request, and never disconnect."""
+    """The clients of one connection. Those without a session appear with each request and never disconnect."""
 
     __slots__ = ("_passing_are_many", "_sessions", "last", "passing", "reserved_for")
 
     def __init__(self) -> None:
         # An insertion-ordered set.
         self._sessions: dict[ClientPeer, None] = {}
-        # The client without a session that the server is started for, where nobody else's call may come with it.
+        # The client without a session that the server is started for, if no other client may use it meanwhile.
         self.reserved_for: ClientPeer | None = None
-        # Of those with a session the one that used the connection last.
+        # The client with a session that used the connection last.
         self.last: ClientPeer | None = None
-        # Of those without one the one that used it last.
+        # The client without a session that used it last.
         self.passing: ClientPeer | None = None
         self._passing_are_many = False
 
@@ -120,7 +120,7 @@ class ConnectionClients:
             self.last = client
             self._sessions[client] = None
             if client is self.passing:
-                # It spoke before it shook hands: still one client.
+                # It sent requests before its handshake: still the same client.
                 self.passing = None
         elif client is not self.passing:
             self._passing_are_many = self.passing is not None
@@ -133,16 +133,16 @@ class ConnectionClients:
             self.last = next(reversed(self._sessions), None)
 
     def only(self) -> ClientPeer | None:
-        """The one client that there is; None where there are several, or may be."""
+        """The only client; None if there are, or may be, several."""
         found = [*self._sessions, *([] if self.passing is None else [self.passing])]
         return found[0] if len(found) == 1 and not self._passing_are_many else None
 
     def sessions(self) -> list[ClientPeer]:
-        """Those with a session, in the order in which they came."""
+        """The clients with a session, in the order in which they connected."""
         return list(self._sessions)
 
     def first(self) -> ClientPeer | None:
-        """Of those with a session the one that came first."""
+        """The client with a session that connected first."""
         return next(iter(self._sessions), None)
 
     def __len__(self) -> int:

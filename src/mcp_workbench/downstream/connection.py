@@ -1,7 +1,7 @@
-"""One connection to one server: its state, who waits for it, and when its server is started and ended.
+"""One connection to one server: its state, who waits for it, and when its server is started and stopped.
 
-Owns what outlives a single run of the server: the state, the restart policy, the last error, and the principal whose
-connection it is. What a run does is `ServerRun`'s business, what is said on its link `Traffic`'s.
+Owns what outlives a single run of the server: the state, the restart policy, the last error, and its principal. A run
+is owned by `ServerRun`, the messages on its link by `Traffic`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Connection:
-    """A server in a toolbox, as one group of callers reaches it."""
+    """A server of a toolbox, for the callers that share it."""
 
     def __init__(
         self,
@@ -47,22 +47,22 @@ class Connection:
         self.entry = entry
         self.label = entry.label
         self.config = entry.config
-        # The first of its callers. All have the same principal; a server with a handshake is told his capabilities.
+        # Its first caller, whose capabilities are declared in a handshake. All callers have the same principal.
         self.caller = caller
         self.identity = ClientIdentity(own_info, caller.capabilities, caller.era)
-        # Called when the handshake is done, before anybody sends anything.
+        # Called after the handshake, before any request is sent.
         self.on_handshake: Callable[[], None] = lambda: None
         self.state = State.CONFIGURED if entry.offer is None else State.KNOWN
         self.policy = RestartPolicy()
         self.last_error: DownstreamError | None = None
         self.last_error_at = 0.0
         self.failed_at = float("-inf")
-        # Blacks out secrets in what is told of the server.
+        # Redacts secrets in reports about the server.
         self.conceal: Callable[[str], str] = str
-        # What a server that does not start may lack, by what it said on the way.
+        # Suggests what a server that does not start may be missing, from its output.
         self.advise: Callable[[str], str | None] = lambda said: None
         self.starts = 0
-        # How many wait for it to start.
+        # How many callers are waiting for it to start.
         self.waiting = 0
         self.started_at = 0.0
         self._servers = servers
@@ -72,17 +72,17 @@ class Connection:
         self.traffic = Traffic(self.label, self.identity, self)
         self.traffic.withheld = withheld(entry.config)
         self.traffic.is_everyones = is_everyones(entry.config)
-        # What was counted in earlier runs of the server.
+        # The counts of earlier runs of the server.
         self._counted_before = (0, 0, 0, 0)
         self.lists = ListRefresh(self._loop, self._wake)
         self.subscriptions = ServerSubscriptions(start_task, entry.config.timeout, self.lists.refresh_soon)
-        # Until when the server must not be stopped for being idle: it works on something that outlives a call.
+        # Until when the server must not be stopped as idle, because a task outlives its call.
         self.held_until = 0.0
         self._ready = quiet_future(self._loop)
         # The newest run, and its task.
         self.run: ServerRun | None = None
         self._task: asyncio.Task[None] | None = None
-        # The tasks of all runs that have not ended: one, unless a crashed one still clears up.
+        # The tasks of all runs that have not ended: one, unless a crashed run is still cleaning up.
         self._tasks: set[asyncio.Task[None]] = set()
         self._retired: DownstreamError | None = None
         self._is_shared = False
@@ -98,15 +98,15 @@ class Connection:
 
     @property
     def principal(self) -> str:
-        """Whose connection it is: everybody who uses it is this principal, and so are its credentials."""
+        """The principal of all its callers and of its credentials."""
         return self.caller.principal
 
     def is_seen_by(self, principal: str | None) -> bool:
-        """Whether it is this principal's, or everybody's; None stands for our own user."""
+        """Whether it belongs to this principal or is shared by everyone; None is the workbench's owner."""
         return principal in (None, self.principal) or self.config.share == "everyone"
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Over all runs of the server: bytes of messages received and sent, lines of noise, answers to nothing."""
+        """Totals over all runs of the server: bytes received and sent, lines of noise, unmatched responses."""
         before, now = self._counted_before, self.traffic
         return (
             before[0] + now.bytes_received,
@@ -115,12 +115,12 @@ class Connection:
             before[3] + now.pending.unmatched,
         )
 
-    # ── for those who use it ──
+    # ── for callers ──
 
     async def ensure_ready(self, *, asked: bool = False) -> None:
-        """Return when requests can be sent, starting the server if need be. Raises `DownstreamError`.
+        """Wait until requests can be sent, starting the server if necessary. Raises `DownstreamError`.
 
-        `asked`: somebody asked for this very server, so one that failed too often gets another chance.
+        `asked`: the user asked for this particular server, so it is tried again even if it failed too often.
         """
         if self.state is State.READY:
             return
@@ -131,16 +131,16 @@ class Connection:
             self.waiting -= 1
 
     async def _become_ready(self, asked: bool) -> None:
-        # A loop: while one waits, others start, stop and fail it.
+        # A loop, because other callers may start, stop or fail it while this one waits.
         while self.state is not State.READY:
             if self.state is State.STARTING:
-                # Shielded: a caller that is cancelled must not end the start that others wait for.
+                # Shielded, so that a cancelled caller does not cancel the start that others wait for.
                 await asyncio.shield(self._ready)
                 if self.state in (State.BACKOFF, State.FAILED) and self.last_error is not None:
-                    # It was ready, and is gone before anybody could use it: one use is one start.
+                    # It was ready but is gone again. Do not start it twice for one use.
                     raise self.last_error
             elif self.state is State.STOPPING:
-                # Two processes of one server at once might fight over a port or a lock file.
+                # Two processes of the same server might compete for a port or a lock file.
                 assert self._task is not None
                 await asyncio.wait({self._task})
             elif self.state in (State.BACKOFF, State.FAILED) and await self._must_wait(asked):
@@ -149,78 +149,78 @@ class Connection:
                 self._start()
 
     async def ensure_listed(self, *, asked: bool = False) -> None:
-        """Return when the server has said what it offers. Raises `DownstreamError`."""
+        """Wait until the server has listed what it offers. Raises `DownstreamError`."""
         await self.ensure_ready(asked=asked)
         if self.state is State.READY and self.lists.has_failed:
-            # It could not list its tools the last time, and lives: it is asked again.
+            # It is running but could not list its tools last time, so try again.
             self.lists.request()
         await self.lists.wait()
 
     async def list_again(self) -> None:
-        """Return when the server has listed once more what it offers. Raises `DownstreamError`."""
+        """Have the server list again what it offers, and wait for it. Raises `DownstreamError`."""
         await self.ensure_ready()
         self.lists.request()
         await self.lists.wait()
 
     def start_in_background(self) -> None:
-        """Start the server without waiting for it. Should that fail, the next use says so."""
+        """Start the server without waiting for it. If that fails, the next use reports it."""
         self._start()
 
     def linger(self, seconds: float) -> None:
-        """Nobody has called it yet: without a call it may go after these seconds, if not before."""
+        """Let a server that has not been called stop after this many seconds, if not earlier."""
         idle = self.config.idle_timeout
         if idle is not None and seconds < idle:
             self.traffic.last_used = self._loop.time() - idle + seconds
             self._wake()
 
     def request_stop(self) -> None:
-        """End the server, whatever its owner task is waiting for: the handshake, a list that never comes, a call."""
+        """Stop the server, even if its owner task is waiting for the handshake, a list, or a call."""
         if self.state in (State.STARTING, State.READY) and self._task is not None:
             self._task.cancel()
 
     def retire(self, why: DownstreamError) -> None:
-        """End the server for good: whoever asks for it from now on is refused."""
+        """Stop the server permanently, and refuse further callers."""
         self._retired = why
         self.request_stop()
 
     def retire_when_idle(self, why: DownstreamError) -> None:
-        """End the server for good once nobody uses it any more: nobody is led to it from now on."""
+        """Stop the server permanently once it is idle. No new callers get this connection."""
         self._retired = why
         self._wake()
 
     @property
     def is_retired(self) -> bool:
-        """Whether the server is to end for good."""
+        """Whether the server is to stop permanently."""
         return self._retired is not None
 
     @property
     def is_running(self) -> bool:
-        """Whether there is something left of the server, of earlier runs too."""
+        """Whether anything of the server is left, including earlier runs."""
         return bool(self._tasks)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody calls, waits, watches, or has left it something to do."""
+        """Whether it has no calls, waiting callers, subscriptions or tasks."""
         return not self.waiting and not self.is_needed and self.state is not State.STARTING
 
     async def wait_stopped(self) -> None:
-        """Return when nothing is left of the server: after a crash, what the crashed one left may be ending yet."""
+        """Wait until nothing of the server is left, including what a crashed run has to clean up."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     @property
     def is_needed(self) -> bool:
-        """Whether somebody calls, watches, or has left it something to do."""
+        """Whether it has calls, subscriptions or tasks."""
         return self.traffic.call_count > 0 or self.subscriptions.is_needed or self.held_until > self._loop.time()
 
     async def _must_wait(self, asked: bool) -> bool:
-        """After a failure: refuse, or wait as long as the policy wants. True when there was something to wait for."""
+        """After a failure, raise or wait as the restart policy requires. True if there was something to wait for."""
         now = self._loop.time()
         if asked:
             self.policy.forgive()
         elif self.policy.is_exhausted(now):
             if await self._may_be_back():
-                # It gets one try, unless somebody else has begun meanwhile.
+                # One attempt, unless another caller has started it meanwhile.
                 return self.state not in (State.BACKOFF, State.FAILED)
             assert self.last_error is not None
             raise self.policy.refusal(self.last_error, self.entry.toolbox, now)
@@ -230,14 +230,14 @@ class Connection:
         return delay > 0
 
     async def _may_be_back(self) -> bool:
-        """Whether somebody listens where a server failed too often: to look, and to try, starts no process."""
+        """Whether a network server that failed too often is reachable again: checking that starts no process."""
         if self.config.url is None:
             return False
         from mcp_workbench.transport.http.client.reachability import why_unreachable
 
         why = await why_unreachable(self.config.url, self.entry.context.environ)
         if why is not None:
-            # What keeps it away now may be something else than what made it fail.
+            # The reason may differ from the one that made it fail.
             self.on_trouble(why)
         return why is None
 
@@ -259,17 +259,17 @@ class Connection:
     def _on_task_done(self, task: asyncio.Task[None], work: Coroutine[None, None, None]) -> None:
         self._tasks.discard(task)
         if task is self._task and self.state is State.STARTING:
-            # Cancelled before its first step: nothing was started, and nothing of the run was run.
+            # Cancelled before its first step, so nothing was started.
             work.close()
             self.on_stopping()
             self.on_stopped()
 
     def share_fairly(self) -> None:
-        """Several clients may use it: in its runs to come, none of them keeps the server from the others."""
+        """Enable fair sharing between clients, for future runs."""
         self._is_shared = True
 
     def new_traffic(self) -> Traffic:
-        """For a link that is about to be opened: what comes from the one before does not count any more."""
+        """Create the traffic for a new link. Messages from the previous link are ignored from now on."""
         traffic = Traffic(self.label, self.identity, self)
         traffic.clients = self.traffic.clients
         traffic.conceal = self.conceal
@@ -288,7 +288,7 @@ class Connection:
         self._ready.set_result(None)
 
     def on_stopping(self) -> None:
-        """The run is over, and clears up."""
+        """The run has ended and is cleaning up."""
         if self.state in (State.STARTING, State.READY):
             self._move(Event.STOP)
         self._end_waits(DownstreamError("the server was stopped", hint="call again to restart it"))
@@ -299,13 +299,13 @@ class Connection:
             self._move(Event.STOPPED)
 
     def on_failed(self, error: DownstreamError) -> None:
-        """Everything under way fails now; the next use starts the server again."""
+        """Fail everything in progress; the next use starts the server again."""
         if self.state not in (State.STARTING, State.READY):
             return
         now = self._loop.time()
         self.on_trouble(error)
         self.failed_at = now
-        # To want a sign-in is no crash: the user may take any time, and the next call tries again at once.
+        # Requiring a sign-in is not a crash: the user may take any time, and the next call tries again at once.
         if not isinstance(error, SignInNeeded):
             self.policy.crashed(now)
         self._move(Event.CRASH)
@@ -317,7 +317,7 @@ class Connection:
         self._wake()
 
     def on_trouble(self, error: DownstreamError) -> None:
-        """Something went wrong that whoever asks how the server does wants to know, whether it lives or not."""
+        """Record an error for the server's status, whether the server is still running or not."""
         error.message = self.conceal(error.message)
         self.last_error = error
         self.last_error_at = self._loop.time()
@@ -333,10 +333,10 @@ class Connection:
         if self.run is not None:
             self.run.wake()
 
-    # ── what its traffic tells (`TrafficOwner`) ──
+    # ── reports from its traffic (`TrafficOwner`) ──
 
     def on_link_closed(self, traffic: Traffic, reason: str) -> None:
-        """The link is gone: a crash, unless we are ending it."""
+        """The link has closed: a crash, unless we are stopping it."""
         if traffic is not self.traffic or self.run is None:
             return
         if reason == SESSION_LOST and self.state is State.READY:
@@ -344,7 +344,7 @@ class Connection:
             return
         error = self.run.quoting(reason, None)
         if self.state is State.STARTING:
-            # The owner task is waiting for an answer that will not come; it decides what this means.
+            # The owner task is waiting for a response that will not come, and decides what this means.
             traffic.end(ServerGone(error.message, hint=error.hint))
         else:
             self.on_failed(error)

@@ -1,7 +1,7 @@
-"""Asking a server for everything it offers, page by page.
+"""Lists everything that a server offers, page by page.
 
-Pages are followed until there are no more, within bounds: a cursor that comes back, a list that never ends or is
-larger than any agent could use are errors that say so.
+Pages are followed to the end, within limits: a repeated cursor, or a list that is endless or larger than any agent
+could use, is an error.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 
 MOST_PAGES: Final = 1000
 MOST_ITEMS: Final = 50_000
-# All definitions of one list together: as much as is remembered of a server.
+# The total size of the definitions of one list, equal to the limit of a manifest.
 MOST_LIST_BYTES: Final = 64 * 1024 * 1024
-# Of what a server says of itself; clients show two to four thousand characters.
+# The longest instructions of a server that are kept; clients show two to four thousand characters.
 MOST_INSTRUCTIONS: Final = 16 * 1024
-# Entries that are looked at in one go: a few milliseconds.
+# How many items are processed at a time, which takes a few milliseconds.
 MOST_AT_ONCE: Final = 1000
 
 METHODS: Final = {
@@ -47,7 +47,7 @@ class Lister(Protocol):
     """What listing needs of a connection."""
 
     async def ask_as_era(self, method: str, members: bytes = b"") -> Raw:
-        """Send a request, wait for its result."""
+        """Send a request and wait for its result."""
 
 
 _decode_items: Final = Decoder(list[Raw]).decode
@@ -62,10 +62,10 @@ async def list_offer(
     before: Offer | None,
     largest: int = DEFAULT_MAX_DEFINITION_BYTES,
 ) -> Offer:
-    """Everything the server offers now. Lists are fetched side by side.
+    """List everything that the server offers, fetching the lists concurrently.
 
-    A server that cannot list its tools fails. One that cannot list the others is still useful: they stay as they were
-    before, and the log says why. Definitions larger than `largest` are left out.
+    A server that cannot list its tools fails. One that cannot list anything else is still useful: its other lists stay
+    as they were, and the reason is logged. Definitions larger than `largest` are left out.
     """
     declared = decode_object(profile.capabilities)
     kinds = [kind for kind in KINDS if CAPABILITY[kind] in declared]
@@ -82,8 +82,8 @@ async def list_offer(
             try:
                 raise answer
             finally:
-                # Its traceback leads to this frame and to the pages that were read: a circle that would keep all of
-                # them until the collector comes by.
+                # Its traceback refers to this frame and the pages it has read: a reference cycle that would keep them
+                # in memory until the next garbage collection.
                 del answer, answers
         else:
             found, ttl = answer
@@ -106,13 +106,13 @@ async def list_offer(
 
 
 async def offered_over_http(label: str, offer: Offer, link: Link | None) -> Offer:
-    """What a server at an address offers: what can be used over HTTP, and how it was found to be spoken to."""
+    """The offer of a server at an address: only what can be used over HTTP, and the transport that it uses."""
     is_sse = isinstance(link, UrlLink) and link.is_sse
     return replace(await usable_over_http(label, offer), transport="sse" if is_sse else "http")
 
 
 async def usable_over_http(label: str, offer: Offer) -> Offer:
-    """The same offer without tools whose `x-mcp-header` annotations are invalid: over HTTP they are rejected."""
+    """The offer without tools whose `x-mcp-header` annotations are invalid: over HTTP, these must be rejected."""
     tools = offer.lists.get("tools", {})
     annotated = [name for name, definition in tools.items() if b'"x-mcp-header"' in bytes(definition)]
     if not annotated:
@@ -135,14 +135,14 @@ async def usable_over_http(label: str, offer: Offer) -> Offer:
 
 
 def _instead(label: str, kind: str, error: WorkbenchError, before: Offer | None) -> Definitions:
-    # Servers with resources but no templates often do not know the method at all.
+    # Many servers with resources but without templates do not implement the method at all.
     if not (isinstance(error, RemoteError) and error.code == METHOD_NOT_FOUND):
         log.warning("[%s] %s cannot be listed: %s", label, kind, error.message)
     return {} if before is None else before.lists.get(kind, {})
 
 
 async def _all_pages(lister: Lister, kind: str, largest: int) -> tuple[Collected, int | None]:
-    """The entries of all pages, and for how many milliseconds they hold: as the page says that holds shortest."""
+    """The items of all pages, and the shortest `ttlMs` of any page."""
     method = METHODS[kind]
     found = Collected(kind, largest)
     ttls: list[int] = []
@@ -153,7 +153,7 @@ async def _all_pages(lister: Lister, kind: str, largest: int) -> tuple[Collected
         members = b"" if cursor is None else b'"cursor":' + encode(cursor)
         try:
             answer = await lister.ask_as_era(method, members)
-            # What is large has been read in pieces, and one more look at all of it is a turn of its own.
+            # A large page was read in pieces; scanning it again needs its own step of the event loop.
             page = decode_object(answer) if memoryview(answer).nbytes <= SLICE_BYTES else await _members(answer)
             async for items in _items(page[kind]):
                 count += len(items)
@@ -181,7 +181,7 @@ async def _members(answer: Raw) -> dict[str, Raw]:
 
 
 async def _items(array: Raw) -> AsyncIterator[list[Raw]]:
-    """The entries of a page, some at a time; between two, others are served."""
+    """The items of a page, a few at a time, so that other requests are served in between."""
     is_first = memoryview(array).nbytes <= SLICE_BYTES
     for items in sliced(array, _decode_items):
         if not items:
@@ -190,12 +190,12 @@ async def _items(array: Raw) -> AsyncIterator[list[Raw]]:
             if not is_first:
                 await asyncio.sleep(0)
             is_first = False
-            # The bound on how many there may be is looked at before the next of them is.
+            # Too many at once are yielded whole, so that the caller's limit applies before the next step.
             yield items if len(items) > MOST_ITEMS else items[start : start + MOST_AT_ONCE]
 
 
 def _read_ttl(raw: Raw) -> list[int]:
-    # A hint: one that is none is no reason to do without the list.
+    # Only a hint: an invalid value is no reason to reject the list.
     try:
         return [max(0, int(_decode_number(raw)))]
     except (DecodeError, ValidationError, ValueError, OverflowError):

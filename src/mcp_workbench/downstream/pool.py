@@ -1,7 +1,7 @@
-"""All connections of this process, and which of them a caller takes.
+"""All connections of this process, and which of them a caller uses.
 
-Who shares one is decided by `sharing.connection_key`; here is who has which key at the moment. A server's era is a
-guess until the handshake is done, so a connection may turn out to belong under another key than it was made for.
+`sharing.connection_key` decides who shares a connection; this module keeps the connections by key. A server's era is a
+guess until the handshake, so a connection may turn out to belong under a different key.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import LinkOpener
 
-# Connections to one server that one principal may have at once, for different capabilities of its clients.
+# How many connections to one server a principal may have at once, for clients with different capabilities.
 MOST_VARIANTS: Final = 16
-# Connections of one principal to one server that asks, beyond the shared ones: one for each client, or for each call of
-# clients that keep no session. With more, clients share, and then a question is refused where it could be anybody's.
+# How many unshared connections a principal may have to one server that asks questions: one for each client, or for each
+# call of clients without a session. Beyond that, clients share, and a question that could be any client's is refused.
 MOST_OWN: Final = 32
-# Clients of one principal that have a process of a server that keeps state (`share`: `"session"`) to themselves.
-# Sharing one would mix them up, so further ones are refused.
+# How many clients of one principal may have their own process of a stateful server (`share`: `"session"`). Sharing one
+# would mix up their state, so further clients are refused.
 MOST_PER_CLIENT: Final = 64
-# Log levels that are remembered for servers to come, of clients that differ in what they can do.
+# How many log levels of clients are kept for servers that start later.
 MOST_LOG_LEVELS: Final = 256
-# Pairs of server and caller whose connection is looked up without working out its key. Modern clients may declare
-# other capabilities with each request; beyond this, all are forgotten and worked out again.
+# How many pairs of server and caller have their connection cached, without computing its key. Modern clients may
+# declare different capabilities with each request; beyond this limit, the cache is cleared.
 MOST_FOUND: Final = 4096
 CLOSING: Final = "the workbench is shutting down"
 NO_ROOM: Final = f"clients with {MOST_VARIANTS} different sets of capabilities already use this server"
@@ -70,22 +70,22 @@ class Pool:
         self._open_link = open_link
         self._start_task = start_task
         self._connections: dict[ConnectionKey, Connection] = {}
-        # The same by who asked: on the path of every call.
+        # The same by caller, for the path of every call.
         self._found: dict[tuple[ServerEntry, Caller], Connection] = {}
-        # Evicted to make room, or surplus, and maybe still on their way out.
+        # Evicted or superfluous connections that may still be stopping.
         self._retired: list[Connection] = []
-        # The level that each client wants, with its principal and what it can do.
+        # The log level of each client, with its principal and capabilities.
         self._log_levels: dict[tuple[int, str, bytes], tuple[str, Catalog]] = {}
         self.is_closing = False
-        # Whether several clients may come, so that it matters which of them share.
+        # Whether there may be several clients, so that it matters which of them share.
         self._serves_many = False
-        # Clients that come for one call, and take whichever connection runs rather than have a server started.
+        # Clients for a single call, which use any running connection rather than start a server.
         self._borrowers: set[int] = set()
         servers.on_asking.append(self._make_own)
         servers.on_replaced.append(self._on_replaced)
 
     def connection(self, entry: ServerEntry, caller: Caller) -> Connection:
-        """The connection for this caller; made, but not started, if there is none yet."""
+        """The connection for this caller; created, but not started, if there is none yet."""
         return self._found.get((entry, caller)) or self._find(entry, caller)
 
     def _find(self, entry: ServerEntry, caller: Caller) -> Connection:
@@ -93,13 +93,13 @@ class Pool:
             self._note_state(entry)
         placed = caller
         if caller.client in self._borrowers:
-            # Where a server of both eras has to be started, then as most clients want it; questions change eras.
+            # If a server of both eras has to be started, use the era of most clients; questions are bridged.
             placed = replace(caller, era="modern")
         key = connection_key(entry, placed, serves_many=self._serves_many)
         if placed is not caller and key not in self._connections:
             lent = self._lent(entry, placed)
             if lent is not None:
-                # Not kept: it may end before the client comes again.
+                # Not cached: it may end before the client's next call.
                 return lent
         has_room = key in self._connections or not key.client or self._has_room_for_own(key)
         if not has_room and not entry.per_client:
@@ -110,7 +110,7 @@ class Pool:
             if self.is_closing:
                 connection.retire(DownstreamError(CLOSING))
             elif entry.ended is not None:
-                # Not kept: nobody is led to it but calls that were decided before.
+                # Not cached: only calls that were decided earlier get here.
                 connection.retire(entry.ended)
                 return connection
             elif entry.config.unresolved:
@@ -120,7 +120,7 @@ class Pool:
                 connection.retire(DownstreamError(NO_ROOM_ALONE, hint="try again when one of them has ended"))
                 return connection
             elif not self._make_room(key):
-                # Not kept: whoever asks next may find room.
+                # Not cached: there may be room for the next caller.
                 connection.retire(DownstreamError(NO_ROOM, hint="try again when they are done"))
                 return connection
             self._connections[key] = connection
@@ -130,16 +130,16 @@ class Pool:
         return connection
 
     def lend_to(self, client: int) -> None:
-        """This client takes a connection of others where one runs and none of its own does."""
+        """Let this client use a running connection of other clients if it has none itself."""
         self._borrowers.add(client)
 
     def end_lending(self, client: int) -> None:
-        """From now on, this client has connections as any other has."""
+        """From now on, treat this client like any other."""
         self._borrowers.discard(client)
 
     def _lent(self, entry: ServerEntry, caller: Caller) -> Connection | None:
-        """A connection of others that can do for this client. One to a server that asks must be able to ask it: a
-        legacy one declared what others can answer, and may be in the middle of their calls."""
+        """A running connection that this client can borrow. If the server asks questions, it must be able to ask this
+        client: a legacy connection declared what others can answer, and may be in the middle of their calls."""
         is_asked = entry.asks and any(word in caller.capabilities for word in ASKABLE)
         owner = owner_of(entry, caller.principal)
         for key, connection in self._connections.items():
@@ -150,7 +150,7 @@ class Pool:
         return None
 
     def _make(self, entry: ServerEntry, caller: Caller, client: int) -> Connection:
-        # Imported with the first connection: all that runs on one is a tenth of what there is, and starting needs none.
+        # Imported for the first connection: everything behind it is a tenth of the code, and start-up needs none of it.
         from mcp_workbench.downstream.connection import Connection
 
         owner = owner_of(entry, caller.principal)
@@ -164,7 +164,7 @@ class Pool:
         return connection
 
     def _on_handshake(self, entry: ServerEntry) -> None:
-        """The eras of a server are known better after a handshake: its connections go where callers look for them."""
+        """After a handshake, more is known about the server's eras: move its connections to their right keys."""
         self._found.clear()
         for key, connection in list(self._connections.items()):
             if connection.entry is not entry:
@@ -186,7 +186,7 @@ class Pool:
             self._retired = [each for each in (*self._retired, surplus) if each.is_running]
 
     def _make_room(self, key: ConnectionKey) -> bool:
-        """A client that declares other capabilities with each request must not start a server for each of them."""
+        """Limit the variants: a client with different capabilities in each request must not start a server for each."""
         if key.client:
             return True
         alike = [(other, each) for other, each in self._connections.items() if other.variants_of == key.variants_of]
@@ -204,11 +204,10 @@ class Pool:
         self._retired.append(connection)
         return True
 
-    # ── another configuration ──
+    # ── replacing the configuration ──
 
     def _on_replaced(self, plan: Plan) -> None:
-        """Connections of servers that are no more end when the calls on them have; new calls never get there. All
-        others stay as they are."""
+        """Connections of removed servers end after their last call and get no new ones. All others are untouched."""
         for connection in self._connections.values():
             if connection.entry in plan.adjusted:
                 connection.config = connection.entry.config
@@ -216,12 +215,12 @@ class Pool:
         self.drain_ended()
 
     def drain_ended(self) -> None:
-        """Servers that no catalogue shows any more end when the calls on them have."""
+        """Stop servers that no catalogue shows any more, after their last call."""
         self._found.clear()
         self._drop_ended()
         for connection in list(self._connections.values()):
             if connection.entry.ended is not None:
-                # Whoever watches something there is told that the lists have changed.
+                # Subscribers are notified that the lists have changed.
                 connection.subscriptions.forget()
                 connection.retire_when_idle(connection.entry.ended)
         self._drop_ended()
@@ -231,11 +230,11 @@ class Pool:
         for key in ended:
             del self._connections[key]
 
-    # ── servers that ask ──
+    # ── servers that ask questions ──
 
     def caller_alone(self, entry: ServerEntry, caller: Caller, client: ClientPeer) -> Caller:
-        """For a call of a client without a session: whom it has to come from, so that no call of another client is
-        under way where it goes. Such clients are strangers to each other."""
+        """The caller to use for a call of a client without a session, so that no other client has a call in progress on
+        the same connection. Such clients are independent of each other."""
         era = era_for(entry, caller, serves_many=self._serves_many)
         if expected_revision(entry, era).asks_in_results or _is_free(self.connection(entry, caller), client):
             return caller
@@ -250,27 +249,27 @@ class Pool:
         return len(own) < (MOST_PER_CLIENT if key.entry.per_client else MOST_OWN)
 
     def serve_many(self) -> None:
-        """Several clients may come: which of them share a server matters from now on."""
+        """Prepare for several clients: from now on it matters which of them share a server."""
         if not self._serves_many:
             self._serves_many = True
             self._servers.on_tools.append(self._on_tools)
 
     def _on_tools(self, entry: ServerEntry) -> None:
-        """What a server offers may show that it keeps a person's state."""
+        """The tools of a server may show that it keeps a user's state."""
         if not entry.per_client:
             self._note_state(entry)
             if entry.per_client:
                 self._make_own(entry)
 
     def _note_state(self, entry: ServerEntry) -> None:
-        """Servers that are known to keep a person's state are not shared, unless the configuration says so."""
+        """Do not share servers that are known to keep a user's state, unless the configuration says so."""
         if entry.config.share is None and not entry.per_client:
             from mcp_workbench.catalog.stateful import keeps_state
 
             entry.per_client = keeps_state(entry.config, entry.tools)
 
     def _make_own(self, entry: ServerEntry) -> None:
-        """No longer shared: the connection that clients shared so far is now the first one's own."""
+        """Stop sharing a server: the connection that was shared now belongs to its first client."""
         self._found.clear()
         for key, connection in list(self._connections.items()):
             first = connection.traffic.clients.first()
@@ -282,7 +281,7 @@ class Pool:
                 self._connections[own] = self._connections.pop(key)
 
     def end_client(self, client: int) -> None:
-        """A client is gone, and what was its own goes with it."""
+        """Stop what belonged to a client that has disconnected."""
         self._borrowers.discard(client)
         self._retired = [each for each in self._retired if each.is_running]
         for key, connection in list(self._connections.items()):
@@ -297,16 +296,16 @@ class Pool:
             self._set_log_levels(self.used_by(Caller(kind[1], "legacy", kind[2], client), catalog))
 
     def used_by(self, caller: Caller, catalog: Catalog) -> list[Connection]:
-        """The connections to servers of this catalogue on which a legacy server was told of clients like this one."""
+        """The connections to servers of this catalogue whose handshake declared a client like this one."""
         return [each for each in self._connections.values() if _is_like(each, caller, catalog)]
 
     def set_log_level(self, caller: Caller, catalog: Catalog, level: str) -> None:
-        """What this client wants to be told of by all servers, those to come included. Who shares a server with others
-        that want more gets what it wants out of that (`Session.relay_notification`)."""
+        """Set the log level of this client for all servers, including future ones. If it shares a server with clients
+        that want more, the rest is filtered out (`Session.relay_notification`)."""
         kind = (caller.client, caller.principal, usable(caller.capabilities))
         self._log_levels.pop(kind, None)
         if len(self._log_levels) >= MOST_LOG_LEVELS:
-            # The oldest: a client that still wants one says so again when it connects.
+            # Drop the oldest: clients set their level again when they connect.
             del self._log_levels[next(iter(self._log_levels))]
         self._log_levels[kind] = level, catalog
         self._set_log_levels(self.used_by(caller, catalog))
@@ -318,7 +317,7 @@ class Pool:
                 connection.subscriptions.set_log_level(level)
 
     def _wanted_level(self, connection: Connection) -> str | None:
-        """The most talkative level that a client of this connection wants."""
+        """The most verbose level that a client of this connection wants."""
         wanted = [
             level
             for (client, principal, capabilities), (level, catalog) in self._log_levels.items()
@@ -327,12 +326,12 @@ class Pool:
         return min(wanted, key=LEVELS.index, default=None)
 
     def connections(self) -> list[Connection]:
-        """Every connection there is, in the order they were made."""
+        """All connections, in the order of their creation."""
         self._drop_ended()
         return list(self._connections.values())
 
     async def close(self) -> None:
-        """Stop every server, side by side, and wait until nothing is left of them."""
+        """Stop all servers concurrently, and wait until nothing is left of them."""
         self.is_closing = True
         for connection in (*self.connections(), *self._retired):
             connection.retire(DownstreamError(CLOSING))
@@ -340,7 +339,7 @@ class Pool:
 
 
 def _is_like(connection: Connection, caller: Caller, catalog: Catalog) -> bool:
-    """Whether this caller, to whom the catalogue is shown, is told to the server as those of this connection are."""
+    """Whether the handshake of this connection declared a client like this caller, who sees this catalogue."""
     first = connection.caller
     if catalog not in connection.entry.catalogs:
         return False
@@ -350,7 +349,7 @@ def _is_like(connection: Connection, caller: Caller, catalog: Catalog) -> bool:
 
 
 def _is_free(connection: Connection, client: ClientPeer) -> bool:
-    """Whether nobody else's call is under way on it, waits for it, or was cancelled a moment ago."""
+    """Whether no other client has a call on it that is in progress, waiting, or recently cancelled."""
     traffic = connection.traffic
     is_reserved = traffic.clients.reserved_for not in (None, client)
     if is_reserved or traffic.questions.cancelled_calls.is_anothers(client, traffic.loop.time()):

@@ -1,7 +1,7 @@
-"""What an error about a server quotes of what the server itself said.
+"""Quotes a server's own output in errors about it.
 
-Owns the wording, how much is quoted, and what is kept for that of a server's stdout. Many servers say why they fail on
-stderr and nowhere else, and some at the wrong place: on stdout, where only messages belong.
+Owns the wording, how much is quoted, and what is kept of a server's stdout. Many servers explain failures only on
+stderr, and some on stdout, where only messages belong.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-# Lines of stderr that an error quotes.
+# How many lines of stderr an error quotes.
 QUOTED_STDERR: Final = 8
-# And that are looked through for the names of variables: all that is kept.
+# How many are searched for the names of variables: all that are kept.
 READ_STDERR: Final = 100
-# Noise on stdout is logged and kept for the first lines, then counted.
+# How many lines of noise on stdout are logged and kept; further ones are only counted.
 LOGGED_NOISE: Final = 3
 LONGEST_NOISE: Final = 200
 
 
 class Noise:
-    """Lines on a server's stdout that are no messages."""
+    """Lines on a server's stdout that are not messages."""
 
     __slots__ = ("_label", "count", "lines")
 
     def __init__(self, label: str) -> None:
         self._label = label
         self.count = 0
-        # The first ones, for whoever wants to know why there was no answer.
+        # The first lines, which may explain why there was no response.
         self.lines: list[str] = []
 
     def add(self, line: bytes, error: Exception, conceal: Callable[[str], str]) -> None:
@@ -43,7 +43,7 @@ class Noise:
 
 
 def with_quoted_output(what: str, stderr: Sequence[str], stdout: Sequence[str] = ()) -> str:
-    """What went wrong, then what the server said; nothing that stands there already is said again."""
+    """The error, followed by the server's output, without repeating what it already contains."""
     # Not on the start-up path.
     from mcp_workbench.transport.stderr import GAP
 

@@ -17,11 +17,11 @@ class ServerLink(Link, Protocol):
         """End it. Bounded."""
 
     def stderr_lines(self, count: int) -> list[str]:
-        """The lines that tell most of what the server wrote for people, where the transport carries such."""
+        """The most informative lines of the server's stderr, if the transport has one."""
 
     @property
     def unread_bytes(self) -> int:
-        """What the server has certainly not read of what it was sent; 0 where that cannot be told."""
+        """How many bytes sent to the server it has certainly not read; 0 if unknown."""
 
 
 class LinkOpener(Protocol):

@@ -1,8 +1,8 @@
-"""What a server asks: whose call its question belongs to, how long that call may then take, and the way back.
+"""Questions of a server: which call each belongs to, how long that call may then take, and returning the answer.
 
-Over HTTP the stream says which call a question belongs to. On the one line of a stdio server nothing does: then it is
-asked only where all calls under way are one client's. Owns the open questions of one link and the rule for that.
-Refuses to know how a client is asked (`ClientPeer`).
+Over HTTP, the stream identifies the call. On the single pipe of a stdio server nothing does, so a question is asked
+only if all calls in progress belong to one client. Owns the open questions of one link and this rule. Knows nothing
+about how a client is asked (`ClientPeer`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, dec
 if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
 
-# While the client answers a question of the server, the call that the question belongs to waits with it. People need
+# While a client answers a question, the timeout of the call it belongs to is suspended for up to this time. People need
 # minutes for a form, not hours.
 QUESTION_TIMEOUT: Final = 900.0
-# Requests of one server that may wait for an answer at once; a bound on what we hold for it.
+# How many questions of one server may be open at once, to limit memory.
 MOST_OPEN_QUESTIONS: Final = 1000
-# Calls that a question is thought to belong to, at most.
+# The maximum number of calls that a question may belong to.
 MOST_CANDIDATES: Final = 100
-# Many servers ask for roots as soon as the handshake is done, moments before the call that they were started for. A
-# client that can be asked only in a call is asked with that one, if it comes this soon.
+# Many servers ask for roots right after the handshake, moments before the call that they were started for. A client
+# that can be asked only during a call is asked with that one, if it arrives within this time.
 HELD_SECONDS: Final = 10.0
-# What every client answers about itself, and many servers ask as soon as they are started.
+# Many servers ask this as soon as they start, and clients answer it without their user.
 ROOTS: Final = "roots/list"
 IN_CALLS_OF_SEVERAL: Final = (
     "calls of several clients are in flight on this connection, and nothing says which one this question belongs to; "
@@ -44,19 +44,19 @@ SERVER_GONE: Final = Raw(b'{"reason":"the server is gone"}')
 
 
 class _Question:
-    """A request of the server that a client has been asked."""
+    """A question that has been forwarded to a client."""
 
     __slots__ = ("asked_at", "exchanges", "peer")
 
     def __init__(self, peer: ClientPeer, exchanges: list[ForwardedExchange], asked_at: float) -> None:
         self.peer = peer
-        # The calls that it may belong to.
+        # The calls it may belong to.
         self.exchanges = exchanges
         self.asked_at = asked_at
 
 
 class _Held:
-    """A request of the server that nobody can be asked yet."""
+    """A question that no client can be asked yet."""
 
     __slots__ = ("method", "params", "timer")
 
@@ -72,14 +72,14 @@ class ServerQuestions:
         self._traffic = traffic
         self._open: dict[bytes, _Question] = {}
         self.cancelled_calls = CancelledCalls()
-        # Those that nobody can be asked yet.
+        # Questions that no client can be asked yet.
         self.held: dict[bytes, _Held] = {}
 
     def __len__(self) -> int:
         return len(self._open) + len(self.held)
 
     def on_request(self, id: bytes, method: str, params: Raw | None, related: ForwardedExchange | None = None) -> None:
-        """The server asks something. `related` is the call on whose stream it did, where there is such a stream."""
+        """Handle a question. `related` is the call on whose stream it arrived, if any."""
         if len(self) >= MOST_OPEN_QUESTIONS:
             self._traffic.send(
                 error_response(id, INTERNAL_ERROR, f"{MOST_OPEN_QUESTIONS} requests already wait for an answer")
@@ -102,7 +102,7 @@ class ServerQuestions:
             self._traffic.send(_refusal(id, method))
 
     def on_call(self, exchange: ForwardedExchange) -> None:
-        """A call has been sent: what could not be asked without one may belong to it."""
+        """A call was sent: questions that were held for one may belong to it."""
         for id, held in list(self.held.items()):
             if not exchange.call.can_be_asked(held.method):
                 continue
@@ -113,7 +113,7 @@ class ServerQuestions:
                 self._traffic.send(_refusal(id, held.method))
 
     def take(self, id: bytes) -> bool:
-        """A question is over: answered, or cancelled by the server. False when it was over before."""
+        """Close a question that was answered or cancelled by the server. False if it was closed before."""
         question = self._open.pop(id, None)
         if question is not None:
             self._restart_clocks(question)
@@ -129,11 +129,11 @@ class ServerQuestions:
             question.peer.relay_cancel(self._traffic, id, params)
 
     def holds_up(self, exchange: object) -> bool:
-        """Whether this call waits for the answer to a question."""
+        """Whether this call is waiting for the answer to a question."""
         return any(exchange in question.exchanges for question in self._open.values())
 
     def end(self) -> None:
-        """The server is gone: nobody waits for answers any more."""
+        """Close all questions, because the server is gone."""
         for held in self.held.values():
             held.timer.cancel()
         self.held.clear()
@@ -148,7 +148,7 @@ class ServerQuestions:
         if correspondent is None:
             return False
         now = self._traffic.loop.time()
-        # Entered first: the answer may come before this returns.
+        # Recorded first, because the answer may arrive before this returns.
         self._open[id] = _Question(correspondent, candidates, now)
         if not correspondent.relay_request(self._traffic, id, method, params):
             self._open.pop(id, None)
@@ -158,11 +158,11 @@ class ServerQuestions:
         return True
 
     def _candidates(self, method: str, related: ForwardedExchange | None) -> list[ForwardedExchange] | str:
-        """The calls of one client that a question may belong to, the youngest first; or why nobody is asked.
+        """The calls of one client that a question may belong to, the most recent first; or why no client is asked.
 
-        Which of one client's calls it is does not matter: the same user is asked, the answer reaches the server's
-        question by its id, and none of these calls runs out of time over it. Whose it is does: where calls of several
-        clients are under way, nothing says it, and it is never guessed.
+        Which call of the same client it is does not matter: the same user is asked, the answer is matched by the id of
+        the question, and none of these calls times out meanwhile. But if several clients have calls in progress, we
+        cannot know whose it is, and never guess.
         """
         if related is not None:
             return [related] if related.call.can_be_asked(method) else []
@@ -178,7 +178,7 @@ class ServerQuestions:
         return list(islice((each for each in calls if each.call.can_be_asked(method)), MOST_CANDIDATES))
 
     def addressee(self, related: ForwardedExchange | None) -> ClientPeer | None:
-        """Who gets a notification that may belong to a call: no client, where it could be more than one."""
+        """The client for a notification that may belong to a call; None if it could be for more than one."""
         if related is not None:
             return related.call
         traffic = self._traffic
@@ -186,7 +186,7 @@ class ServerQuestions:
             return None
         calls = list(traffic.calls_youngest_first())
         client = calls[0].client if calls else traffic.clients.only()
-        # It may be about a call that another client has cancelled, and that the server goes on with.
+        # It may be about a call that another client cancelled but the server continues.
         if self._is_anothers(client):
             return None
         if not calls:
@@ -194,17 +194,18 @@ class ServerQuestions:
         return calls[0].call if all(call.client is client for call in calls) else None
 
     def _is_anothers(self, client: ClientPeer | None) -> bool:
-        """Whether a question may belong to a call that somebody else has cancelled."""
+        """Whether a question may belong to a call that another client has cancelled."""
         return self.cancelled_calls.is_anothers(client, self._traffic.loop.time())
 
     def _is_alone(self, client: ClientPeer) -> bool:
-        """Whether nobody else uses the connection, or has left the server at something."""
+        """Whether no other client uses the connection or has a cancelled call on it."""
         return self._traffic.clients.only() is client and not self._is_anothers(client)
 
     def _may_be_asked_later(self, method: str) -> bool:
-        """Whether a call is missing, and nothing else: one that is under way would be held up by waiting for another.
+        """Whether only a call is missing to ask the question. If one is in progress, waiting for another would delay
+        it.
 
-        Capabilities are named like the methods that they allow.
+        Capabilities are named like the methods they allow.
         """
         if next(self._traffic.calls_youngest_first(), None) is not None:
             return False
@@ -215,7 +216,7 @@ class ServerQuestions:
         self._traffic.send(_refusal(id, held.method))
 
     def _restart_clocks(self, question: _Question) -> None:
-        """The calls that a question may have belonged to go on, unless another one holds them up."""
+        """Resume the timeouts of the calls that a question may have belonged to, unless another question is open."""
         held_up = {exchange for each in self._open.values() for exchange in each.exchanges}
         now = self._traffic.loop.time()
         for exchange in question.exchanges:

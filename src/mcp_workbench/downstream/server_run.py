@@ -1,8 +1,8 @@
 """One run of a server: from its start until nothing is left of it, in one task.
 
-Owns the links of this run, and what is done on them for ourselves: meeting the server, fetching its lists, noticing
-that nobody needs it any more. After a crash the next run may begin while this one still clears up, so what runs share
-belongs to the connection, and only its current run may touch that.
+Owns the links of this run, and our own requests on them: the handshake, fetching lists, and stopping an idle server.
+After a crash, the next run may start while this one is still cleaning up, so shared state belongs to the connection,
+and only the current run may modify it.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ log = logging.getLogger(__name__)
 
 
 class ServerRun:
-    """What the owner task of a connection does."""
+    """The owner task of a connection."""
 
     def __init__(self, connection: Connection, servers: Servers, open_link: LinkOpener) -> None:
         self._connection = connection
         self._servers = servers
         self._open_link = open_link
-        # More than one where the server had to be started again for the other era.
+        # More than one if the server had to be restarted in the other era.
         self._links: list[ServerLink] = []
-        # The one whose server is quoted in errors.
+        # The link whose server is quoted in errors.
         self._link: ServerLink | None = None
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """Have the task look at what has changed."""
+        """Make the task check what has changed."""
         self._wake.set()
 
     @property
@@ -54,15 +54,15 @@ class ServerRun:
         return self._connection.run is self
 
     async def main(self) -> None:
-        """From the start of the server until nothing is left of it."""
+        """Run the server from its start until nothing is left of it."""
         connection = self._connection
         began = self._loop.time()
         try:
             profile = await self._connect()
             connection.on_started()
             log.info("[%s] ready after %.2f s (MCP %s)", connection.label, self._loop.time() - began, profile.version)
-            # Calls go through from here on; lists are fetched beside them. Subscriptions first, so that no change in
-            # between is missed.
+            # From here on, calls are sent while lists are fetched. Subscribe first, so that no change in between is
+            # missed.
             await connection.subscriptions.begin(connection.traffic)
             await self._list()
             await self._look_after()
@@ -87,22 +87,22 @@ class ServerRun:
 
     @property
     def process_id(self) -> int | None:
-        """The server's process, where it is one of ours."""
+        """The server's process id, if it is our child."""
         return getattr(self._links[-1], "pid", None) if self._links else None
 
     def last_lines(self, count: int) -> list[str]:
-        """What the server wrote for people, the end of it."""
+        """The last lines of the server's stderr."""
         return self._links[-1].stderr_lines(count) if self._links else []
 
     def quoting(self, what: str, hint: str | None) -> DownstreamError:
-        """An error with what the server itself said last."""
+        """An error that quotes the server's last output."""
         if self._link is None:
             return DownstreamError(what, hint=hint)
         connection = self._connection
-        # Later the noise is as old as the server, and says nothing of why it ended.
+        # Later, noise on stdout is old and does not explain why the server ended.
         is_starting = connection.state is State.STARTING
         noise = connection.traffic.noise.lines if is_starting else ()
-        # What a server of several users has written since may be about any of them.
+        # After its start, a server shared by several users may write about any of them.
         is_private = connection.traffic.is_everyones and not is_starting
         stderr = [] if is_private else self._link.stderr_lines(QUOTED_STDERR)
         return DownstreamError(with_quoted_output(what, stderr, noise), hint=hint)
@@ -127,7 +127,7 @@ class ServerRun:
                 try:
                     profile = await self._open(self._connection.config.protocol)
                 except (ServerGone, OtherEra) as error:
-                    # One that never read what it was sent would only fail a second time.
+                    # A server that did not read anything we sent would only fail again.
                     is_unread = self._links[-1].unread_bytes >= connection.traffic.bytes_sent
                     other = second_try(tried_first, error) if self._connection.config.protocol == "auto" else None
                     if other is None or is_unread:
@@ -140,7 +140,7 @@ class ServerRun:
         except TimeoutError:
             if gone is None:
                 raise
-            # Why it ended the first time says more than that there was no time left for a second.
+            # Why it ended the first time is more helpful than that there was no time for a second attempt.
             self._link = None
             raise gone from None
         self._servers.on_handshake(connection.entry, profile)
@@ -156,19 +156,19 @@ class ServerRun:
         profile = await perform_handshake(traffic, protocol, connection.entry.eras, connection.identity)
         traffic.on_handshake(profile)
         if traffic.ended is not None:
-            # It answered and died in one breath, before we came to read the answer.
+            # It answered and exited before we read the response.
             raise traffic.ended
         return profile
 
     # ── while it runs ──
 
     async def _look_after(self) -> None:
-        """Until the end: idle, or crashed."""
+        """Wait until the server is idle or has crashed."""
         connection, wake = self._connection, self._wake
         while self._is_current and connection.state is State.READY:
             if connection.is_retired and connection.is_idle:
                 return
-            # Asked for each time: the configuration may be changed while the server runs.
+            # Read each time, because the configuration may change while the server runs.
             idle, last_used = connection.config.idle_timeout, connection.traffic.last_used
             patience = None if idle is None else max(0.05, last_used + idle - self._loop.time())
             if connection.is_retired:
@@ -215,7 +215,7 @@ class ServerRun:
         lists.on_learnt()
         if offer.is_large:
             await asyncio.to_thread(entry.remember)
-            # Reading and writing it took several times its size, between things that stay.
+            # Reading and writing a large list took several times its size in memory, interleaved with what stays.
             trim()
 
     async def _clean_up(self) -> None:

@@ -1,6 +1,6 @@
-"""How servers are doing, told truthfully: for `/readyz`, `mcp-workbench status` and the resource `workbench://status`.
+"""The status of servers, for `/readyz`, `mcp-workbench status` and the resource `workbench://status`.
 
-Owns what is told, and that every configured server is: one that nobody has used yet is a fact too.
+Owns what is reported, and that every configured server is included, even if it has not been used yet.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ SIGN_IN_NEEDED: Final = "needs sign-in"
 
 
 def status_of(entries: Iterable[ServerEntry], connections: Iterable[Connection], now: float) -> list[dict[str, object]]:
-    """One for each connection there is, in the order they were made, then the servers that have none."""
+    """The status of each connection, in the order of creation, then of the servers without one."""
     reached = list(connections)
     used = {id(connection.entry) for connection in reached}
-    # Where somebody sees the connections of all users, a server that only others use is in use.
+    # For a reader who sees the connections of all users, a server that only others use is in use.
     by_users = {(each.entry.toolbox, each.entry.name) for each in reached if each.entry.context.principal}
     return [
         *(_status(connection, now) for connection in reached),
@@ -32,7 +32,7 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
     traffic = connection.traffic
     is_up = connection.state is State.READY
     profile = traffic.profile if is_up else None
-    # A server that never could be started has failed nowhere but here.
+    # A server that could not even be started has no other record of its failure.
     error = connection.last_error or (connection.entry.failure if connection.config.unresolved else None)
     received, sent, noise, unmatched = connection.counts()
     return {
@@ -46,12 +46,12 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
         "starts": connection.starts,
         "failures": connection.policy.total,
         "lastError": None if error is None else error.message,
-        # Whether an error is of now or of last week is what one wants to know first.
+        # Readers first want to know whether an error is recent.
         "lastErrorSecondsAgo": None if connection.last_error is None else round(now - connection.last_error_at, 3),
         **_sign_in(connection.entry),
         "waitingForStart": connection.waiting,
         "callsInFlight": traffic.call_count,
-        # Of these.
+        # Included in `callsInFlight`.
         "callsWaiting": traffic.pending.waiting_count,
         "bytesReceived": received,
         "bytesSent": sent,
@@ -61,7 +61,7 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
 
 
 def state_of(connection: Connection) -> str:
-    """Its state in words. A server that waits for a sign-in is not broken."""
+    """Its state as a word. A server that waits for a sign-in has not failed."""
     is_up = connection.state in (State.READY, State.STARTING)
     return SIGN_IN_NEEDED if isinstance(connection.last_error, SignInNeeded) and not is_up else connection.state.value
 
@@ -92,13 +92,13 @@ def _unused(entry: ServerEntry) -> dict[str, object]:
 
 def _unused_state(entry: ServerEntry) -> State:
     if entry.config.unresolved:
-        # Nothing that anybody asks of it starts it: the environment has to change.
+        # No request can start it: the environment has to change first.
         return State.FAILED
     return State.CONFIGURED if entry.offer is None else State.KNOWN
 
 
 def _sign_in(entry: ServerEntry) -> dict[str, object]:
-    """Until when somebody is signed in, and what to do about it when that is near."""
+    """When the sign-in expires, and what to do about it when that is near."""
     term = entry.sign_in
     return {
         "signInEndsAt": None if term is None else term.ends_at,
@@ -107,7 +107,7 @@ def _sign_in(entry: ServerEntry) -> dict[str, object]:
 
 
 def _withheld(entry: ServerEntry) -> dict[str, list[str]]:
-    """What it offers and nobody is shown, by kind: it differs from the lock file."""
+    """The items withheld because they differ from the lock file, by kind."""
     return {kind: sorted(names) for kind, names in entry.withheld.items() if names}
 
 

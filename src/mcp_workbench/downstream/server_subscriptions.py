@@ -1,8 +1,8 @@
-"""What clients want to be told by a server without asking: changed resources, changed lists, log messages.
+"""Subscriptions to a server: changed resources, changed lists, log messages.
 
-Legacy servers take one `resources/subscribe` for each resource and `logging/setLevel`; modern ones take a single
-`subscriptions/listen` that names everything, replaced when something is added or removed. Either is done again
-whenever the server has been started again. Owns who subscribed to what. Refuses to know what subscribers do with it.
+Legacy servers accept one `resources/subscribe` for each resource, and `logging/setLevel`; modern ones a single
+`subscriptions/listen` that names everything and is replaced when something is added or removed. Both are repeated when
+the server restarts. Owns who subscribed to what. Knows nothing about what subscribers do.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from mcp_workbench.protocol.logging_levels import is_at_least
 
 log = logging.getLogger(__name__)
 
-# A server that accepts a subscription says so at once; one that does not is asked no longer than this.
+# Servers acknowledge a subscription at once; wait no longer than this.
 ACKNOWLEDGE_TIMEOUT: Final = 5.0
-# Before a listen request that the server has ended is sent again.
+# The pause before a listen request that the server ended is sent again.
 LISTEN_AGAIN_AFTER: Final = 1.0
-# Twice as long each time, up to this, where a stream does not last.
+# The pause doubles each time, up to this, if streams keep ending.
 MOST_PAUSE: Final = 60.0
 MOST_RESOURCES: Final = 1000
 
 
 class Subscriber(Protocol):
-    """Who is told when a resource changes."""
+    """Notified when a resource changes."""
 
     def on_resource_updated(self, params: Raw) -> None:
-        """It has changed. `params` are the server's."""
+        """The resource has changed; `params` are the server's."""
 
 
 class ServerSubscriptions:
-    """Everything that is subscribed to on one connection."""
+    """All subscriptions on one connection."""
 
     def __init__(
         self,
@@ -51,27 +51,27 @@ class ServerSubscriptions:
     ) -> None:
         self._start_task = start_task
         self.timeout = timeout
-        # Has the lists fetched again.
+        # Fetches the lists again.
         self._relist = relist
-        # Since the last acknowledgement a stream has ended.
+        # Whether a stream has ended since the last acknowledgement.
         self._has_missed = False
         self._subscribers: dict[str, list[Subscriber]] = {}
         self._traffic: Traffic | None = None
         self._listening: asyncio.Task[None] | None = None
         self._acknowledged: asyncio.Event = asyncio.Event()
         self.log_level: str | None = None
-        # The server has refused to be listened to.
+        # Whether the server has refused `subscriptions/listen`.
         self._is_refused = False
 
     @property
     def is_needed(self) -> bool:
-        """Whether the server has to stay up for a subscriber."""
+        """Whether the server has to keep running for a subscriber."""
         return bool(self._subscribers)
 
     # ── the server's life ──
 
     async def begin(self, traffic: Traffic) -> None:
-        """The server has been started: subscribe again to what was subscribed to before."""
+        """Renew all subscriptions after the server has started."""
         self._traffic = traffic
         self._has_missed = self._is_refused = False
         assert traffic.profile is not None
@@ -85,7 +85,7 @@ class ServerSubscriptions:
             traffic.ask_in_background("resources/subscribe", encode({"uri": uri}))
 
     def forget(self) -> None:
-        """Nobody subscribes to anything here any more."""
+        """Drop all subscriptions."""
         self._subscribers.clear()
 
     def end(self) -> None:
@@ -97,7 +97,7 @@ class ServerSubscriptions:
     # ── resources ──
 
     async def subscribe(self, uri: str, subscriber: Subscriber) -> None:
-        """Subscribe to a resource. Raises what the server answers."""
+        """Subscribe to a resource. Raises the server's error."""
         subscribers = self._subscribers.get(uri)
         if subscribers is not None:
             if subscriber not in subscribers:
@@ -133,12 +133,12 @@ class ServerSubscriptions:
             await self._listen_again()
 
     def on_updated(self, params: Raw) -> None:
-        """The server says that a resource has changed."""
+        """The server reports that a resource has changed."""
         try:
             uri = decode_string(decode_object(params)["uri"])
         except (DecodeError, ValidationError, KeyError):
             return
-        # A server may report a part of what was subscribed to; whoever subscribed to something above it is told too.
+        # A server may report a part of a resource, so subscribers to its parent are notified too.
         for subscribed, subscribers in list(self._subscribers.items()):
             if uri == subscribed or uri.startswith(subscribed.rstrip("/") + "/"):
                 for subscriber in list(subscribers):
@@ -147,12 +147,12 @@ class ServerSubscriptions:
     # ── logs ──
 
     def want_log_level(self, level: str) -> None:
-        """A request wants messages from this level on; the most talkative wish so far counts."""
+        """A request wants log messages of this level; the most verbose level so far counts."""
         if self.log_level is None or not is_at_least(level, self.log_level):
             self.set_log_level(level)
 
     def set_log_level(self, level: str) -> None:
-        """Have a legacy server log from this level on. Modern servers are told with each request."""
+        """Set the log level of a legacy server. For modern servers, it is sent with each request."""
         if level != self.log_level:
             self.log_level = level
             self._send_log_level()
@@ -167,10 +167,10 @@ class ServerSubscriptions:
     # ── listening to a modern server ──
 
     def on_acknowledged(self) -> None:
-        """The server has accepted the newest filter: acknowledgements of older ones came before it was sent."""
+        """The server has accepted the latest filter: acknowledgements of older ones arrived before it was sent."""
         self._acknowledged.set()
         if self._has_missed:
-            # Nobody listened for a while: what it announced then was missed.
+            # There was no stream for a while, so announcements may have been missed.
             self._has_missed = False
             self._relist()
 
@@ -194,7 +194,7 @@ class ServerSubscriptions:
         return wanted
 
     async def _listen_again(self) -> None:
-        """Open a stream with the present filter, then end the one before, so that nothing is missed in between."""
+        """Open a stream with the current filter, then end the previous one, so that nothing is missed in between."""
         before, self._acknowledged = self._listening, asyncio.Event()
         self._listening = self._start_task(self._listen()) if self._filter() else None
         if self._listening is not None:
@@ -205,7 +205,7 @@ class ServerSubscriptions:
             before.cancel()
 
     async def _listen(self) -> None:
-        """Until the server is gone, or says that it has no streams. Over HTTP one may break and the server live."""
+        """Listen until the server is gone or refuses. Over HTTP, a stream may break while the server keeps running."""
         pause = LISTEN_AGAIN_AFTER
         while (traffic := self._traffic) is not None and traffic.ended is None:
             began = traffic.loop.time()

@@ -1,19 +1,17 @@
-"""Who shares a connection to a server. Pure: all that decides it is in `connection_key`.
+"""Who shares a connection to a server. Pure: `connection_key` decides it.
 
-Toolboxes never share, whatever their servers are called. Principals never share, but for a server that says so
-(`share`: `"everyone"`): it runs with our own user's credentials and may ask nobody. Clients with a session never share
-a server that keeps a person's state (`share`: `"session"`). Beyond that it depends on the era in which the server is
-spoken to:
+Toolboxes never share, even if their servers have the same names. Principals share only servers with `share`:
+`"everyone"`, which run with the credentials of the workbench's owner and may not ask clients anything. Clients with a
+session never share a stateful server (`share`: `"session"`). Apart from that, it depends on the era:
 
-- **modern**: capabilities travel with each request, so one connection serves clients of every kind.
-- **legacy**: the handshake declares once what the client can do, so clients share that can do the same, as far as a
-  server can tell (`protocol.meta.usable`). Unless the server asks: on one line nothing says whose question it is, so
-  each client that can be asked has a connection of its own to such a server.
+- **modern**: each request carries capabilities, so one connection serves all kinds of clients.
+- **legacy**: the handshake declares the client's capabilities once, so clients share if theirs are equal as far as a
+  server can tell (`protocol.meta.usable`). The exception are servers that ask questions: on a shared pipe, nothing says
+  whose question it is, so each client that can be asked has its own connection to such a server.
 
-A server that may ask nobody (`ask`: false) is told of no capabilities, so clients of every kind share it. All others
-are spoken to in their client's era where they speak that; but where several clients come, one that nothing can be asked
-of shares with those of the modern era. Before the handshake, that is a guess; the pool corrects the key of a connection
-after it.
+A server that may not ask (`ask`: false) is told of no capabilities, so all kinds of clients share it. All others are
+used in their client's era if they speak it; but with several clients, one that cannot be asked anything shares with
+those of the modern era. Before the handshake, the era is a guess, and the pool corrects the key afterwards.
 """
 
 from __future__ import annotations
@@ -28,71 +26,71 @@ from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.protocol.meta import NO_CAPABILITIES, usable, without_roots
 from mcp_workbench.protocol.revisions import Era, Revision, chosen, newest
 
-# Where capabilities do not count.
+# For keys in which capabilities do not count.
 ANY_CAPABILITIES: Final = b""
-# Of a connection that is nobody's own.
+# For connections that belong to no particular client.
 SHARED: Final = 0
-# Whoever signs in at the command line.
+# The workbench's owner, who signs in at the command line.
 OWN_USER: Final = ""
-# Whoever is served without a principal of their own is our own user too: over stdio, on a Unix socket as the user that
-# we run as, with the one token, and without any.
+# Clients without their own principal act for the workbench's owner: over stdio, on a Unix socket with our own uid, with
+# the single token, and without any.
 OWN_PRINCIPALS: Final = frozenset({OWN_USER, "local", "default", "anonymous"})
-# What a client must have declared for a server to ask it anything that a user or a model answers.
+# Capabilities that let a server ask something that a user or a model answers.
 ASKABLE: Final = (b'"elicitation"', b'"sampling"')
 
 
-# Capabilities that servers are not told of where nobody can be asked, and where no one folder is meant.
+# Capabilities that are withheld from servers that may not ask, or that serve clients in different folders.
 EVERYTHING: Final = frozenset({"elicitation", "roots", "sampling"})
 ROOTS: Final = frozenset({"roots"})
 NOTHING: Final[frozenset[str]] = frozenset()
 
 
 class Caller(Struct, frozen=True, cache_hash=True, gc=False):
-    """What matters of a client for the connections that it takes."""
+    """The properties of a client that determine its connections."""
 
     principal: str
-    # The era of its request: a client may speak both.
+    # The era of the request, because a client may speak both.
     era: Era
-    # What it declared, in one spelling.
+    # Its capabilities in canonical form.
     capabilities: bytes = NO_CAPABILITIES
-    # Which of the clients that keep a session; a negative number stands for one that keeps none, for a single call.
+    # The number of a client with a session; negative for a single call of a client without one.
     client: int = SHARED
 
 
-# Modern clients declare what they can do with each request, and nearly always the same. What is kept is bounded by
-# this and the bytes of capabilities that are accepted.
+# Modern clients declare their capabilities with each request, nearly always the same ones. The cache is limited by this
+# number and by the maximum size of capabilities.
 MOST_CALLERS: Final = 64
 
 
 @lru_cache(MOST_CALLERS)
 def modern_caller(principal: str, capabilities: bytes, client: int) -> Caller:
-    """Whoever sends this modern request: the same object each time, which has its hash and is found by identity."""
+    """The caller of a modern request: the same object each time, with its hash cached, so that lookups are fast."""
     return Caller(principal, "modern", capabilities, client)
 
 
 class ConnectionKey(NamedTuple):
     """Callers with the same key share a connection."""
 
-    # Not its names: a server that was changed in the configuration is another one under the same name.
+    # The entry rather than its name: a server changed in the configuration is a different one with the same name.
     entry: ServerEntry
     principal: str
     era: Era
     capabilities: bytes
-    # Whose own it is.
+    # The client it belongs to.
     client: int = SHARED
 
     @property
     def variants_of(self) -> tuple[ServerEntry, str]:
-        """What connections have in common that differ only in the kind of client that they are for."""
+        """The part of the key that connections for different kinds of clients have in common."""
         return self.entry, self.principal
 
 
 def connection_key(
     entry: ServerEntry, caller: Caller, agreed: Revision | None = None, *, serves_many: bool = False
 ) -> ConnectionKey:
-    """The key of the connection on which this caller reaches the server.
+    """The key of this caller's connection to the server.
 
-    `agreed` is the revision of a handshake that is done; without one, it is guessed from what is known so far.
+    `agreed` is the revision of a completed handshake; without one, it is guessed from what is known.
     """
     revision = agreed or expected_revision(entry, era_for(entry, caller, serves_many=serves_many))
     capabilities = declared_capabilities(entry, caller.capabilities) if revision.has_handshake else ANY_CAPABILITIES
@@ -102,19 +100,19 @@ def connection_key(
 
 
 def is_everyones(config: ServerConfig) -> bool:
-    """Whether users share it: nothing that belongs to no call by itself is passed on to any of them."""
+    """Whether users share it. Messages that do not belong to a call are then forwarded to none of them."""
     return config.share == "everyone"
 
 
 def owner_of(entry: ServerEntry, principal: str) -> str:
-    """Whose connection, and whose credentials, this principal uses at this server."""
+    """The principal whose connection and credentials this principal uses for this server."""
     return OWN_USER if is_everyones(entry.config) else principal
 
 
 def era_for(entry: ServerEntry, caller: Caller, *, serves_many: bool) -> Era:
-    """The era in which this caller is served by this server, where it speaks that. Eras differ in how a server asks:
-    one that may ask nobody is spoken to in one era for all, and among many clients so is every server for those of whom
-    nothing can be asked. A server of both eras then needs one process for them, not two."""
+    """The preferred era for this caller and server. Eras differ in how servers ask questions: a server that may not ask
+    is used in one era for all clients, and with several clients, so is every server for clients that cannot be asked.
+    A server of both eras then needs one process for them instead of two."""
     if not entry.config.ask or is_everyones(entry.config):
         return "modern"
     if serves_many and not entry.per_client and declared_capabilities(entry, caller.capabilities) == NO_CAPABILITIES:
@@ -123,15 +121,15 @@ def era_for(entry: ServerEntry, caller: Caller, *, serves_many: bool) -> Era:
 
 
 def withheld(config: ServerConfig) -> frozenset[str]:
-    """The capabilities that a server is not told of, whatever its clients can do."""
+    """The capabilities that are never declared to a server."""
     if not config.ask or is_everyones(config):
         return EVERYTHING
-    # Shared by clients in different folders, it would take the roots of one for those of all.
+    # Shared by clients in different folders, it would use the roots of one for all.
     return ROOTS if config.share == "user" else NOTHING
 
 
 def declared_capabilities(entry: ServerEntry, capabilities: bytes) -> bytes:
-    """What a server with a handshake is told of what its clients can do, in one spelling."""
+    """The capabilities to declare in a handshake, in canonical form."""
     kept_back = withheld(entry.config)
     if kept_back is EVERYTHING:
         return NO_CAPABILITIES
@@ -139,5 +137,5 @@ def declared_capabilities(entry: ServerEntry, capabilities: bytes) -> bytes:
 
 
 def expected_revision(entry: ServerEntry, client: Era) -> Revision:
-    """In which revision a server will be spoken to for clients of this era, as far as that is known."""
+    """The expected revision of a server for clients of this era."""
     return chosen(entry.config.protocol) or newest(entry.eras.for_client(client))

@@ -1,7 +1,7 @@
-"""The messages on one link to a server: requests under way, questions of the server, noise.
+"""The messages on one link to a server: requests in progress, questions of the server, noise.
 
-Lives exactly as long as its link; a server that is started again gets a new one. Owns ids, deadlines and who is asked
-what. Refuses to know when a server is started or stopped, and who is calling: callers are `Caller`s.
+Lives exactly as long as its link; a restarted server gets a new one. Owns ids, deadlines and which client is asked.
+Knows nothing about when servers start and stop, or about clients beyond `Caller`.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A call whose server reports progress may take this many times its timeout, and not more: the specification asks for
-# a bound that progress cannot move.
+# With progress, a call may take up to this many times its timeout: the specification requires a limit that progress
+# cannot extend.
 PROGRESS_STRETCH: Final = 10
 BACKGROUND_TIMEOUT: Final = 30.0
-# A server that is sent one of these and sends it back is a program like `cat`.
+# A server that sends one of these back is a program like `cat`.
 ONLY_CLIENTS_SEND: Final = ("server/discover", "initialize")
-# The notifications that say so, and which of the lists each is about.
+# The notifications about changed lists, with the kind of list.
 LIST_CHANGED: Final = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
 
 
 class Traffic:
-    """One link's messages in both directions."""
+    """The messages of one link, in both directions."""
 
     def __init__(self, label: str, identity: ClientIdentity, owner: TrafficOwner) -> None:
         self.label = label
@@ -61,20 +61,20 @@ class Traffic:
         self.noise = Noise(label)
         self.bytes_received = 0
         self.bytes_sent = 0
-        # What servers say in errors passes through this: they repeat the keys they were given.
+        # Redacts errors of servers, which may repeat the keys they were given.
         self.conceal: Callable[[str], str] = str
-        # Why the link is gone, for those who come too late.
+        # Why the link has ended, for later callers.
         self.ended: DownstreamError | None = None
         self.last_used = 0.0
-        # The clients that use this connection, as far as one can be asked outside of its calls.
+        # The clients that use this connection and may be asked outside of their calls.
         self.clients = ConnectionClients()
         self.profile: ServerProfile | None = None
-        # Capabilities that it is not told of, whatever its clients can do; nobody is asked for them.
+        # Capabilities that are never declared to the server, and that no client is asked for.
         self.withheld: frozenset[str] = frozenset()
         # Whether several users share it.
         self.is_everyones = False
-        # What calls ask for of its profile: what the server agreed to, who it said it is, and whether it may have asked
-        # a client to send a request again, with more in it.
+        # The parts of its profile that calls need: the agreed revision, the server's identity, and whether it may ask
+        # clients to repeat a request with more data.
         self.revision: Revision | None = None
         self.server_info: Raw | None = None
         self.takes_retries = False
@@ -82,25 +82,24 @@ class Traffic:
         self._call_link: CallLink | None = None
         self._owner = owner
         self.loop = asyncio.get_running_loop()
-        # The same as `pending` where several clients share the connection.
+        # Equal to `pending` if several clients share the connection.
         self._fair: FairRequests | None = None
         self.deadlines = DeadlineTimer(self.loop, self._check_deadlines)
         self.questions = ServerQuestions(self)
 
     @property
     def call_count(self) -> int:
-        """How many requests of clients are under way, those included that wait here for their turn."""
+        """The number of client requests in progress, including those that wait here for their turn."""
         return self.pending.waiting_count + sum(isinstance(each, ForwardedExchange) for each in self.pending.values())
 
     def on_handshake(self, profile: ServerProfile) -> None:
-        """The server has said what it is."""
+        """Store the server's profile."""
         self.profile, self.revision = profile, profile.revision
         self.server_info = None if profile.server_info == NO_MEMBERS else profile.server_info
         self.takes_retries = profile.revision.asks_in_results
 
     def share_fairly(self) -> None:
-        """Several clients use this connection: none of them may keep the server from the others. Called before any
-        request is sent."""
+        """Share the server fairly between several clients. Called before any request is sent."""
         from mcp_workbench.downstream.fair_requests import FairRequests
 
         self.pending = self._fair = FairRequests(self._send_waiting)
@@ -110,8 +109,8 @@ class Traffic:
         self._call_link = link if isinstance(link, CallLink) else None
 
     def take_calls(self) -> list[ForwardedExchange]:
-        """Take out the requests of clients that are still under way."""
-        # First what has not been sent: it would be, now that there is room.
+        """Remove and return the client requests that are still in progress."""
+        # Unsent requests first: removing others would make room for them to be sent.
         unsent = [] if self._fair is None else self._fair.take_waiting()
         found = [exchange for exchange in self.pending.values() if isinstance(exchange, ForwardedExchange)]
         for exchange in found:
@@ -119,8 +118,8 @@ class Traffic:
         return found + unsent
 
     def end(self, error: DownstreamError) -> None:
-        """The link is gone or about to be closed: everything under way fails now."""
-        # Detached first: what failing calls make others send must not reach a link that is going.
+        """The link has closed or is about to be closed: fail everything in progress."""
+        # Detach first: what callers send in reaction to the failures must not reach this link.
         self._link = self._call_link = None
         self.ended = self.ended or error
         self.questions.end()
@@ -139,10 +138,10 @@ class Traffic:
         client: Revision,
         timeout: float,
     ) -> int:
-        """Send a client's request on. Returns the id that it is sent under; 0 where there is nobody to send it to.
+        """Forward a client's request. Returns its id on the wire; 0 if there is no link.
 
-        `method` is written as JSON; `body` is the params object without its closing brace and without `_meta`; `item`
-        is the tool where it is a call. `client` is the revision that the client speaks to us.
+        `method` is encoded as JSON; `body` is the params object without its closing brace and without `_meta`; `item`
+        is the tool of a call. `client` is the client's revision.
         """
         link = self._link
         if link is None:
@@ -152,13 +151,13 @@ class Traffic:
         assert agreed is not None
         self.last_used = now = self.loop.time()
         id = new_id()
-        # Made whole: to write four members one by one takes longer.
+        # Created with all members, which is faster than setting four of them afterwards.
         exchange = ForwardedExchange(
             call, wire_id=id, timeout=timeout, deadline=now + timeout, latest=now + timeout * PROGRESS_STRETCH
         )
-        # A revision without a handshake wants its stamp in every request; with one, `_meta` is the client's alone.
+        # A revision without a handshake requires its stamp in every request; with one, `_meta` is only the client's.
         if meta is not None or not agreed.has_handshake:
-            # Of the client whose request it is: a connection without a handshake serves clients of every kind.
+            # The capabilities of this client, because a connection without a handshake serves all kinds of clients.
             capabilities = call.caller.capabilities
             if self.withheld is EVERYTHING:
                 capabilities = NO_CAPABILITIES
@@ -171,10 +170,10 @@ class Traffic:
             message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}}' % (id, method, body)
         else:
             key = b'"_meta":' if body.endswith(b"{") else b',"_meta":'
-            # In one go: the body may be large, and each step would copy it.
+            # In one operation, because each step would copy the body, which may be large.
             message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b%b%b}}' % (id, method, body, key, sent_meta)
         fair = self._fair
-        # Clients without a session are not counted: each of their requests is a client of its own.
+        # Clients without a session are not limited: each of their requests counts as a separate client.
         if fair is not None and call.caller.client > SHARED and not fair.admits(exchange):
             fair.hold_back(exchange, message, method, item)
             self.deadlines.start()
@@ -192,7 +191,7 @@ class Traffic:
         return id
 
     def _send_waiting(self, request: WaitingRequest) -> None:
-        """The turn of a request that was held back has come."""
+        """Send a request that was waiting for its turn."""
         if self._link is None or self.revision is None:
             return
         self.last_used = self.loop.time()
@@ -207,7 +206,7 @@ class Traffic:
             self.questions.on_call(request.exchange)
 
     async def ask(self, method: str, params: bytes) -> Raw:
-        """A request of our own. Bounded by whoever awaits it."""
+        """Send our own request. The caller limits the time."""
         if self._link is None:
             raise self.ended or DownstreamError("the server is not running")
         exchange = AwaitedExchange()
@@ -216,13 +215,13 @@ class Traffic:
         try:
             return await exchange.future
         finally:
-            # Also where the waiter was cancelled: the server need not go on with it.
-            # The specification forbids to cancel `initialize`.
+            # Also if the waiter was cancelled, so that the server can stop working on it.
+            # The specification forbids cancelling `initialize`.
             if self.pending.remove(exchange) and method != "initialize":
                 self._send_cancel(id, "no longer needed")
 
     async def ask_within(self, seconds: float, method: str, params: bytes) -> Raw:
-        """The same with a bound of its own. Raises `DownstreamTimeout`."""
+        """Like `ask`, with a time limit. Raises `DownstreamTimeout`."""
         try:
             async with within(seconds):
                 return await self.ask(method, params)
@@ -230,14 +229,14 @@ class Traffic:
             raise _too_late(seconds) from None
 
     def ask_in_background(self, method: str, params: bytes) -> None:
-        """A request of our own whose answer does not matter."""
+        """Send our own request and ignore the response."""
         if self._link is not None:
             id = self.pending.add(Exchange(), self.loop.time(), BACKGROUND_TIMEOUT, BACKGROUND_TIMEOUT)
             self.send(messages.request(id, method, params))
             self.deadlines.start()
 
     async def ask_as_era(self, method: str, members: bytes = b"") -> Raw:
-        """A request of our own, stamped as the server's era wants it. `members` go into params."""
+        """Send our own request, stamped as the server's era requires. `members` are added to its params."""
         assert self.profile is not None
         revision = self.profile.revision
         if revision.has_handshake:
@@ -249,7 +248,7 @@ class Traffic:
         self.send(messages.notification(method, params))
 
     def cancel(self, id: int, params: dict[str, Raw]) -> None:
-        """The client cancelled a request: tell the server, drop the answer."""
+        """The client cancelled a request: notify the server, and drop the response."""
         if self._fair is not None and self._fair.withdraw(id):
             return
         exchange = self.pending.find(id)
@@ -258,12 +257,12 @@ class Traffic:
             self.notify("notifications/cancelled", messages.encode({**params, "requestId": exchange.wire_id}))
 
     def answer(self, id: bytes, payload: bytes) -> None:
-        """The client answered a question of the server. `payload` is `"result":…` or `"error":…`."""
+        """Send a client's answer to a question of the server. `payload` is `"result":…` or `"error":…`."""
         if self.questions.take(id):
             self.send(b'{"jsonrpc":"2.0","id":%b,%b}' % (id, payload))
 
     def send(self, message: bytes) -> None:
-        """A message to the server, if it is still there."""
+        """Send a message to the server, if it is still there."""
         if self._link is not None:
             self.bytes_sent += len(message)
             self._link.send(message)
@@ -273,7 +272,7 @@ class Traffic:
 
     def _check_deadlines(self, looked_at: float, stopped: float) -> bool:
         if stopped:
-            # We were stopped, or the machine slept: time in which nobody could have answered does not count.
+            # The process was stopped, or the machine was asleep: that time does not count.
             self.pending.postpone(stopped)
         if self._fair is not None:
             self._fair.fail_late(looked_at)
@@ -285,18 +284,18 @@ class Traffic:
                 self._send_cancel(exchange.wire_id, "timeout")
                 exchange.on_failure(_too_late(exchange.timeout))
             except Exception:
-                # A defect of ours. The others must end all the same.
+                # A bug of ours. The other requests must end nevertheless.
                 log.exception("[%s] a request could not be ended; please report this", self.label)
         return len(self.pending) > 0
 
     # ── messages from the server ──
 
     def on_related_message(self, line: bytes, about: bytes) -> None:
-        """A message on the stream of one of our requests."""
+        """Handle a message on the stream of one of our requests."""
         self.on_message(line, about)
 
     def on_message(self, line: bytes, about: bytes | None = None) -> None:
-        """One line from the server; `about` is the id of the request on whose stream it came."""
+        """Handle a line from the server; `about` is the id of the request on whose stream it arrived."""
         try:
             message = messages.read(line)
         except Malformed as error:
@@ -308,7 +307,7 @@ class Traffic:
             self.on_read_message(line, message, about)
 
     def on_read_message(self, line: bytes, message: Envelope | Malformed, about: bytes | None = None) -> None:
-        """A message that has been read, aside where it is large (`ReadReceiver`)."""
+        """Handle a decoded message; large ones are decoded in a thread (`ReadReceiver`)."""
         if isinstance(message, Malformed):
             self._on_malformed(line, message)
         elif message.method is UNSET:
@@ -337,7 +336,7 @@ class Traffic:
             )
 
     def on_request_failed(self, id: bytes, error: DownstreamError) -> None:
-        """One request will not be answered; the others may."""
+        """One request will get no response; others may."""
         exchange = self.pending.take(id)
         if exchange is not None:
             error.message = self.conceal(error.message)
@@ -348,7 +347,7 @@ class Traffic:
         self._owner.on_link_closed(self, reason)
 
     def on_answer(self, line: bytes, message: Envelope) -> None:
-        """An answer from the server, which has been read."""
+        """Handle a decoded response."""
         result, error = message.result, message.error
         if message.id is UNSET or (result is UNSET and error is UNSET):
             self._on_malformed(line, Malformed("not a JSON-RPC message"))
@@ -358,7 +357,7 @@ class Traffic:
         if exchange is None:
             self.questions.cancelled_calls.answered(message.id)
             return
-        # A call is told without the detour: nearly all of them are.
+        # Nearly all responses are for calls, which are notified directly.
         waiter = exchange.call if isinstance(exchange, ForwardedExchange) else exchange
         try:
             if error is not UNSET:
@@ -366,7 +365,7 @@ class Traffic:
             elif result is not UNSET:
                 waiter.on_result(result)
         except Exception as defect:
-            # A defect of ours. The request must end all the same.
+            # A bug of ours. The request must end nevertheless.
             log.exception("[%s] an answer could not be passed on; please report this", self.label)
             exchange.on_failure(DownstreamError(f"the answer could not be passed on: {defect}"))
 
@@ -404,7 +403,7 @@ class Traffic:
             return
         if exchange is None:
             return
-        # While a question is open the clock stands still, further out than progress could push it.
+        # While a question is open, the deadline is suspended, further out than progress could move it.
         if not self.questions.holds_up(exchange):
             self.pending.extend(exchange, self.loop.time())
         exchange.on_progress(params)
@@ -430,7 +429,7 @@ class Traffic:
         self._owner.on_asked()
 
     def _on_echo(self) -> None:
-        """Answering its questions would go on for ever, and end in an error that makes no sense."""
+        """Stop here: answering its messages would go on for ever and end in a meaningless error."""
         error = DownstreamError(
             "the server echoes its input: it is not an MCP server",
             hint="check `command` and `args`: is this the program that speaks MCP?",
@@ -439,11 +438,11 @@ class Traffic:
             exchange.on_failure(error)
 
     def calls_youngest_first(self) -> Iterator[ForwardedExchange]:
-        """The requests of clients that are under way."""
+        """The client requests in progress."""
         return (each for each in reversed(self.pending.values()) if isinstance(each, ForwardedExchange))
 
     def call_about(self, about: bytes | None) -> ForwardedExchange | None:
-        """The client's request with this id, where it is still under way."""
+        """The client request with this id, if it is still in progress."""
         exchange = None if about is None else self.pending.find(int(about))
         return exchange if isinstance(exchange, ForwardedExchange) else None
 

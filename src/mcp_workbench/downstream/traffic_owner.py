@@ -1,4 +1,4 @@
-"""Whom a traffic tells what concerns its connection as a whole."""
+"""The interface through which traffic reports what concerns its connection as a whole."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 
 class TrafficOwner(Protocol):
-    """Whose traffic it is."""
+    """The owner of a traffic."""
 
     def on_link_closed(self, traffic: Traffic, reason: str) -> None:
-        """The link is gone."""
+        """The link has closed."""
 
     def on_trouble(self, error: DownstreamError) -> None:
-        """A request got no answer, though the link lives on."""
+        """A request got no response, although the link is still open."""
 
     def on_list_changed(self, kind: str) -> None:
-        """The server says that its tools, prompts or resources have changed."""
+        """The server announced that its tools, prompts or resources have changed."""
 
     def on_resource_updated(self, params: Raw) -> None:
-        """A resource that somebody watches has changed."""
+        """A resource with subscribers has changed."""
 
     def on_acknowledged(self) -> None:
         """The server has accepted a subscription."""
 
     def on_asked(self) -> None:
-        """The server has asked something, and nothing but our bookkeeping says whose question that is."""
+        """The server has asked something, and only our own records tell whose question it is."""
