@@ -206,7 +206,7 @@ def limits(subject: Examined) -> list[Diagnosis]:
     if allowed != resource.RLIM_INFINITY and allowed < wanted:
         text = f"only {allowed} files may be open at once, and {wanted} may be needed for all servers"
         found.append(Diagnosis("warning", "limits", text, "raise the limit with `ulimit -n`"))
-    # Caches of npx and uvx are below the one, their temporary files in the other.
+    # The caches of npx and uvx are in the home folder, their temporary files in `/tmp`.
     for folder in dict.fromkeys(filter(os.path.isdir, (os.path.expanduser("~"), "/tmp"))):
         free = shutil.disk_usage(folder).free
         if free < LEAST_DISK_BYTES:

@@ -1,6 +1,6 @@
-"""What `doctor` says of MCP clients: which have the workbench, and whether what they start is there and the right one.
+"""The checks of `doctor` on MCP clients: which have the workbench, and whether they start the right, existing program.
 
-On macOS, reading files of other apps asks their user for consent, so there only those are read that we have written.
+On macOS, reading files of other apps asks the user for consent, so only files that we have written are read there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mcp_workbench.errors import ConfigError
 
 
 def client_entries(subject: Examined) -> list[Diagnosis]:
-    """What each client that is here starts."""
+    """Check what each client on this machine starts."""
     served = list(served_by(subject.config.path).values()) if subject.config is not None else []
     here = present()
     found: list[Diagnosis] = []
@@ -41,7 +41,7 @@ def client_entries(subject: Examined) -> list[Diagnosis]:
 
 
 def stale_files(subject: Examined) -> list[Diagnosis]:
-    """Files of clients that were renamed or moved their settings, which nobody reads any more."""
+    """Report files that are no longer read, of clients that were renamed or moved their settings."""
     found = []
     for client in clients().values():
         files = existing(client, "user")
@@ -59,7 +59,7 @@ def stale_files(subject: Examined) -> list[Diagnosis]:
 
 
 def _may_read(client: Client) -> bool:
-    # What `install` has changed its user has consented to.
+    # The user has consented to reading what `install` changed.
     return sys.platform != "darwin" or bool(changes(client))
 
 
@@ -85,12 +85,12 @@ def _about(client: Client, served: list[Served]) -> tuple[list[Diagnosis], bool]
                 doubles.append(name)
     for file, name, entry in own:
         found += _about_own(client, file, name, entry)
-    # Without us in it, these are simply its servers.
+    # Without the workbench in the file, these are simply the client's servers.
     if own and doubles:
         listed = ", ".join(f"`{name}`" for name in doubles)
         text = f"{client.title} also starts {listed} itself, beside the workbench"
         found.append(Diagnosis("warning", "clients", text, f"mcp-workbench install {client.name} --replace"))
-    # Profiles of an editor have one each, in files of their own.
+    # Each profile of an editor has its own file, with one entry each.
     if len(own) > 1 and len({file.path for file, _, _ in own}) == 1:
         names = ", ".join(f"`{name}`" for _, name, _ in own)
         text = f"{client.title} starts the workbench {len(own)} times: {names}"

@@ -1,7 +1,6 @@
-"""What an edit changes in the file of a client, shown before it is made.
+"""What an edit changes in a client's file, shown before it is made.
 
-Owns what of it is shown: the lines that change and none beside them, and of secrets in the file, wherever they stand,
-only that they are there.
+Owns what is shown: only the lines that change, with secrets anywhere in the file masked.
 """
 
 from __future__ import annotations
@@ -17,25 +16,26 @@ from mcp_workbench.clients.documents import root_of, servers_in
 from mcp_workbench.clients.literal_secrets import secrets_of, secrets_within
 from mcp_workbench.config.redact import Redactor
 
-# A longer line is no line that somebody wrote, but a file without line breaks: it would be shown whole, and twice.
+# Nobody writes longer lines: it is a file without line breaks, which a diff would show whole, twice.
 WIDEST_LINE: Final = 240
 _HOW_WE_ARE_STARTED: Final = ("command", "cmd", "args", "type")
 
 
 def hiding(found: FoundFile, before: bytes | None, name: str, entry: Mapping[str, Any]) -> Redactor:
-    """Hides what is secret in the file, but not how we are started. What else is in our own entry is its user's."""
+    """Return a redactor for the secrets in the file, including the user's values in our entry, but not for the command
+    that starts us."""
     secrets = secrets_within(root_of(before or b"", found.file, found.path))
     for written in servers_in(before or b"", found.file, found.path).values():
         secrets += secrets_of(translated(written, found.file.dialect).entry or {})
     ours = {name, *_strings([entry.get(member, "") for member in _HOW_WE_ARE_STARTED])}
-    # A path or name of ours may also occur as some secret's value, and would be hidden in what is to be read.
+    # A path or name of ours may also be the value of some secret, and would be masked in the text to read.
     return Redactor(set(secrets) - ours)
 
 
 def edit_preview(
     found: FoundFile, before: bytes | None, after: bytes, name: str, entry: Mapping[str, Any], removed: list[str]
 ) -> str:
-    """The lines that change, as `diff` writes them."""
+    """Return the lines that change, in the format of `diff`."""
     lines = list(
         difflib.unified_diff(
             (before or b"").decode(errors="replace").splitlines(),
@@ -46,7 +46,7 @@ def edit_preview(
             n=0,
         )
     )
-    # Some clients write their file in one line: a diff would be all of it, twice.
+    # Some clients write their file in one line, which a diff would show whole, twice.
     if any(len(line) > WIDEST_LINE for line in lines if line.startswith("-")):
         own = json.dumps({name: entry}, indent=2, ensure_ascii=False).splitlines()[1:-1]
         gone = [f"-  {json.dumps(each, ensure_ascii=False)}: {{…}}" for each in removed]

@@ -1,7 +1,7 @@
-"""What servers ask while a command runs, put to the person at the terminal: forms, field by field, and pages to visit.
+"""Servers' questions while a command runs, asked at the terminal: forms, field by field, and pages to visit.
 
-Owns the questions and how answers are read. Everything goes to stderr: stdout is data. Without a terminal, servers are
-told that nothing can be asked.
+Owns the questions and how answers are read. Everything goes to stderr, because stdout is data. Without a terminal, no
+capability is declared.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from mcp_workbench.economy.prose import clip
 from mcp_workbench.guard.approval_question import DURATIONS, MEMBER
 from mcp_workbench.printable import one_line
 
-# What is declared: in the spelling that connections are compared by.
+# The declared capabilities, in the spelling that connections are compared by.
 CAPABILITIES: Final = b'{"elicitation":{"form":{},"url":{}}}'
 DECLINED: Final = {"action": "decline"}
 CANCELLED: Final = {"action": "cancel"}
 # Wrong answers to one question before the command is aborted.
 MOST_TRIES: Final = 5
-# A prompt that fills the screen hides who asks.
+# A prompt that fills the screen would hide who asks.
 _LONGEST_TITLE: Final = 80
 _LONGEST_CHOICES: Final = 300
 _TRUE: Final = ("y", "yes", "true")
@@ -35,16 +35,16 @@ _FALSE: Final = ("n", "no", "false")
 
 
 def can_ask() -> bool:
-    """Whether somebody is at a terminal, to read questions and to type answers."""
+    """Whether a user is at a terminal, to read questions and type answers."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 class WrongAnswer(Exception):
-    """What was typed is not what the form takes; it is asked again."""
+    """The text typed is not valid for the field; the question is repeated."""
 
 
 class TerminalAsker:
-    """Asks at the terminal. `paused` is entered while somebody types, so that nothing moves on the screen."""
+    """Asks at the terminal. `paused` is entered while the user types, so that nothing moves on the screen."""
 
     def __init__(self, where: str, paused: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
         self._where = where
@@ -53,8 +53,8 @@ class TerminalAsker:
         self._lock = asyncio.Lock()
 
     async def answer(self, method: str, params: Raw) -> object:
-        """The answer to a server's request; None for one that cannot be answered here."""
-        # Sampling and roots are not declared, but a server may ask all the same.
+        """Answer a server's request; None if it cannot be answered here."""
+        # Sampling and roots are not declared, but a server may request them anyway.
         if method != "elicitation/create":
             return None
         try:
@@ -63,7 +63,7 @@ class TerminalAsker:
             return None
         if not isinstance(asked, dict):
             return None
-        # The workbench names the server in front of each question, and the prompt below names the tool as well.
+        # The workbench puts the server in front of each question, and our prompt names the tool as well.
         message = _unplaced(str(asked.get("message", "")), self._where)
         # One question at a time, whatever the server does.
         async with self._lock:
@@ -73,8 +73,8 @@ class TerminalAsker:
     async def _page(self, asked: dict[str, Any], message: str) -> object:
         self._screen.line((f"[{self._where}] ", "dim"), message)
         self._screen.line(one_line(str(asked.get("url", ""))), indent=2, wrap=False)
-        # The specification wants consent before a page is opened, and the whole address shown: it comes from the
-        # server.
+        # The specification requires consent before a page is opened, and the whole address to be shown: it comes from
+        # the server.
         typed = await self._line("Open this page in a browser? [y/N] ")
         if typed is None:
             return CANCELLED
@@ -100,7 +100,7 @@ class TerminalAsker:
             if value is not None:
                 content[name] = value
         if not fields:
-            # A form without fields is a question of yes or no, and Enter alone is no consent.
+            # A form without fields is a yes-or-no question, and Enter alone is not consent.
             typed = await self._line("Agree? [y/N] ")
             return {"action": "accept", "content": {}} if (typed or "").strip().lower() in _TRUE else DECLINED
         return {"action": "accept", "content": content}
@@ -108,7 +108,7 @@ class TerminalAsker:
     async def _field(self, name: str, about: dict[str, Any], *, is_required: bool, is_approval: bool) -> object:
         if isinstance(about.get("description"), str):
             self._screen.line((about["description"], "dim"), indent=2)
-        # A pipe that looks like a terminal could answer wrongly for ever.
+        # A pipe that looks like a terminal could give wrong answers forever.
         for _ in range(MOST_TRIES):
             title = clip(str(about.get("title") or name), _LONGEST_TITLE)
             wanted = clip(expected(about), _LONGEST_CHOICES)
@@ -116,7 +116,7 @@ class TerminalAsker:
             if typed is None or (is_approval and typed.strip().lower() in _FALSE):
                 return DECLINED
             if is_approval and typed.strip().lower() in _TRUE:
-                # An approval offers longer ones too; whoever types `y` has agreed to this call and no other.
+                # An approval also offers longer durations; a user who types `y` has agreed to this call only.
                 return "once"
             try:
                 return field_value(typed.rstrip("\n"), about, is_required=is_required)
@@ -125,9 +125,9 @@ class TerminalAsker:
         return DECLINED
 
     async def _line(self, prompt: str) -> str | None:
-        """What was typed; None at the end of input. Not in a thread: Ctrl-C has to end it."""
+        """Return what was typed; None at the end of input. Not in a thread, because Ctrl-C has to end it."""
         self._screen.flush()
-        # What a server wrote stays on this line, and this line says whose question it is.
+        # The server's text stays on this line, and this line says who asks.
         sys.stderr.write(one_line(f"[{self._where}] {prompt}"))
         sys.stderr.flush()
         loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
@@ -137,7 +137,7 @@ class TerminalAsker:
             await ready.wait()
         finally:
             loop.remove_reader(descriptor)
-        # A terminal gives whole lines.
+        # A terminal returns whole lines.
         typed = os.read(descriptor, 65_536)
         if not typed:
             sys.stderr.write("\n")
@@ -146,13 +146,13 @@ class TerminalAsker:
 
 
 def _unplaced(message: str, where: str) -> str:
-    """Without the `[toolbox/server]` that the workbench puts before a question, where more than that is said of it."""
+    """Remove the `[toolbox/server]` that the workbench puts before a question, if `where` says more than that."""
     place, bracket, rest = message.removeprefix("[").partition("] ")
     return rest if bracket and message.startswith("[") and f"{where}/".startswith(f"{place}/") else message
 
 
 def _fields(schema: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], list[object]]:
-    """The fields of a form by name, and which of them are required; servers may write anything there."""
+    """Return the fields of a form by name, and the required ones; servers may write anything there."""
     fields, required = schema.get("properties"), schema.get("required")
     found = fields.items() if isinstance(fields, dict) else ()
     return (
@@ -162,13 +162,13 @@ def _fields(schema: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], list[obj
 
 
 def _is_approval(fields: dict[str, dict[str, Any]]) -> bool:
-    """The question of a rule with `ask`, which people answer with yes or no."""
+    """Whether it is the question of a rule with `ask`, which people answer with yes or no."""
     named = choices(fields[MEMBER]) if fields.keys() == {MEMBER} else []
     return "once" in named and set(named) <= set(DURATIONS)
 
 
 def _keys(fields: dict[str, dict[str, Any]], required: list[object], *, is_approval: bool) -> str:
-    """What the keys do in this form."""
+    """Return what the keys do in this form."""
     if is_approval:
         return "y allows it once; n or Ctrl-D declines."
     said = []
@@ -180,7 +180,7 @@ def _keys(fields: dict[str, dict[str, Any]], required: list[object], *, is_appro
 
 
 def expected(about: dict[str, Any]) -> str:
-    """What a field takes, in brackets."""
+    """Return what a field accepts, in brackets."""
     named = _titled(about)
     if named:
         said = "/".join(named)
@@ -199,7 +199,7 @@ def expected(about: dict[str, Any]) -> str:
 
 
 def _typed(value: object) -> str:
-    """A value as somebody would type it."""
+    """Return a value as a user would type it."""
     if isinstance(value, bool):
         return "y" if value else "n"
     if isinstance(value, list):
@@ -208,7 +208,7 @@ def _typed(value: object) -> str:
 
 
 def choices(about: dict[str, Any]) -> list[str]:
-    """The values that a field may have, where they are counted."""
+    """Return the values of a field that is an enumeration, else nothing."""
     for key in ("enum", "oneOf", "anyOf"):
         found = about.get(key)
         if isinstance(found, list):
@@ -217,7 +217,7 @@ def choices(about: dict[str, Any]) -> list[str]:
 
 
 def _titles(about: dict[str, Any]) -> list[str]:
-    """What people are to read for each of the choices: `enumNames` of older revisions, `title` of newer ones."""
+    """Return the text to show for each choice: `enumNames` of older revisions, `title` of newer ones."""
     named = choices(about)
     found = about.get("enumNames")
     if not isinstance(found, list):
@@ -229,7 +229,7 @@ def _titles(about: dict[str, Any]) -> list[str]:
 
 
 def _titled(about: dict[str, Any]) -> list[str]:
-    """The choices, with their titles where these say more."""
+    """Return the choices, with their titles if these say more."""
     return [
         value if title.lower() == value.lower() else f"{value} ({title})"
         for value, title in zip(choices(about), _titles(about), strict=True)
@@ -237,7 +237,7 @@ def _titled(about: dict[str, Any]) -> list[str]:
 
 
 def field_value(typed: str, about: dict[str, Any], *, is_required: bool) -> object:
-    """What was typed, as the form wants it; None to leave it out. Raises `WrongAnswer`."""
+    """Convert what was typed to the type of the field; None to leave the field out. Raises `WrongAnswer`."""
     if not typed.strip():
         if about.get("default") is not None:
             found: object = about["default"]
@@ -250,9 +250,9 @@ def field_value(typed: str, about: dict[str, Any], *, is_required: bool) -> obje
     if kind == "array":
         items = about.get("items")
         of = items if isinstance(items, dict) else {}
-        # `multiselect` of revision 2025-11-25, typed with commas: choices with a comma in them cannot be typed.
+        # `multiselect` of revision 2025-11-25, separated by commas: choices that contain a comma cannot be typed.
         return [_one(each.strip(), of) for each in text.split(",") if each.strip()]
-    # White space may be part of a text; nothing else has any.
+    # White space may be part of a text, but of no other type.
     return _one(text if kind != "string" else typed, about)
 
 

@@ -1,7 +1,7 @@
-"""What the commands need of the engine, in one place: a workbench in this process, without a client.
+"""The engine for commands: a workbench in this process, without a client.
 
-Owns the way from a command to a running gateway and back. `open` and `check` look at the catalogue that connections
-fill; `call` speaks MCP to a session as any client does, so that a shell gets what an agent gets.
+Owns the way from a command to a running gateway and back. `open` and `check` read the catalogue that connections fill;
+`call` speaks MCP to a session as any client does, so that a shell gets what an agent gets.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 T = TypeVar("T")
 
-# What servers are told where nobody can be asked anything.
+# The capabilities sent to servers if no user can be asked.
 NO_CAPABILITIES: Final = b"{}"
 
 
-# Programs that start at the same time. More would make each of them slow, and those with a short limit fail for it.
+# Programs started concurrently. More would slow all of them down, and those with a short timeout would fail.
 MOST_AT_ONCE: Final = 8
-# Servers at an address cost this machine a connection each; they need not queue behind the others.
+# A server at a URL costs this machine only a connection, so it need not queue behind programs.
 MOST_ADDRESSES_AT_ONCE: Final = 32
 
 
 class StartingPlaces:
-    """How many servers are started side by side; `async with places.of(entry):`."""
+    """Limits how many servers start concurrently: `async with places.of(entry):`."""
 
     def __init__(self) -> None:
         self._programs = asyncio.Semaphore(MOST_AT_ONCE)
         self._addresses = asyncio.Semaphore(MOST_ADDRESSES_AT_ONCE)
 
     def of(self, entry: ServerEntry) -> asyncio.Semaphore:
-        """Where this one waits to be started."""
+        """Return the semaphore that this server waits for."""
         return self._addresses if entry.config.command is None else self._programs
 
 
 class Progress(Struct):
-    """How far a call is, as its server says."""
+    """The progress of a call, as reported by its server."""
 
     progress: float = 0.0
     total: float | None = None
@@ -76,22 +76,22 @@ class LogMessage(Struct):
 
 
 class Listed(Protocol):
-    """A server that has said what it offers."""
+    """A server that has been listed."""
 
     def request_stop(self) -> None:
-        """It is not needed any more."""
+        """Stop it; it is no longer needed."""
 
     async def wait_stopped(self) -> None:
-        """Return when nothing is left of it."""
+        """Return when it has ended completely."""
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Bytes of messages received and sent, lines of noise, answers to nothing."""
+        """Return bytes of messages received and sent, lines of noise, and unexpected answers."""
 
 
 class Engine:
-    """A workbench that runs for the time of one command."""
+    """A workbench that runs for the duration of one command."""
 
-    # Whether its servers are those of the shared workbench.
+    # Whether the servers run in the shared workbench.
     is_shared = False
     # Whether a server that could not ask us will be able to when the command is run again.
     can_ask_next_time = False
@@ -99,34 +99,35 @@ class Engine:
     def __init__(
         self, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor | None = None, is_audited: bool = False
     ) -> None:
-        # Whatever face clients are shown, `proxy` is the one in which every tool can be named.
+        # `proxy`, whatever face clients see: only there can every tool be named.
         options = Options(use_cache=use_cache, face="proxy", is_audited=is_audited)
         self._gateway = Gateway(config, options, redactor)
         self._store = ManifestStore(default_folder)
-        # What the user of this command can be asked, in one spelling: servers are told, and connections differ by it.
+        # What the user of this command can be asked. In one spelling, because servers receive it and connections are
+        # keyed by it.
         self.capabilities = NO_CAPABILITIES
         self._local: LocalClient | None = None
 
     @property
     def face(self) -> ProxyFace:
-        """The face `proxy`, whatever clients are shown."""
+        """The face `proxy`, whatever clients see."""
         face = self._gateway.face
         assert isinstance(face, ProxyFace)
         return face
 
     def shown_to_clients(self, options: Options) -> Face:
-        """What clients see, as the options say or else the configuration, of what is known here."""
+        """Return the face that clients see with these options, or else the configuration, from the cached lists."""
         self._gateway.catalog.load(self._gateway.catalog.entries())
         return make_face(self._gateway.catalog, self._gateway.config, options)
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do the work while everything runs, then end every server. Errors come out as they are."""
+        """Do the work while everything runs, then end all servers. Errors are raised unchanged."""
         return run(self._run(work))
 
     async def _run(self, work: Callable[[], Awaitable[T]]) -> T:
         failure: Exception
         async with self._gateway.running():
-            # Kept until everything has ended: a task group would wrap it into a group of errors.
+            # Kept until everything has ended: a task group would wrap it in an exception group.
             try:
                 return await work()
             except (WorkbenchError, UsageError, OSError) as error:
@@ -138,14 +139,14 @@ class Engine:
         return self._gateway.catalog.toolboxes.keys()
 
     def path(self, path: str) -> tuple[str, str, str]:
-        """Toolbox, server and tool of a `toolbox/server/tool`, whichever of the names hold a slash themselves."""
+        """Return toolbox, server and tool of a `toolbox/server/tool`. Any of the names may contain a slash."""
         entries = self._gateway.catalog.entries()
         found = [entry for entry in entries if path.startswith(f"{entry.label}/")]
         for entry in found:
             entry.load_manifest()
         tools = [(entry, path.removeprefix(f"{entry.label}/")) for entry in found]
-        # `a/b/c` may be tool `c` of server `b`, or tool `b/c` of server `a`: the one that exists is meant. Names are
-        # looked up, never parsed.
+        # `a/b/c` may be tool `c` of server `b`, or tool `b/c` of server `a`: the one that exists wins. Names are looked
+        # up, never parsed.
         tools.sort(key=lambda pair: pair[1] not in pair[0].tools)
         if tools and tools[0][1]:
             entry, tool = tools[0]
@@ -160,7 +161,7 @@ class Engine:
         return toolbox, server, tool
 
     def _short_path(self, path: str) -> tuple[str, str, str] | None:
-        """What `server/tool` or `toolbox/tool` means, as for `use_tool`; None when it is neither."""
+        """Resolve `server/tool` or `toolbox/tool`, as `use_tool` does; None if it is neither."""
         catalog = self._gateway.catalog
         for entry in paths.concerned(catalog, path):
             entry.load_manifest()
@@ -168,13 +169,13 @@ class Engine:
         if isinstance(meant, paths.Ambiguous):
             raise UsageError(ambiguous(path, meant.paths))
         places = [(entry.toolbox, entry.name, tool) for entry, tool in paths.candidates(catalog, path)]
-        # Several servers that have not been listed yet: none is started only to find out which of them is meant.
+        # Several servers have not been listed yet: none is started just to find out which has the tool.
         return places[0] if len(places) == 1 else None
 
     def bare(self, name: str) -> tuple[str, str, str] | None:
-        """The only known tool of this name, as toolbox, server and tool; None when there is none.
+        """Return the only known tool with this name, as toolbox, server and tool; None if there is none.
 
-        Raises `UsageError` where several have it. Nobody is started to find out.
+        Raises `UsageError` if several servers have it. No server is started to find out.
         """
         entries = list(self._gateway.catalog.entries())
         found = [entry for entry in entries if entry.load_manifest() is not None and name in entry.tools]
@@ -183,7 +184,8 @@ class Engine:
         return (found[0].toolbox, found[0].name, name) if found else None
 
     def refuse_bare(self, name: str) -> UsageError:
-        """No known tool has this name: what is near, and who has not been asked."""
+        """Return the error for a name that no known tool has: with similar names, and the number of unlisted
+        servers."""
         entries = list(self._gateway.catalog.entries())
         known = {tool for entry in entries for tool in entry.tools}
         unlisted = sum(entry.offer is None for entry in entries)
@@ -197,19 +199,19 @@ class Engine:
         return UsageError(f"no known tool is named `{name}`{meant}", hint=hint)
 
     def toolbox_of(self, server: str) -> str | None:
-        """The toolbox of the only server with this name; None when there is none, or another one."""
+        """Return the toolbox of the only server with this name; None if there is none, or several."""
         found = [entry.toolbox for entry in self._gateway.catalog.entries() if entry.name == server]
         return found[0] if len(found) == 1 else None
 
     def toolbox(self, name: str) -> dict[str, ServerEntry]:
-        """The servers of a toolbox. Raises `UsageError` with the nearest names."""
+        """Return the servers of a toolbox. Raises `UsageError` with similar names."""
         toolboxes = self._gateway.catalog.toolboxes
         if name not in toolboxes:
             raise UsageError(no_such("toolbox", name, toolboxes), hint="mcp-workbench list shows all toolboxes")
         return toolboxes[name]
 
     def server(self, toolbox: str, name: str) -> ServerEntry:
-        """One server. Raises `UsageError` with the nearest names."""
+        """Return a server. Raises `UsageError` with similar names."""
         servers = self.toolbox(toolbox)
         if name not in servers:
             where = f" in toolbox `{toolbox}`"
@@ -217,11 +219,12 @@ class Engine:
         return servers[name]
 
     async def tool(self, toolbox: str, server: str, name: str) -> Raw:
-        """A tool's definition, asked for where it is not remembered. Raises `UsageError` and `DownstreamError`."""
+        """Return a tool's definition, listing the server if it is not cached. Raises `UsageError` and
+        `DownstreamError`."""
         entry = self.server(toolbox, server)
         entry.load_manifest()
         if name not in entry.tools:
-            # On the connection that `LocalClient` will call it on.
+            # On the connection that `LocalClient` will use for the call.
             await self.listed(entry, "legacy")
         if name in entry.tools:
             return entry.tools[name]
@@ -229,7 +232,7 @@ class Engine:
         if (reason := entry.why_withheld(name)) is not None:
             hint = f"mcp-workbench lock diff shows it, mcp-workbench lock accept {toolbox}/{server}/{name} accepts it"
             raise UsageError(f"tool `{name}`{where} is withheld: {reason}", hint=hint)
-        # It exists, so the nearest names would mislead.
+        # It exists, so suggesting similar names would mislead.
         if name in entry.hidden:
             raise UsageError(
                 f"tool `{name}`{where} is excluded by `toolFilters` in the configuration",
@@ -239,35 +242,36 @@ class Engine:
         raise UsageError(no_such("tool", name, entry.tools, where), hint=hint)
 
     async def note_asking(self, toolbox: str, server: str) -> None:
-        """A server refused something for want of somebody to ask. Those that run here have been told who there is."""
+        """Note that a server refused something because it could not ask a user. Nothing to do for servers in this
+        process, which know our capabilities."""
 
     def connection(self, entry: ServerEntry, era: Era = "modern") -> Connection:
-        """The connection to a server; made, but not started, if there is none yet."""
+        """Return the connection to a server, which is created but not started if there is none yet."""
         caller = Caller(LOCAL_PRINCIPAL, era, self.capabilities)
         if self._local is not None and era == self._local.caller.era:
-            # A server that may ask is started for one client: what is listed there is called there.
+            # A server that may ask is started for one client: it must be called on the connection that listed it.
             caller = self._local.caller
         return self._gateway.runtime.pool.connection(entry, caller)
 
     async def listed(self, entry: ServerEntry, era: Era = "modern") -> Listed:
-        """Start a server and wait until it has said what it offers. Raises `DownstreamError`."""
+        """Start a server and wait until it has been listed. Raises `DownstreamError`."""
         connection = self.connection(entry, era)
         await connection.ensure_listed(asked=True)
         return connection
 
     def remember(self, entry: ServerEntry) -> None:
-        """Keep what the server offers for the next time, also where the gateway itself does not."""
+        """Cache what the server offers, even if the gateway itself does not."""
         if entry.offer is not None:
             self._store.save(entry.key, entry.offer)
 
     def opened(self, request: OpenRequest, failures: dict[str, WorkbenchError]) -> tuple[Listing, bytes]:
-        """The result of `open_toolbox` for a toolbox, from what is known now, with what is listed in it."""
+        """Return the result of `open_toolbox` for a toolbox from what is known now, and what is listed in it."""
         assert request.toolbox_name is not None
         by_place = {(request.toolbox_name, server): error for server, error in failures.items()}
         return opened(self.face.catalog, self.face.tool_index, request, by_place, [])
 
     def find_server(self, name: str) -> ServerEntry:
-        """The server that a `server` or `toolbox/server` names. Raises `UsageError` with the nearest names."""
+        """Return the server that a `server` or `toolbox/server` names. Raises `UsageError` with similar names."""
         entries = list(self._gateway.catalog.entries())
         found = [entry for entry in entries if name in (entry.label, entry.name)]
         if len(found) == 1:
@@ -280,7 +284,7 @@ class Engine:
 
     @property
     def gateway(self) -> Gateway:
-        """The workbench itself, for what only its own parts can do."""
+        """The workbench itself, for what only its parts can do."""
         return self._gateway
 
     def client(self) -> ToolClient:
@@ -290,14 +294,13 @@ class Engine:
     def _introduced(self, client: ToolClient) -> ToolClient:
         client.capabilities = self.capabilities
         if self._gateway.config.splits_use_tool:
-            # For a person both are the same: what is called is what was typed.
+            # For a person both tools are the same: what was typed is called.
             client.calls_with = "use_tool_that_writes"
         return client
 
 
 def connect(engine: Engine, only: Sequence[ServerEntry] | None = None) -> dict[str, WorkbenchError]:
-    """List every server that has not been listed yet, or some of `only`; returns the failures, by
-    `toolbox/server`."""
+    """List all servers that have not been listed yet, or those of `only`. Returns the failures by `toolbox/server`."""
     entries = engine.face.catalog.entries() if only is None else only
     unknown = [entry for entry in entries if entry.load_manifest() is None]
     places = StartingPlaces()
@@ -321,20 +324,20 @@ def connect(engine: Engine, only: Sequence[ServerEntry] | None = None) -> dict[s
 
 
 class ToolClient:
-    """An MCP client that calls tools. How its messages travel is its subclasses' business."""
+    """An MCP client that calls tools. Subclasses transport its messages."""
 
     def __init__(self) -> None:
         self.on_progress: Callable[[Progress], None] = lambda progress: None
         self.on_log: Callable[[LogMessage], None] = lambda message: None
-        # What answers questions of servers; without it they get an error.
+        # Answers questions of servers; without it they get an error.
         self.on_question: Callable[[str, Raw], Awaitable[object]] | None = None
         self.capabilities = NO_CAPABILITIES
         self.calls_with = "use_tool"
-        # Whether a question has come.
+        # Whether a question has been received.
         self.was_asked = False
         self.unsent_bytes = 0
         self._waiting: dict[int, asyncio.Future[Raw]] = {}
-        # Why no answer will come any more.
+        # Why no more answers will come.
         self._failure: WorkbenchError | None = None
         self._asked: dict[bytes, asyncio.Task[None]] = {}
 
@@ -342,7 +345,7 @@ class ToolClient:
         raise NotImplementedError
 
     def fail(self, error: WorkbenchError) -> None:
-        """No answer will come any more."""
+        """Fail all requests: no more answers will come."""
         self._failure = error
         for future in self._waiting.values():
             if not future.done():
@@ -364,10 +367,10 @@ class ToolClient:
         return await self.request("tools/call", params)
 
     async def request(self, method: str, params: object) -> Raw:
-        """The result of a request. Raises `RemoteError` for a JSON-RPC error."""
+        """Return the result of a request. Raises `RemoteError` for a JSON-RPC error."""
         if self._failure is not None:
             raise self._failure
-        # Nothing is taken out of the table: a command sends a handful of requests, and an id is never used twice.
+        # Entries are never removed: a command sends a handful of requests, and an id is never reused.
         id = len(self._waiting) + 1
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._waiting[id] = future
@@ -375,13 +378,12 @@ class ToolClient:
         try:
             return await future
         except asyncio.CancelledError:
-            # Ctrl-C: the call is cancelled on the server before anything ends.
+            # Ctrl-C: cancel the call on the server before anything ends.
             cancelled = messages.encode({"requestId": id, "reason": "the user pressed Ctrl-C"})
             self.deliver(messages.notification("notifications/cancelled", cancelled))
             raise
         finally:
-            # The server has its answer, or will get none: a question that still stands at the terminal would wait for
-            # nobody.
+            # The server has its answer, or will get none: a question still open at the terminal has become pointless.
             for task in self._asked.values():
                 task.cancel()
 
@@ -390,7 +392,7 @@ class ToolClient:
         if isinstance(message.method, UnsetType):
             assert not isinstance(message.id, UnsetType)
             future = self._waiting[int(bytes(message.id))]
-            # After Ctrl-C, the answer to a cancelled call may still come.
+            # After Ctrl-C, the answer to a cancelled call may still arrive.
             if future.done():
                 return
             if not isinstance(message.error, UnsetType):
@@ -403,7 +405,7 @@ class ToolClient:
             self._told(message.method, message.params)
 
     def _ask(self, id: bytes, method: str, params: Raw | UnsetType) -> None:
-        """A server asks; whoever answers may take their time."""
+        """Handle a server's question in a task, because the answer may take a while."""
         self.was_asked = True
         if self.on_question is None or isinstance(params, UnsetType):
             self._answer(id, b'"error"', {"code": METHOD_NOT_FOUND, "message": f"`{method}` is not supported"})
@@ -425,14 +427,14 @@ class ToolClient:
         from msgspec import MsgspecError
         from msgspec.json import decode
 
-        # A server may write anything here; what cannot be shown is not worth failing a call for.
+        # A server may send anything here; what cannot be shown is no reason to fail a call.
         try:
             if method == "notifications/progress":
                 self.on_progress(decode(params, type=Progress))
             elif method == "notifications/message":
                 self.on_log(decode(params, type=LogMessage))
             elif method == "notifications/cancelled":
-                # The server does not want to know any more.
+                # The server has cancelled its question.
                 asked = self._asked.pop(bytes(messages.decode_object(params).get("requestId", b"")), None)
                 if asked is not None:
                     asked.cancel()
@@ -441,9 +443,9 @@ class ToolClient:
 
 
 class LocalClient(ToolClient):
-    """In the same process: a link whose other end is a session."""
+    """A client in the same process: a link whose other end is a session."""
 
-    # From where, in the audit.
+    # The origin of calls in the audit log.
     peer = "command line"
 
     def __init__(self, gateway: Gateway) -> None:
@@ -452,7 +454,7 @@ class LocalClient(ToolClient):
 
     @property
     def caller(self) -> Caller:
-        """Who it is to connections."""
+        """The caller that connections see."""
         return self._session.caller
 
     def deliver(self, message: bytes) -> None:

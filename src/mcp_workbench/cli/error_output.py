@@ -1,7 +1,7 @@
-"""How every command says that something went wrong: on stderr, `error: …`, a blank line, `hint: …`.
+"""How every command reports errors: on stderr, `error: …`, a blank line, `hint: …`.
 
-Owns that form. What it is given may quote a server, so control characters are written out, and further lines are set
-in: only ours begin at the margin. Lean by intent: `serve` uses it too.
+Owns that form. Messages may quote a server, so control characters are escaped and continuation lines are indented: only
+our own text begins at the margin. Lean by intent: `serve` uses it too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COLOURS: Final = {"error": "1;31", "warning": "1;33", "hint": "1;36", "note": "
 
 
 def complain(message: str, hint: str | None = None, *, status: int = USAGE) -> int:
-    """Say what is wrong and what to do about it; the exit status."""
+    """Report an error and what to do about it. Returns the exit status."""
     text = _labelled("error", message)
     if hint:
         text += f"\n\n{_labelled('hint', hint)}"
@@ -33,17 +33,18 @@ def complain(message: str, hint: str | None = None, *, status: int = USAGE) -> i
 
 
 def remark(label: str, message: str) -> None:
-    """A `warning`, `note` or `hint` that does not end anything."""
+    """Print a `warning`, `note` or `hint` that does not end anything."""
     print(_labelled(label, message), file=sys.stderr)
 
 
 def ambiguous(name: str, paths: Iterable[str]) -> str:
-    """What to say of a name that several things have."""
+    """Return the message for a name that several things have."""
     return f"`{name}` is ambiguous: it can be {' or '.join(f'`{path}`' for path in paths)}; write the full path"
 
 
 def of_several(chosen: Sequence[T], act: Callable[[T], object]) -> int:
-    """Act on each, and go on where one of several fails; the exit status. Raises the `ConfigError` of a single one."""
+    """Act on each item, and continue if one of several fails. Returns the exit status. Raises the `ConfigError` of a
+    single item."""
     failed = 0
     for each in chosen:
         try:
@@ -57,18 +58,18 @@ def of_several(chosen: Sequence[T], act: Callable[[T], object]) -> int:
 
 
 def status_of(failed: int, count: int) -> int:
-    """The exit status of a command that acted on several things."""
+    """Return the exit status of a command that acted on several items."""
     return 0 if not failed else USAGE if failed == count else FAILED
 
 
 def warn_if_others_can_read(about: os.stat_result, what: str) -> None:
-    """For a file that holds what only its user should know."""
+    """Warn about a private file that other users can read."""
     if stat.S_ISREG(about.st_mode) and about.st_mode & (stat.S_IRGRP | stat.S_IROTH):
         remark("warning", f"{what} can be read by other users; chmod 600 makes it private")
 
 
 def _labelled(label: str, text: str) -> str:
-    # Imported when something is said: a start that goes well says nothing.
+    # Imported only when there is something to print: a successful start prints nothing.
     from mcp_workbench.cli.wrapping import folded, width_of
     from mcp_workbench.printable import indented, visible
 

@@ -1,6 +1,6 @@
-"""Who may call `serve --http`: from options, keys and settings to the authenticator of the endpoint.
+"""Who may call `serve --http`: turns options, keys and settings into the authenticator of the endpoint.
 
-Owns which proofs are accepted together. What a single token does not need is imported when something else is shown.
+Owns which proofs are accepted together. Imports what a single token does not need only when another proof is presented.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ LITERAL: Final = (
 
 
 class HttpCallers:
-    """Everybody who may call one endpoint."""
+    """Everyone who may call one endpoint."""
 
     def __init__(self, parsed: Parsed, gateway: Gateway, token: HttpToken, *, is_unix: bool) -> None:
-        """Raises `UsageError`, and `ConfigError` where a secret cannot be fetched."""
+        """Raises `UsageError`, and `ConfigError` if a secret cannot be fetched."""
         self._parsed = parsed
         self._gateway = gateway
         self._token = token
         self._is_unix = is_unix
         self._server: HttpServer | None = None
         if parsed.has("allow-user") and not is_unix:
-            # TCP does not say which user is at the other end.
+            # TCP does not reveal which user is at the other end.
             raise UsageError("--allow-user requires --http unix:PATH")
         config = gateway.config
-        # The configuration keeps what is written there: it is compared with what is read later.
+        # The configuration keeps the references as written, because it is compared with versions read later.
         self._auth, self._proxy = config.auth, config.trusted_proxy
         if self._auth is not None or self._proxy is not None:
             self._fetch_secrets()
 
     def _fetch_secrets(self) -> None:
-        """Those that `auth` and `trustedProxy` refer to, before anybody is served."""
+        """Fetch the secrets that `auth` and `trustedProxy` refer to, before any client is served."""
         from msgspec.structs import replace
 
         if self._auth is not None:
@@ -84,19 +84,19 @@ class HttpCallers:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether there is nothing but the one token, and keys perhaps."""
+        """Whether there is only the single token, and perhaps keys."""
         config = self._gateway.config
         return config.auth is None and config.trusted_proxy is None and not self._is_unix
 
     @cached_property
     def authenticator(self) -> Authenticator | None:
-        """None where everybody who reaches us is served. Raises `ConfigError`."""
+        """Return the authenticator; None if every caller is served. Raises `ConfigError`."""
         if not self._is_plain:
             return self.callers
         if self._token.value is not None:
-            # Whoever has the one token pays for nothing else.
+            # Callers with the single token pay for nothing else.
             return BearerToken(self._token.value, lambda head: self.callers.authenticate(head))
-        # `--no-token` opens the endpoint to everybody, keys or not.
+        # `--no-token` opens the endpoint to everyone, even if there are keys.
         return None if self._parsed.has("no-token") or not self._has_keys() else self.callers
 
     @cached_property
@@ -131,7 +131,7 @@ class HttpCallers:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The name under which clients reach us, where that is configured."""
+        """The name by which clients reach us, if it is configured."""
         if self._gateway.config.auth is None:
             return ()
         from mcp_workbench.callers import hosts_of
@@ -156,7 +156,7 @@ class HttpCallers:
         return any(getattr(server, setting) is not None for _, server in self._gateway.config.servers())
 
     def watched(self, certificate: TlsCertificate | None) -> tuple[tuple[tuple[str, ...], Callable[[], None]], ...]:
-        """Files that decide who comes in, and what to do when they have changed."""
+        """Return files that affect who may call, and what to do when they change."""
         found: list[tuple[tuple[str, ...], Callable[[], None]]] = []
         folder = _folder_of_keys()
         if self.authenticator is not None and folder is not None:
@@ -167,7 +167,7 @@ class HttpCallers:
         return tuple(found)
 
     def started(self, server: HttpServer) -> None:
-        """Keys that are revoked from now on lose what they have open there."""
+        """Note the running server: revoking a key closes its connections there."""
         self._server = server
         if self._auth is not None:
             self.callers.prepare()
@@ -184,7 +184,7 @@ class HttpCallers:
         return keys
 
     def _on_keys_changed(self) -> None:
-        # Before anybody has shown a key, none was read.
+        # Keys are read only once one is presented.
         if "_keys" in self.__dict__ and self._keys is not None:
             self._keys.reload()
 
@@ -203,7 +203,7 @@ class HttpCallers:
 
 
 def certificate_of(parsed: Parsed) -> TlsCertificate | None:
-    """The certificate that the command line names. Raises `UsageError` and `ConfigError`."""
+    """Return the certificate that the command line names. Raises `UsageError` and `ConfigError`."""
     certificate, key = parsed.value("tls-cert"), parsed.value("tls-key")
     if (certificate is None) != (key is None):
         raise UsageError("--tls-cert and --tls-key belong together", hint="give both, or neither")

@@ -1,7 +1,7 @@
-"""The token that clients show over HTTP: given on the command line, in a file or a variable; else made by us, and kept.
+"""The token of HTTP clients: from the command line, a file or a variable, or else generated and stored.
 
-A token that we made is the same at every start, so that clients can be configured with it. It lies in a file that only
-its user can read, beside what else is remembered of them. Owns where it comes from; refuses to know how it is checked.
+A generated token stays the same at every start, so that clients can be configured with it. It is in a file that only
+the user can read, in the state folder. Owns where the token comes from; does not know how it is checked.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mcp_workbench.cli.error_output import warn_if_others_can_read
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.config.redact import TOKEN_VARIABLE
 
-# Anything longer is another file.
+# Anything longer is not a token file.
 LONGEST_TOKEN: Final = 64 * 1024
-# 256 bits: beyond guessing.
+# 256 bits: impossible to guess.
 TOKEN_BYTES: Final = 32
 FILE_NAME: Final = "http-token"
 UNPROTECTED: Final = (
@@ -31,20 +31,20 @@ UNPROTECTED: Final = (
 
 
 class HttpToken(Struct, frozen=True):
-    """The token that clients must show."""
+    """The token that clients must present."""
 
-    # None: none.
+    # None: no token.
     value: str | None
-    # Where one that we made is kept.
+    # Where a generated token is stored.
     path: str | None = None
-    # What the user should know of it once we serve: a label and a text.
+    # What the user should know about it once we serve: a label and a text.
     remark: tuple[str, str] | None = None
 
 
 def chosen_token(parsed: Parsed, environ: Mapping[str, str], *, is_loopback: bool) -> HttpToken:
-    """The token that clients must show. Raises `UsageError`.
+    """Return the token that clients must present. Raises `UsageError`.
 
-    Where others could reach us, none is made up: whoever exposes a server says what protects it.
+    If others can reach us, no token is generated: users who expose a server must decide what protects it.
     """
     if parsed.has("no-token"):
         if parsed.has("token") or parsed.has("token-file"):
@@ -56,13 +56,12 @@ def chosen_token(parsed: Parsed, environ: Mapping[str, str], *, is_loopback: boo
     given = parsed.value("token") if parsed.has("token") else environ.get(TOKEN_VARIABLE)
     if given is not None:
         return HttpToken(_checked(given))
-    # Loopback is no protection: every user and every program of this machine can connect there.
+    # Loopback is no protection: every user and every program on this machine can connect there.
     return kept_token() if is_loopback else HttpToken(None)
 
 
 def kept_token() -> HttpToken:
-    """The token that we made, now or at an earlier start. Raises `UsageError` where the file with it is not to be
-    trusted."""
+    """Return the generated token, now or from an earlier start. Raises `UsageError` if its file cannot be trusted."""
     path = token_path()
     if path is None:
         return _for_this_run("there is no home folder to store it in")
@@ -73,7 +72,7 @@ def kept_token() -> HttpToken:
     try:
         _write_new(path, made)
     except FileExistsError:
-        # Another workbench has just made one.
+        # Another workbench has just created one.
         found = _read_kept(path)
         return _known(found, path) if found is not None else _for_this_run("its file has been removed")
     except OSError as error:
@@ -83,14 +82,14 @@ def kept_token() -> HttpToken:
 
 
 def token_path() -> str | None:
-    """Where a token of ours is kept; None where the user has no home."""
+    """Return the path of a generated token; None if the user has no home folder."""
     from mcp_workbench.config.state_folder import state_path
 
     return state_path(FILE_NAME)
 
 
 def read_kept(path: str) -> str | None:
-    """A token of ours, for who wants to show it; None where it cannot be read."""
+    """Return a generated token for display; None if it cannot be read."""
     try:
         return _read_kept(path)
     except UsageError:
@@ -109,12 +108,12 @@ def _for_this_run(reason: str) -> HttpToken:
 
 
 def _read_kept(path: str) -> str | None:
-    # A link would let another file be shown as the token, and a FIFO would hold the start.
+    # A link could make another file appear as the token, and a FIFO would block the start.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         with open(os.open(path, flags), encoding="ascii") as file:
             about = os.fstat(file.fileno())
-            # Of the open file, not of the path: between the two somebody could exchange it.
+            # Checks the open file, not the path: it could be replaced in between.
             if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
                 raise _distrusted(path, "others may have read or written it")
             token = file.read(LONGEST_TOKEN).strip()
@@ -135,13 +134,13 @@ def _distrusted(path: str, reason: str | None) -> UsageError:
 
 
 def _write_new(path: str, token: str) -> None:
-    """Whole, or not at all: another process never sees half of it."""
+    """Write it whole or not at all: another process never sees half a token."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     draft = f"{path}.{secrets.token_hex(4)}.new"
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
             file.write(token + "\n")
-        # Unlike a rename it leaves alone what is there already.
+        # Unlike a rename, it fails if the file exists.
         os.link(draft, path)
     finally:
         with contextlib.suppress(OSError):
@@ -164,7 +163,7 @@ def _checked(token: str) -> str:
         hint = "remove --token, --token-file and WORKBENCH_TOKEN to have one generated on loopback"
         raise UsageError("the token is empty", hint=hint)
     if not _fits_into_header(token):
-        # What a header cannot carry would be refused for ever, and nobody would see why.
+        # A token that a header cannot carry would always be refused, for no visible reason.
         hint = "use ASCII letters, digits and punctuation only; `openssl rand -hex 32` generates one"
         raise UsageError("the token contains white space or other characters that a header cannot carry", hint=hint)
     return token

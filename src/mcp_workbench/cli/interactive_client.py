@@ -1,6 +1,6 @@
-"""A command that is a client for a moment: what servers say meanwhile is shown, what they ask is asked.
+"""Commands as MCP clients: show what servers report while a request is in progress, and ask their questions.
 
-Owns the display while something is under way; it is on stderr, and only on a terminal.
+Owns the display while a request is in progress; it is on stderr, and only on a terminal.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _LOUD_LEVELS: Final = ("warning", "error", "critical", "alert", "emergency")
 def engine_of(
     parsed: Parsed, *, takes_pairs: bool = True, only: str | None = None
 ) -> tuple[Engine, Redactor, Unlisted | None]:
-    """The engine for what the command line means: servers of the configuration, `only` one of them, or one that stands
-    in no file."""
+    """Return the engine for the command line: for the servers of the configuration, for `only` one of them, or for an
+    unlisted server."""
     named = unlisted(parsed, takes_pairs=takes_pairs)
     if named is None:
         return *configured_engine(parsed, only=only), None
     redactor = log_for(parsed, named.config)
-    # Nobody asks for it again under this key: nothing is remembered of it.
+    # Its key will not be asked for again, so nothing is cached.
     return _asking(Engine(named.config, use_cache=False, redactor=redactor)), redactor, named
 
 
 def configured_engine(parsed: Parsed, *, only: str | None = None) -> tuple[Engine, Redactor]:
-    """The engine for the servers of the configuration, whatever the words of the command line are."""
+    """Return the engine for the servers of the configuration, whatever the positionals are."""
     if only is None:
         config = configuration(parsed)
         redactor = log_for(parsed, config)
@@ -49,7 +49,7 @@ def configured_engine(parsed: Parsed, *, only: str | None = None) -> tuple[Engin
     else:
         config = alone(configuration(parsed), only)
         redactor = log_for(parsed, config)
-        # The shared workbench serves the whole file.
+        # The shared workbench would serve the whole file.
         engine = Engine(config, use_cache=not parsed.has("no-cache"), redactor=redactor, is_audited=True)
     return _asking(engine), redactor
 
@@ -62,7 +62,7 @@ def _asking(engine: Engine) -> Engine:
 
 @contextlib.asynccontextmanager
 async def interactive_client(engine: Engine, where: str) -> AsyncIterator[ToolClient]:
-    """A client of the workbench that shows progress and passes questions on to the person at the terminal."""
+    """A client of the workbench that shows progress and passes questions on to the user at the terminal."""
     client = engine.client()
     client.on_log = _report
     with LiveProgress(where) as live:
@@ -79,7 +79,7 @@ def _report(message: LogMessage) -> None:
 
 
 class LiveProgress:
-    """On a terminal a bar that moves with the server's progress; elsewhere nothing."""
+    """A progress bar on a terminal; nothing elsewhere."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -111,10 +111,10 @@ class LiveProgress:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Nothing moves while somebody types."""
+        """Stop the display while the user types."""
         if self._bar is not None:
             self._bar.stop()
         yield
-        # Not after an exception: it ends the command, and a bar that starts hides the cursor.
+        # Not after an exception: it ends the command, and starting the bar would hide the cursor.
         if self._bar is not None:
             self._bar.start()

@@ -1,4 +1,4 @@
-"""The entry point: which command is meant. `serve` is the default and imports nothing that it does not need."""
+"""The entry point: selects the command. `serve` is the default and imports nothing that it does not need."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mcp_workbench.errors import SHORTAGE_HINTS, shortage
 if TYPE_CHECKING:
     from mcp_workbench.front.copying import Handover
 
-# Files that must be free at the start: the event loop takes most of them, the rest is opened for a moment at a time.
-# Each server needs about ten more.
+# Files that must be free at the start: the event loop needs most of them, the rest are opened briefly. Each server
+# needs about ten more.
 FEWEST_FREE_FILES = 16
 
 
 def main(argv: Sequence[str] | None = None, handover: Handover | None = None) -> int:
-    """Run a command; the exit status. `handover` is a client that another process has served so far."""
+    """Run a command. Returns the exit status. `handover` is a client that another process has served so far."""
     try:
         _fill_standard_streams()
         arguments = list(sys.argv[1:] if argv is None else argv)
         status = _dispatch(arguments, handover)
-        # Here rather than when the interpreter ends, where a closed pipe would be complained about.
+        # Flushed here rather than at interpreter exit, where a closed pipe would print an error.
         if sys.stdout is not None:
             sys.stdout.flush()
         return status
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None, handover: Handover | None = None) ->
         # 128 + SIGINT, as shells report it; 141 below is SIGPIPE.
         return 130
     except BrokenPipeError:
-        # Whoever read our output has seen enough (`| head`); what is still buffered goes nowhere.
+        # The reader of our output has closed the pipe (`| head`); buffered output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
@@ -39,9 +39,9 @@ def main(argv: Sequence[str] | None = None, handover: Handover | None = None) ->
 
 
 def _complain_of_shortage(error: Exception) -> int:
-    """One line where the machine lacks something; everything else is a defect of ours and raised again.
+    """Report in one line what the machine lacks; any other error is a defect and is raised again.
 
-    Nothing is imported, and nothing built: there may be no room for either.
+    Imports and allocates nothing: there may be no room for either.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -52,16 +52,16 @@ def _complain_of_shortage(error: Exception) -> int:
             os.write(2, b"\n\nhint: ")
             os.write(2, SHORTAGE_HINTS[what].encode() + b"\n")
             return 1
-        # What fails on the way out hides what failed first.
+        # An error during cleanup hides the original one.
         cause = cause.__context__
     raise error
 
 
 def _fill_standard_streams() -> None:
-    """Descriptors 0 to 2 must be taken: what is opened next would get them, and then be read as stdin, or closed."""
+    """Occupy descriptors 0 to 2: a file opened next would get them, and then be read as stdin, or closed."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
-    # With too few an event loop breaks in the middle of its start, in ways that say nothing.
+    # With too few free descriptors, an event loop fails during its start with meaningless errors.
     free = [descriptor]
     try:
         for _ in range(FEWEST_FREE_FILES - 1):
@@ -76,7 +76,7 @@ def _dispatch(arguments: list[str], handover: Handover | None) -> int:
     if first in ("--help", "-h"):
         arguments = ["help"]
         first = "help"
-    # What could be a command; a configuration may be named without one before it.
+    # May be a command; a configuration may also be given without one before it.
     if first.isidentifier() and first != "serve":
         from mcp_workbench.cli.dispatch import is_command, run, unknown
 

@@ -1,6 +1,6 @@
-"""The MCP registry: the `server.json` of a server, by the server's name.
+"""The MCP registry: fetches the `server.json` of a server by its name.
 
-Owns the two requests of its API that are used, and the words when it cannot be reached. Blocks: for a command.
+Owns the two API requests in use, and the errors when the registry cannot be reached. Blocking, for use by a command.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.nearest import nearest
 from mcp_workbench.run import run
 
-# Of each request, until its last byte. A registry answers in a fraction of a second; somebody waits at a terminal.
+# For each request, until its last byte. A registry answers in a fraction of a second, and a user is waiting.
 REGISTRY_SECONDS: Final = 20.0
 # One server.json takes a few kilobytes, a page of them a hundred times that.
 LARGEST_ANSWER: Final = 4 * 1024 * 1024
@@ -29,7 +29,7 @@ _INSTEAD: Final = "check the network, or pass a server.json, an address or a com
 
 
 def fetched(registry: str, name: str) -> bytes:
-    """What the registry says of the latest version of a server. Raises `DownstreamError`."""
+    """Return what the registry has about the latest version of a server. Raises `DownstreamError`."""
     # The slash of a name (`io.github.me/server`) is data, so it is quoted as well.
     path = f"{registry.rstrip('/')}/v0/servers/{urllib.parse.quote(name, safe='')}/versions/latest"
     content = _get(registry, path)
@@ -41,7 +41,7 @@ def fetched(registry: str, name: str) -> bytes:
 
 
 def _names_like(registry: str, name: str) -> list[str]:
-    """To say what was meant; nothing where that cannot be found out."""
+    """Return similar names to suggest; nothing if they cannot be found out."""
     words = urllib.parse.urlencode({"search": name.rpartition("/")[2], "limit": _MOST_NAMES})
     try:
         answer = msgspec.json.decode(_get(registry, f"{registry.rstrip('/')}/v0/servers?{words}") or b"")
@@ -51,10 +51,10 @@ def _names_like(registry: str, name: str) -> list[str]:
 
 
 def _get(registry: str, address: str) -> bytes | None:
-    """The answer; None where there is no such thing. Raises `DownstreamError`."""
+    """Return the response; None if it does not exist. Raises `DownstreamError`."""
 
     async def within_time() -> tuple[int, bytes]:
-        # The timeout of a socket counts from byte to byte; a registry that drips would hold the command for hours.
+        # A socket's timeout restarts with each byte; a registry that drips would block the command for hours.
         async with asyncio.timeout(REGISTRY_SECONDS):
             return await aside(lambda: _read(address))
 
@@ -73,18 +73,18 @@ def _get(registry: str, address: str) -> bytes | None:
 
 
 def _read(address: str) -> tuple[int, bytes]:
-    """Status and body. Raises `OSError`, one of its own: those of the library hold on to their socket."""
+    """Return status and body. Raises a new `OSError`, because the library's keep their socket open."""
     headers = {"Accept": "application/json", "User-Agent": f"mcp-workbench/{__version__}"}
     request = urllib.request.Request(address, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=REGISTRY_SECONDS) as answer:
             content: bytes = answer.read(LARGEST_ANSWER + 1)
-            # A connection that breaks off is an end like any other to whoever asks for so many bytes.
+            # With `read(n)`, a connection that breaks off looks like a normal end.
             if not answer.length or len(content) > LARGEST_ANSWER:
                 return 200, content
             why = f"it broke off {answer.length:,} bytes before the end"
     except urllib.error.HTTPError as error:
-        # It is a response with an open connection.
+        # The error is a response with an open connection.
         error.close()
         return error.code, b""
     except (OSError, ValueError, http.client.HTTPException) as error:

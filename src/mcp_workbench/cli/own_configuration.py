@@ -1,7 +1,7 @@
-"""Edits of the user's own configuration, by commands: one server more or fewer, and every other byte stays.
+"""Edits of the user's configuration by commands: add or remove a server, and keep every other byte.
 
-Owns which file that is, where in it a server belongs, and that a file which was trusted stays so: its user made the
-change. Refuses to know what a server is.
+Owns which file that is, and where in it a server belongs, and keeps a trusted file trusted, because the user made the
+change. Does not know what a server is.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from mcp_workbench.nearest import nearest
 
 
 class OwnConfiguration(Struct):
-    """The file that is edited, with what is in it. `before` is None where it has to be made."""
+    """The file to edit and its content. `before` is None if it has to be created."""
 
     path: str
     before: bytes | None
-    # The key that holds all: `toolboxes`, or that of a plain file.
+    # The key that holds everything: `toolboxes`, or the root key of a plain file.
     root: str
-    # The servers of each toolbox, as they are written.
+    # The servers of each toolbox, as written.
     toolboxes: dict[str, dict[str, Any]]
     registry: str = DEFAULT_REGISTRY
 
@@ -43,7 +43,7 @@ class OwnConfiguration(Struct):
         return self.root != keys.TOOLBOXES
 
     def server(self, name: str) -> tuple[str, str]:
-        """Toolbox and name of the server that a `server`, or `toolbox/server`, means. Raises `ConfigError`."""
+        """Return toolbox and name of the server that `server` or `toolbox/server` names. Raises `ConfigError`."""
         every = [(box, each) for box, servers in self.toolboxes.items() for each in servers]
         found = [pair for pair in every if name in (pair[1], "/".join(pair))]
         if len(found) == 1:
@@ -55,7 +55,7 @@ class OwnConfiguration(Struct):
         raise ConfigError(f"`{self.path}` has no server `{name}`{meant}", hint="mcp-workbench list shows all servers")
 
     def with_server(self, toolbox: str, description: str, name: str, entry: dict[str, Any]) -> bytes:
-        """The content with a server more; the toolbox is made where there is none."""
+        """Return the content with a server added; the toolbox is created if it is missing."""
         text = self._text()
         if self.is_plain:
             return set_member(text, (self.root, name), entry).encode()
@@ -65,35 +65,36 @@ class OwnConfiguration(Struct):
         return set_member(text, (self.root, toolbox), box).encode()
 
     def without_server(self, toolbox: str, name: str) -> bytes:
-        """The content with a server fewer, and without a toolbox that has no other."""
+        """Return the content with a server removed, and its toolbox if it has no other."""
         steps: Sequence[str] = (self.root, name) if self.is_plain else (self.root, toolbox, keys.MCP_SERVERS, name)
         if len(self.toolboxes[toolbox]) == 1:
             if len(self.toolboxes) == 1:
                 raise ConfigError(f"`{name}` is the only server in `{self.path}`", hint=f"delete `{self.path}` instead")
-            # An empty `mcpServers` would be an error of the file.
+            # An empty `mcpServers` would be an error.
             steps = (self.root, toolbox)
         return remove_member(self._text(), steps).encode()
 
     def refuse_what_cannot_be_written(self) -> None:
-        """Raises `ConfigError`, before anything else is done."""
+        """Raises `ConfigError` if the file cannot be written, before anything else is done."""
         if self.before is not None:
             refuse_what_is_not_ours(self.path)
 
     def check(self, content: bytes) -> None:
-        """Raises `ConfigError` where the content is no configuration."""
+        """Raises `ConfigError` if the content is not a valid configuration."""
         parse(content, self.path, os.environ)
 
     def write(self, content: bytes) -> None:
-        """Raises `ConfigError`; the file is then as it was."""
+        """Write the file. Raises `ConfigError`; the file is then unchanged."""
         self.check(content)
         if self.before is None:
             create_file(self.path, content)
             return
-        # Trust is by content: each edit would have to be trusted again, though its user has just made it here.
+        # Trust depends on the content: without this, the user would have to trust each edit made here again.
         was_trusted = trust.verdict(self.path, self.before) is trust.TrustVerdict.TRUSTED
         replace_file(self.path, self.before, content, lock_folder())
         if was_trusted:
-            # After the file: whoever is killed in between leaves one that asks again, not one that is trusted unseen.
+            # After the file: if we are killed in between, the file asks for trust again, rather than being trusted
+            # unseen.
             trust.trust(self.path, content)
 
     def _text(self) -> str:
@@ -101,15 +102,15 @@ class OwnConfiguration(Struct):
 
 
 def own_configuration(parsed: Parsed, *, makes: bool) -> OwnConfiguration:
-    """The configuration in force; with `makes` the one to be made where there is none. Raises `ConfigError`."""
+    """Return the configuration in use; with `makes`, the one to create if there is none. Raises `ConfigError`."""
     named = parsed.value("config") or os.environ.get(VARIABLE)
     if makes and not named and own_file() is None and not os.path.lexists(FILE_NAME):
         folder = user_folder()
         if folder is None:
             raise ConfigError("there is no folder for your settings", hint="set `HOME`, or name a file with --config")
-        # The first `add` of a user makes the file that `serve` finds without being given one.
+        # The first `add` creates the file that `serve` finds by default.
         return OwnConfiguration(os.path.join(folder, FILE_NAME), None, keys.TOOLBOXES, {})
-    # What a project brings along is judged as it is.
+    # Only the user's own file may still lack servers; a project's must already be valid.
     user_file = named or (None if os.path.lexists(FILE_NAME) else own_file())
     if makes and user_file and (empty := _without_servers(user_file)):
         return empty
@@ -130,7 +131,7 @@ def own_configuration(parsed: Parsed, *, makes: bool) -> OwnConfiguration:
 
 
 def _without_servers(path: str) -> OwnConfiguration | None:
-    """A file of the user that has settings and no server yet, which is no configuration before it gets one."""
+    """Return a file of the user that has settings but no server yet, which makes it invalid until one is added."""
     try:
         content = read(path)
         document = parsed_json(content.decode(), path)
@@ -148,7 +149,7 @@ def _without_servers(path: str) -> OwnConfiguration | None:
 
 
 def servers_written(content: bytes, path: str) -> dict[str, dict[str, Any]]:
-    """The servers of each toolbox as they are written, in what is a configuration. Raises `ConfigError`."""
+    """Return the servers of each toolbox as written in a configuration. Raises `ConfigError`."""
     return _servers_in(_document(content, path))
 
 

@@ -1,6 +1,6 @@
-"""How much memory the processes of servers take: read by whoever looks, so that it costs the workbench nothing.
+"""Memory of servers' processes, read by the command that shows it, so that it costs the workbench nothing.
 
-A server is a group of processes (`npx` starts `sh` starts `node`), named by the first of them.
+A server is a process group (`npx` starts `sh` starts `node`), identified by its first process.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ PS_SECONDS: Final = 5.0
 
 
 def memory_of(groups: Collection[int]) -> dict[int, int]:
-    """Resident bytes of each group of processes, as far as that can be found out."""
+    """Return the resident bytes of each process group, if they can be found out."""
     if not groups:
         return {}
     found = dict.fromkeys(groups, 0)
     for group, size in _from_proc() if os.path.isdir("/proc/self") else _from_ps():
-        # Pages that processes share are counted for each of them, as `ps` and `top` do.
+        # Shared pages are counted for each process, as `ps` and `top` do.
         if group in found:
             found[group] += size
     return {group: size for group, size in found.items() if size}
@@ -34,11 +34,11 @@ def _from_proc() -> list[tuple[int, int]]:
             continue
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
-                # The name of the program, in brackets, may hold anything.
+                # The name of the program, in brackets, may contain anything.
                 fields = file.read().rpartition(b")")[2].split()
         except OSError:
             continue
-        # proc(5), counted after the name: field 5 is the group, field 24 the resident pages.
+        # proc(5): counted after the name, field 5 is the group, field 24 the resident pages.
         found.append((int(fields[2]), int(fields[21]) * page))
     return found
 

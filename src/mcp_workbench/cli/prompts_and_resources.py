@@ -1,4 +1,4 @@
-"""Prompts and resources for a person: which there are, from what is remembered, and asked of servers that are not."""
+"""Prompts and resources for a person: listed from the cache, or by the servers that have not been listed yet."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ Definition = dict[str, Any]
 async def listed(
     engine: Engine, client: ToolClient, kind: str, place: str = "", *, is_strict: bool = False
 ) -> list[Definition]:
-    """The definitions of one kind, as clients see them. Of servers that have not been listed yet, those are asked whose
-    items begin with `place`; all of them where it is empty. `is_strict`: that one cannot be reached is an error."""
+    """Return the definitions of one kind as clients see them. Of the servers not listed yet, starts those whose items
+    begin with `place`, or all if it is empty. With `is_strict`, a server that cannot be reached is an error."""
     unknown = [
         entry
         for entry in engine.face.catalog.entries()
         if entry.load_manifest() is None and (not place or place.startswith(f"{entry.label}/"))
     ]
-    # One that cannot be reached hides nothing of the others, but is what was asked for where it is named.
+    # An unreachable server must not hide the items of others, but it is an error if it was named.
     await asyncio.gather(
         *(engine.listed(entry, "legacy") for entry in unknown), return_exceptions=not (place or is_strict)
     )
-    # Through the client, as names are shown to clients: with the path of their server before them.
+    # Through the client, to get the names that clients see: with the path of their server in front.
     method = "resources/templates/list" if kind == "resourceTemplates" else f"{kind}/list"
     found: list[Definition] = decode(await client.request(method, {}))[kind]
     return found
 
 
 def owners(engine: Engine, kind: str) -> dict[str, list[str]]:
-    """Which servers have what, by the name or address that they gave it: as `toolbox/server`."""
+    """Return which servers (`toolbox/server`) have what, by the servers' own names and addresses."""
     found: dict[str, list[str]] = {}
     for entry in engine.face.catalog.entries():
         for identity in entry.offer.lists.get(kind, {}) if entry.offer is not None else ():
@@ -57,7 +57,7 @@ def show_list(
     nothing: str,
     lines: Callable[[Definition], tuple[Sequence[Part], str]],
 ) -> None:
-    """Print definitions: `lines` gives the parts of each one's first line, and what is said below it."""
+    """Print definitions: `lines` returns the parts of the first line, and the text below it."""
     screen = stdout()
     if parsed.has("json"):
         screen.json(definitions)
@@ -74,7 +74,7 @@ def show_list(
 def result_of(
     engine: Engine, redactor: Redactor, named: Unlisted | None, where: str, work: Callable[[], Awaitable[Raw]]
 ) -> tuple[bytes | None, int]:
-    """What the work answers; or None, and the exit status once it is said what went wrong."""
+    """Return the result of the work; or, after reporting an error, None and the exit status."""
     try:
         return bytes(engine.run(work)), 0
     except RemoteError as error:
@@ -82,7 +82,7 @@ def result_of(
         servers = _rivals(error.error.data)
         if not servers:
             return None, complain(text, status=FAILED)
-        # What an agent could do about it comes last.
+        # The advice for agents comes last in the message, and is cut off.
         remedy = f"name the server before it: mcp-workbench resource {shlex.quote(servers[0])} URI"
         return None, complain(text.rpartition("; ")[0], redactor.text(remedy), status=FAILED)
     except WorkbenchError as error:
@@ -92,7 +92,7 @@ def result_of(
 
 
 def _rivals(data: object) -> list[str]:
-    """Between which servers an address is ambiguous."""
+    """Return the servers that make an address ambiguous."""
     read = decode(data) if isinstance(data, Raw) else None
     servers = read.get("servers") if isinstance(read, dict) else None
     return servers if isinstance(servers, list) else []

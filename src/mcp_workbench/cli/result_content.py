@@ -1,6 +1,6 @@
-"""What a tool answered, taken apart for a shell: text, files, remarks.
+"""A tool's result, split for a shell into text, files and remarks.
 
-Owns which part of a result is data and which is a remark about it. Refuses to print. Pure.
+Owns which part of a result is data and which is a remark about it. Prints nothing. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Raw
 
-# The least that the limit of Python itself can be set to is 640.
+# Python's own limit can be set as low as 640.
 _MOST_DIGITS = 600
 _QUESTIONS = ("elicitation", "sampling", "roots/list")
 
@@ -28,8 +28,8 @@ class Binary(NamedTuple):
 
 
 def decoded(result: bytes | Raw) -> dict[str, Any]:
-    """An object that a server answered with. The standard library reads lone surrogates, which it may hold; a number
-    that is longer than Python reads stays a text."""
+    """Decode an object from a server. The standard library accepts lone surrogates, which it may contain; numbers too
+    long for Python become strings."""
     found = json.loads(bytes(result), parse_int=_whole)
     return found if isinstance(found, dict) else {}
 
@@ -44,9 +44,9 @@ class ResultContent:
         self._result = decoded(self.raw)
         self.is_error = self._result.get("isError") is True
         self.texts: list[str] = []
-        # What is shown where there is nothing else; None where there is.
+        # Set only if there is nothing else to show.
         self.structured: object = None
-        # Addresses, with what they are called.
+        # Addresses, with their titles.
         self.links: list[tuple[str, str]] = []
         self.binaries: list[Binary] = []
         self.remarks: list[str] = []
@@ -57,7 +57,7 @@ class ResultContent:
 
     @property
     def questions(self) -> list[str]:
-        """What the tool wants to know before it goes on, which only a client with a person behind it can answer."""
+        """The questions that the tool asks before it continues, which only an interactive client can answer."""
         if self._result.get("resultType") != "input_required":
             return []
         requests = self._result.get("inputRequests")
@@ -65,7 +65,7 @@ class ResultContent:
         return [_question(request) for request in asked] or ["something that it does not say"]
 
     def as_text(self) -> str:
-        """All of it that is text, as a file or an error holds it."""
+        """Return everything that is text, for a file or an error."""
         written = self.texts if self.structured is None else [as_json(self.structured)]
         return "\n".join([*written, *(uri for uri, _ in self.links)])
 
@@ -73,8 +73,7 @@ class ResultContent:
         match item:
             case {"type": "text", "text": str(text)}:
                 self.texts.append(text)
-            # Data is decoded here rather than where it is written: what is no base64 becomes a remark, not a broken
-            # file.
+            # Decoded here rather than when written: invalid base64 becomes a remark, not a broken file.
             case {"type": "image" | "audio" as kind, "data": str(data)}:
                 self._take_binary(kind, item.get("mimeType"), data)
             case {"type": "resource", "resource": {"text": str(text)}}:
@@ -93,7 +92,7 @@ class ResultContent:
             self.remarks.append(f"{kind}: its data is not base64; --raw shows it")
 
     def _settle_structured(self) -> None:
-        """Structured content is shown where there is no text; where text repeats it, other text is enough."""
+        """Show structured content if there is no text; if one text repeats it, the other texts are enough."""
         structured = self._result.get("structuredContent")
         if structured is None:
             return
@@ -105,12 +104,12 @@ class ResultContent:
 
 
 def as_json(value: object) -> str:
-    """Structured content for people, and for programs."""
+    """Format structured content for people and programs."""
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def asks_the_user(text: str) -> bool:
-    """Whether an error speaks of a question that could not be asked."""
+    """Whether an error is about a question that could not be asked."""
     return any(word in text.lower() for word in _QUESTIONS)
 
 
@@ -126,8 +125,8 @@ def _says_the_same(text: str, structured: object) -> bool:
     if not text.lstrip().startswith(("{", "[")):
         return False
     try:
-        # The specification wants structured content repeated as text, for older clients: shown once is enough. Compared
-        # as values, since servers indent the one and not the other.
+        # The specification recommends repeating structured content as text, for older clients: it is shown only once.
+        # Compared as values, because servers indent one and not the other.
         return bool(json.loads(text, parse_int=_whole) == structured)
     except (ValueError, RecursionError):
         return False

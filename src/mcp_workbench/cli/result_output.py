@@ -1,7 +1,7 @@
-"""What a server answered, put out: text as text, structured content as a table or JSON, links as links, images inline
-where the terminal can and to files elsewhere.
+"""Output of a server's result: text as text, structured content as a table or JSON, links as links, images inline if
+the terminal supports them and else as files.
 
-Owns where each part goes. stdout is data; on a terminal it is laid out for people.
+Owns where each part goes. stdout is data; on a terminal it is formatted for people.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.cli.result_content import Binary, ResultContent, as_json
 from mcp_workbench.cli.screen import Screen, stdout
 
-# More columns than this are no table that anybody reads.
+# Tables with more columns than this are unreadable.
 MOST_COLUMNS: Final = 8
-# The hyperlink of terminals. Those that do not know it show the text alone, as the standard of control sequences wants.
+# The hyperlink sequence of terminals. Those without support show the text alone, as the standard for control sequences
+# requires.
 _OSC_8: Final = "\x1b]8;;{}\x1b\\{}\x1b]8;;\x1b\\"
-# What the standard library does not know, or knows under another name.
+# Types that the standard library does not know, or knows under another name.
 _SUFFIXES: Final = {"audio/wav": ".wav", "image/webp": ".webp"}
 # Other addresses are the server's own, and no terminal can open them.
 _OPENED_BY_TERMINALS: Final = ("https://", "http://", "file://")
 
 
 def show(reading: ResultContent, target: Path | None) -> None:
-    """Everything that a server answered; with `target`, what is saved goes there."""
+    """Print everything in a result; with `target`, save what is saved there."""
     screen = stdout()
     if target is not None and not reading.binaries:
         _write(target, reading.as_text().encode(errors="backslashreplace"), "text")
@@ -54,7 +55,7 @@ def _show_text(screen: Screen, reading: ResultContent) -> None:
             screen.text(text)
     for uri, title in reading.links:
         if screen.is_terminal and title:
-            # In a pipe only the address: that is what the next program can use.
+            # In a pipe only the address, which is what the next program can use.
             screen.line((title, "strong"), "  ", wrap=False)
         if screen.is_terminal and uri.startswith(_OPENED_BY_TERMINALS) and uri.isprintable():
             sys.stdout.write(_OSC_8.format(uri, uri) + "\n")
@@ -67,16 +68,17 @@ def _show_structured(screen: Screen, reading: ResultContent) -> None:
     if rows is not None and screen.fits(*rows):
         screen.table(*rows)
     elif reading.texts and not screen.is_terminal:
-        # The server's own bytes of the same.
+        # The server's own serialisation of the same content.
         screen.text("\n".join(reading.texts))
     else:
         screen.text(as_json(reading.structured))
 
 
 def table_of(value: object) -> tuple[list[str], list[list[str]]] | None:
-    """Structured content as header and rows: a list of alike objects, or one object of plain values; else None."""
+    """Return structured content as header and rows: a list of similar objects, or an object of plain values; else
+    None."""
     while isinstance(value, dict) and len(value) == 1 and isinstance(next(iter(value.values())), list):
-        # As servers wrap what is no object: `{"result": [...]}`.
+        # Servers wrap values that are not objects like this: `{"result": [...]}`.
         (value,) = value.values()
     if isinstance(value, dict):
         return (["", ""], [[name, _cell(each)] for name, each in value.items()]) if _is_plain(value) else None
@@ -115,9 +117,9 @@ def _show_binaries(screen: Screen, binaries: Sequence[Binary]) -> None:
             sys.stdout.buffer.write(inline)
             sys.stdout.flush()
             continue
-        # Under a name of its own, for its user alone; the system cleans up there.
+        # In a new private folder, which the system cleans up.
         folder = folder or Path(tempfile.mkdtemp(prefix="mcp-workbench-"))
-        # It may be an address or hold a slash: what a server says must not choose a path.
+        # It may be an address or contain a slash: a server must not choose a path.
         kind = binary.kind if binary.kind.isalnum() else "data"
         _write(folder / f"{kind}-{number}{_suffix(binary.type)}", binary.data, binary)
 
@@ -127,9 +129,9 @@ def _suffix(type: str) -> str:
 
 
 def save_all(target: Path, binaries: Sequence[Binary]) -> None:
-    """The first under the name that was asked for, further ones beside it: chart.png, chart-2.wav."""
+    """Save the first under the given name and further ones next to it: chart.png, chart-2.wav."""
     for number, binary in enumerate(binaries, 1):
-        # Only of further ones: the first has the name that its user gave it.
+        # Only for further ones: the first has the name that the user gave it.
         suffix = _SUFFIXES.get(binary.type) or mimetypes.guess_extension(binary.type) or target.suffix
         path = target if number == 1 else target.with_name(f"{target.stem}-{number}{suffix}")
         _write(path, binary.data, binary)

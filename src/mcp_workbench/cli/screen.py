@@ -1,8 +1,8 @@
-"""Output for people: with colours and wrapped on a terminal, plain and whole in a pipe.
+"""Output for people: coloured and wrapped on a terminal, plain and unwrapped in a pipe.
 
-Owns the look. `rich` is imported for a terminal only. Refuses to know what is shown: it gets text with the names of a
-few styles. What servers say is never taken as markup, and control characters in it are written out, in a pipe too: what
-is piped is often shown by the next program. Only `text` and `json`, which are data, leave them to a pipe as they are.
+Owns the look. Imports `rich` for a terminal only. Does not know what is shown: it gets text with the names of a few
+styles. Text from servers is never interpreted as markup, and control characters in it are escaped, in a pipe too,
+because the next program often shows it. Only `text` and `json`, which are data, pass them unchanged to a pipe.
 """
 
 from __future__ import annotations
@@ -44,13 +44,12 @@ class Screen:
         """The terminal, for what only a terminal can show."""
         from rich.console import Console
 
-        # What servers and users wrote may look like markup (`[red]`), an emoji code (`:key:`) or a number to be
-        # coloured.
+        # Text from servers and users may look like markup (`[red]`), an emoji code (`:key:`) or a number to highlight.
         return Console(file=self._stream, highlight=False, markup=False, emoji=False)
 
     def line(self, *parts: Part, indent: int = 0, wrap: bool = True, is_whole: bool = False) -> None:
-        """One line or paragraph, whose further lines are set in, unless it is a whole output (`is_whole`). On a
-        terminal it is wrapped within its indentation, unless it is to be copied."""
+        """Print a line or paragraph. Continuation lines are indented, unless it is a whole output (`is_whole`). On a
+        terminal it is wrapped within its indentation, unless it is meant to be copied."""
         if not self.is_terminal:
             margin = " " * indent
             text = visible("".join(part if isinstance(part, str) else part[0] for part in parts))
@@ -62,7 +61,7 @@ class Screen:
         shown = _assembled(parts) if indent or is_whole else _indented(_assembled(parts))
         if not wrap:
             for one in shown.split("\n"):
-                # Whoever copies a command from the screen must not copy line breaks with it.
+                # A command copied from the screen must not contain line breaks.
                 self.console.print(" " * indent, one, sep="", soft_wrap=True)
             return
         self.console.print(Padding(shown, (0, 0, 0, indent), expand=False) if indent else shown)
@@ -71,7 +70,7 @@ class Screen:
         self._stream.write("\n")
 
     def fits(self, header: Sequence[str], rows: Sequence[Sequence[Part]], *, indent: int = 0) -> bool:
-        """Whether a table stands on this screen without a line being broken; in a pipe always."""
+        """Whether a table fits on this screen without breaking a line; always true in a pipe."""
         if not self.is_terminal:
             return True
         widths = [max(map(len, column)) for column in zip(*_texts(header, rows), strict=True)]
@@ -80,13 +79,13 @@ class Screen:
     def table(
         self, header: Sequence[str], rows: Sequence[Sequence[Part]], *, indent: int = 0, right: Collection[int] = ()
     ) -> None:
-        """Rows under a header; the columns of `right` are numbers: aligned to the right, and never broken."""
+        """Print rows under a header; the columns in `right` are numbers: right-aligned and never broken."""
         if self.is_terminal:
             self._rich_table(header, rows, indent, right)
             return
         cells = _texts([title.upper() for title in header], rows)
         if not any(header):
-            # A table of two columns needs no heading, and an empty line in its place would be one.
+            # A table without titles needs no heading, not even an empty line.
             del cells[0]
         widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
         for row in cells:
@@ -105,34 +104,34 @@ class Screen:
         self.console.print(Padding(shown, (0, 0, 0, indent), expand=False))
 
     def json(self, value: object) -> None:
-        """A value as indented JSON: the same bytes on a terminal and in a pipe."""
+        """Print a value as indented JSON: the same bytes on a terminal and in a pipe."""
         from msgspec.json import format
 
         from mcp_workbench.jsonrpc.messages import encode
 
-        # Not through `rich`: `| jq` and a terminal are to get the same, and colours in JSON are nobody's wish.
+        # Not through `rich`: `| jq` and a terminal must get the same, and JSON needs no colours.
         self._stream.write(format(encode(value), indent=2).decode() + "\n")
 
     def text(self, text: str) -> None:
-        """Text as it is, ending in a line break; on a terminal without the power to control it."""
-        # A tool's text can hold escape sequences: to a terminal they are commands, to `> file` they are data.
+        """Print text unchanged, ending in a line break; on a terminal, control characters are escaped."""
+        # A tool's text can contain escape sequences: to a terminal they are commands, to `> file` they are data.
         shown = visible(text) if self.is_terminal else text
         self._stream.write(shown if shown.endswith("\n") else shown + "\n")
 
     def flush(self) -> None:
-        """Bring everything out, before somebody else writes to the same terminal."""
+        """Flush before something else writes to the same terminal."""
         self._stream.flush()
 
 
 def rich_table(header: Sequence[str], rows: Sequence[Sequence[Part]], right: Collection[int] = ()) -> RenderableType:
-    """The same table for a terminal, also for a display that changes."""
+    """Return the same table for a terminal, also for a live display."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, _BETWEEN_COLUMNS, 0, 0), header_style="dim")
     table.show_header = any(header)
     for column, title in enumerate(header):
         is_number = column in right
-        # A number that is folded reads as two.
+        # A folded number would look like two.
         table.add_column(title, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
     for row in rows:
         table.add_row(*(_assembled([cell], one_line) for cell in row))
@@ -152,7 +151,7 @@ def _assembled(parts: Sequence[Part], shown: Callable[[str], str] = visible) -> 
 
 
 def _indented(shown: Text) -> Text:
-    """As `printable.indented`, for text with styles."""
+    """As `printable.indented`, for styled text."""
     from rich.text import Text
 
     first, *rest = shown.split("\n", allow_blank=True)

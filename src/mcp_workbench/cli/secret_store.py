@@ -1,7 +1,6 @@
-"""Where literal secrets go that were written into a server: the keychain, or where that cannot be used, a `.env` file.
+"""Where literal secrets of a server's entry are moved: to the keychain or, if that cannot be used, to a `.env` file.
 
-Owns the names under which they are kept. Nothing that is kept already is overwritten: a name that is taken gets a
-number.
+Owns the names under which they are stored. Never overwrites: a name that is taken gets a number.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ SECRETS_FOLDER: Final = "secrets"
 
 
 class SecretStore:
-    """The secrets of the servers of one configuration, which lies in `folder`. `dry`: nothing is kept.
+    """Stores the secrets of the servers of a configuration in `folder`. With `dry`, nothing is stored.
 
-    A context: what was kept in it is taken back where it is left by an exception, as nothing refers to it then."""
+    As a context manager, it deletes what it stored if it is left by an exception, because nothing refers to it then."""
 
     def __init__(self, folder: str, *, dry: bool = False) -> None:
         self._folder = folder
         self._dry = dry
         self._has_keychain: bool | None = None
-        # The variables of each server that go to a file, and what that is called.
+        # The variables of each server that go to a file, and the name of that file.
         self._files: dict[str, dict[str, str]] = {}
         self._names: dict[str, str] = {}
-        # What was kept, as `server: variable`.
+        # What was stored, as `server: variable`.
         self.kept: list[str] = []
         # What is new: entries of the keychain, and files.
         self._new_entries: list[str] = []
@@ -50,17 +49,17 @@ class SecretStore:
             for path in self._new_files:
                 os.unlink(path)
             if self._new_files:
-                # Unless there is something else in it.
+                # Fails if there is something else in it.
                 os.rmdir(os.path.dirname(self._new_files[0]))
 
     def taken_from(self, server: str, entry: dict[str, Any]) -> dict[str, Any]:
-        """The entry with references instead. Raises nothing: a keychain that fails is one that is not used."""
+        """Return the entry with references instead of secrets. Raises nothing: a keychain that fails is not used."""
         found = without_secrets(server, entry, lambda variable, value: self.keep(server, variable, value))
         variables = self._files.get(server)
         if variables:
             own = f"{SECRETS_FOLDER}/{self._file_name(server)}"
             found["envFile"] = [found["envFile"], own] if "envFile" in found else own
-            # A program gets the variables of the file by themselves.
+            # A program gets all variables of the file anyway.
             moved = {name for name in variables if found.get("env", {}).get(name) == f"${{{name}}}"}
             found["env"] = {name: value for name, value in found.get("env", {}).items() if name not in moved}
             if not found["env"]:
@@ -68,23 +67,23 @@ class SecretStore:
         return found
 
     def keep(self, server: str, variable: str, value: str) -> str:
-        """Keep one secret; what stands in its place."""
+        """Store a secret. Returns the reference that replaces it."""
         self.kept.append(f"{server}: {variable}")
-        # Neither ends a reference (`}`) nor divides it into service and name (`/`).
+        # These would end a reference (`}`) or divide it into service and name (`/`).
         name = f"{server}-{variable}".replace("/", "-").replace("}", "-").replace("{", "-")
         if (stored := self._put(name, value)) is not None:
             return f"${{keyring:{stored}}}"
         taken = self._files.setdefault(server, {})
-        # Two arguments of one server may be called the same once they are variables.
+        # Two arguments of one server may have the same name as variables.
         while taken.get(variable, value) != value:
             variable += "_2"
         taken[variable] = value
         return f"${{{variable}}}"
 
     def write(self) -> None:
-        """Create the files, for the user alone. Raises `ConfigError`."""
+        """Create the files, readable only by the user. Raises `ConfigError`."""
         if self._files and not os.path.lexists(ignored := os.path.join(self._folder, SECRETS_FOLDER, ".gitignore")):
-            # With `init --project` the folder lies in somebody's repository.
+            # With `init --project`, the folder is in a repository.
             self._create(ignored, b"*\n")
         for server, variables in self._files.items():
             text = "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items())
@@ -102,13 +101,13 @@ class SecretStore:
         return f"{also}files that only you can read in {files}"
 
     def _put(self, name: str, value: str) -> str | None:
-        """The name under which the keychain has it now; None where there is none."""
+        """Store a secret in the keychain. Returns its name there; None if there is no keychain."""
         if self._dry or self._has_keychain is False:
             return None
         try:
             own, number, known = name, 1, keychain_names.names()
             while own in known and self._stored(own) not in (None, value):
-                # Another server's, perhaps in another configuration.
+                # The name belongs to another server, perhaps in another configuration.
                 number += 1
                 own = f"{name}-{number}"
             keychain.put(*keychain.entry_of(own), value, os.environ)
@@ -126,7 +125,7 @@ class SecretStore:
         return keychain.get(*keychain.entry_of(name), os.environ)
 
     def _file_name(self, server: str) -> str:
-        """One that is free: a server of this name may have been here before."""
+        """Return a free file name: a server of this name may have existed before."""
         if server not in self._names:
             plain = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in server).strip(".")
             plain = plain or "server"
@@ -140,7 +139,7 @@ class SecretStore:
 
 
 def _quoted(value: str) -> str:
-    # Nothing is escaped in single quotes, and whoever reads the file takes a carriage return for a line break.
+    # Single quotes allow no escapes, and readers of the file treat a carriage return as a line break.
     if "'" not in value and "\r" not in value:
         return f"'{value}'"
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")

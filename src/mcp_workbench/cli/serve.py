@@ -75,7 +75,8 @@ default command: its options can stand without it.
 
 
 def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
-    """Serve until the client goes; the exit status. `handover` is a client that has been served by another process."""
+    """Serve until the client disconnects. Returns the exit status. `handover` is a client that another process served
+    before."""
     try:
         parsed = SERVE.parse(arguments)
     except UsageError as error:
@@ -89,7 +90,7 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
     from mcp_workbench.config.choose import choose
 
     try:
-        # Before the file is read: what was typed last is looked at first.
+        # Before the file is read, so that errors in the command line are reported first.
         options = options_of(parsed)
     except UsageError as error:
         return complain(str(error), error.hint)
@@ -98,7 +99,7 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
     except ConfigError as error:
         return complain(error.message, error.hint)
     config = choice.config
-    # A workbench among its own servers would start itself without end.
+    # A workbench among its own servers would start itself endlessly.
     if config.path in os.environ.get(WITHIN, "").split(os.pathsep):
         return complain(
             f"`{config.path}` is being served by the workbench that started this one",
@@ -110,15 +111,15 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
 
 
 def _start_shared_workbench() -> None:
-    """Have it running, and begin again as its front end, without all that was imported to read the file. Returns only
-    where that cannot be, which is said."""
+    """Start the shared workbench, and restart as its front end, without the modules imported to read the file. Returns
+    only if that fails, after reporting why."""
     from mcp_workbench.front.commanding import ask
     from mcp_workbench.front.joining import CannotJoin, NotRunning
     from mcp_workbench.front.line_protocol import PING
 
     try:
         ask(PING, may_start=True)
-        # The client's pipes are inherited, and nothing was read from them yet.
+        # The client's pipes are inherited, and nothing has been read from them yet.
         os.execv(sys.executable, sys.orig_argv)
     except (CannotJoin, NotRunning) as reason:
         if not (isinstance(reason, CannotJoin) and reason.is_expected):
@@ -128,7 +129,7 @@ def _start_shared_workbench() -> None:
 
 
 def options_of(parsed: Parsed) -> Options:
-    """What the command line says of how we present ourselves. Raises `UsageError`."""
+    """Return the options for the gateway from the command line. Raises `UsageError`."""
     from mcp_workbench.gateway import Options
     from mcp_workbench.router.lists import FIRST_LIST_PATIENCE
 
@@ -145,14 +146,14 @@ def options_of(parsed: Parsed) -> Options:
         separator=separator_named(parsed.value("separator")),
         prefix=not parsed.has("no-prefix"),
         list_timeout=_seconds(parsed.value("list-timeout"), FIRST_LIST_PATIENCE),
-        # Over stdio it is the protocol, so the audit cannot be written there.
+        # Over stdio, stdout carries the protocol, so the audit log cannot go there.
         stdout_is_free=parsed.has("http"),
     )
 
 
 def _log_choice(choice: ChosenConfig) -> None:
-    """What the user should know of the configuration although it is served: a file that was passed over, keys that have
-    no effect, servers of single projects, and servers that lack a variable, which is their problem alone."""
+    """Log what the user should know about a usable configuration: a file that was not used, keys without effect,
+    servers of single projects, and servers that lack a variable, which affects only those servers."""
     config = choice.config
     has_ignored = bool(config.ignored_keys or config.project_servers)
     if choice.warning is None and not config.unresolved and not has_ignored:
@@ -182,7 +183,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
 
     config = choice.config
     try:
-        # Before the log is set up: the token is among what must not be in it.
+        # Before the log is set up, because the token must be redacted in it.
         token = _chosen_token(parsed, config) if parsed.has("http") else None
     except UsageError as error:
         return complain(str(error), error.hint)
@@ -209,7 +210,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
         return _serve_http(parsed, gateway, token)
     from mcp_workbench.serving import serve_stdio
 
-    # A person who tries it out would take the silence for a hang.
+    # A person trying it out would mistake the silence for a hang.
     if sys.stdin is not None and sys.stdin.isatty():
         remark("note", "waiting for an MCP client on stdin; Ctrl-C stops. `mcp-workbench demo` shows how it works.")
     client = None
@@ -223,7 +224,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
     try:
         run_loop(serve_stdio(gateway, client, _source(parsed)))
     except ConfigError as error:
-        # What is opened with the first client, such as the audit, may be impossible.
+        # Opening what the first client needs, such as the audit log, may fail.
         return complain(error.message, error.hint)
     return 0
 
@@ -280,7 +281,7 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
 
 
 def _source(parsed: Parsed) -> ConfigSource:
-    """The configuration as it was chosen, to be read again while it is in force."""
+    """Return how the configuration was chosen, to read it again later."""
     from mcp_workbench.config.choose import ConfigSource
 
     return ConfigSource(parsed.value("config"), parsed.positional(0), os.environ)
@@ -293,7 +294,7 @@ def _say_where(url: str, token: HttpToken) -> None:
 
 
 def _say_what_has_no_effect(parsed: Parsed, face: str) -> None:
-    """An option that is ignored in silence looks like one that does not work."""
+    """Warn about ignored options, which would otherwise seem not to work."""
     for name in dict.fromkeys(name for other in FACES.values() for name in other.flags):
         if parsed.has(name) and name not in FACES[face].flags:
             first = next(other.name for other in FACES.values() if name in other.flags)
@@ -310,7 +311,7 @@ def _chosen_token(parsed: Parsed, config: WorkbenchConfig) -> HttpToken:
     from mcp_workbench.transport.http.server.listening import UNIX_PREFIX, parse_address
 
     host, _ = parse_address(parsed.value("http") or "")
-    # Where users prove who they are in another way, no token is generated that was not asked for.
+    # If users authenticate in another way, no token is generated without being asked for.
     proved = config.auth is not None or config.trusted_proxy is not None or host.startswith(UNIX_PREFIX)
     if proved and parsed.has("no-token") and not parsed.has("token") and not parsed.has("token-file"):
         return HttpToken(None)
@@ -318,8 +319,8 @@ def _chosen_token(parsed: Parsed, config: WorkbenchConfig) -> HttpToken:
 
 
 def _with_secret_token(config: WorkbenchConfig, token: str) -> WorkbenchConfig:
-    """The configuration with the token among its secrets. The variable that it may come from is erased from what other
-    processes of this user can read."""
+    """Add the token to the configuration's secrets. The variable that it may come from is erased from the environment
+    that other processes of this user can read."""
     from msgspec.structs import replace
 
     from mcp_workbench.config.redact import TOKEN_VARIABLE, secrets_in
@@ -331,9 +332,9 @@ def _with_secret_token(config: WorkbenchConfig, token: str) -> WorkbenchConfig:
 
 
 def _check_allowed(parsed: Parsed) -> None:
-    """What could never match helps nobody. Raises `UsageError`."""
+    """Refuse values that could never match. Raises `UsageError`."""
     for name in parsed.values("allow-host"):
-        # People paste the whole address here.
+        # People paste the whole URL here.
         if "/" in name:
             raise UsageError(f"--allow-host `{name}` is not the name of a host", hint="for example tools.example.com")
     for origin in parsed.values("allow-origin"):
@@ -342,7 +343,8 @@ def _check_allowed(parsed: Parsed) -> None:
 
 
 def _refuse_ourselves(config: WorkbenchConfig, host: str, port: int) -> None:
-    """A workbench behind itself would show its own tools again, each time under a longer name. Raises `ConfigError`."""
+    """Refuse a workbench as its own server, which would show its tools again and again under longer names. Raises
+    `ConfigError`."""
     from urllib.parse import urlsplit
 
     from mcp_workbench.transport.http.server.admission import is_loopback, is_wildcard
@@ -351,10 +353,10 @@ def _refuse_ourselves(config: WorkbenchConfig, host: str, port: int) -> None:
     for label, server in config.servers():
         try:
             there = urlsplit(server.url or "")
-            # Port 0 lets the system choose, which no file can have written down.
+            # With port 0 the system chooses, so no file can contain it.
             is_here = port != 0 and there.port == port and there.hostname in ours
         except ValueError:
-            # Whoever connects says what is wrong with it.
+            # Connecting will report what is wrong with it.
             continue
         if is_here:
             raise ConfigError(
@@ -364,14 +366,14 @@ def _refuse_ourselves(config: WorkbenchConfig, host: str, port: int) -> None:
 
 
 def face_named(value: str | None) -> FaceName | None:
-    """The face that is chosen with `--face`. Raises `UsageError`."""
+    """Return the face chosen with `--face`. Raises `UsageError`."""
     if value is not None and value not in FACES:
         raise UsageError(f"--face is {names_of_faces()}, not `{value}`")
     return value
 
 
 def separator_named(value: str | None) -> str | None:
-    """The separator that is chosen with `--separator`. Raises `UsageError`."""
+    """Return the separator chosen with `--separator`. Raises `UsageError`."""
     if value is None:
         return None
     if not value:

@@ -1,6 +1,6 @@
-"""What a server would start or reach, shown before it does: the command or the address, and what else decides about it.
+"""What a server would start or connect to, shown beforehand: the command or the address, and what else affects it.
 
-Owns the lines. Of variables and headers only names are shown: values may be secret.
+Owns the lines. Only the names of variables and headers are shown: values may be secret.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _FETCHED: Final = re.compile(r"\$\{(?:cmd|file|keyring):[^}]*\}")
 
 
 def preview(entry: Mapping[str, Any]) -> list[str]:
-    """The lines about an entry in our words, the command or the address first."""
+    """Return the lines about an entry in our format, the command or the address first."""
     redactor = Redactor(secrets_of(entry))
     if "command" in entry:
-        # First hidden, then quoted: quoting could break a secret into pieces that are no longer recognised.
+        # Redacted before quoting, because quoting could break up a secret so that it is no longer recognised.
         found = [" ".join(shlex.quote(redactor.text(word)) for word in (entry["command"], *entry.get("args", ())))]
     else:
         found = [redactor.text(str(entry.get("url", "")))]
@@ -28,7 +28,7 @@ def preview(entry: Mapping[str, Any]) -> list[str]:
         if value := entry.get(member):
             named = ", ".join(map(str, value)) if isinstance(value, list | dict) else str(value)
             found.append(f"{words} {redactor.text(named)}")
-    # A program behind `${cmd:…}` runs as soon as the server starts: whoever agrees must have seen it.
+    # A program in `${cmd:…}` runs as soon as the server starts, so the user must see it before agreeing.
     if fetched := list(dict.fromkeys(_fetched(entry))):
         found.append(f"fetches {', '.join(fetched)}")
     if entry.get("disabled"):

@@ -1,6 +1,6 @@
-"""`mcp-workbench up --print-service`: the shared workbench as a service of the user, for systemd or launchd.
+"""`mcp-workbench up --print-service`: the shared workbench as a user service of systemd or launchd.
 
-Owns the two texts. Refuses to install anything: where such files belong, and what else is in them, is the user's.
+Owns the two texts. Installs nothing: where such files belong, and what else is in them, is up to the user.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from mcp_workbench.front.joining import END_SECONDS, log_path
 from mcp_workbench.process_context import runtime_folder
 
-# What a service manager leaves a workbench to end by itself: more than `down` does, which says that it takes too long.
+# How long a service manager waits for the workbench to exit: longer than `down`, which reports that it takes too long.
 STOP_SECONDS: Final = int(END_SECONDS) + 5
 
 _UNIT = """\
@@ -67,12 +67,12 @@ _PLIST = """\
 
 
 def service_text(platform: str = sys.platform) -> str:
-    """What the service manager of this system reads."""
+    """Return the text for the service manager of this system."""
     command = [sys.executable, "-m", "mcp_workbench", "up", "--foreground"]
     if platform == "darwin":
         arguments = "\n".join(f"    <string>{escape(word)}</string>" for word in command)
         return _PLIST.format(arguments=arguments, seconds=STOP_SECONDS, log=escape(log_path()))
-    # systemd reads `%` and `$` in a command line.
+    # systemd interprets `%` and `$` in a command line.
     words = shlex.join(command).replace("%", "%%").replace("$", "$$")
     return _unit_for(words)
 
@@ -80,6 +80,6 @@ def service_text(platform: str = sys.platform) -> str:
 def _unit_for(command: str) -> str:
     text = _UNIT.format(command=command, seconds=STOP_SECONDS)
     if not os.path.dirname(runtime_folder()).startswith("/run/user/"):
-        # Without a runtime folder of systemd's, front ends look elsewhere, and the service must, too.
+        # Without systemd's runtime folder, front ends look elsewhere, so the service must too.
         text = text.replace("Environment=XDG_RUNTIME_DIR=%t\n", "")
     return text

@@ -1,4 +1,4 @@
-"""What a client of the shared workbench is served with: what `serve` would have in its place, from its hello."""
+"""What the shared workbench serves a client with: what `serve` would use in the client's place, from its hello."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mcp_workbench.shared.workbench import Refused
 
 
 async def context_of(hello: Hello) -> ClientContext:
-    """Looks at the disk, aside from the clients that are served. Raises `Refused`: what is wrong is said by the front
-    end, which serves alone then."""
+    """Read the disk, without blocking other clients. Raises `Refused`: the front end reports the error, and serves on
+    its own."""
     return await aside(lambda: _context_of(hello))
 
 
@@ -27,8 +27,8 @@ def _context_of(hello: Hello) -> ClientContext:
         parsed = SERVE.parse(hello.arguments)
         options = options_of(parsed)
         option, argument = (_from(hello.folder, path) for path in (parsed.value("config"), parsed.positional(0)))
-        # The variables and the folder of the client, not ours: `${VAR}` and relative paths mean what they would mean
-        # there.
+        # The variables and the folder of the client, not ours, so that `${VAR}` and relative paths mean what they would
+        # mean there.
         source = ConfigSource(option, argument, hello.environ, hello.folder)
         choice = source.choose()
     except UsageError as error:
@@ -51,7 +51,7 @@ def _context_of(hello: Hello) -> ClientContext:
 
 
 def _from(folder: str, path: str | None) -> str | None:
-    """A path as the client means it."""
+    """Resolve a path in the client's folder."""
     if path is None or path.startswith("~"):
         return path
     return os.path.join(folder, path)

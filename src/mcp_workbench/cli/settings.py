@@ -1,6 +1,6 @@
-"""What the commands have in common: which configuration, how talkative, how fresh.
+"""Options that commands share: which configuration, log output, use of the cache.
 
-Owns what these options mean; `usage` declares them. Refuses to know what a command does with the configuration.
+Owns what these options mean; `usage` declares them. Does not know what a command does with the configuration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mcp_workbench.config.redact import Redactor
 
 
 def configuration(parsed: Parsed, argument: str | None = None) -> WorkbenchConfig:
-    """The configuration that the command line names. Raises `ConfigError`."""
+    """Return the configuration that the command line names. Raises `ConfigError`."""
     choice = choose(parsed.value("config"), argument, os.environ)
     if choice.warning is not None:
         remark("warning", choice.warning)
@@ -24,8 +24,8 @@ def configuration(parsed: Parsed, argument: str | None = None) -> WorkbenchConfi
 
 
 def log_for(parsed: Parsed, config: WorkbenchConfig) -> Redactor:
-    """Commands say themselves what matters; the engine's log is shown only when asked for. What is hidden in the log is
-    to be hidden elsewhere too: one redactor for the whole command."""
+    """Set up the log: commands print what matters, so the engine's log is shown only with `--debug`. Returns the
+    redactor for the whole command, because what is masked in the log must be masked elsewhere too."""
     redactor = Redactor(config.secrets)
     if parsed.has("debug"):
         from mcp_workbench.observe.log import set_up
@@ -33,7 +33,7 @@ def log_for(parsed: Parsed, config: WorkbenchConfig) -> Redactor:
         set_up(debug=True, file=None, format="text", redactor=redactor)
         return redactor
     logger = logging.getLogger("mcp_workbench")
-    # Without a handler, `logging` writes warnings to stderr by itself, between the lines of the command.
+    # Without a handler, `logging` would write warnings to stderr, between the lines of the command.
     logger.handlers[:] = [logging.NullHandler()]
     logger.propagate = False
     return redactor

@@ -1,7 +1,7 @@
-"""The engine of commands on the user's shared workbench, where that is running: its servers are there already.
+"""The engine of commands on the user's shared workbench, if it is running: its servers are started already.
 
-Owns the connection. What is asked for there is what `Engine` would do in this process; all else, such as looking for
-names, is done here with what is cached.
+Owns the connection. Requests do there what `Engine` does in this process; everything else, such as looking up names, is
+done here from the cache.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _READ_BYTES: Final = 256 * 1024
 def engine_for(
     parsed: Parsed, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor, is_audited: bool = False
 ) -> Engine:
-    """On the shared workbench where there is one; else, or with `--private`, in this process.
+    """Return an engine on the shared workbench if there is one, or in this process otherwise and with `--private`.
 
-    Without a cache, servers have to be listed again, and those of other clients are not.
+    With `--no-cache` servers have to be listed again, and servers of other clients would not be.
     """
     if not parsed.has("private") and not parsed.has("no-cache"):
         try:
-            # `proxy`, whatever face the file has: in it every tool can be called by its path. The absolute path of the
+            # `proxy`, whatever face the file has: there, every tool can be called by its path. The absolute path of the
             # file, so that the workbench finds the one that this command has read.
             hello = written_hello(("--config", config.path, "--face", "proxy"), command=BORROW)
-            # Not started for a command: it would outlive it, and a single call is served faster here.
+            # Not started for a command: it would outlive it, and a single call is faster here.
             connection, verb, _ = introduce(hello, may_start=False)
             if verb == ACCEPTED:
                 return SharedEngine(config, use_cache=use_cache, redactor=redactor, descriptor=connection.detach())
@@ -68,8 +68,8 @@ def engine_for(
 def engine_that_knows(
     parsed: Parsed, config: WorkbenchConfig, redactor: Redactor
 ) -> tuple[Engine, dict[str, WorkbenchError]]:
-    """An engine for commands that show what servers offer: as cached or, with `--connect`, after the others have been
-    listed. Also the failures, by `toolbox/server`."""
+    """Return an engine for commands that show what servers offer: from the cache or, with `--connect`, after listing
+    the others. Also returns the failures by `toolbox/server`."""
     if not parsed.has("connect"):
         return Engine(config, use_cache=True, redactor=redactor), {}
     engine = engine_for(parsed, config, use_cache=True, redactor=redactor)
@@ -77,26 +77,26 @@ def engine_that_knows(
 
 
 def reported(failures: Mapping[str, WorkbenchError], redactor: Redactor) -> int:
-    """Warn of each; the exit status."""
+    """Warn about each failure. Returns the exit status."""
     for place, error in failures.items():
         remark("warning", f"{place}: {redactor.text(error.message.partition(chr(10))[0])}")
     return FAILED if failures else 0
 
 
 class ListedThere(Struct):
-    """A server of the shared workbench that has said what it offers. It is not ours to stop."""
+    """A listed server of the shared workbench. It is not ours to stop."""
 
     offer: Offer
     noise: int = 0
 
     def request_stop(self) -> None:
-        """Others use it, or will."""
+        """Do nothing: other clients use it."""
 
     async def wait_stopped(self) -> None:
-        """It runs on."""
+        """Return at once: it keeps running."""
 
     def counts(self) -> tuple[int, int, int, int]:
-        """As those of a connection: lines of noise are the third."""
+        """As for a connection: the third is lines of noise."""
         return 0, 0, self.noise, 0
 
 
@@ -106,7 +106,7 @@ class _OfferError(Struct):
 
 
 class SharedEngine(Engine):
-    """A client of the shared workbench, for the time of one command."""
+    """A client of the shared workbench, for the duration of one command."""
 
     is_shared = True
 
@@ -116,7 +116,7 @@ class SharedEngine(Engine):
         self._client: SharedClientEnd | None = None
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do the work while we are connected. Errors come out as they are."""
+        """Do the work while connected. Errors are raised unchanged."""
         return run(self._run_there(work))
 
     async def _run_there(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -125,7 +125,7 @@ class SharedEngine(Engine):
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[None]:
-        # A copy: a command may run more than one piece of work.
+        # A copy, because a command may call `run` more than once.
         reader, writer = await asyncio.open_unix_connection(sock=self._socket.dup(), limit=_READ_BYTES)
         client = self._client = SharedClientEnd(reader, writer)
         self._introduced(client)
@@ -140,7 +140,8 @@ class SharedEngine(Engine):
             writer.close()
 
     async def tool(self, toolbox: str, server: str, name: str) -> Raw:
-        """As alone; a server that runs for clients whom it cannot ask anything may hide tools that ask."""
+        """Look it up as `Engine` does, and then on a separate connection: a server that runs for clients it cannot ask
+        may hide tools that ask."""
         try:
             return await super().tool(toolbox, server, name)
         except UsageError:
@@ -151,15 +152,15 @@ class SharedEngine(Engine):
         return await super().tool(toolbox, server, name)
 
     async def note_asking(self, toolbox: str, server: str) -> None:
-        """From now on it is started for each client that it can ask."""
+        """Have the server started separately for each client that it can ask."""
         assert self._client is not None
-        # A workbench of an earlier version does not know the word.
+        # Workbenches of earlier versions do not know this request.
         with contextlib.suppress(RemoteError):
             await self._client.request(ASKS, {"toolbox": toolbox, "server": server})
             self.can_ask_next_time = True
 
     async def listed(self, entry: ServerEntry, era: Era = "modern") -> Listed:
-        """Have a server listed there. Raises `DownstreamError`."""
+        """Have the shared workbench list a server. Raises `DownstreamError`."""
         return await self._listed(entry, apart=False)
 
     async def _listed(self, entry: ServerEntry, *, apart: bool) -> ListedThere:
@@ -172,12 +173,12 @@ class SharedEngine(Engine):
             more = decode(data, type=_OfferError) if isinstance(data, Raw) else _OfferError()
             raise (SignInNeeded if more.signIn else DownstreamError)(error.error.message, hint=more.hint) from None
         found = decode(answer, type=ListedThere)
-        # Not remembered: the shared workbench has done that.
+        # Not cached here: the shared workbench has done that.
         entry.catalogs[0].servers.learn(entry, found.offer, remember=False)
         return found
 
     def client(self) -> ToolClient:
-        """The client that we are there."""
+        """Our client in the shared workbench."""
         assert self._client is not None
         return self._client
 
@@ -192,7 +193,7 @@ class SharedClientEnd(ToolClient):
         self._is_introduced = False
 
     async def initialize(self) -> None:
-        """Shake hands, once."""
+        """Do the handshake, once."""
         if not self._is_introduced:
             self._is_introduced = True
             await super().initialize()
@@ -201,11 +202,11 @@ class SharedClientEnd(ToolClient):
         self._writer.write(message + b"\n")
 
     async def read(self) -> None:
-        """Until the workbench goes."""
-        # The workbench bounds what it sends (`maxMessageBytes`); this end need not know by how much.
+        """Read until the workbench closes the connection."""
+        # The workbench bounds what it sends (`maxMessageBytes`); this end need not know the limit.
         lines = LineSplitter(1 << 31)
         error = DownstreamError(GONE, hint="run the command again")
-        # A workbench that is killed with a request of ours unread resets the connection.
+        # A workbench that is killed with our request unread resets the connection.
         with contextlib.suppress(OSError):
             try:
                 while data := await self._next_bytes():
@@ -217,9 +218,9 @@ class SharedClientEnd(ToolClient):
         self.fail(error)
 
     async def _next_bytes(self) -> bytes:
-        """What comes next. Raises `TimeoutError` for a workbench that does not answer a ping either, as front ends
-        do: whatever its servers are at, it answers that at once."""
-        # The last is for what came while this process was stopped, and nobody has read.
+        """Read the next bytes. Like front ends, raises `TimeoutError` if the workbench does not even answer a ping,
+        which it does at once, whatever its servers are doing."""
+        # The second round is for data that arrived while this process was stopped and is still unread.
         for seconds in (SILENCE_SECONDS, SILENCE_SECONDS):
             with contextlib.suppress(TimeoutError):
                 return await asyncio.wait_for(self._reader.read(_READ_BYTES), seconds)

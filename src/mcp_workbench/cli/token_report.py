@@ -1,7 +1,7 @@
-"""What tools cost an agent with one configuration: the report, whoever shows it.
+"""What tools cost an agent with one configuration: the report, independent of how it is shown.
 
-Owns what is measured and how it is said: the figures, the rows of the table, the sentences, the JSON. Refuses to know
-terminals and pages. Counting is `economy.costs`.
+Owns the figures, the rows of the table, the sentences and the JSON. Knows nothing about terminals and pages.
+`economy.costs` does the counting.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ ABOUT_FULL: Final = (
 
 
 class ServerCost(Struct):
-    """One server; `cost` is None until it has been listed."""
+    """The cost of a server; `cost` is None until it has been listed."""
 
     name: str
     cost: Cost | None
 
 
 class Opened(Struct):
-    """What opening a toolbox costs: the form that fits, and how many tools the first answer has."""
+    """What opening a toolbox costs: the form that fits, and the number of tools in the first answer."""
 
     form: str
     tokens: int
@@ -51,7 +51,7 @@ class Opened(Struct):
 
 
 class ToolboxCost(Struct):
-    """One toolbox: its servers, all that is known of them together, and what opening it costs."""
+    """The cost of a toolbox: its servers, their total, and the cost of opening it."""
 
     name: str
     servers: list[ServerCost]
@@ -61,10 +61,11 @@ class ToolboxCost(Struct):
 
 
 class Report(Struct):
-    """Everything, with what each conversation pays from the start: the two tools, pinned ones, the instructions."""
+    """The whole report, with what each conversation pays at its start: the two tools, pinned tools and the
+    instructions."""
 
     config: str
-    # The face in force, and what its tools and its instructions cost a conversation that starts.
+    # The face in use, and what its tools and instructions cost at the start of a conversation.
     face: FaceName
     listed: int
     introduced: int
@@ -76,7 +77,7 @@ class Report(Struct):
 
     @property
     def flat(self) -> int:
-        """What the list of all tools would cost."""
+        """The cost of the list of all tools."""
         return sum(toolbox.cost.flat for toolbox in self.toolboxes)
 
     @property
@@ -85,18 +86,18 @@ class Report(Struct):
 
     @property
     def in_force(self) -> int:
-        """What every conversation pays, as clients are served now."""
+        """The cost at the start of every conversation, as clients are served now."""
         return self.listed + self.introduced
 
     @property
     def start(self) -> int:
-        """What every conversation pays in the face `proxy`."""
+        """The cost at the start of every conversation with the face `proxy`."""
         return self.two_tools + self.pinned + self.instructions
 
     @property
     def saved(self) -> float:
-        """The part of the flat list that a conversation does not start with; 0 where it is the other way round."""
-        # With a handful of small tools the two tools cost more than they save.
+        """The part of the flat list that a conversation does not start with; 0 if it costs more."""
+        # With a handful of small tools, the two tools cost more than they save.
         return max(0.0, 1 - self.start / self.flat) if self.flat else 0.0
 
     @property
@@ -106,7 +107,7 @@ class Report(Struct):
 
 
 def measure(config: WorkbenchConfig, engine: Engine) -> Report:
-    """Count what is known now."""
+    """Count the tokens of what is known now."""
     face = engine.face
     face.catalog.load(face.catalog.entries())
     toolboxes = []
@@ -118,7 +119,7 @@ def measure(config: WorkbenchConfig, engine: Engine) -> Report:
         budget = (config.budget if own is None else own) or None
         costs = [ServerCost(server, cost(known[server]) if server in known else None) for server in servers]
         toolboxes.append(ToolboxCost(name, costs, cost(together), _opened(face, name), budget))
-    # Instructions name what is distinctive of a toolbox, which is worked out when it is asked for.
+    # Instructions list what is distinctive about a toolbox, which is computed on demand.
     if face.tool_index.is_summary_missing:
         face.tool_index.summarise()
     start = _start(face)
@@ -126,7 +127,7 @@ def measure(config: WorkbenchConfig, engine: Engine) -> Report:
 
 
 def _in_force(engine: Engine, config: WorkbenchConfig, proxy: tuple[int, int, int]) -> tuple[int, int]:
-    """What every conversation pays for tools and for instructions in the face that clients are shown."""
+    """Return what every conversation pays for tools and for instructions with the face that clients see."""
     if config.face_in_force == "proxy":
         return proxy[0] + proxy[1], proxy[2]
     shown = engine.shown_to_clients(Options())
@@ -137,7 +138,7 @@ def _in_force(engine: Engine, config: WorkbenchConfig, proxy: tuple[int, int, in
 
 
 def _start(face: ProxyFace) -> tuple[int, int, int]:
-    """What every conversation pays: for the two tools, for those that are pinned and known, for the instructions."""
+    """Return what every conversation pays for the two tools, for known pinned tools, and for the instructions."""
     view = View(LOCAL_PRINCIPAL)
     listed = [tokens(definition.decode()) for definition in face.tools(view)]
     # `useTool: split` makes it three.
@@ -152,7 +153,7 @@ def _opened(face: ProxyFace, toolbox: str) -> Opened:
 
 
 class Row(NamedTuple):
-    """A line of the table: a toolbox, or a server below it; no numbers until its tools have been listed."""
+    """A row of the table: a toolbox, or a server below it; without numbers until its tools have been listed."""
 
     name: str
     is_toolbox: bool
@@ -161,7 +162,7 @@ class Row(NamedTuple):
 
 
 def rows(report: Report) -> Iterator[Row]:
-    """Every toolbox with its servers, for terminals and for pages."""
+    """Return every toolbox with its servers, for terminals and pages."""
     for toolbox in report.toolboxes:
         is_known = any(server.cost for server in toolbox.servers)
         opened = toolbox.opened if toolbox.cost.tools else None
@@ -175,7 +176,7 @@ def _numbers(cost: Cost) -> list[int]:
 
 
 def said(report: Report) -> list[str]:
-    """What it comes down to, in sentences: what the face in force costs, and what another would make of it."""
+    """Summarise in sentences what the face in use costs, and what another would."""
     lines = _as_toolboxes(report) if report.face == "proxy" else _as_served(report)
     if report.unknown:
         count = len(report.unknown)
@@ -219,13 +220,13 @@ def _start_in_words(report: Report) -> str:
 
 
 def percent(part: float) -> str:
-    """A part as people read it. 99.96 % is not 100 %."""
+    """Format a fraction for people. 99.96 % is not 100 %."""
     # Never 100 %: something is always left.
     return f"{min(part * 100, 99.9):.1f} %" if part > 0.99 else f"{part * 100:.0f} %"
 
 
 def in_short(config: WorkbenchConfig) -> str | None:
-    """One line for `check`, from what is known; None where that is nothing."""
+    """Return one line for `check` from the cache; None if it is empty."""
     engine = Engine(config, use_cache=True)
     face = engine.face
     entries = list(face.catalog.entries())

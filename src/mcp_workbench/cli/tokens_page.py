@@ -1,5 +1,5 @@
-"""The report of `mcp-workbench tokens` in HTML, and a page around it that needs nothing beside it: one file, with its
-look (`page.css`) inside, and nothing from the network. Names come from configurations and are escaped."""
+"""The report of `mcp-workbench tokens` as HTML, and a self-contained page around it: a single file with its styles
+(`page.css`), and nothing from the network. Names come from configurations and are escaped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mcp_workbench.printable import plural
 
 
 def tokens_html(report: Report) -> str:
-    """Figures, charts and the table, without a page around them."""
+    """Return figures, charts and the table, without a page around them."""
     heads = "".join(f"<th>{head}</th>" for head in ("", *COLUMNS))
     sentences = "".join(f"<p>{escape(line)}</p>" for line in said(report))
     return f"""<h1>What tools cost an agent</h1>
@@ -104,7 +104,7 @@ def _form_bars(report: Report) -> Iterable[str]:
 
 
 def _bar(kind: str, part: float, label: str) -> str:
-    # The label stands behind the bar, so the longest one leaves room for it.
+    # The label comes after the bar, so the longest bar leaves room for it.
     return f'<div class="bar"><div class="{kind}" style="width:{min(part, 1.1) * 70:.2f}%"></div>{escape(label)}</div>'
 
 
@@ -118,8 +118,8 @@ def _rows(report: Report) -> Iterable[str]:
 
 
 def html_page(title: str, body: str) -> str:
-    """The page with this body, which is HTML already."""
-    # Read where it is used: no other command needs it in memory.
+    """Return a page with this body, which is already HTML."""
+    # Read on use: no other command needs it in memory.
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     return f"""<!doctype html>
 <html lang="en">

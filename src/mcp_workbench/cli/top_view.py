@@ -1,4 +1,4 @@
-"""The picture that `top` shows: from what workbenches say to lines that fit a terminal. Pure."""
+"""The view of `top`: turns the state of workbenches into lines that fit a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ WIDTHS: Final = (8, 7, 4, 7, 7, 7, 6)
 # One space between columns: at 80 columns, names need the room.
 _ROOM: Final = sum(WIDTHS) + len(WIDTHS)
 _SHORTEST_NAME: Final = 12
-# What is not worth a column of its own in a name of a state.
+# Short forms of states that would need a wider column.
 _STATES: Final = {"needs sign-in": "sign-in", "configured": "unused", "known": "unused"}
 LAST_CALLS: Final = 8
 KEYS: Final = "up/down choose  l log  s stop  r restart  q quit"
 
 
 class ServerRow(Struct, frozen=True):
-    """A server of one workbench. `pid` is that of the workbench."""
+    """A server of one workbench. `pid` is the workbench's process id."""
 
     pid: int
     toolbox: str
@@ -35,7 +35,7 @@ class ServerRow(Struct, frozen=True):
 
 
 def rows_of(look: dict[str, Any], memory: dict[int, int]) -> list[ServerRow]:
-    """One for each server, those in use first. A server with several processes is one row."""
+    """Return one row for each server, those in use first. A server with several processes is one row."""
     status = look["status"]
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for server in status["servers"]:
@@ -45,7 +45,7 @@ def rows_of(look: dict[str, Any], memory: dict[int, int]) -> list[ServerRow]:
         label = f"{toolbox}/{name}"
         figures = look["figures"].get(label, {})
         size = sum(memory.get(pid, 0) for pid in look["processes"].get(label, ()))
-        # Of several processes of one server the one that works says how it is.
+        # Of several processes of one server, a ready one determines the state.
         state = next((each["state"] for each in same if each["state"] == "ready"), same[-1]["state"])
         cells = (
             _STATES.get(state, state) + (f" x{len(same)}" if len(same) > 1 else ""),
@@ -63,7 +63,7 @@ def rows_of(look: dict[str, Any], memory: dict[int, int]) -> list[ServerRow]:
 def picture(
     looks: list[dict[str, Any]], memory: dict[int, int], width: int, height: int | None, chosen: int | None
 ) -> list[str]:
-    """Lines of at most `width` characters, and of them at most `height`. `chosen` is the row with the cursor."""
+    """Return at most `height` lines of at most `width` characters. `chosen` is the row with the cursor."""
     lines: list[str] = []
     number = at = 0
     for look in looks:
@@ -83,9 +83,9 @@ def picture(
     if last:
         last = ["", "LAST CALLS", *last]
     if height is not None:
-        # What runs comes before what has been.
+        # Rows of servers take precedence over past calls.
         last = last[: max(0, height - len(lines) - 1)]
-        # Moved up until the chosen row is on the screen.
+        # Scrolled until the chosen row is on the screen.
         above = max(0, at - (height - 2))
         lines = (lines + last)[above : above + height - 1]
         lines += [""] * (height - 1 - len(lines)) + [KEYS]
@@ -122,7 +122,7 @@ def _cells(cells: tuple[str, ...]) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    """At most so many cells of a terminal, of which a letter of Chinese takes two."""
+    """Shorten to this many terminal cells; a Chinese character takes two."""
     return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
@@ -133,7 +133,7 @@ def _padded(text: str, width: int) -> str:
 def _size(count: int) -> str:
     if not count:
         return ""
-    # No more than its column holds: half a unit is no unit.
+    # Never wider than its column: half a unit is no unit.
     if count < 1000 * 1024**2:
         return f"{count // 1024**2} MiB"
     size = count / 1024**3

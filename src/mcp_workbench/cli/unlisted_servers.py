@@ -1,9 +1,9 @@
-"""A server that stands in no file: named on the command line by its address, or by its command after `--`.
+"""A server that is in no file: named on the command line by its address, or by its command after `--`.
 
     mcp-workbench call https://example.com/mcp TOOL key=value
     mcp-workbench call key=value -- npx -y @modelcontextprotocol/server-everything TOOL key=value
 
-Owns how such a command line is read: the last word behind the command that is no `key=value` names what is meant.
+Owns how such a command line is parsed: the last word of the command that is not a `key=value` names the item.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOKEN_HINT: Final = (
 
 
 class Unlisted(NamedTuple):
-    """A configuration with this server alone, and the words that are not the server."""
+    """A configuration with only this server, and the words that are not part of the server."""
 
     config: WorkbenchConfig
     server: str
@@ -39,17 +39,17 @@ class Unlisted(NamedTuple):
 
 
 def unlisted(parsed: Parsed, *, takes_pairs: bool = True) -> Unlisted | None:
-    """The server that the command line itself names; None where it names one of the configuration.
+    """Return the server that the command line itself describes; None if it names one of the configuration.
 
-    `takes_pairs`: `key=value` words at the end are arguments."""
+    With `takes_pairs`, `key=value` words at the end are arguments."""
     words = parsed.positionals
     if parsed.before_dashes == 0 and words:
         command, rest = _split(words, takes_pairs=takes_pairs)
         name = os.path.basename(command[0])
-        # As if it had been started from the shell: with all of its environment.
+        # As if it had been started from the shell: with its whole environment.
         server = ServerConfig(name=name, command=command[0], args=tuple(command[1:]), inherit_env=("*",))
         return Unlisted(_alone(server, frozenset()), name, rest)
-    # An address alone is a resource of the configuration, or a mistake that the command explains.
+    # A single address is a resource of the configuration, or a mistake that the command explains.
     if len(words) > 1 and words[0].startswith(("http://", "https://")):
         url, *rest = words
         fault = url_fault(url)
@@ -65,14 +65,14 @@ def unlisted(parsed: Parsed, *, takes_pairs: bool = True) -> Unlisted | None:
 
 
 def _split(words: list[str], *, takes_pairs: bool) -> tuple[list[str], list[str]]:
-    """The command, and what comes behind it: the last word that is no argument names the tool."""
+    """Split into the command and the rest: the last word that is not an argument names the tool."""
     end = len(words)
     while takes_pairs and end > 0 and "=" in words[end - 1] and not words[end - 1].startswith("-"):
         end -= 1
     if end < 2:
         raise UsageError("after `--` come the command of a server and then the name of what to use")
     command, word = words[: end - 1], words[end - 1]
-    # `npx -y PACKAGE` with the tool forgotten: `npx -y` alone is a shell, which would wait for us as we wait for it.
+    # `npx -y PACKAGE` without a tool: `npx -y` alone is a shell, so it and we would wait for each other.
     if not _starts_package(command) and _starts_package([*command, word]):
         raise UsageError(
             f"`{shlex.join(command)}` starts no server: the last word, `{word}`, is taken as the name of what to use",
@@ -86,7 +86,7 @@ def _starts_package(command: list[str]) -> bool:
 
 
 def alone(config: WorkbenchConfig, name: str) -> WorkbenchConfig:
-    """The configuration with the server alone that a `server` or `toolbox/server` names. Raises `UsageError`."""
+    """Return the configuration with only the server that a `server` or `toolbox/server` names. Raises `UsageError`."""
     labels = {f"{box}/{server}": (box, server) for box, each in config.toolboxes.items() for server in each.servers}
     found = [place for label, place in labels.items() if name in (label, place[1])]
     if len(found) > 1:
@@ -99,7 +99,7 @@ def alone(config: WorkbenchConfig, name: str) -> WorkbenchConfig:
 
 
 def hint_about(error: WorkbenchError, named: Unlisted | None) -> str | None:
-    """What to do about an error. What is set in a file cannot be set for a server that stands in none."""
+    """Return what to do about an error. Hints about the file do not apply to a server that is in no file."""
     if named is None:
         return error.hint
     server = named.config.toolboxes[TOOLBOX].servers[named.server]

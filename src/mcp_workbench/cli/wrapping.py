@@ -1,7 +1,7 @@
-"""Text for a terminal, broken between words. In a pipe it stays whole.
+"""Text for a terminal, wrapped between words. In a pipe it is not wrapped.
 
-Owns where lines are broken. Words are never broken: a path or a command can still be copied. Imported when something is
-said, not before: the start-up path says nothing.
+Owns where lines are broken. Words are never broken, so that paths and commands can be copied. Imported only when there
+is something to print: the start-up path prints nothing.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Final, TextIO
 
 # Longer lines are hard to read, however wide the terminal is.
 _WIDEST: Final = 120
-# Narrower than this, breaking lines helps nobody.
+# On a narrower terminal, wrapping does not help.
 _NARROWEST: Final = 30
 
 
 def width_of(stream: TextIO | None) -> int | None:
-    """How wide the terminal behind a stream is; None for a pipe."""
+    """Return the width of the terminal behind a stream; None for a pipe."""
     try:
         if stream is None or not stream.isatty():
             return None
-        # `COLUMNS` first, as ncurses has it: tests and CI set it, and a terminal of width 0 does exist.
+        # `COLUMNS` first, as in ncurses: tests and CI set it, and terminals of width 0 exist.
         columns = int(os.environ.get("COLUMNS", "0") or 0) or os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):
         return None
@@ -29,8 +29,8 @@ def width_of(stream: TextIO | None) -> int | None:
 
 
 def folded(text: str, width: int | None, *, before: int = 0) -> str:
-    """Each line of the text within the width, its rest under its own indentation. `before` it stands what is printed
-    already."""
+    """Wrap each line of the text, continued under its own indentation. `before` is the number of columns already
+    printed."""
     if width is None:
         return text
     lines = text.split("\n")
@@ -47,14 +47,14 @@ def _folded(line: str, width: int, before: int) -> str:
         initial_indent=" " * before + margin,
         subsequent_indent=margin,
         break_long_words=False,
-        # An option such as `--no-cache` stays in one piece too.
+        # Keeps options such as `--no-cache` in one piece.
         break_on_hyphens=False,
     )
     return "\n".join(parts)[before:]
 
 
 def paragraphs(text: str, width: int | None) -> str:
-    """Prose that was written in lines, broken again; indented lines are examples and stay."""
+    """Wrap prose that was written in lines; indented lines are examples and stay unchanged."""
     if width is None:
         return text
     blocks = [
@@ -64,7 +64,7 @@ def paragraphs(text: str, width: int | None) -> str:
 
 
 def beside(left: str, right: str, column: int, width: int | None) -> str:
-    """Two columns, of which the right one is broken within itself."""
+    """Lay out two columns, wrapping the right one."""
     head = f"  {left:{column}}"
     room = None if width is None else width - len(head)
     if room is None or room < _NARROWEST:

@@ -116,7 +116,7 @@ Exit code: 0; 1 if the server was added and does not work, or the registry canno
             Flag("yes", None, "add what a server.json or a registry describes, without asking"),
             Flag("no-check", None, "do not start it"),
         ),
-        # Any number: what comes behind `--` is the program's.
+        # Any number: everything after `--` belongs to the program.
         names=("NAME",),
     ),
     Command(

@@ -1,4 +1,4 @@
-"""Commands for those who run a workbench for others, or with others."""
+"""Commands for running a workbench for others, or with others."""
 
 from __future__ import annotations
 

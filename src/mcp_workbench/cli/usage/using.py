@@ -118,7 +118,7 @@ Exit code: 0, 1 if the tool or its server failed, 2 if there is no such tool or 
             PRIVATE,
             DEBUG,
         ),
-        # As many as `key=value` words come behind it.
+        # Any number of `key=value` words may follow.
         names=("TOOLBOX/SERVER/TOOL",),
     ),
     Command(
