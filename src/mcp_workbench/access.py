@@ -195,7 +195,6 @@ class Access:
             del self._roles[key]
 
     def faces(self) -> Iterable[Face]:
-        """Those of all roles."""
         return list(self._roles.values())
 
     def status_for(self, face: Face, status: dict[str, Any]) -> dict[str, Any]:

@@ -179,7 +179,6 @@ class Runtime:
         return header_source(self, connection)
 
     def http(self) -> HttpClient:
-        """The one HTTP client of this process."""
         from mcp_workbench.transport.http.client.http_client import HttpClient
 
         if self._http is None:

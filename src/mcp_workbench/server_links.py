@@ -47,8 +47,7 @@ class Means(Protocol):
 
     header_source: Callable[[Connection], HeaderSource]
 
-    def http(self) -> HttpClient:
-        """The one HTTP client of this process."""
+    def http(self) -> HttpClient: ...
 
     def sign_ins(self, keychain: bool | None) -> SignIns:
         """Everything about signing in to servers."""

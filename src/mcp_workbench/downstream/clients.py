@@ -54,11 +54,9 @@ class ForwardedCall(ClientPeer, Protocol):
     def send_again(self) -> None:
         """The server certainly did not accept the request: send it again when the server is back."""
 
-    def on_result(self, result: Raw) -> None:
-        """The server answered."""
+    def on_result(self, result: Raw) -> None: ...
 
-    def on_error(self, error: Raw) -> None:
-        """The server answered with a JSON-RPC error."""
+    def on_error(self, error: Raw) -> None: ...
 
     def on_failure(self, error: WorkbenchError) -> None:
         """There will be no response."""
@@ -127,7 +125,6 @@ class ConnectionClients:
             self.passing = client
 
     def leave(self, client: ClientPeer) -> None:
-        """This client is gone."""
         self._sessions.pop(client, None)
         if self.last is client:
             self.last = next(reversed(self._sessions), None)

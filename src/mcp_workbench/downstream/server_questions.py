@@ -120,7 +120,6 @@ class ServerQuestions:
         return question is not None
 
     def on_cancelled(self, id: bytes, params: Raw) -> None:
-        """The server cancelled a question."""
         held = self.held.pop(id, None)
         if held is not None:
             held.timer.cancel()

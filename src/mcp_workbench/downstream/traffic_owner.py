@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 class TrafficOwner(Protocol):
     """The owner of a traffic."""
 
-    def on_link_closed(self, traffic: Traffic, reason: str) -> None:
-        """The link has closed."""
+    def on_link_closed(self, traffic: Traffic, reason: str) -> None: ...
 
     def on_trouble(self, error: DownstreamError) -> None:
         """A request got no response, although the link is still open."""

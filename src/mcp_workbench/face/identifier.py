@@ -23,8 +23,6 @@ _EMPTY_BYTES: Final = len("{}")
 
 
 class ToolIdentifier(Struct, gc=False):
-    """One tool of one server of one toolbox."""
-
     toolbox: str
     server: str
     tool: str

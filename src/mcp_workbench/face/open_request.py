@@ -24,8 +24,6 @@ _ALSO_CALLED: Final = {"toolbox": "toolbox_name", "max_tokens": "budget"}
 
 
 class OpenRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """The arguments of `open_toolbox`."""
-
     toolbox_name: str | None = None
     query: str | None = None
     tools: tuple[str, ...] = ()

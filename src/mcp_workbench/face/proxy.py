@@ -103,7 +103,6 @@ class ProxyFace(Face):
         return self._pins.servers() if kind == "tools" else super().listed(view, kind)
 
     def definition_of(self, tool: str) -> Raw | None:
-        """Of a pinned tool."""
         target = self._pins.targets().get(tool) if self._pins else None
         return None if target is None else target.definition
 
@@ -124,7 +123,6 @@ class ProxyFace(Face):
         return [encode(_USE_TOOL)]
 
     def own_names(self) -> list[str]:
-        """The names of our own tools."""
         return ["open_toolbox", "use_tool"]
 
     def instructions(self, view: View) -> str:
@@ -307,7 +305,6 @@ class ProxyFace(Face):
         return not_found(found[1], client)
 
     def own_resource(self, view: View, uri: str) -> bytes | None:
-        """Kept results."""
         return self.results.resource(view, uri) if uri.startswith(RESULTS) else None
 
     def preparation(self, request: OpenRequest) -> Callable[[], None] | None:

@@ -42,8 +42,6 @@ UNKNOWN: Final = TokenRejection("the identity provider does not know this token,
 
 
 class Introspection:
-    """One provider that is asked."""
-
     def __init__(
         self,
         settings: IssuerConfig,

@@ -28,8 +28,6 @@ _MARKS: Final = (b"<<<<<<< ", b"=======", b">>>>>>> ")
 
 
 class LockedServer(Struct, omit_defaults=True):
-    """What a server offered."""
-
     # What was started, as far as that has a name and a version: `npm:@scope/name@1.2.3`.
     package: str = ""
     # What it calls itself: name and version.
@@ -113,7 +111,6 @@ def written(lock: LockFile) -> bytes:
 
 
 def locked_server(config: ServerConfig, offer: Offer) -> LockedServer:
-    """A server as it is now."""
     hashes: dict[str, dict[str, str]] = {
         kind: {name: definition_hash(definition) for name, definition in offer.lists.get(kind, {}).items()}
         for kind in KINDS

@@ -58,8 +58,6 @@ class KeyProblem(WorkbenchError):
 
 
 class KeyRecord(Struct, frozen=True, kw_only=True):
-    """One key, as it is kept."""
-
     name: str
     # SHA-256 of the token, in hexadecimal.
     sha256: str

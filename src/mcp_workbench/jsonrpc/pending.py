@@ -71,8 +71,7 @@ class Exchange(Struct, eq=False, kw_only=True):
     # Progress extends the deadline, but never beyond this time.
     latest: float = 0.0
 
-    def on_result(self, result: Raw) -> None:
-        """The peer answered."""
+    def on_result(self, result: Raw) -> None: ...
 
     def on_error(self, error: Raw) -> None:
         """The peer answered with a JSON-RPC error."""

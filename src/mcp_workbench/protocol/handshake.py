@@ -44,8 +44,7 @@ class Asker(Protocol):
     async def ask(self, method: str, params: bytes) -> Raw:
         """Send a request and wait for its result. Raises `RemoteError` and `DownstreamError`."""
 
-    def notify(self, method: str, params: bytes | None = None) -> None:
-        """Send a notification."""
+    def notify(self, method: str, params: bytes | None = None) -> None: ...
 
 
 class OtherEra(DownstreamError):

@@ -102,14 +102,12 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
     @property
     def route(self) -> Route: ...
 
-    def finish_result(self, result: bytes) -> None:
-        """Answer with a result."""
+    def finish_result(self, result: bytes) -> None: ...
 
     def pass_on(self, result: Raw) -> None:
         """Answer with the server's own result."""
 
-    def finish_error(self, code: int, message: str, data: object = None) -> None:
-        """Answer with a JSON-RPC error."""
+    def finish_error(self, code: int, message: str, data: object = None) -> None: ...
 
     def refuse(self, denial: Denial) -> None:
         """A step does not let it reach the server."""

@@ -259,7 +259,6 @@ class ClientCall(Struct, eq=False):
         return can_answer(messages.decode_object(self.caller.capabilities), method)
 
     def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
-        """The server cancelled its question."""
         if self.revision.asks_in_results:
             self.session.parking.withdraw(self, traffic, id)
             return

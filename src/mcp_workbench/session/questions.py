@@ -69,7 +69,6 @@ class Question(Exchange):
         self.traffic.answer(self.id, b'"result":' + bytes(result))
 
     def on_error(self, error: Raw) -> None:
-        """The client answered with an error."""
         self.traffic.answer(self.id, b'"error":' + bytes(error))
 
     def on_failure(self, error: WorkbenchError) -> None:

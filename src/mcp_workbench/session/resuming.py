@@ -29,8 +29,6 @@ class _Listening(Struct):
 
 
 class _Lasting(Struct, omit_defaults=True):
-    """What lasts of one client."""
-
     initialize: Raw = Raw(b"null")
     log_level: str | None = None
     subscriptions: list[str] = []

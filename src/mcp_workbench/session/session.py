@@ -467,7 +467,6 @@ class Session(Struct, eq=False):
         return self.ask(traffic, id, method, params, None)
 
     def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
-        """A server cancelled its question."""
         self.questions.cancelled_by_server(traffic, id, params, None)
 
     def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:

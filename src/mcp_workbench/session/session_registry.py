@@ -42,8 +42,7 @@ class NotifiedSession(Protocol):
         """A resource that it watches has changed (`Subscriber`)."""
 
     @property
-    def list_changes(self) -> ListChangeNotifier:
-        """Where it is notified."""
+    def list_changes(self) -> ListChangeNotifier: ...
 
 
 class SessionRegistry:

@@ -33,8 +33,7 @@ class PendingSignIn(Protocol):
     """A sign-in under way. Its own bounds end it."""
 
     @property
-    def url(self) -> str:
-        """The page to visit."""
+    def url(self) -> str: ...
 
     async def wait(self) -> object:
         """Return when the user is done. Raises `DownstreamError`."""

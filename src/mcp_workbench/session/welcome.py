@@ -75,7 +75,6 @@ class Welcome:
         )
 
     def discover_result(self, view: View) -> bytes:
-        """The answer to `server/discover`."""
         return b'{%b,"supportedVersions":%b,"capabilities":%b,"instructions":%b,%b,%b}' % (
             COMPLETE,
             encode(names("modern")),
@@ -86,7 +85,6 @@ class Welcome:
         )
 
     def list_result(self, kind: str, definitions: Sequence[bytes], client: Revision, view: View) -> bytes:
-        """The answer to a list request."""
         body = b'"%b":[%b]' % (kind.encode(), b",".join(definitions))
         if not client.has_result_types:
             return b"{" + body + b"}"

@@ -47,8 +47,6 @@ LONGEST_DEVICE_WAIT: Final = 1800.0
 
 
 class SignInRequest(Struct, frozen=True, kw_only=True):
-    """What a sign-in starts from."""
-
     url: str
     challenge: Challenge = Challenge()
     settings: OAuthConfig | None = None

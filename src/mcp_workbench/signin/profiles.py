@@ -88,7 +88,6 @@ def profile_for(url: str, settings: OAuthConfig | None, issuer: str | None = Non
 
 
 def entry_for(url: str) -> HostProfile | None:
-    """The entry for the host of an address."""
     host = (urlsplit(url).hostname or "").lower()
     return next((entry for entry in known() if any(_matches(host, pattern) for pattern in entry.hosts)), None)
 

@@ -41,8 +41,6 @@ LOCK_LOOK_SECONDS: Final = 0.02
 
 
 class SignInRecord(Struct, frozen=True, kw_only=True):
-    """One sign-in of one principal at one server."""
-
     principal: str
     # The address of the MCP server, with `#account` where the user has several there.
     server: str

@@ -27,8 +27,7 @@ JOIN_BELOW: Final = 128 * 1024
 class Writer(Protocol):
     """Holds something that is to be written."""
 
-    def flush(self) -> None:
-        """Write it now."""
+    def flush(self) -> None: ...
 
 
 class WriteBatch:

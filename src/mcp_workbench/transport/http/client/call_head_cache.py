@@ -17,8 +17,6 @@ MOST_HEADS: Final = 256
 
 
 class CallHeadCache:
-    """The heads of one link's calls."""
-
     __slots__ = ("_address", "_heads", "_session", "_session_id", "_version", "own")
 
     def __init__(self, session: HttpSession) -> None:

@@ -382,7 +382,6 @@ def open_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
 
 
 def end_head(head: bytes, body: bytes | None) -> bytes:
-    """The head of a request with this body."""
     return head + (b"\r\n" if body is None else b"content-length: %d\r\n\r\n" % len(body))
 
 

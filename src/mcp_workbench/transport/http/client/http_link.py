@@ -107,7 +107,6 @@ class HttpLink:
         self._dispatch(summarise(body), body)
 
     def send_call(self, message: bytes, id: int, tool: str, version: str | None) -> None:
-        """Send a `tools/call` (`CallLink`)."""
         if self._held is not None or self._is_closed or self._is_session_lost or self._sse is not None:
             self.send(message)
             return

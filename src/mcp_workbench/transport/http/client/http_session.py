@@ -77,5 +77,4 @@ class HttpSession:
         return explain(error, self.target.address, self.target.shown_proxy)
 
     async def request(self, method: str, headers: Mapping[str, str], body: bytes | None = None) -> Response:
-        """See `HttpClient.request`."""
         return await self.client.request(method, self.target, headers, body)

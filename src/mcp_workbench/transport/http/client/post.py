@@ -343,7 +343,6 @@ class Post(Struct, eq=False):
         return True
 
     async def answered_something_else(self) -> None:
-        """What came back answers something else."""
         await self._fail_unanswered(NOT_AN_ANSWER)
 
     async def _fail_unanswered(self, what: str) -> None:

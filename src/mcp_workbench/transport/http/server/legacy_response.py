@@ -66,7 +66,6 @@ class LegacyResponse:
             stream.put(message)
 
     def answer(self, id: bytes, message: bytes, now: float) -> None:
-        """The answer to one of the requests."""
         self.ids.discard(id)
         if self._stream is not None:
             self._stream.put(message)

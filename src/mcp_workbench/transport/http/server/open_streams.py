@@ -29,8 +29,6 @@ Authenticate = Callable[[RequestHead], "Authentication | asyncio.Future[Authenti
 
 
 class OpenStream:
-    """One of them."""
-
     __slots__ = ("_asked", "_authenticate", "_head", "_principal", "_timer", "_unanswered", "_writer")
 
     def __init__(

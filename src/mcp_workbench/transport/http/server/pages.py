@@ -27,8 +27,6 @@ Readiness = Callable[[str], tuple[bool, bytes]]
 
 
 class PageResponse(Struct, frozen=True):
-    """What a page says."""
-
     status: int
     headers: Headers
     body: bytes

@@ -32,8 +32,6 @@ _EMPTY_LINE: Final = b"\r\n\r\n"
 
 
 class CompleteRequest(Struct, gc=False):
-    """A request that is whole."""
-
     head: RequestHead
     # One that is large is not joined here.
     body: bytes | Pieces
@@ -60,13 +58,10 @@ class RequestReceiver(Protocol):
     def refused(self, head: RequestHead) -> None:
         """It does not come in after all (`head.refusal`), though its body is still coming."""
 
-    def arrived(self, request: CompleteRequest) -> None:
-        """It is whole."""
+    def arrived(self, request: CompleteRequest) -> None: ...
 
 
 class RequestReader:
-    """The request that is arriving."""
-
     __slots__ = (
         "_body",
         "_body_bytes",

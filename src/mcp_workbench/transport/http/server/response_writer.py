@@ -49,8 +49,7 @@ class ConnectionWriter(Protocol):
     def write_soon(self, data: bytes) -> None:
         """Send, a moment later where there is more to send."""
 
-    def responded(self) -> None:
-        """The response is whole."""
+    def responded(self) -> None: ...
 
     def abort(self) -> None:
         """Close at once; what is unsent is dropped."""
