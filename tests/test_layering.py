@@ -95,7 +95,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "what each user other than our own is shown; loaded with the first of them",
     ),
     "router": (
-        {"errors", "jsonrpc", "protocol", "catalog", "downstream", "face", "steps"},
+        {"blocking_work", "errors", "jsonrpc", "protocol", "catalog", "downstream", "face", "steps"},
         "the one way to a server: has a face decide, and carries the decision out: through the steps, to a connection",
     ),
     "secrets": (

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 import pytest
 
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.router import lists
 from tests.bridge.conversation import FINAL
 from tests.bridge.in_process import ERAS, Json, in_process_workbench, until
+from tests.support.in_process_workbench import Server, tool, workbench_with
 
 COMPLETION: Json = {"ref": {"type": "ref/prompt", "name": "box:server:write"}, "argument": {"name": "a", "value": "x"}}
 
@@ -46,3 +52,18 @@ async def test_what_no_server_has_is_refused_once_all_are_listed(era: str) -> No
         assert request.error["code"] == -32602
         (server,) = workbench.gateway.fake_servers
         assert len(server.requests("prompts/list")) == 1, "nobody is asked twice for it"
+
+
+async def test_a_cache_on_a_disk_that_hangs_is_not_waited_for_and_servers_are_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(lists, "CACHE_SECONDS", 0.05)
+    monkeypatch.setattr(ServerEntry, "read_manifest", lambda entry: go_on.wait(60))
+    async with workbench_with(tmp_path, {"box": {"files": Server(tool("read"))}}) as client:
+        try:
+            assert "read" in await client.said(toolbox_name="box")
+            assert "isError" not in await client.use("box/files/read")
+        finally:
+            go_on.set()
+    assert "could not be read within" in caplog.text

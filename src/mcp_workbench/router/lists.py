@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_workbench.catalog.catalog import Catalog, read_manifests
-from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.entry import Manifest, ServerEntry
 from mcp_workbench.catalog.offer import CAPABILITY, Offer
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.errors import WorkbenchError
@@ -22,9 +23,13 @@ from mcp_workbench.face.view import View
 if TYPE_CHECKING:
     from mcp_workbench.downstream.connection import Connection
 
+log = logging.getLogger(__name__)
+
 # How long the first list waits for servers that are not known yet, once there is something to list. Clients give a
 # server five seconds at the least, and have to start us and shake hands within them too.
 FIRST_LIST_PATIENCE: Final = 3.0
+# A cache takes milliseconds. Where the disk does not answer, servers say themselves what they offer.
+CACHE_SECONDS: Final = 10.0
 # Servers whose lists are remembered are started behind an answer, a few at a time: nobody waits for them.
 STARTS_AT_ONCE: Final = 8
 # A server that failed is started again for a list at most this often.
@@ -100,8 +105,18 @@ class Lists:
     async def load(self, entries: Iterable[ServerEntry]) -> None:
         """Have the manifests of these servers read, in a thread: they may be large, and disks slow."""
         unread = [entry for entry in entries if not entry.is_read]
-        if unread:
-            self._catalog.take(await asyncio.to_thread(read_manifests, unread))
+        if not unread:
+            return
+        # A pool has few threads, and on a disk that hangs they would be gone for everybody.
+        from mcp_workbench.blocking_work import aside
+
+        try:
+            async with asyncio.timeout(CACHE_SECONDS):
+                manifests = await aside(partial(read_manifests, unread))
+        except TimeoutError:
+            log.warning("what is cached about servers could not be read within %g s; they are asked", CACHE_SECONDS)
+            manifests = dict.fromkeys(unread, Manifest(None, asks=False))
+        self._catalog.take(manifests)
 
     async def _load_and_prepare(self, unread: list[ServerEntry], view: View, kind: str, reach: Reach) -> None:
         await self.load(unread)
