@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
-
-from msgspec import DecodeError, Raw, Struct, ValidationError
-from msgspec.json import Decoder, decode
 
 from mcp_workbench.config.redact import MASK, is_secret_name, without_keys
 
@@ -21,57 +21,97 @@ LONGEST_VALUE: Final = 256
 MOST_ITEMS: Final = 32
 
 
-class _Params(Struct):
-    arguments: Raw = Raw(b"null")
+# In place of arguments that cannot be read, so that a line without arguments always means that there were none.
+UNREADABLE: Final = "unreadable"
+# Longer integers are written as they stand: readers of JSON cannot take them for numbers.
+_LONGEST_INTEGER: Final = 18
 
 
-_read_params: Final = Decoder(_Params).decode
+class _Members(tuple[tuple[str, object], ...]):
+    """An object as it was sent, members of the same name included: a server may read another one than we do."""
+
+
+class _Numeral(str):
+    """A number that is too large to be one."""
 
 
 def described_arguments(body: bytes, how: Arguments, redactor: Redactor) -> object:
     """`body`: the params, as JSON without the closing brace. None where there are no arguments."""
     try:
-        arguments = decode(_read_params(body + b"}").arguments)
-    except (DecodeError, ValidationError, RecursionError):
-        return None
-    if arguments is None:
-        return None
-    return _shape(arguments, redactor, 0) if how == "shape" else _redacted(arguments, redactor, 0)
+        # Not msgspec, which keeps the last of two members of one name and refuses large numbers. This is the writer's
+        # thread, and the body is small.
+        params = _decode(body.decode() + "}")
+    except (ValueError, RecursionError):
+        return UNREADABLE
+    if not isinstance(params, _Members):
+        return UNREADABLE
+    describe = _shape if how == "shape" else _redacted
+    described = [describe(value, redactor, 0) for name, value in params if name == "arguments" and value is not None]
+    return described if len(described) > 1 else described[0] if described else None
+
+
+def _decode(text: str) -> object:
+    return json.loads(
+        text, object_pairs_hook=_Members, parse_int=_integer, parse_float=_fraction, parse_constant=_Numeral
+    )
+
+
+def _integer(digits: str) -> int | _Numeral:
+    return int(digits) if len(digits) <= _LONGEST_INTEGER else _Numeral(digits)
+
+
+def _fraction(digits: str) -> float | _Numeral:
+    value = float(digits)
+    return value if math.isfinite(value) else _Numeral(digits)
+
+
+def _described(
+    members: _Members, redactor: Redactor, depth: int, describe: Callable[[object, Redactor, int], object]
+) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in members[:MOST_ITEMS]:
+        name = _name(key, redactor)
+        while name in found:
+            name += " (again)"
+        # What is called a password is one, whoever made it up.
+        is_secret = describe is _redacted and is_secret_name(key)
+        found[name] = MASK if is_secret else describe(value, redactor, depth + 1)
+    if len(members) > MOST_ITEMS:
+        found["…"] = f"{len(members) - MOST_ITEMS} more"
+    return found
 
 
 def _shape(value: object, redactor: Redactor, depth: int) -> object:
-    if isinstance(value, dict):
-        if depth >= DEEPEST:
-            return "object"
-        return {
-            _name(key, redactor): _shape(each, redactor, depth + 1) for key, each in list(value.items())[:MOST_ITEMS]
-        }
+    if isinstance(value, _Members):
+        return "object" if depth >= DEEPEST else _described(value, redactor, depth, _shape)
     if isinstance(value, list):
         kinds = {str(_shape(each, redactor, DEEPEST)) for each in value[:MOST_ITEMS]}
         return f"{len(value)} of {', '.join(sorted(kinds))}" if kinds else "0"
-    if isinstance(value, str):
+    if isinstance(value, str) and not isinstance(value, _Numeral):
         return f"string of {len(value)}"
     return "null" if value is None else "boolean" if isinstance(value, bool) else "number"
 
 
 def _name(key: str, redactor: Redactor) -> str:
     # First hidden, then cut: half a secret would not be recognised.
-    return without_keys(redactor.text(key))[:LONGEST_VALUE]
+    return _writable(without_keys(redactor.text(key))[:LONGEST_VALUE])
+
+
+def _writable(text: str) -> str:
+    # Half of a surrogate pair, which JavaScript writes, cannot be written as UTF-8.
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def _redacted(value: object, redactor: Redactor, depth: int) -> object:
-    if isinstance(value, dict):
-        if depth >= DEEPEST:
-            return "…"
-        # What is called a password is one, whoever made it up.
-        return {
-            _name(key, redactor): MASK if is_secret_name(key) else _redacted(each, redactor, depth + 1)
-            for key, each in list(value.items())[:MOST_ITEMS]
-        }
+    if isinstance(value, _Members):
+        return "…" if depth >= DEEPEST else _described(value, redactor, depth, _redacted)
     if isinstance(value, list):
-        return ["…"] if depth >= DEEPEST else [_redacted(each, redactor, depth + 1) for each in value[:MOST_ITEMS]]
+        if depth >= DEEPEST:
+            return ["…"]
+        shown = [_redacted(each, redactor, depth + 1) for each in value[:MOST_ITEMS]]
+        return [*shown, f"… {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else shown
     if isinstance(value, str):
         # Known secrets, and what looks like one: an agent passes on what it has found somewhere.
-        text = without_keys(redactor.text(value))
+        text = _writable(without_keys(redactor.text(value)))
         return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "…"
     return value
