@@ -1,4 +1,4 @@
-"""The settings in `audit`: what each may be, for reading and for editors.
+"""The settings in `audit`: the allowed values, for validation and for editors.
 
 Loaded only for a file that has it.
 """

@@ -1,4 +1,4 @@
-"""The members of `auth` and `trustedProxy`: who may call over HTTP. Read only where a file has them."""
+"""The members of `auth` and `trustedProxy`: who may call over HTTP. Loaded only for a file that has them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from mcp_workbench.config.reading import Reader
 
 LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-# What decides about every request already.
+# Headers that already have a meaning in every request.
 _TAKEN_HEADERS: Final = frozenset(("host", "origin", "authorization", "content-length", "transfer-encoding", "cookie"))
 
 
 class SecureUrl(Url):
-    """An address that tokens and keys may travel to: `https`, or this machine."""
+    """An address that tokens and keys may be sent to: `https`, or this machine."""
 
     __slots__ = ()
 
@@ -242,7 +242,7 @@ def _is_whole(members: Mapping[str, Any], path: Path, reader: Reader, needed: tu
 
 
 def _is_literal(value: object, name: str) -> bool:
-    """Whether a secret stands in the file itself."""
+    """Whether a secret is written in the file itself."""
     written = value.get(name) if isinstance(value, dict) else None
     return isinstance(written, str) and "${" not in written
 

@@ -1,8 +1,8 @@
-"""Which configuration is in force: where it is, and whether it may be used.
+"""Which configuration is used: where it is, and whether it may be used.
 
-Owns the order of the places, the message when there is none, and the rule that a file which merely lies in the current
-folder must be trusted (`trust`), with what takes its place when it is not. The content that is judged is the content
-that is used: the file is read once (`load`).
+Owns the order of the places, the message if there is none, and the rule that a file merely found in the current folder
+must be trusted (`trust`), including what is used instead if it is not. The file is read only once (`load`), so that the
+content that was judged is the content that is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOW_TO_TRUST = "look at what it starts, then run `mcp-workbench trust` in this f
 
 
 class ChosenConfig(Struct, frozen=True):
-    """The configuration, and what the user should know of how it was chosen."""
+    """The configuration, and what the user should know about how it was chosen."""
 
     config: WorkbenchConfig
     warning: str | None = None
@@ -33,8 +33,8 @@ class ChosenConfig(Struct, frozen=True):
 def choose(
     option: str | None, argument: str | None, environ: Mapping[str, str], folder: str = os.curdir
 ) -> ChosenConfig:
-    """The configuration that is named, else that of the project where it is trusted, else the user's own. `folder` and
-    `environ` are those of whoever is served.
+    """Return the configuration that is named, or else the project's if it is trusted, or else the user's own. `folder`
+    and `environ` are the client's.
 
     Raises `ConfigError`.
     """
@@ -48,7 +48,7 @@ def choose(
     try:
         content = read(found.path)
     except ConfigError as error:
-        # What somebody left in the folder must not keep the user from what is the user's own.
+        # A file that others left in the folder must not keep the user from using their own.
         if own is None:
             raise
         return ChosenConfig(load(own, environ), f"{error.message}\nusing `{own}` instead")
@@ -62,7 +62,7 @@ def choose(
 
 
 class ConfigSource(Struct, frozen=True):
-    """What a user said of the configuration, to choose it again when files have changed. Both methods look at the
+    """What a user specified about the configuration, to choose it again when files have changed. Both methods read the
     disk."""
 
     option: str | None
@@ -75,7 +75,7 @@ class ConfigSource(Struct, frozen=True):
         return choose(self.option, self.argument, self.environ, self.folder)
 
     def files(self) -> list[str]:
-        """The files that decide what is chosen, whether they exist or not."""
+        """Return the files that affect the choice, whether they exist or not."""
         named = self.option or self.argument or self.environ.get(VARIABLE)
         if named:
             return [os.path.abspath(_without_tilde(named, self.environ))]
@@ -94,11 +94,12 @@ class Located(Struct, frozen=True):
 
 
 def locate(option: str | None, argument: str | None, environ: Mapping[str, str], folder: str = os.curdir) -> Located:
-    """The path from `--config`, the positional argument or `WORKBENCH_CONFIG`, else the first usual place that has one.
+    """Return the path from `--config`, the positional argument or `WORKBENCH_CONFIG`, or else the first default
+    location that has a file.
 
-    Raises `ConfigError` when a named file does not exist, or when there is none in any of the places.
+    Raises `ConfigError` if a named file does not exist, or if no default location has one.
     """
-    # Not "the option wins": whoever wrote both would look for the mistake elsewhere.
+    # The option does not silently win: users who give both would look for the mistake elsewhere.
     if option and argument and os.path.abspath(option) != os.path.abspath(argument):
         raise ConfigError(
             f"the configuration is named twice: `{option}` with `--config` and `{argument}` as an argument",
@@ -109,7 +110,7 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str],
             return Located(_named(path, source, environ))
     own = own_file(environ)
     here = os.path.join(folder, FILE_NAME)
-    # A link that leads nowhere is a file too; `load` says what is wrong with it.
+    # A dangling link counts as a file too; `load` reports what is wrong with it.
     if os.path.lexists(here) and not (own is not None and os.path.realpath(here) == os.path.realpath(own)):
         return Located(here, is_project=True)
     if own is not None:
@@ -123,7 +124,7 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str],
 
 
 def own_file(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The file in the user's folder for settings, where there is one."""
+    """Return the file in the user's folder for settings, if there is one."""
     folder = user_folder(environ)
     path = os.path.join(folder, FILE_NAME) if folder is not None else ""
     return path if path and os.path.lexists(path) else None
@@ -141,7 +142,7 @@ def _named(path: str, source: str, environ: Mapping[str, str]) -> str:
 
 
 def _without_tilde(path: str, environ: Mapping[str, str]) -> str:
-    """Clients start us without a shell, so no shell has expanded the `~` in their settings."""
+    """Expand `~`: clients start us without a shell, so no shell has done it."""
     try:
         if not path.startswith("~") or os.path.lexists(path):
             return path
@@ -150,12 +151,12 @@ def _without_tilde(path: str, environ: Mapping[str, str]) -> str:
             return os.path.join(home, path[2:])
         return os.path.expanduser(path)
     except ValueError:
-        # A NUL character. No such file exists, which is said elsewhere.
+        # A NUL character. No such file exists, which is reported elsewhere.
         return path
 
 
 def _folder_is_readable(path: str) -> bool:
-    """Whether "does not exist" can be believed: without access to its folder every file seems to be missing."""
+    """Whether "does not exist" can be believed: without access to its folder, every file seems to be missing."""
     folder = os.path.dirname(path) or "."
     try:
         return os.access(folder, os.X_OK) or not os.path.lexists(folder)
@@ -164,7 +165,7 @@ def _folder_is_readable(path: str) -> bool:
 
 
 def user_folder(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The user's folder for settings, or None where there is none: no `HOME` and no entry for the user."""
+    """Return the user's folder for settings; None if there is none: no `HOME` and no entry in the user database."""
     from platformdirs import user_config_dir
 
     from mcp_workbench.config.environment import folder_of_client

@@ -1,6 +1,6 @@
-"""The members of `clients`: what is to be known of a client beside the table of the workbench, or instead of it.
+"""The members of `clients`: what is known about a client, in addition to the built-in table or instead of it.
 
-Read only where a file has them. What each means is in `clients/behaviour.py`.
+Loaded only for a file that has them. Their meaning is in `clients/behaviour.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from mcp_workbench.config.problems import Path
 from mcp_workbench.config.reading import Reader
 from mcp_workbench.faces import FACES_OF_CLIENTS
 
-# Shorter names would consist of the checksum that tells them apart.
+# Shorter names would consist of only the checksum that distinguishes them.
 FEWEST_CHARACTERS: Final = 32
-# Those that `null` lifts.
+# Limits that `null` removes.
 LENGTHS: Final = ("nameLength", "instructionsLength")
 
 MEMBERS: Final = Members(
@@ -68,7 +68,7 @@ class ClientSettings(Kind[dict[str, dict[str, Any]]]):
             members = (
                 MEMBERS.read_object(settings, (*path, client), reader, 'an object such as `{"face": "proxy"}`') or {}
             )
-            # A length of 0 would be one: "any" stays what it was written as.
+            # 0 would be a limit, so a removed limit stays None.
             lifted = [name for name in LENGTHS if name in members and settings[name] is None]
             found[client] = {**members, **dict.fromkeys(lifted)}
         return found

@@ -1,8 +1,8 @@
-"""How a secret may be written in a text: as it is, in JSON, in an address, in base64; and finding all of that. Pure.
+"""The forms a secret may take in a text (plain, in JSON, in a URL, in base64), and finding all of them. Pure.
 
-Owns the forms, and one pass over a text that finds every form of every secret: each place is looked up once, by the few
-letters that stand there, however many secrets there are. No pattern is compiled, which would take longer than starting
-the workbench. Imported with the first text that is looked through.
+Owns the forms, and one pass over a text that finds every form of every secret: each position is looked up once by the
+few characters there, however many secrets there are. No pattern is compiled, which would take longer than starting the
+workbench. Imported with the first text to search.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Final
 
 import msgspec
 
-# By how many letters a form is found. Nothing that is hidden is shorter, unless somebody insists.
+# Forms are indexed by this many characters. Nothing shorter is hidden, unless explicitly requested.
 HEAD: Final = 4
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
 _BASE64_LETTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 
-# Where a form ends that begins at this place of the text; -1: it does not stand there.
+# Return the end of a form that begins at this position of the text; -1: it is not there.
 _Match = Callable[[str, int], int]
 
 
 class SecretFinder:
-    """Every form of these secrets."""
+    """Finds every form of these secrets."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._by_head: dict[str, list[_Match]] = {}
-        # Longest first: a secret that contains another one is hidden whole.
+        # Longest first, so that a secret that contains another is hidden as a whole.
         for secret in sorted(secrets, key=lambda secret: (-len(secret), secret)):
             # Servers log JSON, and some libraries write everything beyond ASCII as `\uXXXX`.
             for form in {secret, _in_json(secret), _in_ascii_json(secret)}:
@@ -37,7 +37,7 @@ class SecretFinder:
             if not _UNRESERVED.issuperset(secret):
                 letters = [_ways(letter) for letter in secret]
                 self._add(_heads(letters), partial(_in_address, letters))
-                # As in the credentials of a client: encoded for an address first, then in base64.
+                # As in client credentials: URL-encoded first, then in base64.
                 encoded.append("".join(ways[0] for ways in letters).replace("%20", "+").encode())
             for data in encoded:
                 for form in _in_base64(data):
@@ -49,7 +49,7 @@ class SecretFinder:
             self._by_head.setdefault(head, []).append(match)
 
     def replaced(self, text: str, mask: str) -> str:
-        """The text with each of them replaced."""
+        """Return the text with each of them replaced."""
         heads = self._by_head
         places = [
             place
@@ -62,14 +62,14 @@ class SecretFinder:
         parts: list[str] = []
         position = 0
         for place in sorted(set(places)):
-            # What has been hidden already is not looked at again: secrets may overlap.
+            # Skip what has been replaced already: secrets may overlap.
             if place >= position and (end := self._end(text, place)) >= 0:
                 parts += (text[position:place], mask)
                 position = end
         return "".join((*parts, text[position:]))
 
     def _end(self, text: str, place: int) -> int:
-        """Where the longest one ends that begins at this place."""
+        """Return the end of the longest form that begins at this position."""
         matches = (match for size in self._sizes for match in self._by_head.get(text[place : place + size], ()))
         return max((match(text, place) for match in matches), default=-1)
 
@@ -79,7 +79,7 @@ def _literal(form: str, text: str, place: int) -> int:
 
 
 def _in_address(letters: list[tuple[str, ...]], text: str, place: int) -> int:
-    """Any mixture of encoded and plain characters: everybody encodes others of them."""
+    """Match any mixture of encoded and plain characters: programs differ in what they encode."""
     for ways in letters:
         for way in ways:
             if text.startswith(way, place):
@@ -91,7 +91,7 @@ def _in_address(letters: list[tuple[str, ...]], text: str, place: int) -> int:
 
 
 def _base64(form: str, text: str, place: int) -> int:
-    """With the letter behind it, which holds the last bits, and what fills it up."""
+    """Match a base64 form, including the letter after it, which holds the last bits, and the padding."""
     if not text.startswith(form, place):
         return -1
     end = place + len(form)
@@ -102,15 +102,15 @@ def _base64(form: str, text: str, place: int) -> int:
 
 
 def _in_json(text: str) -> str:
-    """JSON lines carry a secret with its quotes and line breaks escaped."""
+    """Return the form in JSON, with quotes and line breaks escaped."""
     return msgspec.json.encode(text).decode()[1:-1]
 
 
 def _in_ascii_json(text: str) -> str:
-    """As Python writes JSON by default."""
+    """Return the form that Python's `json` writes by default."""
     if text.isascii():
         return _in_json(text)
-    # `\u` escapes are UTF-16: beyond the first plane a character is two of them.
+    # `\u` escapes are UTF-16: a character beyond the first plane takes two of them.
     data = _in_json(text).encode("utf-16-be", errors="surrogatepass")
     units = [int.from_bytes(data[at : at + 2]) for at in range(0, len(data), 2)]
     return "".join(chr(unit) if unit < 128 else f"\\u{unit:04x}" for unit in units)
@@ -118,7 +118,7 @@ def _in_ascii_json(text: str) -> str:
 
 @cache
 def _ways(letter: str) -> tuple[str, ...]:
-    """How a character may stand in an address, the longest first."""
+    """Return the forms of a character in a URL, the longest first."""
     if letter in _UNRESERVED:
         return (letter,)
     encoded = "".join(f"%{byte:02X}" for byte in letter.encode(errors="surrogatepass"))
@@ -128,7 +128,7 @@ def _ways(letter: str) -> tuple[str, ...]:
 
 
 def _heads(letters: list[tuple[str, ...]]) -> set[str]:
-    """Everything that such a mixture may begin with."""
+    """Return everything that such a mixture may begin with."""
     heads = {""}
     for ways in letters:
         heads = {head if len(head) == HEAD else (head + way)[:HEAD] for head in heads for way in ways}
@@ -138,10 +138,11 @@ def _heads(letters: list[tuple[str, ...]]) -> set[str]:
 
 
 def _in_base64(data: bytes) -> set[str]:
-    """What every base64 text has in it that has these bytes in it, wherever they begin, in both alphabets."""
+    """Return the strings of which every base64 text that contains these bytes has one, at any offset and in both
+    alphabets."""
     forms = set()
-    # Base64 writes three bytes as four letters, so the same bytes look different at each of three offsets; what
-    # neighbours take part in is left off.
+    # Base64 encodes three bytes as four letters, so the same bytes look different at each of three offsets; letters
+    # that depend on neighbouring bytes are left out.
     for before, skipped in ((0, 0), (1, 2), (2, 3)):
         text = b2a_base64(b"\0" * before + data, newline=False).decode()
         # The last letter may hold bits of what follows.

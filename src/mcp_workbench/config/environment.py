@@ -1,8 +1,8 @@
-"""The environment of a server: which variables it gets, and which it seems to miss. Pure.
+"""The environment of a server: which variables it gets, and which it seems to lack. Pure.
 
-A server is a stranger: it gets what programs need to run at all, what its entry says (`env`), and what `inheritEnv`
-lets through; never the rest of our environment, where the secrets of all other servers stand. Owns the list of harmless
-variables and the matching. Refuses to know where the environment comes from: ours, or that of a client.
+Servers are not trusted: they get what programs need to run at all, what their entry sets (`env`), and what `inheritEnv`
+lets through; never the rest of our environment, which holds the secrets of all other servers. Owns the list of harmless
+variables and the matching. Does not know where the environment comes from: ours, or that of a client.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 
 from mcp_workbench.config.model import ServerConfig
 
-# docs/configuration.md states this list; a test holds the two against each other.
+# docs/configuration.md documents this list; a test compares the two.
 HARMLESS: Final = (
-    # who and where one is
+    # user and locations
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "LANG", "LANGUAGE", "LC_*"),
     *("TMPDIR", "TMP", "TEMP", "XDG_*"),
     # the desktop, for servers that open a window or a browser
@@ -24,7 +24,7 @@ HARMLESS: Final = (
     # proxies, in both spellings
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY"),
     *("http_proxy", "https_proxy", "all_proxy", "ftp_proxy", "no_proxy"),
-    # whom to trust: files with certificates, no keys
+    # trust: files with certificates, no keys
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "NODE_USE_SYSTEM_CA", "REQUESTS_CA_BUNDLE"),
     *("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "PIP_CERT", "NPM_CONFIG_CAFILE", "npm_config_cafile"),
     *("UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "DENO_CERT", "DENO_TLS_CA_STORE", "CARGO_HTTP_CAINFO", "NIX_SSL_CERT_FILE"),
@@ -37,17 +37,17 @@ HARMLESS: Final = (
     *("COMMONPROGRAMFILES", "COMMONPROGRAMFILES(X86)", "COMMONPROGRAMW6432", "ALLUSERSPROFILE", "PUBLIC"),
     *("USERPROFILE", "HOMEDRIVE", "HOMEPATH", "USERNAME", "USERDOMAIN", "COMPUTERNAME", "PSMODULEPATH"),
 )
-# Of the harmless ones those that say through which terminal or login somebody came. docs/sharing.md states them.
+# The harmless variables that depend on the terminal or login. docs/sharing.md documents them.
 OF_THE_TERMINAL: Final = ("TERM", "XDG_SESSION_*", "XDG_SEAT*", "XDG_VTNR", "XDG_ACTIVATION_TOKEN")
-# The workbench's own: its token above all. `env` can still set them, for a server that is a workbench itself.
+# The workbench's own variables, above all its token. `env` can still set them, for a server that is itself a workbench.
 OURS: Final = ("WORKBENCH_*", "MCP_WORKBENCH_*")
 IS_WINDOWS: Final = sys.platform == "win32"
 
-# What shells set for themselves; nobody misses it.
+# Variables that shells set for themselves; no server needs them.
 _EVERYWHERE: Final = frozenset({"_", "PWD", "OLDPWD", "SHLVL", "HOSTNAME"})
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPLIT: Final = re.compile(r"[^a-z0-9]+")
-# Shorter names of variables are words that anybody may say, and shorter words name too much.
+# Shorter names of variables are ordinary words, and shorter words match too much.
 _SHORTEST_SPOKEN: Final = 4
 _SHORTEST_WORD: Final = 3
 _MOST_MISSED: Final = 4
@@ -56,7 +56,7 @@ _COMMON_WORDS: Final = frozenset(
     "bin sh bash src dist build index main mjs cjs jar the and for from http https local cli app api client tool tools "
     "path xdg pip".split()
 )
-# By what the programs in front of many servers are configured.
+# The variables that configure the programs that start many servers.
 _RUNNERS: Final = {
     "npx": ("NPM_CONFIG_*", "npm_config_*"),
     "npm": ("NPM_CONFIG_*", "npm_config_*"),
@@ -74,24 +74,24 @@ _RUNNERS: Final = {
 def server_environment(
     base: Mapping[str, str], inherit: Iterable[str], own: Mapping[str, str], *, windows: bool = IS_WINDOWS
 ) -> dict[str, str]:
-    """What a server is started with: the harmless part of `base`, what `inherit` names of it, and its `own`."""
-    # Nothing else by default: whatever a shell has set, tokens included, would be every server's to read.
+    """Return the environment of a server: the harmless part of `base`, the part that `inherit` names, and its `own`."""
+    # Nothing else by default: every server could read whatever a shell has set, tokens included.
     passing = _Patterns((*HARMLESS, *inherit), windows)
     ours = _Patterns(OURS, windows)
     inherited = {name: value for name, value in base.items() if passing.match(name) and not ours.match(name)}
     if windows:
-        # Names differ there by more than their case, or not at all.
+        # Names are case-insensitive there.
         written = {name.upper() for name in own}
         inherited = {name: value for name, value in inherited.items() if name.upper() not in written}
     return {**inherited, **own}
 
 
 class ComparableEnvironments:
-    """What servers are started with, without what differs from terminal to terminal and login to login though nothing
-    depends on it: clients whose servers get the same can share one. What a server asks for by name counts.
+    """The environments of servers without what differs between terminals and logins although nothing depends on it:
+    clients whose servers get the same environment can share them. Variables that a server asks for by name count.
 
-    Remembers the last environment: the servers of a client are compared one after the other, and nearly all inherit the
-    same.
+    Caches the last environment, because the servers of a client are compared one after the other and nearly all inherit
+    the same.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class ComparableEnvironments:
         self._inherited: dict[str, str] = {}
 
     def of(self, base: Mapping[str, str], server: ServerConfig) -> list[tuple[str, str]]:
-        # `os.environ` is no `dict`, and changes under our hands.
+        # `os.environ` is not a `dict`, and may change at any time.
         if base is not self._base or server.inherit_env != self._inherit or type(base) is not dict:
             passing = _Patterns(OF_THE_TERMINAL, IS_WINDOWS)
             given = server_environment(base, server.inherit_env, {})
@@ -114,13 +114,14 @@ class ComparableEnvironments:
 
 
 def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
-    """For programs of the user's own, which are not servers: everything but what belongs to the workbench."""
+    """Return the environment for the user's own programs, which are not servers: everything except the workbench's
+    variables."""
     ours = _Patterns(OURS, IS_WINDOWS)
     return {name: value for name, value in environ.items() if not ours.match(name)}
 
 
 def folder_of_client(environ: Mapping[str, str], variable: str, below_home: str) -> str | None:
-    """Where a client that has another environment than we have keeps files of a kind; None where it does not say."""
+    """Return the folder where a client with a different environment keeps files of a kind; None if unknown."""
     chosen, home = environ.get(variable, ""), environ.get("HOME", "")
     if chosen.startswith("/"):
         return chosen
@@ -129,17 +130,17 @@ def folder_of_client(environ: Mapping[str, str], variable: str, below_home: str)
 
 
 def is_ours(pattern: str) -> bool:
-    """Whether a name or glob can only mean variables of the workbench itself."""
+    """Whether a name or glob can only match the workbench's own variables."""
     return _Patterns(OURS, IS_WINDOWS).match(pattern)
 
 
 def missed_variables(
     base: Mapping[str, str], inherit: Iterable[str], own: Mapping[str, str], command_line: Iterable[str], said: str
 ) -> list[str]:
-    """Variables that are set but not passed on, and that a server which fails seems to want; the likeliest first.
+    """Return variables that are set but not passed on and that a failing server seems to need; the likeliest first.
 
-    Those that it named in what it `said`, then those that are called as it is (`GITHUB_TOKEN` for `server-github`),
-    then those that its runner is configured by. `command_line` begins with the name of the server.
+    First those that it mentioned in its output (`said`), then those named like the server (`GITHUB_TOKEN` for
+    `server-github`), then those that configure its runner. `command_line` begins with the name of the server.
     """
     given = server_environment(base, inherit, own)
     ours = _Patterns(OURS, IS_WINDOWS)
@@ -147,7 +148,7 @@ def missed_variables(
     if not withheld:
         return []
     name, *command = command_line
-    # Programs often name the variable that they miss in their last words.
+    # Programs often name the variable that they lack in their last output.
     spoken = set(_WORD.findall(said))
     words = {word for text in (name, *command) for word in _own_words(text)}
     runner = _Patterns(_RUNNERS.get(_program(command[0]), ()) if command else (), IS_WINDOWS)
@@ -161,7 +162,7 @@ def missed_variables(
 
 
 def advice(base: Mapping[str, str], server: ServerConfig, said: str) -> str | None:
-    """For a server that does not start: which variables it may want to inherit; None where nothing suggests any."""
+    """Suggest variables to inherit for a server that does not start; None if nothing suggests any."""
     command_line = (server.name, server.command or "", *server.args)
     missed = missed_variables(base, server.inherit_env, server.env, command_line, said)
     if not missed:
@@ -176,19 +177,19 @@ def advice(base: Mapping[str, str], server: ServerConfig, said: str) -> str | No
 
 
 def _own_words(text: str) -> Iterable[str]:
-    """What a server or package is called by, without what every one of them is."""
-    # Of a path only the last part, of `--flag=value` nothing: neither names the server.
+    """Return the words that identify a server or package, without those that all of them share."""
+    # Only the last part of a path, and nothing of `--flag=value`: the rest does not name the server.
     text = text.rstrip("/").rpartition("/")[2] if not text.startswith("-") else ""
     return (word for word in _SPLIT.split(text.lower()) if len(word) >= _SHORTEST_WORD and word not in _COMMON_WORDS)
 
 
 def _program(command: str) -> str:
-    """`python3.12` and `/usr/bin/npx` are `python` and `npx`."""
+    """Reduce `python3.12` and `/usr/bin/npx` to `python` and `npx`."""
     return command.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".exe").rstrip("0123456789.")
 
 
 class _Patterns:
-    """Names, and globs in which `*` stands for anything. On Windows the case does not count."""
+    """Names, and globs in which `*` matches anything. Case-insensitive on Windows."""
 
     __slots__ = ("_globs", "_names", "_windows")
 
@@ -204,9 +205,9 @@ class _Patterns:
 
 
 def _fits(name: str, parts: list[str]) -> bool:
-    """Whether a name begins with the first part, ends with the last, and has the others between, in order."""
+    """Whether a name begins with the first part, ends with the last, and has the others in between, in order."""
     first, *between, last = parts
-    # `a*a` is not `a`: the two parts may not overlap.
+    # `a*a` does not match `a`: the two parts may not overlap.
     if len(name) < len(first) + len(last) or not (name.startswith(first) and name.endswith(last)):
         return False
     position, end = len(first), len(name) - len(last)

@@ -1,9 +1,9 @@
 """`${VAR}`, `${VAR:-default}` and references such as `${file:path}` in the strings of a configuration.
 
-Owns the grammar and one pass over a string. What a variable brings in is never looked at again, so there are no
-cycles; only a default and the inside of a reference, which the user wrote into the file, may hold variables. `$` has no
-other meaning here, and `$$` none at all: a literal `${X}` is written `${DOLLAR:-$}{X}`. A reference is recognised and
-left for whoever starts the server (`secrets`). Refuses to know which values are expanded.
+Owns the grammar and a single pass over a string. A variable's value is never expanded again, so there are no cycles;
+only a default and the inside of a reference, which the user wrote into the file, may contain variables. `$` has no
+other meaning here, and `$$` none at all: a literal `${X}` is written `${DOLLAR:-$}{X}`. A reference is recognised but
+resolved only when the server is started (`secrets`). Does not know which values are expanded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Struct
 from mcp_workbench.config.model import Part, Reference, text_of
 from mcp_workbench.config.problems import quote
 
-# The system itself refuses arguments and variables beyond 128 KiB; eight times that is a mistake, not a value.
+# The system refuses arguments and variables beyond 128 KiB; eight times that is a mistake, not a value.
 MAX_LENGTH = 1024 * 1024
 _MAX_DEPTH = 8
 
@@ -50,32 +50,32 @@ class Fault(Struct, frozen=True):
     expected: str | None = None
     hint: str | None = None
     suggestions: tuple[str, ...] = ()
-    # The file is right and the environment lacks something: set elsewhere, the same text may expand.
+    # The file is right but the environment lacks something: with it, the same text may expand.
     of_environment: bool = False
 
 
 class Surroundings(Struct, frozen=True):
-    """What a string is expanded in."""
+    """The context of an expansion."""
 
     environ: Mapping[str, str]
-    # Where relative paths in references start.
+    # The base of relative paths in references.
     folder: str = ""
-    # Variables that are not set may still come from a file, when the server is started.
+    # Variables that are not set may still come from a file when the server is started.
     has_env_file: bool = False
 
 
 class Expansion(Struct):
-    """The text with its variables filled in, the values that came in by them, and what went wrong."""
+    """The expanded text, the values that variables brought in, and what went wrong."""
 
     text: str = ""
-    # The same in pieces, where there are references in it; else empty.
+    # The same in pieces, if it contains references; else empty.
     parts: tuple[Part, ...] = ()
     brought_in: list[tuple[str, str]] = []
     faults: list[Fault] = []
 
 
 def expand(text: str, environ: Mapping[str, str] | Surroundings) -> Expansion:
-    """`text` with every variable replaced; `brought_in` are `(variable, value)`, defaults not among them."""
+    """Replace every variable in `text`; `brought_in` holds `(variable, value)` pairs, without defaults."""
     expansion = Expansion()
     if "${" not in text:
         expansion.text = text
@@ -95,10 +95,10 @@ def expand(text: str, environ: Mapping[str, str] | Surroundings) -> Expansion:
 def _scan(
     text: str, position: int, around: Surroundings, parts: list[Part], expansion: Expansion, *, depth: int
 ) -> int:
-    """Copies `text` from `position` into `parts`, up to its end or, inside a default, up to the closing brace."""
+    """Copy `text` from `position` into `parts`, up to its end or, inside a default, up to the closing brace."""
     while True:
         opening = text.find("${", position)
-        # At the top a brace is an ordinary character: JSON in an argument has many.
+        # At the top level a brace is an ordinary character: JSON in an argument has many.
         closing = text.find("}", position) if depth else -1
         if depth and (opening < 0 or 0 <= closing < opening):
             if closing < 0:
@@ -117,7 +117,8 @@ def _scan(
 def _variable(
     text: str, opening: int, around: Surroundings, parts: list[Part], expansion: Expansion, *, depth: int
 ) -> int:
-    """Replaces the variable that starts at `opening`; the position after it, or -1 when the rest makes no sense."""
+    """Replace the variable that starts at `opening`. Returns the position after it, or -1 if the rest makes no
+    sense."""
     match = _OPENING.match(text, opening)
     assert match is not None
     prefix, name, end = match["prefix"], match["name"], match["end"]
@@ -139,7 +140,7 @@ def _variable(
     if depth == _MAX_DEPTH:
         expansion.faults.append(Fault(f"found more than {_MAX_DEPTH} nested defaults"))
         return -1
-    # As in a shell: an empty variable takes its default too, and what an unused default refers to need not exist.
+    # As in a shell: an empty variable gets its default too, and what an unused default refers to need not exist.
     default: list[Part] = []
     inner = Expansion()
     after = _scan(text, match.end(), around, default, inner, depth=depth + 1)
@@ -164,20 +165,21 @@ def _variable(
 def _reference(
     text: str, opening: int, prefix: str, around: Surroundings, parts: list[Part], expansion: Expansion
 ) -> int:
-    """Takes the reference that starts at `opening` as it is, with the variables in it filled in."""
+    """Keep the reference that starts at `opening`, with the variables in it filled in."""
     closing = _closing(text, opening + 2)
     if closing < 0:
         expansion.faults.append(Fault("found `${` without its `}`", _REFERENCE_KINDS[prefix], _LITERAL_HINT))
         return -1
     written = text[opening : closing + 1]
     body = text[opening + 2 + len(prefix) : closing].strip()
-    # What one brings in would decide what another fetches: a file could name a program to run.
+    # Otherwise the value of one reference would decide what another fetches: a file could name a program to run.
     if _HAS_REFERENCE.search(body):
         expansion.faults.append(Fault(f"found a reference inside of {quote(written)}", _REFERENCE_KINDS[prefix]))
         return closing + 1
     words: list[str] = []
     for word in _words(prefix, body):
-        # After splitting: a value with a space in it stays one word. An `.env` file has no say in what is meant.
+        # After splitting, so that a value with a space stays one word. An `.env` file has no influence on what is
+        # fetched.
         inner = expand(word, Surroundings(around.environ, around.folder))
         expansion.faults.extend(inner.faults)
         expansion.brought_in.extend(inner.brought_in)
@@ -186,7 +188,7 @@ def _reference(
         expansion.faults.append(Fault(f"found {quote(written)}", _REFERENCE_KINDS[prefix]))
         return closing + 1
     if prefix != "keyring:" and words[0].startswith("~/"):
-        # No shell has done it, and paths in a home folder are what people write.
+        # No shell has expanded it, and people write paths in their home folder.
         words[0] = (around.environ.get("HOME") or os.path.expanduser("~")) + words[0][1:]
     kind = prefix[:-1]
     folder = "" if kind == "keyring" else around.folder
@@ -202,18 +204,18 @@ def _words(prefix: str, body: str) -> list[str]:
     try:
         return shlex.split(body)
     except ValueError:
-        # A quote without its other half.
+        # An unmatched quote.
         return []
 
 
 def _closing(text: str, position: int) -> int:
-    """Where the brace closes that was opened before `position`; those within come in pairs."""
+    """Return the position of the brace that closes the one before `position`; those in between must be balanced."""
     depth = 1
     while depth:
         closing = text.find("}", position)
         if closing < 0:
             return -1
-        # A `${cmd:…}` may hold braces, as in `jq '{a}'`.
+        # A `${cmd:…}` may contain braces, as in `jq '{a}'`.
         depth += text.count("{", position, closing) - 1
         position = closing + 1
     return position - 1

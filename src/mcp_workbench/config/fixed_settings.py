@@ -1,4 +1,5 @@
-"""What cannot change while clients are connected: they rely on it, or it was opened for all of them at the start."""
+"""Settings that cannot change while clients are connected: clients rely on them, or they were set up for all at the
+start."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from mcp_workbench.config.model import WorkbenchConfig
 
 log = logging.getLogger(__name__)
 
-# What clients that are connected rely on, by the names of their fields, and what the user calls them.
+# Settings that connected clients rely on: field of the model, and name in the file.
 FIXED: Final = {
     "separator": "separator",
     "max_message_bytes": "maxMessageBytes",
@@ -25,9 +26,9 @@ FIXED: Final = {
 
 
 def within_what_is_fixed(before: WorkbenchConfig, after: WorkbenchConfig) -> tuple[WorkbenchConfig, list[str]]:
-    """The new configuration with what cannot change while clients are connected left as it is, and what that is."""
+    """Return the new configuration, with settings that cannot change now left unchanged, and the names of those."""
     changed = [name for field, name in FIXED.items() if getattr(before, field) != getattr(after, field)]
-    # Compared as it takes effect: a file that now names the default has changed nothing.
+    # Compared by effect: a file that now names the default has changed nothing.
     if before.face_in_force != after.face_in_force:
         changed.append("face")
     for name in changed:

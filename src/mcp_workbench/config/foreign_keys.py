@@ -1,6 +1,6 @@
-"""Keys that other clients write into a server's entry, and that mean nothing here.
+"""Keys that other clients write into a server's entry and that mean nothing here.
 
-Owns the tables and what `check` and the log say about them. Loaded only for a file that has such keys.
+Owns the tables and the messages of `check` and the log about them. Loaded only for a file that has such keys.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ FOREIGN_KEYS = table(
     _ignored("source", "Source", "Zed"),
 )
 
-# Of those, what users may count on, and why it has no effect; `check` and the log say so. The others are cosmetic.
+# Of those, keys that users may rely on, and why they have no effect; `check` and the log report it. The others are
+# cosmetic.
 _NO_SIGN_IN = "the workbench signs in by itself, and takes what it needs for that from `oauth`"
 _APPROVAL = "clients approve by the names that they see: approve the tools of the workbench there"
 IDLE_KEYS = {
@@ -54,22 +55,23 @@ IDLE_KEYS = {
     "dev": "the workbench does not restart servers when files change",
 }
 
-# Ignoring these would start a server other than the one the user described, so they are refused while they say
-# something, with what to do instead.
+# Ignoring these would start a different server from the one the user described, so non-empty values are refused, with
+# what to do instead.
 UNSUPPORTED_KEYS = {
     "headersHelper": "write the headers into `headers`; `${VAR}` works there",
     "sandboxEnabled": "the workbench has no sandbox; put one into `command`, or remove the key",
     "tcp": "give the server an `http` address in `url`",
 }
 
-# Servers that a sentence names; a file with fifty of the kind needs no fifty names.
+# Servers named in one sentence; a file with fifty of them needs no fifty names.
 _MOST_NAMED: Final = 3
-# People look for their own among these, so more of them are named.
+# Users look for their own among these, so more of them are named.
 _MOST_OF_PROJECTS: Final = 10
 
 
 def about_ignored_keys(config: WorkbenchConfig) -> list[str]:
-    """A sentence for each key that has no effect, in the order of the file, and one for servers of single projects."""
+    """Return a sentence for each key that has no effect, in the order of the file, and one for servers of single
+    projects."""
     about_keys = [_about(key, servers) for key, servers in config.ignored_keys.items()]
     return [*about_keys, _about_projects(config.project_servers)] if config.project_servers else about_keys
 

@@ -1,8 +1,8 @@
-"""JSON with comments and trailing commas, read by a parser that knows where everything stands.
+"""JSON with comments and trailing commas, read by a parser that knows all positions.
 
-Owns the syntax: what is wrong with a text, at which line and column, and what was expected there. It goes on after
-mistakes whose meaning is plain (a missing comma, a key without quotes), so that one run tells all of them. Refuses to
-know what the keys mean. It is the slow reader: a good file without comments is decoded by `msgspec` (`load`) and this
+Owns the syntax: what is wrong with a text, at which line and column, and what was expected there. It continues after
+mistakes whose meaning is clear (a missing comma, a key without quotes), so that one run reports all of them. Does not
+know what the keys mean. It is the slow reader: a valid file without comments is decoded by `msgspec` (`load`) and this
 module is not even imported.
 """
 
@@ -16,12 +16,13 @@ import msgspec
 
 from mcp_workbench.config.problems import Path, Problem, quote
 
-# Four times what any client writes would be 24; the parser itself does not recurse, what reads its result might.
+# Clients nest 6 levels at most, and this is many times that; the parser itself does not recurse, but readers of its
+# result might.
 MAX_DEPTH = 200
-# Past this many mistakes the file is not a configuration; each further one would only cost memory.
+# With this many mistakes the file is not a configuration; reporting more would only cost memory.
 _MOST_FAULTS = 1_000
 
-# Possessive throughout (`++`): a text of a megabyte without its end is looked through once.
+# Possessive throughout (`++`): an unterminated text of a megabyte is scanned only once.
 _BLANK = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.)*?\*/)*+")
 _BLANK_STARTS = frozenset(" \t\r\n/")
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+"')
@@ -35,13 +36,13 @@ _LONE_SURROGATE = re.compile(r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<bad>\
 # Within 2**53, so that `int` and JSON agree; longer ones are decoded by `msgspec`, which knows its limits.
 _SHORT_INTEGER = 16
 _LITERALS = {"true": True, "false": False, "null": None}
-# Below these keys stand values that must not be printed, not even by an error about their syntax.
+# The values below these keys must not be printed, not even in a syntax error.
 _SECRETIVE = frozenset({"env", "headers"})
 _OTHER_LITERALS = {"True": "true", "False": "false", "None": "null", "undefined": "null", "nil": "null"}
 
 
 class Spot:
-    """A place that somebody wants to know the position of, and the places wanted inside it."""
+    """A place whose position is wanted, and the wanted places inside it."""
 
     __slots__ = ("inner", "key", "value")
 
@@ -60,7 +61,7 @@ class _Frame:
         self.value = value
         self.offset = offset
         self.spot = spot
-        # Which member or item is being read; None between the members of an object.
+        # The member or item being read; None between the members of an object.
         self.key: str | int | None = 0 if isinstance(value, list) else None
 
     @property
@@ -81,20 +82,20 @@ class _Stop(Exception):
 
 
 class Document:
-    """What a text says as far as it could be understood, and what is wrong with how it is written."""
+    """What could be understood of a text, and what is wrong with its syntax."""
 
     def __init__(self, text: str, root: Spot | None = None) -> None:
         self.value: object = None
         self.problems: list[Problem] = []
-        # Keys that an object already had, with the line and column of the last.
+        # Duplicate keys of objects, with the line and column of the last.
         self.repeated: dict[Path, tuple[int, int]] = {}
-        # False when reading stopped early: `value` then lacks what came after, and should not be judged.
+        # False if reading stopped early: `value` then lacks the rest, and should not be validated.
         self.complete = False
         self._text = text
         self._position = 0
         self._stack: list[_Frame] = []
         self._root = root
-        # Worked out for the first problem: a good file has none.
+        # Computed for the first problem: a valid file has none.
         self._lines: list[int] | None = None
         try:
             self._read()
@@ -103,7 +104,7 @@ class Document:
             pass
 
     def line_and_column(self, offset: int) -> tuple[int, int]:
-        """Both count from 1; a column is a character, not a byte."""
+        """Return line and column, both counted from 1; a column is a character, not a byte."""
         if self._lines is None:
             self._lines = [-1, *(match.start() for match in re.finditer("\n", self._text))]
         line = bisect_left(self._lines, offset)
@@ -117,7 +118,7 @@ class Document:
             self._fault("nothing but white space and comments", "an object that starts with `{`")
             raise _Stop
         self._value()
-        # A loop, not recursion: whoever nests a thousand brackets gets a message.
+        # A loop, not recursion, so that a thousand nested brackets lead to a message.
         while self._stack:
             self._skip()
             if isinstance(self._stack[-1].value, dict):
@@ -129,7 +130,7 @@ class Document:
             self._fault(f"{self._here()} after the end of the configuration", "nothing more")
 
     def _member(self) -> None:
-        """One `"key": value`, or the end of the object."""
+        """Read one `"key": value`, or the end of the object."""
         if self._closes():
             return
         frame = self._stack[-1]
@@ -145,7 +146,7 @@ class Document:
             self._position += 1
         else:
             self._fault(self._here(), f"`:` after the key {quote(key)}")
-            # What looks like a value is taken for one, though its colon is missing.
+            # What looks like a value is read as one, although its colon is missing.
             if self._peek() not in ('"', "{", "[") and not _NUMBER.match(self._text, self._position):
                 raise _Stop
         self._skip()
@@ -161,7 +162,7 @@ class Document:
     def _closes(self) -> bool:
         """Whether the innermost object or list ends here; a closer of the other kind ends everything."""
         frame = self._stack[-1]
-        # `[1,,2]` and `{,}`: what was meant is plain, so reading goes on.
+        # In `[1,,2]` and `{,}` the meaning is clear, so reading continues.
         while (letter := self._peek()) == ",":
             self._fault("a `,` with nothing before it", f"a {frame.content} or `{frame.closer}`")
             self._position += 1
@@ -182,7 +183,7 @@ class Document:
         return False
 
     def _after_value(self) -> None:
-        """The comma that follows; one that was forgotten is reported, and reading goes on as if it were there."""
+        """Read the comma that follows; a missing one is reported, and reading continues as if it were there."""
         if not self._stack:
             return
         frame = self._stack[-1]
@@ -207,7 +208,7 @@ class Document:
         raise _Stop
 
     def _value(self, key_offset: int | None = None) -> bool:
-        """One value. True: an object or list was opened, whose content follows in the loop of `_read`."""
+        """Read a value. True: an object or list was opened, whose content is read by the loop in `_read`."""
         offset = self._position
         spot = self._spot(key_offset, offset)
         letter = self._peek()
@@ -372,7 +373,7 @@ class Document:
         return self._text[self._position : self._position + 1]
 
     def _skip(self) -> None:
-        # Half of all places have nothing to skip, and this is asked several times for each value.
+        # Half of all places have nothing to skip, and this is called several times for each value.
         if self._peek() not in _BLANK_STARTS:
             return
         match = _BLANK.match(self._text, self._position)
@@ -383,7 +384,7 @@ class Document:
             raise _Stop
 
     def _here(self) -> str:
-        """What stands at the current position, in words."""
+        """Describe what is at the current position."""
         letter = self._peek()
         if not letter:
             return "the end of the file"
@@ -393,7 +394,7 @@ class Document:
         return self._shown(match[0] if match else letter)
 
     def _shown(self, word: str) -> str:
-        """The word itself, unless it stands where secrets do."""
+        """Return the word itself, unless it is where secrets are."""
         return "a word" if any(step in _SECRETIVE for step in self._steps()) else quote(word)
 
     def _steps(self) -> Path:
@@ -415,9 +416,9 @@ _VALUE_HINT = 'write a string in `"`, a number such as `1.5`, `true`, `false`, `
 
 
 def positions(text: str, paths: Iterable[Path]) -> dict[Path, tuple[int, int, int, int]]:
-    """Where the key and the value of each path stand: `(key line, key column, value line, value column)`.
+    """Return where the key and the value of each path are: `(key line, key column, value line, value column)`.
 
-    A path that the text does not hold is looked up as far as it exists.
+    For a path that is not in the text, the longest existing part of it is located.
     """
     root = Spot()
     wanted = set(paths)

@@ -1,8 +1,8 @@
-"""Edits of a JSON or JSONC text in place: one member is set or taken out, and every other character stays.
+"""Edits of a JSON or JSONC text in place: set or remove one member, and keep every other character.
 
-Owns where members begin and end, and how what is new is laid out: indentation, line breaks and trailing commas as in
-the rest of the text. Where an object has the same key twice, the last counts, as for every JSON reader. Pure. The text
-has to be valid (`jsonc.Document` without problems): `parsed` sees to that.
+Owns where members begin and end, and the layout of new text: indentation, line breaks and trailing commas as in the
+rest of the text. If an object has the same key twice, the last one counts, as for every JSON reader. Pure. The text has
+to be valid (`jsonc.Document` without problems), which `parsed` ensures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 class Member(Struct, frozen=True):
-    """One `"key": value` of an object: where both stand, and where the comma after it, if there is one."""
+    """A `"key": value` of an object: the positions of both, and of the comma after it, if there is one."""
 
     key: str
     start: int
@@ -37,7 +37,7 @@ class Member(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True):
-    """An object in the text: its braces and what is between them."""
+    """An object in the text: its braces and its members."""
 
     start: int
     end: int
@@ -45,7 +45,7 @@ class Span(Struct, frozen=True):
 
 
 def parsed(text: str, path: str) -> object:
-    """What the text says; an empty one is an empty object. Raises `ConfigProblems`, named after `path`."""
+    """Return the value of the text; an empty text is an empty object. Raises `ConfigProblems`, named after `path`."""
     text = text.removeprefix(BYTE_ORDER_MARK)
     if not text.strip():
         return {}
@@ -56,17 +56,17 @@ def parsed(text: str, path: str) -> object:
 
 
 def set_member(text: str, steps: Sequence[str], value: object) -> str:
-    """The text in which `steps` lead to `value`; objects on the way are made where they are missing."""
+    """Return the text with `value` at the path `steps`; missing objects on the way are created."""
     newline = "\r\n" if "\r\n" in text else "\n"
     if not text.strip(BYTE_ORDER_MARK + " \t\r\n"):
         text = f"{text[: text.startswith(BYTE_ORDER_MARK)]}{{}}{newline}"
     unit = _indent_unit(text)
     place = _object_at(text, _start(text))
     depth = 0
-    # As far as the objects on the way exist.
+    # Follow the objects that exist.
     while member := _member(place, steps[depth]):
         depth += 1
-        # A value that is no object, such as `null`, gives way to one.
+        # A value that is not an object, such as `null`, is replaced.
         if depth == len(steps) or text[member.value] != "{":
             written = _written(_nested(steps[depth:], value), unit, depth, newline)
             return text[: member.value] + written + text[member.end :]
@@ -75,7 +75,7 @@ def set_member(text: str, steps: Sequence[str], value: object) -> str:
 
 
 def remove_member(text: str, steps: Sequence[str]) -> str:
-    """The text without the member that `steps` lead to; the same text where there is none."""
+    """Return the text without the member at the path `steps`; the same text if there is none."""
     place = _object_at(text, _start(text)) if text.strip(BYTE_ORDER_MARK + " \t\r\n") else None
     for step in steps[:-1]:
         member = _member(place, step) if place else None
@@ -88,7 +88,7 @@ def remove_member(text: str, steps: Sequence[str]) -> str:
     index = place.members.index(member)
     before = place.members[index - 1] if index else None
     end = member.end if member.comma is None else member.comma + 1
-    # The line that it stood on alone goes with it; a comment behind it stays.
+    # A line that it had to itself is removed with it; a comment after it stays.
     start = member.start
     line = text.rfind("\n", 0, start) + 1
     rest = re.compile(r"[ \t]*(\r?\n)?").match(text, end)
@@ -102,7 +102,7 @@ def remove_member(text: str, steps: Sequence[str]) -> str:
     elif rest[1] is None and member.comma is not None:
         end = rest.end()
     if member.comma is None and before is not None and before.comma is not None:
-        # It was the last one: the comma before it would be too many where none may trail.
+        # It was the last one, so the comma before it would become a trailing comma.
         between = text[before.comma + 1 : start]
         return text[: before.comma] + (between if between.strip() or "\n" in between else "") + text[end:]
     return text[:start] + text[end:]
@@ -114,7 +114,7 @@ def _inserted(text: str, place: Span, name: str, value: object, unit: str, depth
     if not place.members:
         inner = text[place.start + 1 : place.end - 1]
         if inner.strip():
-            # Comments alone: what is new comes after them.
+            # Only comments: the new member comes after them.
             end = place.start + 1 + len(inner.rstrip())
             return text[:end] + newline + unit * (depth + 1) + written + newline + unit * depth + text[place.end - 1 :]
         end = place.start + 1
@@ -125,12 +125,12 @@ def _inserted(text: str, place: Span, name: str, value: object, unit: str, depth
     head = text[: last.end] + "," if last.comma is None else text[:comma]
     trailing = "" if last.comma is None else ","
     if line <= place.start or text[line : last.start].strip():
-        # All in one line.
+        # All on one line.
         return f"{head} {key}: {json.dumps(value, ensure_ascii=False)}{trailing}{text[comma:]}"
     margin = text[line : last.start]
-    # The neighbours may stand deeper than their depth says: what is new lines up with them.
+    # The neighbours may be indented more than their depth requires: the new member is aligned with them.
     written = written.replace(newline + unit * (depth + 1), newline + margin)
-    # A comment behind the last member stays with it.
+    # A comment after the last member stays with it.
     rest = _REST_OF_LINE.match(text, comma)
     end = rest.end() if rest else comma
     return head + text[comma:end] + newline + margin + written + trailing + text[end:]
@@ -143,7 +143,7 @@ def _nested(steps: Sequence[str], value: object) -> object:
 
 
 def _written(value: object, unit: str, depth: int, newline: str) -> str:
-    """Objects in lines, lists in one line: as people write these files."""
+    """Write objects on several lines and lists on one, as people write these files."""
     if not isinstance(value, dict) or not value:
         return json.dumps(value, ensure_ascii=False)
     margin = newline + unit * (depth + 1)
@@ -170,7 +170,7 @@ def _skip(text: str, position: int) -> int:
 
 
 def _ends_comment(text: str, start: int, line: int) -> bool:
-    """Whether the line break before `line` ends a comment, which would swallow what follows without it."""
+    """Whether the line break before `line` ends a comment, which would otherwise swallow what follows."""
     return any(each.end() == line - 1 for each in _COMMENT.finditer(text, start, line) if each[0].startswith("//"))
 
 
@@ -188,7 +188,7 @@ def _object_at(text: str, start: int) -> Span:
         end = _value_end(text, value)
         after = _skip(text, end)
         comma = after if text[after] == "," else None
-        # `strict=False`: a tab in a key is no reason to fail here; `parsed` has judged the text.
+        # `strict=False`: a tab in a key is no reason to fail here, because `parsed` has checked the text.
         members.append(Member(json.loads(key[0], strict=False), position, value, end, comma))
         position = _skip(text, after + 1) if comma is not None else after
     return Span(start, position + 1, members)

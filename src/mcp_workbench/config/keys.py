@@ -1,7 +1,7 @@
 """Every key of the file and of a toolbox; those of a server are in `server_keys`.
 
-Owns the names, kinds, defaults and one-sentence explanations. Validation and the JSON Schema are both made from these
-tables, and a test compares the documentation with them. Refuses to know how problems are gathered.
+Owns the names, kinds, defaults and one-sentence descriptions. Validation and the JSON Schema are both derived from
+these tables, and a test compares the documentation with them. Does not know how problems are collected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNSET = object()
 
 
 class Key(Generic[T_co]):
-    """One setting. A key without a `default` has none: leaving it out means what its description says."""
+    """A setting. A key without a `default` has none: its description explains what leaving it out means."""
 
     __slots__ = ("default", "description", "kind", "name", "title")
 
@@ -42,7 +42,7 @@ class Key(Generic[T_co]):
 
 
 def field_of(name: str) -> str:
-    """The field of the model that a setting becomes: `maxMessageBytes` is `max_message_bytes`."""
+    """Return the field of the model for a setting: `maxMessageBytes` is `max_message_bytes`."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
@@ -226,7 +226,7 @@ TOOLBOXES = "toolboxes"
 MCP_SERVERS = "mcpServers"
 SERVERS = "servers"
 CONTEXT_SERVERS = "context_servers"
-# A file with one of these at its top is that of another client, without toolboxes.
+# A file with one of these at its top level belongs to another client, and has no toolboxes.
 PLAIN_ROOTS = (MCP_SERVERS, SERVERS, CONTEXT_SERVERS)
 
 # a toolbox

@@ -1,8 +1,7 @@
 """The kinds of value that a key can have: how each is read, and how it is described to an editor.
 
-Owns validation and JSON Schema of every kind in one place, so that what is accepted and what editors say cannot drift
-apart.
-Refuses to know which key has which kind (`keys`).
+Owns validation and JSON Schema of every kind in one place, so that what is accepted and what editors show cannot drift
+apart. Does not know which key has which kind (`keys`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mcp_workbench.config.reading import Reader, has_control
 T_co = TypeVar("T_co", covariant=True)
 Schema = dict[str, object]
 
-# A day. Nobody waits longer for a tool, and a larger number is nearly always meant as milliseconds.
+# A day. No one waits longer for a tool, and a larger number is nearly always meant as milliseconds.
 MOST_SECONDS = 86_400
 _VARIABLE_PATTERN = r"\$\{.+\}"
 
@@ -37,12 +36,12 @@ class Kind(Generic[T_co]):
 
 
 def or_variable(schema: Schema) -> Schema:
-    """What is not a string by itself may still be written as one that consists of a variable."""
+    """Allow a string that consists of a variable, for values that are not strings."""
     return {"anyOf": [schema, {"type": "string", "pattern": _VARIABLE_PATTERN}]}
 
 
 class Text(Kind[str]):
-    """A string, not empty unless that is allowed, with variables expanded. NUL is refused: no program can take it."""
+    """A string, non-empty unless that is allowed, with variables expanded. NUL is refused: no program accepts it."""
 
     __slots__ = ("_empty", "_what")
 
@@ -70,7 +69,7 @@ class Text(Kind[str]):
 
 
 class Separator(Kind[str]):
-    """What stands between the parts of a name."""
+    """The separator between the parts of a name."""
 
     __slots__ = ()
 
@@ -94,9 +93,9 @@ class Url(Kind[str]):
         if text is None:
             return None
         text = text.strip()
-        # With references in it, it is an address only once they are fetched, and looked at then.
+        # With references, it becomes an address only once they are fetched, and is checked then.
         has_references = path in reader.references
-        # What a variable brought in may be a secret, and a part of it would not be recognised as one.
+        # A variable's value may be a secret, and a part of it would not be recognised as one.
         fault = None if has_references else url_fault(text, quote if "${" not in str(value) else _unquoted)
         if fault is not None:
             reader.problem(path, fault, "an address such as `https://example.com/mcp`")
@@ -117,7 +116,7 @@ def _unquoted(part: str) -> str:
 
 
 def url_fault(url: str, quote: Callable[[str], str] = _unquoted) -> str | None:
-    """What is wrong with an address, without quoting its password or query."""
+    """Return what is wrong with an address, without quoting its password or query."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return "found an address without `http://` or `https://`"
@@ -160,7 +159,7 @@ class Texts(Kind[tuple[str, ...]]):
 
     def item(self, value: object, path: Path, reader: Reader) -> str | None:
         if isinstance(value, bool | int | float):
-            # `"args": ["--port", 8080]` is what people write; programs take text only.
+            # People write `"args": ["--port", 8080]`, but programs accept only text.
             reader.wrong(value, path, "a string", hint=f'put it in quotes: `"{as_json(value)}"`')
             return None
         return self._item.read(value, path, reader)
@@ -271,7 +270,7 @@ class Whole(Kind[int]):
 
 
 class Choice(Kind[str]):
-    """One of a few words; the table maps every accepted spelling to the one used inside."""
+    """One of a few words; the table maps every accepted spelling to the internal one."""
 
     __slots__ = ("_spellings",)
 
@@ -296,7 +295,7 @@ class Choice(Kind[str]):
 
 
 class Sharing(Kind[Share]):
-    """Which clients share a server. Those of all users only where a single server says so."""
+    """Which clients share a server. `everyone` is allowed only for a single server."""
 
     __slots__ = ("_is_of_server",)
 
@@ -337,7 +336,7 @@ class Boolean(Kind[bool]):
 
 
 class Anything(Kind[object]):
-    """What another program wrote for itself: accepted as it is and not looked into."""
+    """What another program wrote for its own use: accepted unchecked."""
 
     __slots__ = ()
 
@@ -349,7 +348,7 @@ class Anything(Kind[object]):
 
 
 def _number(value: object, path: Path, reader: Reader) -> int | float | str | None:
-    """A number as written or brought in by a variable; any other value as a string, None when a variable is missing."""
+    """Return a number as written or from a variable; any other value as a string, None if a variable is missing."""
     if isinstance(value, str) and "${" in value:
         text = reader.expanded(value, path)
         if text is None:
@@ -358,11 +357,11 @@ def _number(value: object, path: Path, reader: Reader) -> int | float | str | No
             number = float(text)
         except ValueError:
             return text
-        # `float` also reads `nan` and `inf`, which compare with nothing.
+        # `float` also reads `nan` and `inf`, which cannot be compared.
         return number if abs(number) < float("inf") else text
     return value if isinstance(value, int | float) and not isinstance(value, bool) else ""
 
 
 def as_json(value: float) -> str:
-    """A number or boolean as the file shows it."""
+    """Return a number or boolean as written in the file."""
     return str(value).lower() if isinstance(value, bool) else msgspec.json.encode(value).decode()

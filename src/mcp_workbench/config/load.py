@@ -1,7 +1,7 @@
-"""From a path to a `WorkbenchConfig`.
+"""Load a `WorkbenchConfig` from a path.
 
-Owns the reading of the file and the choice of reader: `msgspec` for the good case, `jsonc` when there are comments
-or something is wrong and its line must be found. Refuses to know what the keys mean (`validate`).
+Owns reading the file and choosing the parser: `msgspec` normally, `jsonc` if there are comments or something is wrong
+and its line must be found. Does not know what the keys mean (`validate`).
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from mcp_workbench.config.model import WorkbenchConfig, modified_at
 from mcp_workbench.config.problems import ConfigProblems, Problem, quote
 from mcp_workbench.config.validate import foreign_part, validate
 
-# Claude Code keeps its history beside `mcpServers` in files of several megabytes; beyond this it is some other file.
+# Claude Code keeps its history next to `mcpServers` in files of several megabytes; a larger file is something else.
 MAX_BYTES = 16 * 1024 * 1024
 PIECE_BYTES = 64 * 1024
 
 
 def load(path: str, environ: Mapping[str, str]) -> WorkbenchConfig:
-    """The configuration in the file at `path`, its variables taken from `environ`.
+    """Load the configuration in the file at `path`, with variables from `environ`.
 
-    Raises `ConfigProblems`, which tells everything that is wrong at once.
+    Raises `ConfigProblems`, which reports everything that is wrong at once.
     """
     written_at = modified_at(path)
     return replace(parse(read(path), path, environ), modified_at=written_at)
 
 
 def unresolved(config: WorkbenchConfig) -> ConfigProblems | None:
-    """What the environment lacks for single servers, with the lines that need it; None where nothing is missing.
+    """Return what the environment lacks for single servers, with the lines that need it; None if nothing is missing.
 
-    Apart from `load`, which need not search a file of megabytes for lines before it can serve.
+    Separate from `load`, which need not search a file of megabytes for lines before it can serve.
     """
     problems = config.unresolved
     if not problems:
@@ -43,26 +43,26 @@ def unresolved(config: WorkbenchConfig) -> ConfigProblems | None:
     try:
         text = _decoded(read(config.path).removeprefix(b"\xef\xbb\xbf"), config.path)
     except ConfigProblems:
-        # It was changed meanwhile: what is missing is known all the same.
+        # The file has changed in the meantime, but the problems are known.
         return ConfigProblems(config.path, problems)
     return ConfigProblems(config.path, _placed(problems, [], text))
 
 
 def has_changed(config: WorkbenchConfig) -> bool:
-    """Whether the file, or one with variables for a server, has been written to since this was read from it."""
+    """Whether the file, or an `envFile` of a server, has been written to since this was read."""
     return (config.modified_at != 0 and modified_at(config.path) not in (0, config.modified_at)) or any(
         tuple(map(modified_at, server.env_files)) != server.env_file_times for _, server in config.servers()
     )
 
 
 def parse(content: bytes, path: str, environ: Mapping[str, str]) -> WorkbenchConfig:
-    """The configuration in `content`, which came from `path`."""
-    # Notepad writes a byte order mark, which JSON does not allow and everybody ignores.
+    """Parse the configuration in `content`, which came from `path`."""
+    # Notepad writes a byte order mark, which JSON does not allow and all readers ignore.
     content = content.removeprefix(b"\xef\xbb\xbf")
     syntax: list[Problem] = []
     try:
         document = msgspec.json.decode(content)
-        # Of a key that stands twice `msgspec` keeps the last one in silence; the number of members tells.
+        # If a key is repeated, `msgspec` silently keeps the last one; the number of members reveals it.
         understood = _members_written(content) == _members_read(document)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         document, understood = None, False
@@ -75,14 +75,14 @@ def parse(content: bytes, path: str, environ: Mapping[str, str]) -> WorkbenchCon
 
 
 def read(path: str) -> bytes:
-    """What is in the file. Raises `ConfigProblems` where it cannot be read or must not be used."""
+    """Read the file. Raises `ConfigProblems` if it cannot be read or must not be used."""
     try:
-        # Without waiting: a pipe without a writer would block for ever.
+        # Without waiting: a pipe without a writer would block forever.
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise _unreadable(path, "is a pipe or a device, expected a file")
-            # As ssh and sudo refuse such files. Group write is left alone: on many systems everybody has a group of
-            # their own.
+            # As ssh and sudo refuse such files. Group write is allowed, because on many systems every user has their
+            # own group.
             if os.name == "posix" and os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
                 hint = "it decides which programs run as you: fix its permissions with `chmod o-w`"
                 raise _unreadable(path, "can be written by every user of this machine", hint=hint)
@@ -92,7 +92,7 @@ def read(path: str) -> bytes:
     except IsADirectoryError:
         raise _unreadable(path, "is a folder, expected a file") from None
     except PermissionError:
-        # Windows says "permission denied" for a folder.
+        # Windows reports "permission denied" for a folder.
         if os.path.isdir(path):
             raise _unreadable(path, "is a folder, expected a file") from None
         raise _unreadable(path, "cannot be read: permission denied", hint="check its permissions") from None
@@ -107,8 +107,8 @@ def read(path: str) -> bytes:
 
 
 def _read_whole(file: BinaryIO) -> bytes:
-    # In pieces: `read(MAX_BYTES + 1)` takes that much memory before it reads, and the size that the system tells is 0
-    # for files that are made up as they are read.
+    # In pieces: `read(MAX_BYTES + 1)` allocates that much memory before it reads, and the system reports a size of 0
+    # for files that are generated as they are read.
     pieces: list[bytes] = []
     length = 0
     while length <= MAX_BYTES and (piece := file.read(PIECE_BYTES)):
@@ -141,7 +141,7 @@ def _decoded(content: bytes, path: str) -> str:
 
 
 def _read_slowly(content: bytes, path: str, syntax: list[Problem]) -> object:
-    """The document of a text with comments or mistakes; the mistakes are added to `syntax`."""
+    """Return the document of a text with comments or mistakes; the mistakes are added to `syntax`."""
     from mcp_workbench.config.jsonc import Document, positions
 
     text = _decoded(content, path)
@@ -166,7 +166,7 @@ def _read_slowly(content: bytes, path: str, syntax: list[Problem]) -> object:
 
 
 def _placed(problems: Sequence[Problem], syntax: list[Problem], text: str) -> list[Problem]:
-    """All problems in the order of the file. Where the syntax was wrong, what follows from it is left out."""
+    """Return all problems in the order of the file. Problems that follow from a syntax error are left out."""
     from mcp_workbench.config.jsonc import positions
 
     found = positions(text, [problem.steps for problem in problems if problem.steps is not None])
@@ -186,10 +186,10 @@ def _place(problem: Problem) -> tuple[int, int]:
 
 
 def _members_written(content: bytes) -> int:
-    """How many `key: value` pairs valid JSON text holds: its colons outside of strings.
+    """Count the `key: value` pairs of valid JSON text: its colons outside of strings.
 
-    `msgspec` lets the last of two equal keys win silently; counting finds that out without a second parser. In valid
-    JSON a backslash stands only inside strings, so once the escaped ones are gone every quote opens or closes one.
+    `msgspec` silently lets the last of two equal keys win; counting reveals that without a second parser. In valid JSON
+    a backslash occurs only inside strings, so once the escapes are removed every quote opens or closes a string.
     """
     if b"\\" in content:
         content = content.replace(b"\\\\", b"").replace(b'\\"', b"")

@@ -1,7 +1,7 @@
 """The kinds of value that map names to strings: variables, headers, new names of tools.
 
-Owns how each is read and described to an editor, like `kinds`, which it extends. Refuses to print their values: of
-what stands here only the kind is ever shown.
+Owns how each is read and described to an editor, like `kinds`, which it extends. Never prints their values: only the
+kind of a value is ever shown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mcp_workbench.config.reading import Reader, has_control
 
 
 class Pairs(Kind[dict[str, str]]):
-    """Names and strings; what both may be is for the kinds below to say."""
+    """Names and strings; the subclasses define which are allowed."""
 
     __slots__ = ()
     example = ""
@@ -35,7 +35,7 @@ class Pairs(Kind[dict[str, str]]):
         return pairs if len(pairs) == len(value) else None
 
     def expected_name(self, name: str) -> str | None:
-        """What a name should be, when this one is not; None when it is right."""
+        """Return what a name should be if this one is invalid, else None."""
         raise NotImplementedError
 
     def read_value(self, value: object, path: Path, reader: Reader) -> str | None:
@@ -43,7 +43,8 @@ class Pairs(Kind[dict[str, str]]):
 
 
 class Environment(Pairs):
-    """Variables for a process. People write numbers and booleans without quotes; they become what JSON shows."""
+    """Variables for a process. People write numbers and booleans without quotes; they become strings as written in
+    JSON."""
 
     __slots__ = ()
     example = '{"NAME": "value"}'
@@ -104,7 +105,7 @@ class Headers(Pairs):
     example = '{"Authorization": "Bearer …"}'
 
     def expected_name(self, name: str) -> str | None:
-        # The token of RFC 9110: anything else would let a header break out of its line.
+        # A token of RFC 9110: anything else would let a header break out of its line.
         if (
             not name
             or not name.isascii()
@@ -120,7 +121,7 @@ class Headers(Pairs):
         text = reader.expanded(value, path)
         if text is None:
             return None
-        # A token read from a file by the shell often ends in a line break, which means nothing.
+        # A token that the shell read from a file often ends in a meaningless line break.
         text = text.strip()
         if has_control(text):
             reader.problem(path, "found a line break or control character", "a header value, which is one line")
@@ -136,7 +137,7 @@ class Headers(Pairs):
 
 
 class Renames(Pairs):
-    """Original name of a tool to the name shown instead; no two may end up with the same."""
+    """Maps original names of tools to the names shown instead, which must be unique."""
 
     __slots__ = ()
     example = '{"tool": "new_name"}'
@@ -147,7 +148,7 @@ class Renames(Pairs):
         for old, new in (pairs or {}).items():
             other = taken.setdefault(new, old)
             if other != old:
-                # As written: what a variable brought in is not repeated.
+                # As written: a variable's value is not repeated.
                 shown = str(value.get(old)) if isinstance(value, dict) else ""
                 reader.problem(
                     (*path, old), f"found {quote(shown)}, which {quote(other)} is renamed to", "another name"
@@ -174,8 +175,8 @@ class Renames(Pairs):
 
 
 class Deferred(Kind[Any]):
-    """A kind of value in a module of its own, such as `oauth_keys`, which only a file that has it needs: to load all of
-    them would make the start of every other file longer."""
+    """A kind of value in a separate module, such as `oauth_keys`, which is loaded only for a file that has it: loading
+    all of them would slow down every start."""
 
     __slots__ = ("_module", "_name")
 

@@ -1,7 +1,7 @@
-"""Settings inside of a setting, such as those of `oauth`: one table for each, read and described to editors alike.
+"""Settings inside a setting, such as those of `oauth`: one table for each, for validation and for editors.
 
-Owns how an object of named members is read, with every mistake in it reported and not the first one alone. Loaded only
-for a file that has such an object: the start of all others is not to pay for it.
+Owns how an object of named members is read, reporting every mistake in it and not only the first. Loaded only for a
+file that has such an object, so that other files start without it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from mcp_workbench.config.problems import Path
 from mcp_workbench.config.reading import Reader
 from mcp_workbench.config.redact import secrets_in
 
-# Name, kind, and what it is for.
+# Name, kind and description.
 Member = tuple[str, Kind[Any], str]
 
 
 class Members:
-    """A table of members. `secret` ones are never printed; with `fetches` they may refer to something that is fetched
+    """A table of members. `secret` ones are never printed; with `fetches` they may contain references that are resolved
     when the server starts. `foreign` ones belong to other clients and are ignored."""
 
     def __init__(
@@ -35,8 +35,8 @@ class Members:
     def read_object(
         self, value: object, path: Path, reader: Reader, expected: str, *, hints: Mapping[str, str] | None = None
     ) -> dict[str, Any] | None:
-        """The members by the names they are written with: None for one that is wrong, and None alone where there is no
-        object. The reader has what is wrong. `hints`: what to do about unknown members that stand elsewhere.
+        """Return the members by their names in the file: None for an invalid one, and just None if the value is not an
+        object. Problems go to the reader. `hints`: what to do about unknown members that belong elsewhere.
         """
         if not isinstance(value, dict):
             reader.wrong(value, path, expected)
@@ -52,13 +52,13 @@ class Members:
             is_secret = name in self._secret
             with reader.fetching() if is_secret and self._fetches else contextlib.nullcontext():
                 found[name] = kind.read(member, place, reader)
-            # What refers to something is no secret itself: what it leads to is, once it is fetched.
+            # A reference is not a secret itself: its target is, once it is fetched.
             if is_secret and isinstance(found[name], str) and place not in reader.references:
                 reader.secrets.update(secrets_in(name, found[name]))
         return found
 
     def read_whole(self, value: object, path: Path, reader: Reader, expected: str) -> dict[str, Any] | None:
-        """The members, where there is nothing wrong with any of them."""
+        """Return the members if all of them are valid."""
         found = self.read_object(value, path, reader, expected)
         return None if found is None or None in found.values() else found
 
@@ -72,5 +72,5 @@ class Members:
 
 
 def _title_of(name: str) -> str:
-    """`clientId` as words."""
+    """Return `clientId` as words."""
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).capitalize()

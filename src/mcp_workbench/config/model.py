@@ -1,6 +1,6 @@
-"""What the user wrote, after loading: plain frozen values with every default filled in.
+"""The loaded configuration: plain frozen values with every default filled in.
 
-Owns the vocabulary of the configuration. Refuses to know how it was written down (`load`), and anything that runs.
+Owns the vocabulary of the configuration. Knows neither how it was written down (`load`) nor anything that runs.
 """
 
 from __future__ import annotations
@@ -18,48 +18,48 @@ if TYPE_CHECKING:
     from mcp_workbench.config.problems import Problem
 
 Transport = Literal["stdio", "http", "sse", "auto"]
-# One of the table `faces.FACES`.
+# A name from the table `faces.FACES`.
 FaceName = str
 # Clients that share one process of a server: those in the same folder, all of the user's, none, or those of all users.
 Share = Literal["project", "user", "session", "everyone"]
 # What a rule of the policy decides, from the loosest to the strictest.
 Then = Literal["allow", "ask", "deny", "hide"]
 Lock = Literal["warn", "enforce"]
-# "auto" probes, "legacy" shakes hands, "modern" is stateless; a revision date pins that very revision.
+# "auto" probes, "legacy" does the handshake, "modern" is stateless; a revision date pins that revision.
 ProtocolChoice = str
 
 DEFAULT_CALL_TIMEOUT = 120.0
-# `npx -y` and `uvx` download a package on their first start; half a minute is not rare.
+# `npx -y` and `uvx` download a package on their first start; half a minute is not unusual.
 DEFAULT_STARTUP_TIMEOUT = 60.0
 DEFAULT_IDLE_TIMEOUT = 600.0
-# Between the parts of a name in the face `flat`.
-# Long enough for somebody who goes to a meeting between two sessions.
+# Long enough for a user who goes to a meeting between two sessions.
 DEFAULT_SHARED_IDLE_EXIT = 900.0
+# Separates the parts of a name in the face `flat`.
 DEFAULT_SEPARATOR = ":"
 DEFAULT_REGISTRY = "https://registry.modelcontextprotocol.io"
-# Tokens, by bytes / 4, that the answer of `open_toolbox` may take. Clients warn at 10,000.
+# Tokens (bytes / 4) that the answer of `open_toolbox` may take. Clients warn at 10,000.
 DEFAULT_BUDGET = 6_000
-# The largest message that passes, in bytes. 64 MiB must pass; results beyond are almost always a mistake.
+# The largest message that passes, in bytes. 64 MiB must pass; larger results are almost always a mistake.
 DEFAULT_MAX_MESSAGE_BYTES = 128 * 1024 * 1024
 DEFAULT_MAX_DEFINITION_BYTES = 256 * 1024
 DEFAULT_MAX_PENDING_BODY_BYTES = 256 * 1024 * 1024
-# Some 200,000 lines of the audit in each file; a gigabyte in all.
+# About 200,000 lines of the audit log in each file; a gigabyte in all.
 DEFAULT_AUDIT_BYTES = 64 * 1024 * 1024
 DEFAULT_AUDIT_FILES = 16
 
 
 class Reference(Struct, frozen=True, kw_only=True):
-    """A value that stands elsewhere and is fetched when a server starts, never before."""
+    """A value stored elsewhere, which is fetched when a server starts and never before."""
 
     # "variable": one that is not set, and may be in the server's `envFile`.
     kind: str
-    # As in the file: what it is called in messages.
+    # As in the file, for use in messages.
     written: str
     # A path; `service/name`; a program and its arguments; the name of a variable.
     words: tuple[str, ...]
-    # Where relative paths start, and where the program runs.
+    # The base of relative paths, and the folder in which the program runs.
     folder: str = ""
-    # Of a variable only; None: without it the server cannot be started.
+    # For a variable only; None: the server cannot be started without it.
     default: tuple[Part, ...] | None = None
 
 
@@ -67,7 +67,7 @@ Part = str | Reference
 
 
 class ReferringValue(Struct, frozen=True):
-    """A value of a server that is put together when the server starts."""
+    """A value of a server that is assembled when the server starts."""
 
     # The field it belongs to: `("env", "TOKEN")`, `("args", 1)`, `("url",)`, `("oauth", "client_secret")`.
     field: tuple[str | int, ...]
@@ -75,12 +75,12 @@ class ReferringValue(Struct, frozen=True):
 
 
 def text_of(parts: Iterable[Part]) -> str:
-    """As it may be shown: references as they were written."""
+    """Return the text for display, with references as written."""
     return "".join(part if isinstance(part, str) else part.written for part in parts)
 
 
 class OAuthConfig(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How to sign in to one server, where that differs from what can be found out. None: as usual."""
+    """How to sign in to a server, where that differs from what can be discovered. None: as discovered."""
 
     client_id: str | None = None
     client_secret: str | None = None
@@ -104,14 +104,14 @@ class OAuthConfig(Struct, frozen=True, kw_only=True, rename="camel"):
     scope_param: str | None = None
     scope_separator: str | None = None
     initial_access_token: str | None = None
-    # Tells apart several sign-ins at one address.
+    # Distinguishes several sign-ins at one address.
     account: str | None = None
     # How long a sign-in lasts there, however often its token is refreshed.
     grant_days: int | None = None
 
 
 class AuditConfig(Struct, frozen=True, kw_only=True):
-    """Where it is written down who did what. One of the three is set."""
+    """Where the audit log is written. Exactly one of the three is set."""
 
     # An absolute path.
     file: str | None = None
@@ -125,34 +125,34 @@ class AuditConfig(Struct, frozen=True, kw_only=True):
 
 
 class ServerContext(Struct, frozen=True, kw_only=True):
-    """What decides, beside its own entry, how a server runs: where its client is, and what the file says for all."""
+    """What affects a server beyond its own entry: its client's context, and settings for the whole file."""
 
-    # What servers inherit from, as far as the configuration lets them.
+    # The environment that servers inherit from, as far as the configuration allows.
     environ: Mapping[str, str] = os.environ
-    # Where programs are started that have no `cwd`; None: where this process runs.
+    # Where programs without a `cwd` are started; None: in the folder of this process.
     folder: str | None = None
     # The file.
     path: str = ""
-    # What becomes of what differs from the lock file beside it. Servers of two such files are never shared, nor those
-    # for which different things become of it.
+    # What happens to definitions that differ from the lock file in the same folder. Servers are not shared between
+    # different lock files, nor between different values of this.
     lock: Lock | None = None
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_definition_bytes: int = DEFAULT_MAX_DEFINITION_BYTES
-    # Whether sign-ins have to be encrypted; None: as they are.
+    # Whether sign-ins have to be encrypted; None: left as they are.
     keychain: bool | None = None
-    # Whose connections it is that list what the server offers; empty for our own user.
+    # The principal whose connections list what the server offers; empty for our own user.
     principal: str = ""
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):
-    """One MCP server inside one toolbox: a child process (`command`) or a remote address (`url`)."""
+    """An MCP server in a toolbox: a child process (`command`) or a remote address (`url`)."""
 
     name: str
     transport: Transport = "stdio"
     command: str | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
-    # Names and globs of variables that it inherits beside the harmless ones.
+    # Names and globs of variables that it inherits in addition to the harmless ones.
     inherit_env: tuple[str, ...] = ()
     cwd: str | None = None
     url: str | None = None
@@ -162,31 +162,31 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     token_exchange: TokenExchangeConfig | None = None
     # None means all tools; an empty tuple means none.
     tool_filters: tuple[str, ...] | None = None
-    # original tool name -> the name shown instead (face `flat`)
+    # Original tool name to the name shown instead (face `flat`).
     rename: dict[str, str] = field(default_factory=dict)
     timeout: float = DEFAULT_CALL_TIMEOUT
     startup_timeout: float = DEFAULT_STARTUP_TIMEOUT
     # None: never stopped for being idle.
     idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT
     protocol: ProtocolChoice = "auto"
-    # None: as it is known of the server, else "project".
+    # None: what is known about the server, else "project".
     share: Share | None = None
-    # Whether it may ask clients anything: elicitation, sampling, roots.
+    # Whether it may send requests to clients: elicitation, sampling, roots.
     ask: bool = True
     # Tokens that a result may take; 0 means no limit.
     result_budget: int = 0
     # Files of variables, read when it starts.
     env_files: tuple[str, ...] = ()
-    # When each of them was last written as this was read: a program that runs with other variables is another one.
+    # When each of them was last written: a program that runs with other variables is a different one.
     env_file_times: tuple[int, ...] = ()
-    # What is fetched when it starts. The fields hold it as it was written until then.
+    # Values to fetch when it starts. Until then, the fields hold them as written.
     references: tuple[ReferringValue, ...] = ()
     # What the environment lacks for this server alone. It cannot be started then, and fields may be missing.
     unresolved: tuple[Problem, ...] = ()
 
 
 def references_in(server: ServerConfig) -> list[Reference]:
-    """Everything that a server refers to, defaults included."""
+    """Return everything that a server refers to, including in defaults."""
     found: list[Reference] = []
     waiting = [part for value in server.references for part in value.parts]
     while waiting:
@@ -202,36 +202,36 @@ class ToolboxConfig(Struct, frozen=True, kw_only=True):
 
     name: str
     description: str
-    # None: the one of the file. 0: none at all.
+    # None: the budget of the file. 0: no limit.
     budget: int | None = None
     servers: dict[str, ServerConfig]
 
 
 class PolicyRule(Struct, frozen=True, kw_only=True):
-    """One rule of `policy`: all that it names must hold for it to decide. What it does not name may be anything."""
+    """A rule of `policy`: it decides if all its conditions hold. What it does not name may be anything."""
 
     then: Then
-    # Globs of principals, and `group:` with a glob of groups; empty for everybody.
+    # Globs of principals, and `group:` with a glob of groups; empty for everyone.
     who: tuple[str, ...] = ()
-    # Globs of `toolbox/server/item`. A rule without any of the three is about everything.
+    # Globs of `toolbox/server/item`. A rule without any of the three applies to everything.
     tools: tuple[str, ...] | None = None
     prompts: tuple[str, ...] | None = None
     resources: tuple[str, ...] | None = None
-    # What the server says of its tool.
+    # Annotations by the server about its tool.
     read_only: bool | None = None
     destructive: bool | None = None
     open_world: bool | None = None
-    # JSON Pointers into the arguments, and globs of what must be there.
+    # JSON Pointers into the arguments, and globs that the values must match.
     arguments: dict[str, str] = field(default_factory=dict)
 
     @property
     def kinds(self) -> dict[str, tuple[str, ...] | None]:
-        """The patterns that it has for each kind of item."""
+        """The patterns for each kind of item."""
         return {"tools": self.tools, "prompts": self.prompts, "resources": self.resources}
 
     @property
     def has_annotations(self) -> bool:
-        """Whether it depends on what a server says of its own tool."""
+        """Whether it depends on a server's annotations of its own tool."""
         return not self.read_only is self.destructive is self.open_world is None
 
     @property
@@ -242,7 +242,7 @@ class PolicyRule(Struct, frozen=True, kw_only=True):
 
 
 class LimitRule(Struct, frozen=True, kw_only=True):
-    """One entry of `limits`: what each principal of `who`, each server of `servers`, or each pair of both may use."""
+    """An entry of `limits`: what each principal of `who`, each server of `servers`, or each pair of both may use."""
 
     who: tuple[str, ...] | None = None
     # Globs of `toolbox/server`.
@@ -250,14 +250,13 @@ class LimitRule(Struct, frozen=True, kw_only=True):
     calls_in_flight: int | None = None
     calls_per_minute: int | None = None
     bytes_per_minute: int | None = None
-    # The longest that one call may take, in seconds.
+    # The longest that a call may take, in seconds.
     call_seconds: float | None = None
 
 
 class LockTarget(Struct, frozen=True):
-    """What a lock file is about."""
+    """What a lock file covers."""
 
-    # Where it lies.
     path: str
     # The name of the configuration.
     config: str
@@ -271,21 +270,21 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     path: str
     toolboxes: dict[str, ToolboxConfig]
     plain: bool = False
-    # None: the one that suits the file (`face_in_force`).
+    # None: the default for this kind of file (`face_in_force`).
     face: FaceName | None = None
     separator: str = DEFAULT_SEPARATOR
-    # 0: none at all.
+    # 0: no limit.
     budget: int = DEFAULT_BUDGET
     check_arguments: bool = True
-    # The first client starts the shared workbench, and all of them join it.
+    # The first client starts the shared workbench, and all clients join it.
     shared: bool = False
-    # Seconds without clients after which that ends; None: never.
+    # Seconds without clients after which the shared workbench exits; None: never.
     shared_idle_exit: float | None = DEFAULT_SHARED_IDLE_EXIT
     # `toolbox/server/tool`
     pin: tuple[str, ...] = ()
-    # Tools that only read are called with another tool than those that write.
+    # Whether read-only tools are called with a different tool than those that write.
     splits_use_tool: bool = False
-    # By name or glob of clients, what is known of them beside the table in `clients`.
+    # By name or glob of clients, settings that add to the table in `clients`.
     clients: dict[str, dict[str, object]] = field(default_factory=dict)
     # Who may do what; empty: everyone may do everything.
     policy: tuple[PolicyRule, ...] = ()
@@ -293,33 +292,33 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_definition_bytes: int = DEFAULT_MAX_DEFINITION_BYTES
     max_pending_body_bytes: int = DEFAULT_MAX_PENDING_BODY_BYTES
-    # Whether sign-ins are encrypted under a key in the system's keychain; None: as they are.
+    # Whether sign-ins are encrypted with a key in the system's keychain; None: left as they are.
     keychain: bool | None = None
     # Where `add` looks up servers by name.
     registry: str = DEFAULT_REGISTRY
-    # None: nothing is written down.
+    # None: no audit log.
     audit: AuditConfig | None = None
     # Whether definitions that differ from the lock file are only reported, or hidden; None: there is no lock.
     lock: Lock | None = None
-    # Who may call over HTTP, beside those who have a token or a key.
+    # Who may call over HTTP, in addition to holders of a token or a key.
     auth: AuthConfig | None = None
     trusted_proxy: ProxyConfig | None = None
-    # What these refer to: `("auth", "clientSecret")`, `("auth", 1, "clientSecret")`, `("trustedProxy", "secret")`.
+    # References in these two: `("auth", "clientSecret")`, `("auth", 1, "clientSecret")`, `("trustedProxy", "secret")`.
     references: tuple[ReferringValue, ...] = ()
-    # When the file was written that this was read from, in nanoseconds; 0 where it was no file.
+    # When the file was last written before it was read, in nanoseconds; 0 if there was no file.
     modified_at: int = 0
-    # What must never be printed: values of `env` and `headers`, and whatever `${VAR}` brought in.
+    # What must never be printed: values of `env` and `headers`, and the values of `${VAR}`.
     secrets: frozenset[str] = frozenset()
-    # `toolbox/server` of those that the file switches off; they are in no toolbox.
+    # `toolbox/server` of the servers that the file disables; they are in no toolbox.
     disabled: tuple[str, ...] = ()
-    # Keys that mean something to another client and nothing here, and `toolbox/server` of those that have them.
+    # Keys that mean something to another client and nothing here, and the `toolbox/server` of their servers.
     ignored_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    # Servers of single projects in the file of another client, by project. They are not read.
+    # Servers of single projects in the file of another client, by project. They are not used.
     project_servers: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def servers(self) -> list[tuple[str, ServerConfig]]:
-        """Every server with its `toolbox/server`, in the order of the file. Not by that: two may come to the same, as
-        any of the names may hold a slash."""
+        """Return every server with its `toolbox/server`, in the order of the file. Not a dictionary, because any of the
+        names may contain a slash, so that two labels may be equal."""
         return [
             (f"{box.name}/{name}", server) for box in self.toolboxes.values() for name, server in box.servers.items()
         ]
@@ -331,7 +330,7 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def lock_path(self) -> str:
-        """Where the lock file lies: beside this one."""
+        """The path of the lock file, which is next to this file."""
         return os.path.join(os.path.dirname(self.path), "workbench.lock")
 
     @property
@@ -341,12 +340,12 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def face_in_force(self) -> FaceName:
-        """What clients see, unless the command line says otherwise."""
+        """The face that clients see, unless the command line overrides it."""
         return self.face or (DEFAULT_FACE_OF_PLAIN_FILES if self.plain else DEFAULT_FACE)
 
 
 def modified_at(path: str) -> int:
-    """When the file was last written, in nanoseconds; 0 where there is none."""
+    """Return when the file was last written, in nanoseconds; 0 if there is none."""
     try:
         return os.stat(path).st_mtime_ns
     except (OSError, ValueError):

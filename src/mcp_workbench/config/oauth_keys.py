@@ -1,6 +1,6 @@
-"""The members of `oauth`: how to sign in to one server, where that differs from what can be found out.
+"""The members of `oauth`: how to sign in to a server, where that differs from what can be discovered.
 
-Read only where a file has them. Other clients have an `oauth` too; what is theirs alone is accepted and ignored.
+Loaded only for a file that has them. Other clients have an `oauth` too; members known only to them are ignored.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ MEMBERS: Final = Members(
     ("account", Text(), "A name for this sign-in, if several servers have the same address."),
     secret=("clientSecret", "privateKey", "initialAccessToken"),
     fetches=True,
-    # What other clients write there for themselves.
+    # Members that only other clients use.
     foreign=frozenset(
         "enabled authorizationUrl tokenUrl registrationUrl audiences redirectUri tokenParamName authServerMetadataUrl "
         "enterpriseManaged".split()

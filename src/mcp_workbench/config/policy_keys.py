@@ -1,7 +1,7 @@
 """The members of `policy` and `limits`: who may do what, and how much.
 
-Read only where a file has them. Every mistake is reported, not the first one alone: a policy that is half in force is
-worse than none, so a file with a mistake in it is refused as a whole.
+Loaded only for a file that has them. Every mistake is reported, not only the first: a policy that is partly in effect
+is worse than none, so a file with a mistake in it is refused as a whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mcp_workbench.config.model import LimitRule, PolicyRule
 from mcp_workbench.config.problems import Path, quote
 from mcp_workbench.config.reading import Reader
 
-# Each is looked at for each call in the worst case; what people write by hand has some dozen.
+# In the worst case, each call checks all of them; policies written by hand have a few dozen.
 MOST_RULES: Final = 1000
 THEN: Final = ("allow", "ask", "deny", "hide")
 KINDS: Final = ("tools", "prompts", "resources")
@@ -24,7 +24,7 @@ DEFAULT_HINT: Final = 'end the policy with {"then": "deny"}, or {"then": "allow"
 
 
 class Patterns(Texts):
-    """Globs of paths with at most so many parts; the last part may hold slashes."""
+    """Globs of paths with a limited number of parts; the last part may contain slashes."""
 
     __slots__ = ("_example",)
 
@@ -51,7 +51,7 @@ class Patterns(Texts):
 
 
 class Pointers(Pairs):
-    """JSON Pointers, and globs of what they lead to."""
+    """JSON Pointers, and globs that the values must match."""
 
     __slots__ = ()
     example = '{"/path": "/home/me/*"}'
@@ -110,7 +110,7 @@ _HINTS: Final = dict.fromkeys(WHEN.kinds, "write it inside `when`")
 
 
 class Rules(Kind[tuple[Any, ...]]):
-    """A list of rules, every one of which is read. What is wrong with one makes all of them useless."""
+    """A list of rules, all of which are read. A mistake in one invalidates the list."""
 
     __slots__ = ()
     what = ""
@@ -127,7 +127,7 @@ class Rules(Kind[tuple[Any, ...]]):
         return rules if len(reader.problems) == before else None
 
     def rule(self, entry: object, path: Path, reader: Reader) -> Any:
-        """One of them; whatever it is after problems have been reported."""
+        """Read a rule. The result does not matter if problems have been reported."""
         raise NotImplementedError
 
 
@@ -161,7 +161,7 @@ class PolicySettings(Rules):
 
 
 def _check_conditions(rule: PolicyRule, path: Path, reader: Reader) -> None:
-    """What nothing can meet is a mistake: whoever wrote it believes that something is kept from somebody."""
+    """Report conditions that can never hold: their author believes that something is being blocked."""
     if rule.has_annotations and (rule.prompts or rule.resources):
         reader.problem((*path, "when"), "found a condition on annotations for prompts or resources", "tools alone")
     if rule.arguments and rule.resources:

@@ -1,7 +1,7 @@
-"""What is wrong with a configuration: one value for each problem, one error that carries them all.
+"""What is wrong with a configuration: one value for each problem, and one error that carries all of them.
 
-Owns how a problem reads: file, line, column, `$.path`, what was found, what was expected, what to do. Refuses to know
-how problems are looked for. Values of `env` and `headers` never get in here: only their kind is shown.
+Owns the format of a problem: file, line, column, `$.path`, what was found, what was expected, what to do. Does not know
+how problems are found. Values of `env` and `headers` never get in here: only their kind is shown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mcp_workbench.errors import ConfigError
 
 Path = tuple[str | int, ...]
 
-# A generated file can be wrong in a million places; nobody reads past this, and the error text stays bounded.
+# A generated file can be wrong in a million places; no one reads past this, and the error text stays bounded.
 _MOST_RENDERED = 200
 _MOST_IN_ONE_LINE = 3
 _LONGEST_QUOTE = 60
@@ -22,16 +22,16 @@ _LONGEST_PATH = 16
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong. `steps` is None when the file as a whole is meant; lines and columns count from 1."""
+    """A single problem. `steps` is None if it is about the whole file; lines and columns count from 1."""
 
     steps: Path | None = ()
     found: str
     expected: str | None = None
     hint: str | None = None
     suggestions: tuple[str, ...] = ()
-    # The key is at fault rather than the value behind it.
+    # Whether the key is at fault rather than its value.
     at_key: bool = False
-    # The file is right, the environment is not: a variable is not set, or what it holds does not fit.
+    # Whether the file is right but the environment is not: a variable is not set, or its value does not fit.
     of_environment: bool = False
     line: int | None = None
     column: int | None = None
@@ -41,11 +41,11 @@ class Problem(Struct, frozen=True, kw_only=True):
         return "" if self.steps is None else render_path(self.steps)
 
     def render(self, file: str) -> str:
-        """`file:line:column: $.path: found …, expected …`, and the hint on a line of its own."""
+        """Return `file:line:column: $.path: found …, expected …`, and the hint on a separate line."""
         where = file if self.line is None else f"{file}:{self.line}:{self.column}"
         parts = [where, self.path_in_file, self.found] if self.steps is not None else [where, self.found]
         text = ": ".join(parts)
-        # What was meant says more than a list of everything that is possible.
+        # A suggestion is more helpful than a list of everything that is possible.
         if self.suggestions:
             text += f"; did you mean {' or '.join(quote(name) for name in self.suggestions)}?"
         elif self.expected:
@@ -54,15 +54,15 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 class ConfigProblems(ConfigError):
-    """Everything that is wrong with one file. `str(error)` is one block for each problem, in the order of the file.
+    """Everything that is wrong with a file. `str(error)` has a block for each problem, in the order of the file.
 
-    Where there are several, a line before them says how many.
+    If there are several, a line before them gives their number.
     """
 
     def __init__(self, path: str, problems: Sequence[Problem]) -> None:
         self.path = path
         self.problems = list(problems)
-        # One problem speaks for itself; of several one wants to know how many there are before reading them.
+        # For several problems, readers want to know the number before reading them.
         blocks = [f"{path}: {len(self.problems):,} problems"] if len(self.problems) > 1 else []
         blocks += [problem.render(path) for problem in self.problems[:_MOST_RENDERED]]
         if len(self.problems) > _MOST_RENDERED:
@@ -71,12 +71,12 @@ class ConfigProblems(ConfigError):
 
     @property
     def first_hint(self) -> str | None:
-        """What to do about the first problem that says so, for those who keep it apart from the text."""
+        """The hint of the first problem that has one, for callers that show it separately from the text."""
         return next((problem.hint for problem in self.problems if problem.hint), None)
 
 
 def in_one_line(problems: Sequence[Problem]) -> str:
-    """What they say and where, for those who do not have the file before them."""
+    """Summarise problems and their places, for readers who do not have the file at hand."""
     said = [f"{problem.found}, at {problem.path_in_file}" for problem in problems[:_MOST_IN_ONE_LINE]]
     if len(problems) > len(said):
         said.append(f"and {len(problems) - len(said):,} more")
@@ -84,7 +84,7 @@ def in_one_line(problems: Sequence[Problem]) -> str:
 
 
 def render_path(steps: Path) -> str:
-    """`$.toolboxes.dev.mcpServers["my server"].args[0]`: dots where a name allows it, brackets where not."""
+    """Return `$.toolboxes.dev.mcpServers["my server"].args[0]`: dots where a name allows them, else brackets."""
     text = "$"
     for step in steps[:_LONGEST_PATH]:
         if isinstance(step, int):
@@ -98,7 +98,7 @@ def render_path(steps: Path) -> str:
 
 
 def quote(value: str) -> str:
-    """The text in backticks, short enough to read and free of characters that would garble a terminal."""
+    """Return the text in backticks, short enough to read and without characters that would garble a terminal."""
     return f"`{shortened(value)}`"
 
 
@@ -111,7 +111,7 @@ def shortened(value: str) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What sort of JSON value it is, in words, without the value."""
+    """Return the type of a JSON value in words, without the value."""
     match value:
         case None:
             return "null"
@@ -134,14 +134,14 @@ def _reads_as_another_kind(text: str) -> bool:
 
 
 def described(value: object) -> str:
-    """The sort of value and, where it is short and plain, the value itself."""
+    """Return the type of a value and, if it is short and plain, the value itself."""
     match value:
         case None | "" | list() | dict():
             return kind_of(value)
         case bool():
             return f"`{str(value).lower()}`"
         case str():
-            # A number in quotes looks like the number that it should have been, or should not.
+            # A number in quotes looks like the number that it should, or should not, have been.
             return f"the string {quote(value)}" if _reads_as_another_kind(value) else quote(value)
         case _:
             return f"{kind_of(value)} {quote(str(value))}"

@@ -1,7 +1,7 @@
-"""The one pass over a configuration: expands, judges, and gathers problems and secrets as it goes.
+"""The single pass over a configuration: expands and validates values, and collects problems and secrets.
 
-Owns what is gathered on the way (`Reader`) and the rules for names. Refuses to know which keys there are: that is
-`keys`, and what a value of a key may be is `kinds`.
+Owns what is collected (`Reader`) and the rules for names. Does not know which keys there are (`keys`), nor what their
+values may be (`kinds`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 _WITH_REFERENCES = "`args`, `env`, `headers`, `url`, and the secrets of `oauth`, `auth` and `trustedProxy`"
 
-# Names travel in every call and every error text; nobody needs more, and lists stay readable.
+# Names are part of every call and every error text; this is more than anyone needs, and lists stay readable.
 LONGEST_NAME = 200
-# All expanded text together. Ten thousand references to one large variable would otherwise fill the memory.
+# All expanded text together. Otherwise ten thousand references to one large variable would fill the memory.
 _MOST_EXPANDED = 64 * 1024 * 1024
-# Unknown keys are answered with the nearest known ones; in a file with thousands of them the first hundred will do.
+# Unknown keys are reported with the nearest known ones; in a file with thousands of them, a hundred are enough.
 _MOST_SUGGESTED = 100
 
 
 class _Spent:
-    """What all readers of one file have used up of what a file may cost."""
+    """What all readers of one file have used of the file's limits."""
 
     __slots__ = ("characters", "suggestions")
 
@@ -37,12 +37,12 @@ class _Spent:
 
 
 class Reader:
-    """Reads strings out of a decoded configuration; remembers every problem and every secret that it finds."""
+    """Reads strings of a decoded configuration, and collects every problem and every secret that it finds."""
 
     def __init__(self, environ: Mapping[str, str], folder: str = "", spent: _Spent | None = None) -> None:
         self.problems: list[Problem] = []
         self.secrets: set[str] = set()
-        # What is put together when a server starts, by where it stands.
+        # Values that are assembled when a server starts, by their path.
         self.references: dict[Path, tuple[Part, ...]] = {}
         # Whether variables that are not set may come from a file then.
         self.has_env_file = False
@@ -50,11 +50,11 @@ class Reader:
         self._environ = environ
         self.folder = folder
         self._spent = spent or _Spent()
-        # Where variables brought something in; what does not fit there is not the fault of the file.
+        # Paths with values from variables; an invalid value there is not the file's fault.
         self._expanded_at: set[Path] = set()
 
     def for_part(self) -> Reader:
-        """A reader for one part of the same file, with problems and secrets of its own and the limits in common."""
+        """Return a reader for one part of the same file, with separate problems and secrets and shared limits."""
         return Reader(self._environ, self.folder, self._spent)
 
     def problem(
@@ -80,25 +80,25 @@ class Reader:
         )
 
     def wrong(self, value: object, path: Path, expected: str, *, hint: str | None = None, secret: bool = False) -> None:
-        """The value at `path` is not what belongs there; of a secret only the kind is shown."""
+        """Report that the value at `path` is invalid; of a secret only the kind is shown."""
         self.problem(path, f"found {kind_of(value) if secret else described(value)}", expected, hint=hint)
 
     def unknown_key(self, path: Path, known: Iterable[str], *, hint: str | None = None) -> None:
-        """The key at the end of `path` means nothing there; tells the nearest of those that do."""
+        """Report that the key at the end of `path` is unknown, with the nearest known one."""
         names = list(known)
         key = str(path[-1])
         near: list[str] = []
         if hint is None and self._spent.suggestions < _MOST_SUGGESTED:
             from mcp_workbench.nearest import nearest
 
-            # Comparing a name with all known ones takes longest of all here.
+            # Comparing a name with all known ones is the slowest step here.
             self._spent.suggestions += 1
             near = nearest(key, names, 1)
         expected = f"one of {', '.join(map(quote, names))}"
         self.problem(path, f"unknown key {quote(key)}", expected, hint=hint, suggestions=near, at_key=True)
 
     def expanded(self, text: str, path: Path) -> str | None:
-        """`text` with its variables filled in, or None when one is missing or malformed."""
+        """Return `text` with its variables filled in, or None if one is missing or malformed."""
         if "${" not in text:
             return text
         from mcp_workbench.config.expand import Surroundings, expand
@@ -136,7 +136,7 @@ class Reader:
 
     @contextlib.contextmanager
     def fetching(self) -> Iterator[None]:
-        """What is read meanwhile may hold references, and variables of an `envFile`."""
+        """Allow references, and variables of an `envFile`, in what is read in this context."""
         before, self._fetches = self._fetches, True
         try:
             yield
@@ -144,25 +144,25 @@ class Reader:
             self._fetches = before
 
     def inherits(self, patterns: Sequence[str]) -> None:
-        """A server inherits these of the variables: what they hold is as secret as what `${VAR}` brings in."""
+        """Add the variables that a server inherits: their values are as secret as those of `${VAR}`."""
         if patterns:
             from mcp_workbench.config.redact import secrets_inherited
 
             self.secrets.update(secrets_inherited(self._environ, patterns))
 
     def home(self) -> str:
-        """The folder of the user whose environment this is."""
+        """Return the home folder of the user whose environment this is."""
         home = self._environ.get("HOME", "")
         return home if os.path.isabs(home) else os.path.expanduser("~")
 
     def secrets_around(self) -> list[str]:
-        """Those of variables that are in use without being named in the file."""
+        """Return the secrets of variables that are in use without being named in the file."""
         from mcp_workbench.config.redact import secrets_around
 
         return secrets_around(self._environ)
 
     def name(self, name: str, path: Path, what: str) -> bool:
-        """Whether a toolbox, server or tool may be called that."""
+        """Whether a toolbox, server or tool may have this name; reports why not."""
         fault = name_fault(name)
         if fault is not None:
             found, expected = fault
@@ -171,11 +171,11 @@ class Reader:
 
 
 def name_fault(name: str) -> tuple[str, str] | None:
-    """What is wrong with a toolbox or server name and what would be right, or None."""
+    """Return what is wrong with a toolbox or server name and what would be right, or None."""
     if not name.strip():
         return "is empty", "at least one character"
     if "__" in name:
-        # `{toolbox}__{server}_{tool}` is how tools are registered by the face `dynamic`.
+        # `{toolbox}__{server}_{tool}` is how the face `dynamic` registers tools.
         return "contains `__`", "a name without `__`, which separates toolbox and server in tool names"
     if len(name) > LONGEST_NAME:
         return f"has {len(name):,} characters", f"at most {LONGEST_NAME}"
@@ -187,5 +187,6 @@ def name_fault(name: str) -> tuple[str, str] | None:
 
 
 def has_control(text: str) -> bool:
-    """Whether the text holds a control character; printable text, which is nearly all, is found out at once."""
+    """Whether the text contains a control character. The first test is a shortcut for printable text, which is nearly
+    all."""
     return not text.isprintable() and any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in text)

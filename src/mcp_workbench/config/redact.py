@@ -1,7 +1,7 @@
-"""What must never be printed, and the replacing of it, however it is written (`encodings`).
+"""What must never be printed, and how it is masked in any encoding (`encodings`).
 
-Owns the judgement which values are secret, and `Redactor`, through which logs pass. Errs on the side of hiding: only
-values that cannot be secrets (numbers, booleans, plain paths, very short ones) are let through. Refuses to know where
+Owns the decision which values are secret, and `Redactor`, through which logs pass. Errs on the side of hiding: only
+values that cannot be secrets (numbers, booleans, plain paths, very short ones) are let through. Does not know where
 texts come from or go to.
 """
 
@@ -18,7 +18,7 @@ MASK = "***"
 # Shorter values occur in ordinary words; hiding them would garble the log and protect nothing.
 _SHORTEST = 4
 
-# Servers that are gone, and whose secrets are hidden on.
+# Removed servers whose secrets are still hidden.
 MOST_RELEASED = 64
 
 _PLAIN_WORDS = frozenset(
@@ -27,37 +27,36 @@ _PLAIN_WORDS = frozenset(
 _PATH_STARTS = ("/", "~/", "./", "../", "\\", "~\\", ".\\", "..\\")
 _PATH_LETTERS = " ./\\:;~@_-"
 _SECRET_NAMES = ("key", "token", "secret", "passw", "pwd", "auth", "cred", "cookie", "session", "private", "dsn")
-# The bearer token that clients of `serve --http` must show.
+# The bearer token that clients of `serve --http` must present.
 TOKEN_VARIABLE = "WORKBENCH_TOKEN"
 _PROXIES = tuple(
     spelling for name in ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy") for spelling in (name, name.upper())
 )
 _SCHEMES = frozenset({"bearer", "basic", "token", "digest", "apikey", "key"})
-# How keys begin that services give out.
-# From the documentation of the services: OpenAI, Stripe, GitHub, GitLab, Linear, Slack, Notion, AWS, Google; `eyJ` is
-# how every JWT begins.
+# Prefixes of keys, from the documentation of the services: OpenAI, Stripe, GitHub, GitLab, Linear, Slack, Notion, AWS,
+# Google; every JWT begins with `eyJ`.
 _KEY_STARTS = (
     *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "github_pat_", "glpat-", "lin_api_"),
     *("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-", "ntn_", "secret_", "AKIA", "AIza", "eyJ"),
 )
 _SHORTEST_KEY = 16
-# The same and tokens of ours within a text, what follows the name of a scheme, and a password in an address.
+# The same keys and our own tokens within a text, credentials after the name of a scheme, and a password in a URL.
 _KEY_IN_TEXT = re.compile(
     rf"(?<![\w-])(?:{'|'.join(map(re.escape, (*_KEY_STARTS, 'wbk_')))})[\w.~+/=-]{{10,}}"
     r"|\b(?i:bearer|basic) +(?=\S*[0-9A-Z=])[\w.~+/=-]{8,}|(?<=://)[^\s/@:]*:[^\s/@]+(?=@)",
     re.ASCII,
 )
 _SHORTEST_LITERAL = 6
-# A shell's command line follows.
+# Options that are followed by a command line for a shell.
 _SCRIPT_OPTIONS = ("-c", "-lc", "-ic", "/c", "/C")
 _PIECE = r"""(?:[^\s;&|'"]|'[^']*'|"[^"]*")+"""
 
-# What the secret is called, and from where to where in the text it stands.
+# The name of the secret, and its start and end in the text.
 _Span = tuple[str, int, int]
 
 
 def secrets_in(name: str, value: str) -> list[str]:
-    """The parts of a named value (a variable, an `env` entry, a header) that must not be printed."""
+    """Return the parts of a named value (a variable, an `env` entry, a header) that must not be printed."""
     value = value.strip()
     if len(value) < _SHORTEST:
         return []
@@ -76,16 +75,16 @@ def secrets_in(name: str, value: str) -> list[str]:
 
 
 def secrets_fetched(value: str) -> list[str]:
-    """The parts that must not be printed of what a reference brought in: a secret by itself, whatever it looks like."""
+    """Return the parts of a fetched value that must not be printed: it is a secret, whatever it looks like."""
     value = value.strip()
     lines = (line.strip() for line in value.splitlines()) if "\n" in value else ()
     return [part for part in (value, *lines) if len(part) >= _SHORTEST]
 
 
 def secrets_in_url(url: str) -> list[str]:
-    """Password and query values of an address: many hosted servers take their key that way."""
+    """Return password and query values of a URL: many hosted servers accept their key that way."""
     address, _, query = url.partition("#")[0].partition("?")
-    # Not `urlsplit`, which refuses some addresses: what is wrong with one must not keep its password from being hidden.
+    # Not `urlsplit`, which refuses some URLs: a malformed URL must not keep its password from being hidden.
     authority = address.partition("://")[2].partition("/")[0]
     password = authority.rpartition("@")[0].partition(":")[2]
     found = [password] if len(password) >= _SHORTEST else []
@@ -96,11 +95,11 @@ def secrets_in_url(url: str) -> list[str]:
 
 
 def secrets_inherited(environ: Mapping[str, str], patterns: Iterable[str]) -> set[str]:
-    """What must not be printed of the variables that a server inherits.
+    """Return what must not be printed of the variables that a server inherits.
 
-    One that is named is treated as `${VAR}` is. A glob lets through what its author did not think of, so of the
-    rest only what is called a secret, or is an address with one in it: `["*"]` must not hide every word that some
-    variable holds.
+    Named variables are treated like `${VAR}`. A glob also matches variables that its author did not think of, so of
+    those only values with a secret name, or URLs with a secret in them, are hidden: `["*"]` must not hide every word
+    that some variable contains.
     """
     from mcp_workbench.config.environment import server_environment
 
@@ -118,7 +117,7 @@ def secrets_inherited(environ: Mapping[str, str], patterns: Iterable[str]) -> se
 
 
 def secrets_around(environ: Mapping[str, str]) -> list[str]:
-    """What must not be printed of the variables that are in use whatever the file says: our token, and proxies."""
+    """Return what must not be printed of the variables that are always in use: our token, and proxies."""
     found = secrets_in(TOKEN_VARIABLE, environ.get(TOKEN_VARIABLE, ""))
     for name in _PROXIES:
         if "@" in environ.get(name, ""):
@@ -127,30 +126,30 @@ def secrets_around(environ: Mapping[str, str]) -> list[str]:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether something that is called so is likely to be a secret."""
+    """Whether something with this name is likely to be a secret."""
     lowered = name.lower()
     return any(word in lowered for word in _SECRET_NAMES)
 
 
 def is_literal_secret(name: str, value: str) -> bool:
-    """Whether a value is called a secret, or looks like a key that a service gives out. A reference is none."""
-    # A path in a variable called `…_KEY` leads to a file with the key, and is none.
+    """Whether a value has a secret name, or looks like a service's key. A reference is not a literal secret."""
+    # A path in a variable called `…_KEY` names a file with the key, and is not the key.
     if "${" in value or len(value) < _SHORTEST_LITERAL or value.startswith(("/", "~", "./")):
         return False
     return is_secret_name(name) or _looks_like_key(value) or _has_password(value)
 
 
 def without_keys(text: str) -> str:
-    """The text without what looks like a key, a token or a password, whoever it belongs to."""
+    """Mask everything in the text that looks like a key, a token or a password, known or not."""
     return _KEY_IN_TEXT.sub(MASK, text)
 
 
 def argument_secrets(arguments: Iterable[str]) -> Iterator[tuple[int, str, int, int]]:
-    """The literal secrets among the arguments of a program: which argument, what the secret is called (empty where
-    nothing tells), and from where to where in it.
+    """Return the literal secrets among the arguments of a program: index of the argument, name of the secret (empty if
+    unknown), and its start and end.
 
-    Read are `--token X`, `--token=X`, `NAME=X` (as `docker -e` and `env` take it), `--header "Name: X"`, the query of
-    an address, and all of these in a command line for a shell."""
+    Recognises `--token X`, `--token=X`, `NAME=X` (as for `docker -e` and `env`), `--header "Name: X"`, the query of a
+    URL, and all of these in a command line for a shell."""
     option = ""
     for index, word in enumerate(arguments):
         for name, start, end in _in_word(word, option):
@@ -159,7 +158,7 @@ def argument_secrets(arguments: Iterable[str]) -> Iterator[tuple[int, str, int, 
 
 
 def secrets_in_arguments(arguments: Sequence[str]) -> list[str]:
-    """The parts of arguments that must not be printed."""
+    """Return the parts of arguments that must not be printed."""
     found = []
     for index, _, start, end in argument_secrets(arguments):
         found.append(arguments[index][start:end])
@@ -168,7 +167,7 @@ def secrets_in_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def after_scheme(value: str) -> int:
-    """Where in the value of a header the credentials begin."""
+    """Return where the credentials begin in the value of a header."""
     scheme, _, credentials = value.partition(" ")
     return len(value) - len(credentials.lstrip()) if credentials and scheme.lower() in _SCHEMES else 0
 
@@ -185,7 +184,7 @@ def _in_word(word: str, option: str) -> list[_Span]:
 
 
 def _in_value(text: str, option: str) -> list[_Span]:
-    # Quotes that a shell would have taken off, in a file that no shell reads.
+    # Quotes that a shell would have removed, in a file that no shell reads.
     if len(text) > 2 and text[0] in "'\"" and text[-1] == text[0]:
         return _moved(_in_value(text[1:-1], option), 1)
     if option == "-H" or "header" in option.lower():
@@ -200,7 +199,7 @@ def _in_value(text: str, option: str) -> list[_Span]:
             return _moved(found, len(name) + 1)
         if is_literal_secret(option, text):
             return [(option, 0, len(text))]
-    # A text that is one piece already is not taken apart again.
+    # A text that is already a single piece is not split again.
     if is_script or (len(text.split(None, 1)) > 1 and not re.fullmatch(_PIECE, text)):
         return _in_script(text)
     return _in_query(text) if "://" in text and "?" in text else []
@@ -211,7 +210,7 @@ def _in_script(text: str) -> list[_Span]:
     option = ""
     for piece in re.finditer(_PIECE, text):
         spans = _moved(_in_word(piece[0], option), piece.start())
-        # What the shell fills in is no literal.
+        # What the shell fills in is not a literal.
         found += [span for span in spans if text[span[1]] not in "$`"]
         option = _option(piece[0])
     return found
@@ -251,36 +250,36 @@ def _is_plain(value: str) -> bool:
 
 
 def _is_path(value: str) -> bool:
-    # Random base64 may start with a slash too, but the names of such variables tell them.
+    # Random base64 may start with a slash too, but the names of such variables reveal it.
     if not value.startswith(_PATH_STARTS) and value[1:3] not in (":\\", ":/"):
         return False
     return all(letter.isalnum() or letter in _PATH_LETTERS for letter in value)
 
 
 class Redactor:
-    """Replaces every secret in a text by `***`. Cheap to make: nothing is worked out before the first text."""
+    """Replaces every secret in a text by `***`. Cheap to create: nothing is computed before the first text."""
 
     __slots__ = ("_finder", "_has_news", "_passing", "_released", "_secrets", "version")
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = frozenset(secret for secret in secrets if secret)
-        # Secrets that are replaced now and then, by whose they are: the newest and those before.
+        # Secrets that change over time, by owner: the newest and the previous ones.
         self._passing: dict[Hashable, tuple[frozenset[str], frozenset[str]]] = {}
         self._released: list[frozenset[str]] = []
         self._finder: SecretFinder | None = None
         self._has_news = True
-        # Moves on when other secrets are hidden than before: texts that were looked at have to be looked at again.
+        # Incremented when the set of secrets changes: texts that were redacted before must be redacted again.
         self.version = 0
 
     def add(self, secrets: Iterable[str]) -> None:
-        """Hide these too from now on."""
+        """Also hide these from now on."""
         both = self._secrets.union(secret for secret in secrets if secret)
         if both != self._secrets:
             self._secrets, self._finder, self._has_news = both, None, True
             self.version += 1
 
     def replace(self, owner: Hashable, secrets: Iterable[str]) -> None:
-        """Hide these from now on, and those before them of the same owner. Older ones are forgotten: tokens that are
+        """Hide these from now on, along with the owner's previous ones. Older ones are dropped: tokens that are
         refreshed for months must not fill the memory."""
         newest, before = frozenset(secrets), self._passing.get(owner, (frozenset[str](), frozenset[str]()))
         if newest != before[0]:
@@ -289,24 +288,24 @@ class Redactor:
             self.version += 1
 
     def release(self, owner: Hashable) -> None:
-        """The owner is gone. What was said of it last may still be on its way."""
+        """Keep hiding the secrets of an owner that is gone, because its last messages may still be on their way."""
         released = self._passing.pop(owner, None)
         if released is not None:
             self._released = [*self._released, released[0] | released[1]][-MOST_RELEASED:]
 
     def hides(self, value: str) -> bool:
-        """Whether this very value is one of the secrets."""
+        """Whether exactly this value is one of the secrets."""
         return value in self._secrets or any(value in secrets for pair in self._passing.values() for secrets in pair)
 
     def has_news(self) -> bool:
-        """Whether secrets have come since this was asked last."""
+        """Whether secrets have been added since the last call."""
         had, self._has_news = self._has_news, False
         return had
 
     def text(self, text: str) -> str:
         if not text or not (self._secrets or self._passing or self._released):
             return text
-        # Several threads write down what has happened, and secrets may come meanwhile.
+        # Several threads redact texts, and secrets may be added at the same time.
         finder = self._finder
         if finder is None:
             from mcp_workbench.config.encodings import SecretFinder

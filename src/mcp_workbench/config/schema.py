@@ -1,7 +1,7 @@
 """The JSON Schema of a configuration, for editors.
 
-Owns how the tables of `keys` are put together into one document. Refuses to check anything: what the workbench itself
-accepts is decided by `validate`, from the same tables.
+Owns how the tables of `keys` are combined into one document. Checks nothing: `validate` decides what the workbench
+accepts, from the same tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME: Schema = {
 
 
 def json_schema() -> Schema:
-    """The schema of `workbench-config.json`, draft 2020-12. The object is the caller's to change."""
+    """Return the schema of `workbench-config.json`, draft 2020-12. The caller may change the object."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "MCP Workbench configuration",
@@ -53,7 +53,7 @@ def json_schema() -> Schema:
             },
         },
         "anyOf": [{"required": [root]} for root in (keys.TOOLBOXES, *keys.PLAIN_ROOTS)],
-        # Further keys of a plain file belong to the program that wrote it.
+        # Other keys of a plain file belong to the program that wrote it.
         "if": {"required": [keys.TOOLBOXES]},
         "then": {"propertyNames": {"enum": [keys.TOOLBOXES, *keys.FILE_KEYS]}},
         "$defs": {"toolbox": _toolbox(), "server": _server()},
@@ -90,7 +90,7 @@ def _toolbox() -> Schema:
 def _server() -> Schema:
     ways: Iterable[Key[object]] = server_keys.COMMAND, server_keys.URL, server_keys.SERVER_URL, server_keys.HTTP_URL
     unsupported: Mapping[str, Schema] = {
-        # What says nothing is allowed: clients write such keys with empty values.
+        # Empty values are allowed: clients write such keys with empty values.
         name: {"title": "Not supported", "description": f"Not supported: {advice}.", "enum": [False, None, "", 0]}
         for name, advice in foreign_keys.UNSUPPORTED_KEYS.items()
     }

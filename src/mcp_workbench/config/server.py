@@ -1,7 +1,7 @@
-"""One entry of `mcpServers`: from what was written to a `ServerConfig`, or to its problems.
+"""An entry of `mcpServers`: turned into a `ServerConfig`, or into its problems.
 
-Owns what makes a server: command or address, transport, filters, durations, and the habits of other clients' files.
-Refuses to know in which file or toolbox it stands.
+Owns what defines a server: command or address, transport, filters, durations, and the conventions of other clients'
+files. Does not know in which file or toolbox it is.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from mcp_workbench.config.reading import Reader
 T = TypeVar("T")
 
 # Clients that count in seconds (Cline, Roo Code) allow at most an hour; those that count in milliseconds (Gemini CLI,
-# Claude Code) write thousands. So in a plain file, which another program wrote, more than this is milliseconds.
+# Claude Code) write thousands. So in a plain file, which another program wrote, anything larger is milliseconds.
 _MOST_FOREIGN_SECONDS = 3_600
 _MOST_FOREIGN_MILLISECONDS = MOST_SECONDS * 1000
 _ADDRESSES = (keys.URL, keys.SERVER_URL, keys.HTTP_URL)
 
 
 class WrittenServer:
-    """One server as it stands in the file. `foreign`: the file belongs to another client, whose habits apply.
+    """A server as written in the file. `foreign`: the file belongs to another client, whose conventions apply.
 
-    What it becomes depends on the entry and on the environment of its reader, which is its own, and on nothing else:
-    the same entry can be read again, later or for somebody else's environment.
+    The result depends only on the entry and on the environment of its reader, which no other entry uses: the same entry
+    can be read again, later or for another environment.
     """
 
     __slots__ = ("_entry", "_folder", "_foreign", "_inherit_env", "_name", "_path", "_reader", "_share")
@@ -64,24 +64,24 @@ class WrittenServer:
         self._reader = reader
         self._folder = folder
         self._foreign = foreign
-        # That of the toolbox or the file.
+        # The values of the toolbox or the file.
         self._inherit_env = inherit_env
         self._share = share
 
     def is_disabled(self) -> bool:
-        """Whether the file switches the server off; it is then not looked at further."""
+        """Whether the file disables the server; it is then not validated further."""
         return self._read(keys.DISABLED) is True or self._read(keys.ENABLED) is False
 
     def config(self) -> ServerConfig | None:
-        """The server with every default filled in, or None when there are problems, all of which the reader has.
+        """Return the server with every default filled in, or None if there are problems, which the reader has.
 
-        Where only the environment is at fault, the server is there all the same and says what it lacks.
+        If only the environment is at fault, the server is returned with what it lacks.
         """
         self._check_keys()
         command = self._read(keys.COMMAND)
         env_files = self._read_env_files()
         self._reader.has_env_file = bool(env_files)
-        # Only what goes to the server may refer to something: the rest has to be known before it is started.
+        # Only values passed to the server may contain references: the rest must be known before it is started.
         with self._reader.fetching():
             url = self._read_address()
             args = self._read(keys.ARGS) or ()
@@ -100,7 +100,7 @@ class WrittenServer:
             env=env,
             inherit_env=self._read_inherited() if command is not None else (),
             cwd=self._read_folder()
-            # Shared beyond a folder, it must not depend on who came first.
+            # A server shared beyond one folder must not depend on which client came first.
             or (self._reader.home() if share in ("user", "everyone") and command is not None else None),
             url=url,
             headers=headers,
@@ -127,7 +127,7 @@ class WrittenServer:
         return None if problems else config
 
     def ignored_keys(self) -> list[str]:
-        """The keys that say something which has no effect here, and that their author may count on."""
+        """Return the non-empty keys that have no effect here, and that their author may rely on."""
         said = [name for name, value in self._entry.items() if value and name not in keys.SERVER_KEYS]
         if not said:
             return []
@@ -144,7 +144,7 @@ class WrittenServer:
         return (*self._path, key.name)
 
     def _check_keys(self) -> None:
-        """Unknown keys, unsupported ones, and exactly one way to reach the server."""
+        """Report unknown and unsupported keys, and require exactly one of `command` and `url`."""
         meant: set[str] = set()
         if others := self._entry.keys() - keys.SERVER_KEYS.keys():
             meant = self._check_other_keys([name for name in self._entry if name in others])
@@ -152,7 +152,7 @@ class WrittenServer:
         if len(ways) > 1:
             found = " and ".join(map(quote, ways))
             self._reader.problem((*self._path, ways[1]), f"found {found}", "only one of them", at_key=True)
-        # A misspelt `command` has been reported already; saying that there is none would only repeat it.
+        # A misspelt `command` has already been reported, with the right key as a suggestion.
         elif not ways and not meant.intersection(("command", "url", "serverUrl", "httpUrl")):
             self._reader.problem(
                 self._path, "found neither `command` nor `url`", "one of them", hint=_NO_WAY_HINT, at_key=True
@@ -161,7 +161,7 @@ class WrittenServer:
             self._check_company(ways[0])
 
     def _check_other_keys(self, names: list[str]) -> set[str]:
-        """Keys that are not ours: the settings that unknown ones may be misspellings of."""
+        """Check keys that are not ours. Returns the settings that unknown keys may be misspellings of."""
         from mcp_workbench.config.foreign_keys import FOREIGN_KEYS, UNSUPPORTED_KEYS
 
         meant: set[str] = set()
@@ -176,7 +176,8 @@ class WrittenServer:
         return meant
 
     def _check_company(self, way: str) -> None:
-        """Keys that mean nothing beside the other kind of server; other clients leave them lying about."""
+        """Report keys that mean nothing for this kind of server. Only in our own files: other clients leave them
+        behind."""
         of_programs = (keys.ARGS, keys.CWD, keys.ENV, keys.SERVER_INHERIT_ENV)
         of_addresses = (keys.HEADERS, keys.OAUTH, keys.FORWARD_IDENTITY, keys.TOKEN_EXCHANGE)
         idle = of_addresses if way == keys.COMMAND.name else of_programs
@@ -187,7 +188,7 @@ class WrittenServer:
                 self._reader.problem(self._at(key), found, hint=hint, at_key=True)
 
     def _read_inherited(self) -> tuple[str, ...]:
-        """The nearest list counts, so that a server can be given less than the others too."""
+        """The innermost list counts, so that a server can also be given less than the others."""
         own = self._read(keys.SERVER_INHERIT_ENV)
         patterns = self._inherit_env if own is None else own
         self._reader.inherits(patterns)
@@ -200,8 +201,8 @@ class WrittenServer:
     def _read_transport(self) -> Transport:
         written = [(key, self._read(key)) for key in (keys.TRANSPORT, keys.TYPE) if key.name in self._entry]
         remote = any(key.name in self._entry for key in _ADDRESSES)
-        # Gemini CLI tells the two apart by the name of the key: `url` is SSE there, `httpUrl` streamable HTTP. For
-        # `url` both are tried.
+        # Gemini CLI distinguishes the two by the key: `url` is SSE there, `httpUrl` streamable HTTP. For `url` both are
+        # tried.
         chosen = "http" if keys.HTTP_URL.name in self._entry else "auto" if remote else "stdio"
         for key, transport in written:
             if transport is None:
@@ -237,7 +238,8 @@ class WrittenServer:
         return os.path.normpath(os.path.join(self._folder, path))
 
     def _read_filters(self) -> tuple[str, ...] | None:
-        """`toolFilters`, and what other clients have for the same; a tool that was excluded there stays so."""
+        """Combine `toolFilters` with the equivalents of other clients; a tool that was excluded there stays
+        excluded."""
         own = self._read(keys.TOOL_FILTERS)
         included = [self._read(key) for key in (keys.INCLUDE_TOOLS, keys.TOOLS) if key.name in self._entry]
         excluded: list[str] = []
@@ -246,7 +248,7 @@ class WrittenServer:
         filters = own if own is not None else included[0] if included else None
         if not excluded or filters == ():
             return filters
-        # A list with exclusions alone means everything else.
+        # A list of only exclusions means everything else.
         return (*(filters or ("*",)), *excluded)
 
     def _keep_secret(self, env: dict[str, str], headers: dict[str, str], args: Sequence[str]) -> None:

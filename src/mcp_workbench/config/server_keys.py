@@ -1,6 +1,6 @@
-"""Every key of a server's entry: names, kinds, defaults and one-sentence explanations.
+"""Every key of a server's entry: names, kinds, defaults and one-sentence descriptions.
 
-As `keys` for the file and toolboxes. What other clients write and the workbench has no use for is in `foreign_keys`.
+The counterpart of `keys` for servers. Keys of other clients that the workbench does not use are in `foreign_keys`.
 """
 
 from __future__ import annotations

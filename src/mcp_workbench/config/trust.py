@@ -1,9 +1,9 @@
-"""Which files of projects the user trusts, as they are now: path and content, in a folder of the user's own.
+"""Which project files the user trusts: path and content, recorded in a folder of the user.
 
-A `workbench-config.json` names programs to start, and whoever makes a repository decides what is in it; so one that
-merely lies in the current folder is used only after the user said so, and a change asks again. One record for each
-path, so that two who write at once lose nothing, and a folder that can be watched. Owns the records. Refuses to know
-which files need trust (`choose`), and what is in them.
+A `workbench-config.json` names programs to start, and the author of a repository decides what is in it; so a file that
+is merely found in the current folder is used only after the user has agreed, and a change asks again. There is one
+record for each path, so that concurrent writers lose nothing and the folder can be watched. Owns the records. Does not
+know which files need trust (`choose`), nor what is in them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from msgspec import Struct
 from mcp_workbench.config.state_folder import state_path
 from mcp_workbench.errors import ConfigError
 
-# A record holds a path and a hash; anything larger is no record.
+# A record holds a path and a hash; anything larger is not a record.
 _LARGEST_RECORD: Final = 64 * 1024
 
 
 class TrustVerdict(Enum):
-    """What can be said of a file; the value is the rest of a sentence about it."""
+    """The verdict on a file; the value completes a sentence about it."""
 
     TRUSTED = "is trusted"
     UNKNOWN = "is not trusted yet"
@@ -34,23 +34,23 @@ class TrustVerdict(Enum):
 
 
 class TrustRecord(Struct, frozen=True):
-    """A file that the user trusts: where it lies, and the hash of what was in it."""
+    """A file that the user trusts: its path, and the hash of its content."""
 
     path: str
     sha256: str
 
 
 def verdict(path: str, content: bytes, environ: Mapping[str, str] = os.environ) -> TrustVerdict:
-    """Whether the user whose environment this is trusts this very content at this path."""
+    """Whether the user of this environment trusts exactly this content at this path."""
     record = _read(record_of(path, environ))
-    # The name of the record is a hash of the path; the path in it is looked at all the same.
+    # The name of the record is a hash of the path; the path in it is checked all the same.
     if record is None or record.path != real_path(path):
         return TrustVerdict.UNKNOWN
     return TrustVerdict.TRUSTED if record.sha256 == _hash(content) else TrustVerdict.CHANGED
 
 
 def trust(path: str, content: bytes) -> None:
-    """Remember it. Raises `ConfigError` where that cannot be written down."""
+    """Record it as trusted. Raises `ConfigError` if that cannot be written."""
     place = record_of(path)
     if place is None:
         raise ConfigError("there is no folder to store trust records in", hint="set `HOME`")
@@ -58,10 +58,10 @@ def trust(path: str, content: bytes) -> None:
     draft = f"{place}.{os.getpid()}-{os.urandom(4).hex()}.new"
     try:
         os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-        # `O_EXCL`: never through a link that somebody has put there.
+        # `O_EXCL`: never through a link that others have put there.
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(msgspec.json.encode(record))
-        # Replaced as a whole: half a record would revoke the trust.
+        # Replaced atomically: half a record would revoke the trust.
         os.replace(draft, place)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -70,7 +70,7 @@ def trust(path: str, content: bytes) -> None:
 
 
 def forget(path: str) -> bool:
-    """Trust it no more; whether it was trusted. Raises `ConfigError` where the record cannot be removed."""
+    """Revoke the trust. Returns whether it was trusted. Raises `ConfigError` if the record cannot be removed."""
     place = record_of(path)
     if place is None:
         return False
@@ -84,7 +84,7 @@ def forget(path: str) -> bool:
 
 
 def records() -> list[TrustRecord]:
-    """Everything that is trusted, by path."""
+    """Return everything that is trusted, by path."""
     where = folder()
     try:
         names = os.listdir(where) if where is not None else []
@@ -95,28 +95,28 @@ def records() -> list[TrustRecord]:
 
 
 def real_path(path: str) -> str:
-    """Where a file lies: its folder without links, and its own name.
+    """Return where a file is: its folder without links, and its own name.
 
-    A file that is a link lies where the link is. Relative paths in it start there, so a link to a trusted file is not
-    the trusted file: it would run what lies beside the link.
+    A file that is a link is where the link is. Relative paths in it start there, so a link to a trusted file is not the
+    trusted file: it would run what is next to the link.
     """
     where, name = os.path.split(os.path.abspath(path))
     return os.path.join(os.path.realpath(where), name)
 
 
 def folder(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Where the records lie; None where the user has no home."""
+    """Return the folder of the records; None if the user has no home folder."""
     return state_path("trusted", environ)
 
 
 def record_of(path: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Where it is written down that a file is trusted; None where the user has no home."""
+    """Return the path of the record for a file; None if the user has no home folder."""
     where = folder(environ)
     return None if where is None else os.path.join(where, f"{_hash(os.fsencode(real_path(path)))}.json")
 
 
 def _read(place: str | None) -> TrustRecord | None:
-    """A record. What is damaged, or was not written by this user alone, vouches for nothing."""
+    """Read a record. One that is damaged, or that other users could have written, proves nothing."""
     if place is None:
         return None
     try:
@@ -132,7 +132,7 @@ def _read(place: str | None) -> TrustRecord | None:
 
 
 def _is_foreign(found: os.stat_result) -> bool:
-    # Others who could write the record could vouch for any file.
+    # Others who could write the record could make any file trusted.
     return os.name == "posix" and (found.st_uid != os.geteuid() or bool(found.st_mode & 0o022))
 
 

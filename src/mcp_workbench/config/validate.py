@@ -1,7 +1,7 @@
-"""From a decoded file to a `WorkbenchConfig`, or to everything that is wrong with it.
+"""Turn a decoded file into a `WorkbenchConfig`, or into everything that is wrong with it.
 
-Owns the shape of the file: toolboxes with their servers, or the plain `mcpServers` of any client. Refuses to know how
-the file was decoded and where in it things stand; problems carry paths, `load` finds their lines.
+Owns the structure of the file: toolboxes with their servers, or the plain `mcpServers` of any client. Knows neither how
+the file was decoded nor the position of anything in it: problems carry paths, and `load` finds their lines.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 PLAIN_TOOLBOX = "default"
 _PROJECTS = "projects"
-# Settings of the file that become no field of their own: editors read the one, servers inherit the others.
+# Settings of the file that have no field: `$schema` is for editors, and servers inherit the others.
 _OTHERWISE = frozenset((keys.SCHEMA.name, keys.INHERIT_ENV.name, keys.SHARE.name))
 _EXAMPLE = '`{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}`'
 
 
 def validate(document: object, path: str, environ: Mapping[str, str]) -> tuple[WorkbenchConfig | None, list[Problem]]:
-    """The configuration that `document` describes, or None and all of its problems."""
+    """Return the configuration that `document` describes, or None and all of its problems."""
     file = _File(path, environ)
     config = file.read(document)
     problems = file.reader.problems
@@ -42,7 +42,7 @@ def foreign_part(document: object, steps: Path) -> bool:
 
 
 def _root_of(document: object) -> str | None:
-    """The key that holds the servers, which decides what sort of file it is."""
+    """Return the key that holds the servers, which determines the kind of file."""
     if isinstance(document, dict):
         for root in (keys.TOOLBOXES, *keys.PLAIN_ROOTS):
             if root in document:
@@ -51,7 +51,7 @@ def _root_of(document: object) -> str | None:
 
 
 def _about_servers_below(document: dict[str, object]) -> str | None:
-    """What to do where servers stand further down, as those of single projects in `~/.claude.json`."""
+    """Return what to do if the servers are further down, like those of single projects in `~/.claude.json`."""
     for steps, holder in _holders(document):
         for root in keys.PLAIN_ROOTS:
             servers = holder.get(root)
@@ -69,7 +69,7 @@ def _about_elsewhere(document: dict[str, object]) -> str | None:
 
 
 def _about_opencode(document: dict[str, object]) -> str | None:
-    """What to do with opencode's servers, which stand at `mcp`, or at `mcp.servers`, in a form of their own."""
+    """Return what to do with opencode's servers, which are at `mcp` or at `mcp.servers`, in its own format."""
     steps: Path = ("mcp",)
     servers = document.get("mcp")
     if isinstance(servers, dict) and isinstance(servers.get(keys.SERVERS), dict):
@@ -101,8 +101,8 @@ def _holders(document: dict[str, object]) -> Iterator[tuple[Path, dict[str, obje
 
 
 def _servers_of_projects(document: dict[str, object]) -> dict[str, tuple[str, ...]]:
-    """Names of those that `~/.claude.json` has for single projects, next to its own. Nobody here knows which project is
-    meant, so that they are not read."""
+    """Return the names of the servers that `~/.claude.json` has for single projects, next to its own. They are not
+    used, because it is unknown which project is meant."""
     projects = document.get(_PROJECTS)
     found = {}
     for project, holder in projects.items() if isinstance(projects, dict) else ():
@@ -133,7 +133,7 @@ class _File:
             self._rootless(document)
             return None
         plain = root != keys.TOOLBOXES
-        # First: every server inherits from these two.
+        # First, because every server inherits from these two.
         self._inherit_env = self._read(keys.INHERIT_ENV, document) or ()
         self._share = self._read(keys.SHARE, document)
         toolboxes = self._read_plain(document, root) if plain else self._read_toolboxes(document)
@@ -155,7 +155,7 @@ class _File:
         )
 
     def _read_settings(self, document: dict[str, object]) -> dict[str, Any]:
-        """The fields that the file gives a value to; for all others the model has the default."""
+        """Return the fields that the file sets; the model has defaults for all others."""
         read = ((name, self._read(key, document)) for name, key in keys.FILE_KEYS.items() if name not in _OTHERWISE)
         settings = {field_of(name): value for name, value in read if value is not None}
         settings["splits_use_tool"] = settings.pop("use_tool", "one") == "split"
@@ -164,7 +164,7 @@ class _File:
         return settings
 
     def _rootless(self, document: dict[str, object]) -> None:
-        """Neither sort of file: a misspelt root is reported as such; other keys may belong to any program."""
+        """Report a file of neither kind: a misspelt root is reported as such; other keys may belong to any program."""
         from mcp_workbench.nearest import nearest
 
         roots = (keys.TOOLBOXES, keys.MCP_SERVERS)
@@ -173,7 +173,7 @@ class _File:
         ]
         for name in misspelt[:10]:
             self.reader.unknown_key((name,), roots)
-        # Neither form, and nothing near: perhaps a file of another program, whose servers are further down.
+        # Neither kind, and nothing similar: perhaps a file of another program, whose servers are further down.
         if not misspelt:
             found = "found neither `toolboxes` nor `mcpServers`"
             hint = _about_elsewhere(document) or f"a small configuration: {_EXAMPLE}"
@@ -239,7 +239,7 @@ class _File:
         )
         if not servers:
             return {}
-        # A plain file has no descriptions; an agent in the face `proxy` needs one to choose by.
+        # A plain file has no descriptions, but in the face `proxy` agents choose by them.
         description = f"The servers of {os.path.basename(self._path)}"
         return {PLAIN_TOOLBOX: ToolboxConfig(name=PLAIN_TOOLBOX, description=description, servers=servers)}
 
@@ -255,7 +255,7 @@ class _File:
     ) -> dict[str, ServerConfig]:
         servers = {}
         for name, entry in self._entries(value, path, "server").items():
-            # Of its own: what the environment lacks is the problem of this server, and no other's.
+            # A separate reader, because what the environment lacks affects only this server.
             reader = self.reader.for_part()
             server = WrittenServer(
                 name,
@@ -269,7 +269,7 @@ class _File:
             )
             if server.is_disabled():
                 self._disabled.append(f"{toolbox}/{name}")
-                # A server that is switched off may lack its variables: that is often why it is.
+                # A disabled server may lack its variables: that is often why it is disabled.
                 self.reader.problems += (each for each in reader.problems if not each.of_environment)
                 continue
             config = server.config()
@@ -283,7 +283,7 @@ class _File:
         return servers
 
     def _entries(self, value: object, path: Path, what: str) -> dict[str, dict[str, object]]:
-        """The named objects of a map of toolboxes or servers; what is none has been reported."""
+        """Return the named objects of a map of toolboxes or servers; anything else is reported."""
         if not isinstance(value, dict) or not value:
             self._refuse_entries(value, path, what)
             return {}
