@@ -1,10 +1,9 @@
-"""MCP clients as data: where their configuration lies, how it is written, and the reading and editing of it.
+"""MCP clients as data: where their configuration is, how it is written, and how it is read and edited.
 
-`clients.toml` has a row for each client, `table` makes values of it, `client_paths` knows where files lie on each
-system, `documents` reads and edits the content of a file as bytes, `dialects` translates one server between a client's
-way of writing and ours, `identity` says when two entries mean the same server, `remote_wrappers` and `literal_secrets`
-make better entries of them, `toolbox_proposals` groups them. `server_json` reads what the MCP registry says about a
-server, `foreign_text` is how text of others is written into our file. `behaviour.json` and `behaviour` say how clients
-behave once they are connected.
-Everything is a function of values: who reads and writes files is `cli`.
+`clients.toml` has a row for each client, which `table` reads; `client_paths` knows where files are on each system,
+`documents` reads and edits the content of a file as bytes, `dialects` translates a server between a client's format and
+ours, `identity` decides when two entries are the same server, `remote_wrappers` and `literal_secrets` improve entries,
+`toolbox_proposals` groups them. `server_json` reads a server's description from the MCP registry, `foreign_text` writes
+other people's text into our file. `behaviour.json` and `behaviour` describe how clients behave once they are connected.
+Everything is a function of values: `cli` reads and writes the files.
 """

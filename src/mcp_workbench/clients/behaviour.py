@@ -1,7 +1,7 @@
-"""How clients behave on the wire and towards their model: the table `behaviour.json`, and who is meant by `clientInfo`.
+"""How clients behave on the wire and towards their model: the table `behaviour.json`, and recognising a `clientInfo`.
 
-Owns what is known and how sure that is. Refuses to know what is made of it: faces, lists, calls and sign-ins ask. What
-the configuration says of a client comes before the table.
+Owns what is known and how reliable that is. Does not know how it is used, by faces, lists, calls and sign-ins. The
+configuration's settings for a client override the table.
 """
 
 from __future__ import annotations
@@ -19,55 +19,56 @@ from msgspec.structs import replace
 from mcp_workbench.faces import DEFAULT_FACE
 
 TABLE: Final = os.path.join(os.path.dirname(__file__), "behaviour.json")
-# What the name of the server takes in names that clients make: `workbench`, or what the user calls it there.
+# Room for the name of the server in names that clients make: `workbench`, or what the user calls it there.
 LENGTH_OF_OUR_NAME: Final = 16
-# Every client that reads instructions at all reads this many bytes, and so is the room where nothing is known.
+# Every client that reads instructions reads at least this many bytes, so it is the default for unknown clients.
 USUAL_ROOM: Final = 2_048
-# Beyond this an introduction is not worth keeping in mind.
+# A longer `clientInfo` is not cached.
 MOST_KEPT: Final = 1_024
 MOST_REMEMBERED: Final = 512
 
 
 class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """What is known of one client. None: not known."""
+    """What is known about one client. None: unknown."""
 
     name: str
     title: str = ""
-    # Names and globs that `clientInfo.name` has.
+    # Names and globs that match `clientInfo.name`.
     match: tuple[str, ...] = ()
-    # Whether it keeps definitions of tools from its model until they are searched for.
+    # Whether it withholds tool definitions from its model until they are searched for.
     defers: Literal["always", "some models", "never"] | None = None
-    # What the face `auto` shows it, and up to how many tools; 0: however many.
+    # The face that `auto` shows it, and up to how many tools; 0: any number.
     face: str = DEFAULT_FACE
     flat_up_to: int = 0
     # Members of a tool's `_meta` that it honours.
     marks: tuple[str, ...] = ()
-    # What names are made of: what it puts in front, and how long the whole may be.
+    # How it makes names: its prefix, and the maximum length of the whole.
     separator: str = "__"
     name_prefix: str = "mcp__{server}__"
     name_length: int | None = 64
-    # In characters, where it cuts; 0: its model never sees them, None: it does not cut.
+    # In characters, where it truncates; 0: its model never sees them, None: it does not truncate.
     instructions_length: int | None = USUAL_ROOM
-    # Where results are cut.
+    # Where it truncates results.
     results: str = ""
-    # What of a result with both text and structured content its model sees.
+    # What its model sees of a result with both text and structured content.
     structured: Literal["only", "both", "text"] | None = None
     # Whether it tries the stateless revision before the handshake.
     probes_modern: bool | None = None
-    # What servers may ask of it, as it declares.
+    # The capabilities for servers' requests that it declares.
     declares: tuple[str, ...] | None = None
-    # Whether it answers requests that it has not declared, be it with an error. One that does not is never asked.
+    # Whether it answers requests that it has not declared, even if with an error. A client that does not is never
+    # asked.
     answers_undeclared: bool | None = None
     list_changed: Literal["fetches", "ignores"] | None = None
     read_only_skips_prompt: bool | None = None
-    # How long it waits for us to be ready, and for a call; whether progress makes it wait longer.
+    # How long it waits for us to be ready, and for a call; whether progress extends that.
     connect_seconds: int | None = None
     call_seconds: int | None = None
     progress_extends: bool | None = None
-    # How its user is asked to sign in to a server: by a question with the page where the client declares that it can,
-    # else by the page's address in the text of the result (`link`) or by the command to run.
+    # How its user is asked to sign in to a server: with a question containing the page, if the client declares that it
+    # can, or else with the page's address in the result (`link`) or the command to run.
     sign_in: Literal["ask", "link", "command"] = "ask"
-    # It only looks whether we answer.
+    # It only checks whether we answer.
     health_check: bool = False
     checked: Literal["measured", "code", "documentation", "guess"] = "guess"
     date: str = ""
@@ -75,7 +76,7 @@ class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True,
 
     @property
     def longest_name(self) -> int:
-        """How long the name of a tool of ours may be there; 0: as long as it likes."""
+        """The maximum length of our tools' names there; 0: no limit."""
         if self.name_length is None:
             return 0
         return self.name_length - len(self.name_prefix.replace("{server}", "x" * LENGTH_OF_OUR_NAME))
@@ -85,7 +86,7 @@ class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True,
         """How many bytes of instructions are worth writing for it."""
         if self.instructions_length is None:
             return 1 << 20
-        # Those whose models never see them may show them to people.
+        # Clients whose models never see them may show them to people.
         return self.instructions_length or USUAL_ROOM
 
 
@@ -98,15 +99,15 @@ class _Info(Struct):
 
 @cache
 def behaviours() -> dict[str, Behaviour]:
-    """The table by name of the client, in its order."""
+    """Return the table by name of the client, in its order."""
     with open(TABLE, "rb") as file:
         rows = decode(file.read(), type=list[Behaviour])
     return {row.name: row for row in rows}
 
 
 def behaviour_of(name: str) -> Behaviour:
-    """What is known of clients that call themselves this."""
-    # Bridges add theirs: `claude-ai (via mcp-remote 0.1.29)`.
+    """Return what is known about clients with this name."""
+    # Bridges append their name: `claude-ai (via mcp-remote 0.1.29)`.
     own = name.partition(" (via ")[0]
     for row in behaviours().values():
         if any(fnmatchcase(own, pattern) for pattern in row.match):
@@ -115,14 +116,14 @@ def behaviour_of(name: str) -> Behaviour:
 
 
 class Recogniser:
-    """Who is meant by a `clientInfo`, with what the configuration says of clients."""
+    """Recognises clients by their `clientInfo`, and applies the configuration's settings for them."""
 
     def __init__(self, overrides: Mapping[str, dict[str, object]]) -> None:
         self.overrides = overrides
         self._found: dict[bytes, Behaviour] = {}
 
     def behaviour(self, client_info: bytes) -> Behaviour:
-        """What is known of a client that introduces itself like this."""
+        """Return what is known about a client with this `clientInfo`."""
         found = self._found.get(client_info)
         if found is None:
             found = self._recognise(client_info)
@@ -140,7 +141,7 @@ class Recogniser:
         found = row = behaviour_of(name)
         for pattern, members in self.overrides.items():
             if pattern == row.name or fnmatchcase(name, pattern):
-                # Others than the row: views are kept by it.
+                # A different name from the row's, because views are cached by it.
                 found = replace(found, **{**_by_field(members), "name": f"{found.name}/{pattern}"})
         return found
 

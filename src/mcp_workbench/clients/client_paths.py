@@ -1,6 +1,6 @@
-"""Where files of clients lie, on Linux, macOS and Windows: the rules of the table, filled in for one system.
+"""Where files of clients are on Linux, macOS and Windows: the rules of the table, filled in for one system.
 
-Pure: the system is a value, so each can be tested on any other. Refuses to look whether a file exists.
+Pure: the system is a value, so each can be tested on any other. Does not check whether a file exists.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from msgspec import Struct
 from mcp_workbench.clients.table import ClientFile
 
 SystemName = Literal["linux", "macos", "windows"]
-# The innermost first: a default may hold a variable.
+# The innermost first: a default may contain a variable.
 _VARIABLE: Final = re.compile(r"\$\{([A-Z_]+)(?::-([^${}]*))?\}")
 
 
 class System(Struct, frozen=True):
-    """A machine as far as paths depend on it. `folder` is the project."""
+    """What paths depend on. `folder` is the project."""
 
     name: SystemName
     home: str
@@ -37,21 +37,21 @@ class System(Struct, frozen=True):
 
 
 def this_system() -> System:
-    """The machine that we run on."""
+    """Return the machine that we run on."""
     names: dict[str, SystemName] = {"darwin": "macos", "win32": "windows"}
     home = os.path.expanduser("~")
     return System(names.get(sys.platform, "linux"), home, os.environ, os.getcwd())
 
 
 def patterns(file: ClientFile, system: System) -> list[str]:
-    """Absolute paths of the file, the preferred first. A `*` in one stands for any name."""
+    """Return absolute paths of the file, the preferred one first. A `*` in a path matches any name."""
     rules = file.all or getattr(file, system.name)
     return [_filled_in(rule, system) for rule in rules]
 
 
 def _filled_in(rule: str, system: System) -> str:
     while True:
-        # A variable that is set but empty counts as unset, as the XDG specification wants.
+        # A variable that is set but empty counts as unset, as the XDG specification requires.
         filled = _VARIABLE.sub(lambda found: system.environ.get(found[1]) or found[2] or "", rule)
         if filled == rule:
             break

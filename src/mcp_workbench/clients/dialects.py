@@ -1,8 +1,8 @@
-"""One server, between a client's way of writing it and ours.
+"""Translation of a server between a client's format and ours.
 
 Owns the differences: names of members, arrays as commands, units of time, variables, and what has no counterpart here,
-which is said and never dropped in silence. The same rules serve all clients; a row of `DIALECTS` is where one deviates.
-Pure.
+which is always reported and never dropped silently. The same rules apply to all clients; a row of `DIALECTS` has the
+deviations of one. Pure.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _SHELL: Final = (r"\$(?!\{)([A-Za-z_]\w*)", r"${\1}")
 class Dialect(Struct, frozen=True):
     """How one client deviates."""
 
-    # How variables are written: a pattern and what it becomes; None where nothing is a variable.
+    # How variables are written: a pattern and its replacement; None if there are no variables.
     variables: tuple[tuple[str, str], ...] | None = (_ENV,)
     milliseconds: bool = False
-    # What `url` without a `type` means.
+    # The meaning of `url` without a `type`.
     default_transport: str = ""
     # Members that our own entry has in this client's file.
     extra: Mapping[str, Any] = {}
     command_is_list: bool = False
     command: str = "command"
     env: str = "env"
-    # The member with the names of variables that a server gets of the client's own; "" where `env` refers to them.
+    # The member with the names of the client's variables that a server gets; "" if `env` refers to them.
     passed_on: str = ""
 
 
@@ -70,7 +70,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
     "copilot": Dialect(extra={"type": "local", "tools": ["*"]}),
 }
 
-# What other clients call the same, in the order in which it counts.
+# Other clients' names for the same, in order of precedence.
 _COMMAND: Final = ("command", "cmd")
 _ENVIRONMENT: Final = ("env", "environment", "envs")
 _CWD: Final = ("cwd", "working_directory")
@@ -87,7 +87,7 @@ _BUILT_IN: Final = ("builtin", "platform", "frontend", "inline_python")
 _RUNNERS: Final = frozenset({"uvx", "uv", "pipx", "npx", "bunx", "pnpm", "env", "cmd"})
 _RUNNER_WORDS: Final = frozenset({"tool", "run", "x", "dlx", "exec", "/c", "/C"})
 _RUNNER_VALUES: Final = frozenset({"--from", "--with", "--python", "-p", "--directory", "--project", "--index-url"})
-# Has no counterpart here: what to do instead.
+# Members without a counterpart here: what to do instead.
 _WITHOUT_COUNTERPART: Final = {
     "headersHelper": "use `${cmd:…}` in `headers`",
     "http_headers_helper": "use `${cmd:…}` in `headers`",
@@ -102,7 +102,7 @@ _OAUTH: Final = {
 }
 _MOST_SECONDS: Final = 3_600
 _ASKED: Final = r"\$\{(?:input|command|config):[^}]+\}"
-# What most clients understand, and is written as ours are. In a default there may be other variables, and no more.
+# What most clients understand and is written like ours. A default may contain variables, but nothing deeper.
 _USUAL: Final = r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-(?:[^${}]|\$(?!\{)|\$\{[A-Za-z_][A-Za-z0-9_]*\})*)?\}"
 _OURS_ALONE: Final = re.compile(r"\$\{(cmd:|file:|keyring:)")
 _EDITOR: Final = {"${userHome}": "${HOME}", "${workspaceFolder}": ".", "${workspaceRoot}": ".", "${pathSeparator}": "/"}
@@ -110,22 +110,23 @@ _PROJECT_FOLDERS: Final = tuple(theirs for theirs, ours in _EDITOR.items() if ou
 
 
 class Translated(Struct):
-    """A server in our words; None where it is none. `remarks` say what was not carried over, and what to do."""
+    """A server in our format; None if it is not a server. `remarks` report what was not carried over, and what to
+    do."""
 
     entry: Entry | None
     remarks: list[str]
 
 
 def translated(written: Mapping[str, Any], dialect_name: str, *, is_of_project: bool = False) -> Translated:
-    """What a client wrote, in our words. `is_of_project`: our configuration lies in the folder of the project."""
+    """Translate a client's entry to our format. `is_of_project`: our configuration is in the folder of the project."""
     return _Translation(dict(written), DIALECTS[dialect_name], is_of_project=is_of_project).result()
 
 
 def own_entry(
     dialect_name: str, name: str, command: Sequence[str], env: Mapping[str, str], passed_on: Sequence[str] = ()
 ) -> Entry:
-    """The workbench itself, as this client writes a server. `passed_on`: variables that it gets only where it names
-    them."""
+    """Return the entry for the workbench itself in this client's format. `passed_on`: variables that we get only if the
+    entry names them."""
     dialect = DIALECTS[dialect_name]
     if not dialect.passed_on:
         env = {**env, **{variable: f"${{{variable}}}" for variable in passed_on}}
@@ -146,9 +147,9 @@ def own_entry(
 
 
 def is_own(entry: Mapping[str, Any]) -> bool:
-    """Whether a server, in our words, is the workbench itself rather than one of its demo servers.
+    """Whether a server, in our format, is the workbench itself and not one of its demo servers.
 
-    A folder of that name, or a server that gets it as an argument, is somebody else's.
+    A folder of that name, or a server that gets it as an argument, is something else.
     """
     words = [str(entry.get("command", "")), *map(str, entry.get("args", ()))]
     for index, word in enumerate(words):
@@ -181,7 +182,7 @@ class _Translation:
     def __init__(self, written: Entry, dialect: Dialect, *, is_of_project: bool) -> None:
         nested = written.get("transport")
         if isinstance(nested, dict):
-            # Cline's command writes what belongs to the transport one level deeper.
+            # Cline's command nests what belongs to the transport one level deeper.
             written = {**{key: value for key, value in written.items() if key != "transport"}, **nested}
         self._written = written
         self._dialect = dialect
@@ -241,7 +242,7 @@ class _Translation:
             entry["type"] = _TRANSPORTS_HERE[kind]
         elif "httpUrl" in self._written:
             entry["type"] = "http"
-        # Cline takes an address without a type for SSE.
+        # Cline treats an address without a type as SSE.
         elif kind is None and self._dialect.default_transport:
             entry["type"] = self._dialect.default_transport
         elif kind == "ws":
@@ -261,7 +262,7 @@ class _Translation:
             headers["Authorization"] = f"Bearer {self._text(key)}"
         if headers:
             entry["headers"] = headers
-        # Cursor says `auth`, with names as in an environment.
+        # Cursor calls it `auth`, with names as in an environment.
         oauth = self._first(("oauth", "auth"))
         if isinstance(oauth, dict):
             self._oauth(entry, oauth)
@@ -292,7 +293,7 @@ class _Translation:
             self._path(entry, "envFile", file)
         timeout = self._written.get("timeout", self._written.get("tool_timeout_sec"))
         if _is_positive(timeout):
-            # Clients that count in seconds allow at most an hour, so more is milliseconds, whoever wrote it.
+            # Clients that count in seconds allow at most an hour, so larger values are milliseconds in any file.
             is_thousandth = self._dialect.milliseconds or timeout > _MOST_SECONDS
             entry["timeout"] = timeout / 1000 if is_thousandth else timeout
         if _is_positive(seconds := self._written.get("startup_timeout_sec")):
@@ -307,7 +308,7 @@ class _Translation:
             entry["toolFilters"] = filters if included not in ([], ["*"]) else ["*", *excluded]
 
     def _path(self, entry: Entry, key: str, path: str) -> None:
-        """A path of ours is relative to the configuration, which is not the project unless it lies there."""
+        """Our paths are relative to the configuration, which is not the project unless the file is there."""
         theirs = next((folder for folder in _PROJECT_FOLDERS if folder in path), None)
         if theirs is None:
             entry[key] = self._text(path)
@@ -340,8 +341,8 @@ class _Translation:
         return self._text(str(value))
 
     def _text(self, text: str) -> str:
-        """Of what the client wrote, its own variables become ours, and everything else stays text: what is a reference
-        here may be none there."""
+        """Translate the client's variables to ours, and keep everything else as literal text: what is a reference here
+        may not be one there."""
         if self._dialect.variables is None:
             return literal(text)
         pieces: list[Piece] = []
@@ -378,7 +379,7 @@ class _Translation:
 
 @lru_cache(maxsize=len(DIALECTS))
 def _variables_of(patterns: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
-    """What is a variable in one dialect; the name of the group says of which kind."""
+    """Return the pattern for variables of a dialect; the name of the group tells which kind."""
     own = [f"(?P<_{number}>{pattern})" for number, (pattern, _) in enumerate(patterns)]
     return re.compile("|".join([*own, rf"(?P<asked>{_ASKED})", rf"(?P<usual>{_USUAL})"]))
 

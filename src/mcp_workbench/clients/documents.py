@@ -1,8 +1,8 @@
-"""The content of a client's file, as bytes: what servers stand in it, and the same bytes with one more or fewer.
+"""The content of a client's file, as bytes: which servers are in it, and the same bytes with one added or removed.
 
-Owns the formats. In JSON every byte outside the edit stays, in TOML and YAML all comments and the order do (`tomlkit`,
-`ruamel.yaml`, imported where they are needed). What cannot be understood is never edited. Refuses to know what the
-members of a server mean (`dialects`).
+Owns the formats. In JSON every byte outside the edit stays, in TOML and YAML all comments and the order (`tomlkit`,
+`ruamel.yaml`, imported on use). What cannot be understood is never edited. Does not know what the members of a server
+mean (`dialects`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from mcp_workbench.config.jsonc_edit import parsed, remove_member, set_member
 from mcp_workbench.config.problems import ConfigProblems, Problem
 
 Servers = dict[str, dict[str, Any]]
-# Brackets in YAML. A file of a client has three or four; `ruamel.yaml` takes half a minute for five thousand.
+# Brackets in YAML. A client's file has three or four; `ruamel.yaml` takes half a minute for five thousand.
 _MOST_NESTED: Final = 200
 
 
 def servers_in(content: bytes, file: ClientFile, path: str) -> Servers:
-    """The servers as they are written, by name. Raises `ConfigProblems`, named after `path`."""
+    """Return the servers as written, by name. Raises `ConfigProblems`, named after `path`."""
     root = root_of(content, file, path)
     found: Servers = {}
     for key in (file.key, file.newer_key) if file.newer_key else (file.key,):
@@ -33,13 +33,13 @@ def servers_in(content: bytes, file: ClientFile, path: str) -> Servers:
         elif isinstance(where, dict):
             found |= {str(name): entry for name, entry in where.items() if isinstance(entry, dict)}
     if file.newer_key:
-        # What the newer key holds is no server of that name.
+        # The object at the newer key is not itself a server.
         found = {name: entry for name, entry in found.items() if _is_server(entry)}
     return found
 
 
 def root_of(content: bytes, file: ClientFile, path: str) -> dict[str, Any]:
-    """All of the document. Raises `ConfigProblems`."""
+    """Return the whole document. Raises `ConfigProblems`."""
     text = _text(content, path)
     if file.format in ("json", "jsonc"):
         root = parsed(text, path)
@@ -57,7 +57,7 @@ def root_of(content: bytes, file: ClientFile, path: str) -> dict[str, Any]:
 
 
 def has_comments(content: bytes) -> bool:
-    """Whether a JSON text holds what strict JSON does not allow."""
+    """Whether a JSON text contains what strict JSON does not allow."""
     import msgspec
 
     content = content.removeprefix(b"\xef\xbb\xbf")
@@ -71,7 +71,7 @@ def has_comments(content: bytes) -> bool:
 
 
 def with_server(content: bytes, file: ClientFile, name: str, entry: dict[str, Any], path: str) -> bytes:
-    """The content in which the server `name` is `entry`. Raises `ConfigProblems`."""
+    """Return the content with `entry` as the server `name`. Raises `ConfigProblems`."""
     root = root_of(content, file, path)
     text = _text(content, path)
     key = _key(root, file)
@@ -82,7 +82,7 @@ def with_server(content: bytes, file: ClientFile, name: str, entry: dict[str, An
         after = _toml_with(text, file, name, entry, path)
         # Every edit is read back and compared with what it should mean: libraries that keep comments make mistakes.
         if not _says(after, file, path, [key], expected):
-            # `tomlkit` loses its way among dotted keys. A table of its own at the end is right in any document.
+            # `tomlkit` gets confused by dotted keys. A separate table at the end is right in any document.
             after = _toml_appended(text, (*key, name), entry)
     else:
         after = _yaml_inserted(text, file.key[-1], name, entry) if name not in servers_in(content, file, path) else text
@@ -94,7 +94,7 @@ def with_server(content: bytes, file: ClientFile, name: str, entry: dict[str, An
 
 
 def without_servers(content: bytes, file: ClientFile, names: list[str], path: str) -> bytes:
-    """The content without these servers. Raises `ConfigProblems`."""
+    """Return the content without these servers. Raises `ConfigProblems`."""
     expected = root = root_of(content, file, path)
     text = _text(content, path)
     keys = {file.key, file.newer_key or file.key, _key(root, file)}
@@ -115,12 +115,12 @@ def without_servers(content: bytes, file: ClientFile, names: list[str], path: st
 
 
 def _with_list(root: dict[str, Any], file: ClientFile) -> dict[str, Any]:
-    """A place that servers are listed at has to be known as one while it is empty."""
+    """Add the empty list, so that a place for a list of servers is recognised while it is empty."""
     return {**root, file.key[0]: []} if file.list and not isinstance(root.get(file.key[0]), list) else root
 
 
 def _changed(root: dict[str, Any], key: tuple[str, ...], name: str, entry: dict[str, Any] | None) -> dict[str, Any]:
-    """What a document has to say after the edit, worked out on its values alone."""
+    """Return the values that a document must have after the edit."""
     if key:
         inner = root.get(key[0])
         if inner is None and entry is None:
@@ -141,7 +141,7 @@ def _changed_list(servers: list[Any], name: str, entry: dict[str, Any] | None) -
 
 
 def _says(text: str, file: ClientFile, path: str, keys: Iterable[tuple[str, ...]], expected: dict[str, Any]) -> bool:
-    """Whether the text means what it should. A place that was left empty may be gone, and one that is new made."""
+    """Whether the text means what it should. A place that became empty may be gone, and a new one created."""
     try:
         found = root_of(text.encode(), file, path)
     except ConfigProblems:
@@ -165,7 +165,7 @@ def _uneditable(path: str) -> ConfigProblems:
 
 
 def _key(root: dict[str, Any], file: ClientFile) -> tuple[str, ...]:
-    """Where servers of this very file go."""
+    """Return the key where servers of this file go."""
     if file.newer_key and _at(root, file.newer_key) is not None and not _is_server(_at(root, file.newer_key)):
         return file.newer_key
     if file.bare and _at(root, file.key) is None and root and all(_is_server(entry) for entry in root.values()):
@@ -196,7 +196,7 @@ def _problem(path: str, found: str, hint: str = "repair it, or move it away, and
 
 
 def _toml_values(text: str, path: str) -> dict[str, Any]:
-    """By another parser than the one that edits: it is also there to see whether the edit was right."""
+    """Parse with a different parser than the one that edits, because this also verifies edits."""
     import tomllib
 
     try:
@@ -230,9 +230,9 @@ def _toml_with(text: str, file: ClientFile, name: str, entry: dict[str, Any] | N
                 del document[key]
     else:
         if servers is None:
-            # A super table has no heading of its own: `[mcp_servers.name]` alone is how Codex writes it.
+            # A super table has no header of its own: Codex writes just `[mcp_servers.name]`.
             document[key] = servers = tomlkit.table(is_super_table=True)
-        # A table that is replaced keeps the blank line that was behind it.
+        # A table that is replaced keeps the blank line after it.
         servers[name] = entry
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     written = mark + tomlkit.dumps(document)
@@ -252,7 +252,7 @@ def _toml_appended(text: str, key: tuple[str, ...], entry: dict[str, Any]) -> st
 
 def _yaml(text: str, path: str) -> Any:
     opened = depth = 0
-    # By hand, before the parser: brackets within strings count too much, which does no harm.
+    # By hand, before the parser: also counting brackets within strings does no harm.
     for letter in text:
         opened += (letter in "[{") - (letter in "]}")
         depth = max(depth, opened)
@@ -261,7 +261,8 @@ def _yaml(text: str, path: str) -> Any:
     try:
         return _round_trip(text).load(text)
     except Exception as error:
-        # `ruamel.yaml` lets through what its constructors raise: of a date that is none, a mapping merged with itself.
+        # `ruamel.yaml` does not catch what its constructors raise: for an invalid date, or a mapping merged with
+        # itself.
         said = str(error).splitlines() or [type(error).__name__]
         raise _problem(path, f"is not YAML: {said[0]}") from None
 
@@ -272,12 +273,12 @@ def _round_trip(text: str) -> Any:
 
     yaml: Any = YAML()
     yaml.preserve_quotes = True
-    # Long lines are somebody's, not ours to break.
+    # Long lines belong to the user, and are not ours to break.
     yaml.width = 1 << 20
     try:
         _, mapping, offset = load_yaml_guess_indent(text)
     except Exception:
-        # Whoever loads it reports what is not YAML.
+        # Loading it will report what is not YAML.
         mapping, offset = None, None
     if mapping and offset is not None and mapping >= offset + 2:
         yaml.indent(mapping=2, sequence=mapping, offset=offset)
@@ -285,8 +286,8 @@ def _round_trip(text: str) -> Any:
 
 
 def _yaml_inserted(text: str, key: str, name: str, entry: dict[str, Any]) -> str:
-    """The text with a server behind the others; the same text where they are not written in one block. A library that
-    reads and writes the whole document would lay out the rest of it as well."""
+    """Return the text with a server after the others; the same text if they are not written in one block. A library
+    that reads and writes the whole document would reformat the rest of it as well."""
     lines = text.splitlines(keepends=True)
     start, end = _block(lines, key)
     margin = next((_margin(line) for line in lines[start:end] if not _is_remark(line)), 0)
@@ -302,7 +303,7 @@ def _yaml_inserted(text: str, key: str, name: str, entry: dict[str, Any]) -> str
 
 
 def _yaml_cut(text: str, key: str, name: str) -> str:
-    """The text without the lines of a server; the same text where they cannot be found."""
+    """Return the text without the lines of a server; the same text if they cannot be found."""
     lines = text.splitlines(keepends=True)
     start, end = _block(lines, key)
     first = next((at for at in range(start, end) if lines[at].strip() == f"{name}:"), None)
@@ -313,7 +314,8 @@ def _yaml_cut(text: str, key: str, name: str) -> str:
 
 
 def _block(lines: list[str], key: str) -> tuple[int, int]:
-    """Where the lines of a top-level key begin and end. Comments and blank lines at the end belong to what follows."""
+    """Return where the lines of a top-level key begin and end. Comments and blank lines at the end belong to what
+    follows."""
     start = next((at + 1 for at, line in enumerate(lines) if _bare(line) == f"{key}:"), len(lines))
     end = start
     for at in range(start, len(lines)):

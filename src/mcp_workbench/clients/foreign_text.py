@@ -1,7 +1,7 @@
-"""Text that others wrote, on its way into our configuration: only what stands there as `Verbatim` is a reference.
+"""Text from others on its way into our configuration: only `Verbatim` pieces are references.
 
-Owns how it is written down. The pieces of a string are joined first and made literal then: `$` and `{` may come from
-different hands, and are a reference all the same once they stand side by side. Pure.
+Owns how it is written. The pieces of a string are joined before they are made literal: `$` and `{` may come from
+different sources, and form a reference once they are adjacent. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOT_A_WORD: Final = re.compile(r"\W+", re.ASCII)
 
 
 class Verbatim(Struct, frozen=True):
-    """A whole reference of ours, as it is to stand in the file."""
+    """A whole reference of ours, written to the file unchanged."""
 
     text: str
 
@@ -29,7 +29,7 @@ Piece = str | Verbatim
 
 
 def joined(pieces: Iterable[Piece]) -> str:
-    """The pieces as one string of our file."""
+    """Return the pieces as one string for our file."""
     found = []
     for is_ours, run in groupby(pieces, lambda piece: isinstance(piece, Verbatim)):
         text = "".join(piece.text if isinstance(piece, Verbatim) else piece for piece in run)
@@ -38,13 +38,13 @@ def joined(pieces: Iterable[Piece]) -> str:
 
 
 def literal(text: str) -> str:
-    """As it stands in our file: what looks like a reference is none."""
+    """Escape text for our file, so that nothing in it is a reference."""
     return joined([text])
 
 
 def pieces_of(ours: str) -> list[Piece]:
-    """What stands in our file already, or was typed by its user, so that text of others can be put around it. An
-    opening without its end is none: text behind it would complete it."""
+    """Split text that is already in our file, or was typed by the user, so that text from others can be put around it.
+    An opening without its end is not a reference: text after it would complete it."""
     found: list[Piece] = []
     position = 0
     while (opening := ours.find(_OPENING, position)) >= 0 and (end := _end_of(ours, opening)) >= 0:
@@ -54,7 +54,7 @@ def pieces_of(ours: str) -> list[Piece]:
 
 
 def _end_of(text: str, opening: int) -> int:
-    """Behind the brace that closes what is opened here; -1 where none does."""
+    """Return the position after the brace that closes the one at `opening`; -1 if there is none."""
     depth = 0
     for position in range(opening + 1, len(text)):
         depth += {"{": 1, "}": -1}.get(text[position], 0)
@@ -64,7 +64,7 @@ def _end_of(text: str, opening: int) -> int:
 
 
 def reference_to(variable: str) -> Verbatim | None:
-    """The reference to a variable; None for what no variable can be called."""
+    """Return the reference to a variable; None if no variable can have this name."""
     return Verbatim(f"${{{variable}}}") if is_variable_name(variable) else None
 
 
@@ -73,6 +73,6 @@ def is_variable_name(text: str) -> bool:
 
 
 def variable_name(text: str) -> str:
-    """A name for a variable that says the same: `x-api-key` is `X_API_KEY`. Empty where nothing is left of it."""
+    """Return a similar name for a variable: `x-api-key` becomes `X_API_KEY`. Empty if nothing is left of it."""
     word = _NOT_A_WORD.sub("_", text).strip("_").upper()
     return f"_{word}" if word[:1].isdigit() else word

@@ -1,6 +1,6 @@
-"""When an entry of another file means a server that our configuration has. Pure.
+"""Decide whether an entry of another file is a server that our configuration has. Pure.
 
-Servers are taken out of a client's file on this word, so what cannot be known counts as different.
+Servers are removed from a client's file because of this, so anything uncertain counts as different.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from msgspec import Struct
 
 from mcp_workbench.clients.remote_wrappers import unwrapped
 
-# Where a program lies; None where it is not found.
+# Returns where a program is; None if it is not found.
 Find = Callable[[str], str | None]
 _REFERENCE: Final = re.compile(r"\$\{[^{}]*\}")
 
 
 def _nowhere(program: str) -> None:
-    """Then `npx` and `/usr/bin/npx` are two programs."""
+    """Find nothing: then `npx` and `/usr/bin/npx` are two programs."""
 
 
 def is_same_program(one: str, other: str, find: Find) -> bool:
-    """Whether they are one program: some clients have the name alone, others, with a short `PATH`, the whole path."""
+    """Whether they are the same program: some clients use only the name, others, with a short `PATH`, the whole
+    path."""
     return one == other or other == find(one) or one == find(other)
 
 
 class Served(Struct, frozen=True):
-    """A server of our configuration: its entry as it is written, and with its variables filled in."""
+    """A server of our configuration: its entry as written, and with its variables filled in."""
 
     name: str
     written: Mapping[str, Any]
@@ -37,7 +38,7 @@ class Served(Struct, frozen=True):
 
 def is_served(name: str, entry: Mapping[str, Any], served: Iterable[Served], find: Find = _nowhere) -> bool:
     """Whether one of our servers is this one: the same program and arguments, or the same address, with the same
-    variables and headers. A wrapper around an address is that address."""
+    variables and headers. A wrapper around an address counts as that address."""
     entry = unwrapped(entry)[0]
     return any(_is_same(name, entry, each, find) for each in served)
 
@@ -46,7 +47,7 @@ def _is_same(name: str, entry: Mapping[str, Any], ours: Served, find: Find) -> b
     written, resolved = unwrapped(ours.written)[0], unwrapped(ours.resolved)[0]
     program = _program(entry)
     if not any(is_same_program(program, _program(each), find) for each in (resolved, written)) and not (
-        # Part of an address may be a secret that `init` took out of it. A reference alone would match any address.
+        # `init` may have moved a secret out of the address. A reference alone would match any address.
         "url" in entry and not _program(written).startswith("${") and _has_taken_out(_program(written), program)
     ):
         return False
@@ -56,14 +57,14 @@ def _is_same(name: str, entry: Mapping[str, Any], ours: Served, find: Find) -> b
     values = [*zip(theirs, as_written, as_resolved if len(as_resolved) == len(theirs) else as_written, strict=True)]
     for kind in ("env", "headers"):
         for key, value in entry.get(kind, {}).items():
-            # A variable may stand in a file of ours, and is then among the resolved ones alone.
+            # A variable may be in an `envFile` of ours, and is then only among the resolved ones.
             ours_resolved = resolved.get(kind, {}).get(key, written.get(kind, {}).get(key))
             if ours_resolved is None:
                 return False
             ours_written = written.get(kind, {}).get(key, ours_resolved)
             values.append((str(value), str(ours_written), str(ours_resolved)))
     doubtful = [pair for pair in values if pair[0] not in pair[1:]]
-    # A secret that lies elsewhere now cannot be compared: then the name has to agree as well.
+    # A secret that has been moved cannot be compared, so the name has to agree as well.
     return not doubtful or (
         name.casefold() == ours.name.casefold() and all(_has_taken_out(each[1], each[0]) for each in doubtful)
     )
@@ -74,6 +75,6 @@ def _program(entry: Mapping[str, Any]) -> str:
 
 
 def _has_taken_out(ours: str, theirs: str) -> bool:
-    """Whether `init` may have made `ours` of `theirs`: what became a reference still stands there as it was."""
+    """Whether `init` may have made `ours` from `theirs`: the text around the references is the same."""
     pieces = _REFERENCE.split(ours)
     return len(pieces) > 1 and re.fullmatch(".+".join(map(re.escape, pieces)), theirs, re.DOTALL) is not None

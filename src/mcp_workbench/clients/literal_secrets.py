@@ -1,7 +1,7 @@
-"""Secrets that stand in a server as they are, and the same server with references in their place.
+"""Literal secrets in a server's entry, and the same entry with references instead.
 
-What counts as one is judged by `config.redact`, which hides the same. Errs on the side of taking something out: a
-reference works for what is no secret too. Pure.
+`config.redact` decides what is a secret, and hides the same. Errs on the side of replacing: a reference works for
+values that are not secret too. Pure.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from mcp_workbench.config.redact import (
     secrets_in_url,
 )
 
-# A variable and its value, to what stands there instead.
+# Takes a variable and its value, and returns the replacement.
 Keep = Callable[[str, str], str]
 
 
 def without_secrets(server: str, entry: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
-    """The entry in which every literal secret is what `keep` made of it."""
+    """Return the entry with every literal secret replaced by what `keep` returns."""
     found = dict(entry)
     prefix = variable_name(server)
     if "env" in found:
@@ -55,7 +55,7 @@ def without_secrets(server: str, entry: Mapping[str, Any], keep: Keep) -> dict[s
 
 
 def secrets_of(entry: Mapping[str, Any]) -> list[str]:
-    """What must not be shown of an entry that is shown."""
+    """Return what must not be shown of an entry."""
     found = [
         secret
         for pairs in (entry.get("env", {}), entry.get("headers", {}))
@@ -69,7 +69,7 @@ def secrets_of(entry: Mapping[str, Any]) -> list[str]:
 
 
 def secrets_within(document: object, name: str = "") -> list[str]:
-    """The literal secrets of any document, by what they or something around them is called, or what they look like."""
+    """Return the literal secrets of any document, judging by their names, the names around them, or their form."""
     if isinstance(document, str):
         return [document[after_scheme(document) :]] if is_literal_secret(name, document) else []
     if isinstance(document, Mapping):
@@ -79,7 +79,7 @@ def secrets_within(document: object, name: str = "") -> list[str]:
 
 def _arguments(prefix: str, arguments: list[str], keep: Keep) -> list[str]:
     found = list(arguments)
-    # From the last to the first, so that the places of those before stay right.
+    # From last to first, so that earlier positions stay valid.
     for index, name, start, end in reversed(list(argument_secrets(arguments))):
         word = found[index]
         variable = f"{prefix}_{variable_name(name) or 'ARGUMENT'}"

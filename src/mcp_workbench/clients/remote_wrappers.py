@@ -1,4 +1,4 @@
-"""Programs that only reach for an address (`mcp-remote`): the address itself takes their place. Pure."""
+"""Programs that only connect to an address (`mcp-remote`) are replaced by the address. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _KEPT: Final = ("timeout", "startupTimeout", "disabled", "toolFilters")
 
 
 def unwrapped(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The server that the wrapper reaches, and what is to be said of it; the same entry where there is no wrapper."""
+    """Return the server that the wrapper connects to, and remarks on it; the same entry if there is no wrapper."""
     words = [str(entry.get("command", "")), *map(str, entry.get("args", ()))]
     at = next((index for index, word in enumerate(words) if word.rpartition("@")[0] == WRAPPER or word == WRAPPER), -1)
-    # Options may stand before the address.
+    # Options may come before the address.
     address = next((word for word in words[at + 1 :] if word.startswith(("http://", "https://"))), None)
     if at < 0 or address is None:
         return dict(entry), []
@@ -45,8 +45,8 @@ def unwrapped(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _filled_in(value: str, env: Mapping[str, str]) -> str:
-    """With the variables of the program filled in. Both stand in our file already, where no text of the one may
-    complete a reference of the other."""
+    """Fill in the variables of the program. Both texts are in our file already, and neither may complete a reference of
+    the other."""
     pieces: list[Piece] = []
     for piece in pieces_of(value):
         variable = _VARIABLE.fullmatch(piece.text) if isinstance(piece, Verbatim) else None

@@ -1,7 +1,7 @@
-"""A `server.json`, as the MCP registry has it of each server: the ways to the server, and what each asks for.
+"""A `server.json`, as in the MCP registry: the ways to run or reach a server, and the values that each asks for.
 
-Owns the format, all generations of it, and how a package becomes a command (`npx`, `uvx`, `docker`, `dnx`). What it
-says comes from a stranger: nothing in it is ever taken as a reference of ours. Pure.
+Owns the format in all its generations, and how a package becomes a command (`npx`, `uvx`, `docker`, `dnx`). Its content
+comes from a stranger: nothing in it is ever treated as a reference of ours. Pure.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _SNAKE: Final = re.compile(r"_([a-z])")
 _VARIABLE: Final = re.compile(r"\{([A-Za-z_][\w-]*)\}")
 _STDIO: Final = "stdio"
 _TRANSPORTS: Final = {"streamable-http": "http", "streamable": "http", "http": "http", "sse": "sse"}
-# What can run a package, the usual one first. Its `runtimeHint` chooses among these, and names no other program: that
-# would be a command of a stranger's.
+# Programs that can run a package, the usual one first. `runtimeHint` chooses among these and cannot name another
+# program: that would be a stranger's command.
 RUNNERS: Final = {"npm": ("npx", "bunx"), "pypi": ("uvx", "pipx"), "oci": ("docker", "podman"), "nuget": ("dnx",)}
 _OLDER_KINDS: Final = {"docker": "oci"}
 
 
 class Input(Struct, frozen=True):
-    """Something that whoever adds the server has to say, or may."""
+    """A value that the user has to provide, or may."""
 
     name: str
     description: str = ""
@@ -38,7 +38,7 @@ class Input(Struct, frozen=True):
 
 
 class _Written(Struct, rename="camel"):
-    """An argument, variable or header as it is written."""
+    """An argument, variable or header as written."""
 
     name: str = ""
     type: str = ""
@@ -68,7 +68,7 @@ class _Transport(Struct, rename="camel"):
 class _Package(Struct, rename="camel"):
     registry_type: str = ""
     identifier: str = ""
-    # What both were called before the summer of 2025.
+    # The names of both before the summer of 2025.
     registry_name: str = ""
     name: str = ""
     version: str = ""
@@ -87,8 +87,8 @@ class _ServerJson(Struct):
 
 
 class Way(Struct, frozen=True):
-    """One way to the server: a package that a program runs, or an address. `entry` makes it one of ours, from values
-    by the names of inputs, each as it is to stand in the file."""
+    """A way to get to the server: a package that a program runs, or an address. `entry` makes an entry of ours from
+    values by name of input, each as it is to be written in the file."""
 
     label: str
     # What has to be on the `PATH`; empty for an address.
@@ -98,7 +98,7 @@ class Way(Struct, frozen=True):
 
 
 class Described(Struct, frozen=True):
-    """What a `server.json` says. `left_out` are ways that cannot be gone here, with the reason."""
+    """The content of a `server.json`. `left_out` are ways that cannot be used here, with the reason."""
 
     name: str
     description: str
@@ -107,11 +107,11 @@ class Described(Struct, frozen=True):
 
 
 def described(content: bytes, where: str) -> Described:
-    """Raises `ConfigError`, naming `where` it was found."""
+    """Read a `server.json`. Raises `ConfigError`, naming `where` it was found."""
     try:
         document = msgspec.json.decode(content)
         if isinstance(document, dict) and isinstance(document.get("server"), dict):
-            # As the registry answers.
+            # The format of the registry's responses.
             document = document["server"]
         server = msgspec.convert(_in_camel_case(document), _ServerJson)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -159,7 +159,7 @@ def _command(program: str, package: _Package, before: list[str], after: list[str
     name, version = literal(package.identifier), literal(package.version)
     match program:
         case "npx" | "bunx":
-            # Without it `npx` asks whether to install, on the stdin that is the protocol.
+            # Without it `npx` asks whether to install, on the stdin that carries the protocol.
             yes = [] if program == "bunx" or {"-y", "--yes"} & set(before) else ["-y"]
             return [program, *yes, *before, f"{name}@{version}" if version else name, *after]
         case "uvx":
@@ -167,13 +167,13 @@ def _command(program: str, package: _Package, before: list[str], after: list[str
         case "pipx":
             return [program, "run", *before, f"{name}=={version}" if version else name, *after]
         case "docker" | "podman":
-            # A container has no environment but what it is given by name.
+            # A container has no environment except what it is given by name.
             passed = [word for each in env for word in ("-e", each)]
             image = f"{name}:{version}" if version and ":" not in name.rpartition("/")[2] else name
             # `-i` keeps stdin open, `--rm` leaves no stopped containers behind.
             return [program, "run", "-i", "--rm", *passed, *before, image, *after]
         case "dnx":
-            # `dnx` takes options anywhere before `--`.
+            # `dnx` accepts options anywhere before `--`.
             own = ["--", *after] if after else []
             return [program, *before, f"{name}@{version}" if version else name, "--yes", *own]
     raise AssertionError(program)
@@ -195,7 +195,7 @@ def _of_address(remote: _Transport) -> Way | str:
 
 
 def _key(one: _Written) -> str:
-    """The name that a value is given under."""
+    """Return the name under which a value is given."""
     return (one.value_hint if one.type == "positional" else one.name.lstrip("-")) or "value"
 
 
@@ -205,7 +205,7 @@ def _inputs(many: Sequence[_Written]) -> list[Input]:
         if one.value is None:
             found.append(_input(_key(one), one, required=one.is_required))
         else:
-            # A value that is not required still has to be whole where it is used, and it is.
+            # It is used here, so its variables are required even if the value itself is optional.
             found += _variables(one.value, one.variables, required=True)
     return found
 
@@ -225,7 +225,7 @@ def _once(inputs: Sequence[Input]) -> tuple[Input, ...]:
 
 
 def _filled_in(template: str, variables: Mapping[str, _Written], values: Mapping[str, str]) -> str:
-    """Names in braces replaced; unknown ones stay."""
+    """Replace names in braces; unknown ones stay."""
     pieces: list[Piece] = []
     end = 0
     for found in _VARIABLE.finditer(template):
@@ -266,7 +266,7 @@ def _text(value: object) -> str:
 
 
 def _in_camel_case(value: object, *, names: bool = False) -> Any:
-    """The first generation wrote `registry_type`; names of variables are not changed."""
+    """Convert names of the first generation, such as `registry_type`; names of variables are not changed."""
     if isinstance(value, list):
         return [_in_camel_case(each) for each in value]
     if not isinstance(value, dict):

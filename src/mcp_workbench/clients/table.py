@@ -23,14 +23,14 @@ class OwnCommand(Struct, frozen=True, forbid_unknown_fields=True):
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
     list: tuple[str, ...] = ()
-    # Our scopes, in the client's words; those that it cannot write are missing.
+    # Our scopes in the client's terms; those that it cannot write are missing.
     scopes: dict[Scope, str] = {}
-    # It writes the whole file with the values of variables where references to them were, which may be secrets.
+    # It rewrites the whole file with the values of variables instead of references, which may expose secrets.
     fills_in: bool = False
 
 
 class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A file in which a client keeps its servers, and how they stand there."""
+    """A file in which a client keeps its servers, and in which form."""
 
     scope: Scope
     format: Format
@@ -41,18 +41,18 @@ class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):
     linux: tuple[str, ...] = ()
     macos: tuple[str, ...] = ()
     windows: tuple[str, ...] = ()
-    # Which version of the client or of its format this is, where there are several.
+    # Which version of the client or of its format this is, if there are several.
     generation: str = ""
-    # Where a newer generation keeps them in the same file; used where it is there.
+    # The key of a newer generation in the same file; used if it is there.
     newer_key: tuple[str, ...] = ()
-    # Servers are a list with names in it, rather than an object.
+    # Servers are a list of objects with names, rather than an object.
     list: bool = False
-    # The servers may also stand at the top, without the key.
+    # The servers may also be at the top level, without the key.
     bare: bool = False
     read_only: bool = False
-    # What else the client requires of a file, where there is none yet.
+    # The content that the client requires in a new file.
     when_new: str = ""
-    # A `*` stands for several, and each counts: the profiles of an editor. The client's own command does not know them.
+    # Every match of a `*` counts, as for the profiles of an editor, which the client's own command does not know.
     each: bool = False
 
 
@@ -65,25 +65,25 @@ class Client(Struct, frozen=True, forbid_unknown_fields=True):
     file: tuple[ClientFile, ...]
     aliases: tuple[str, ...] = ()
     own: OwnCommand | None = None
-    # Its file is never written by us, not even where its program is missing.
+    # We never write its file, not even if its program is missing.
     command_only: bool = False
-    # Started from a desktop, where `PATH` is short.
+    # Started from a desktop, with a short `PATH`.
     graphical: bool = False
     environment: Literal["inherited", "cleared", "without-secrets"] = "inherited"
     reserved: tuple[str, ...] = ()
-    # Why nothing is installed into it any more.
+    # Why it can no longer be installed into.
     import_only: str = ""
-    # Clients whose files it reads as well.
+    # Clients whose files it also reads.
     reads_too: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-# `doctor` looks in threads, and two that make a `Client` for the first time at once crash msgspec (0.22).
+# `doctor` runs checks in threads, and msgspec (0.22) crashes if two create the first `Client` concurrently.
 _first_reading: Final = threading.Lock()
 
 
 def clients() -> dict[str, Client]:
-    """All clients by name, in the order of the table."""
+    """Return all clients by name, in the order of the table."""
     with _first_reading:
         return _read_clients()
 
@@ -98,7 +98,7 @@ def _read_clients() -> dict[str, Client]:
 
 
 def find(name: str) -> Client:
-    """The client with this name, alias or title. Raises `ConfigError`."""
+    """Return the client with this name, alias or title. Raises `ConfigError`."""
     from mcp_workbench.nearest import nearest
 
     wanted = name.casefold()

@@ -1,4 +1,4 @@
-"""Servers of several clients, made one set and grouped into toolboxes by what they are for. Pure."""
+"""Merge the servers of several clients, and group them into toolboxes by purpose. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from mcp_workbench.clients.identity import Find, is_same_program
 
-# Name of the toolbox, what it is for, and words in names and commands of servers that belong there; the first counts.
+# Name of the toolbox, its purpose, and words in names and commands of servers that belong there; the first match
+# counts.
 PURPOSES: Final = (
     ("web", "Search, read and drive the web", "fetch browser playwright puppeteer chrome search brave tavily exa "
      "firecrawl scrape crawl web http perplexity kagi duckduckgo"),
@@ -27,13 +28,13 @@ PURPOSES: Final = (
 )  # fmt: skip
 REST: Final = ("other", "Other servers")
 _WORDS: Final = re.compile(r"[a-z0-9]+")
-# How a client treats a server, rather than which one it is.
+# How a client treats a server, rather than which server it is.
 _TIME_LIMITS: Final = ("timeout", "startupTimeout")
 _TREATMENT: Final = frozenset((*_TIME_LIMITS, "disabled"))
 
 
 class ImportedServer(Struct):
-    """A server in our words, with the clients that it came from."""
+    """A server in our format, with the clients that it came from."""
 
     name: str
     entry: dict[str, Any]
@@ -42,7 +43,7 @@ class ImportedServer(Struct):
 
 
 def merged(servers: Sequence[ImportedServer], find: Find) -> list[ImportedServer]:
-    """Each server once; of different ones with one name, the later is named after its client too."""
+    """Return each server once; of different servers with the same name, the later gets its client's name appended."""
     found: list[ImportedServer] = []
     for server in servers:
         same = next((each for each in found if _is_same(each.entry, server.entry, find)), None)
@@ -53,7 +54,7 @@ def merged(servers: Sequence[ImportedServer], find: Find) -> list[ImportedServer
         taken = {each.name.casefold() for each in found}
         number = 1
         candidate = name
-        # Names that differ in case alone would be one to some clients.
+        # Some clients would not distinguish names that differ only in case.
         while candidate.casefold() in taken:
             candidate = f"{name}-{server.sources[0]}" + (f"-{number}" if number > 1 else "")
             number += 1
@@ -62,7 +63,7 @@ def merged(servers: Sequence[ImportedServer], find: Find) -> list[ImportedServer
 
 
 def _is_same(one: dict[str, Any], other: dict[str, Any], find: Find) -> bool:
-    """Whether two entries are one server. Clients that name no transport find it out."""
+    """Whether two entries are the same server. Clients that name no transport detect it."""
     without = [{key: value for key, value in each.items() if key not in _TREATMENT} for each in (one, other)]
     program, another = (str(each.pop("command", "")) for each in without)
     transports = {each.pop("type", None) for each in without} - {None}
@@ -70,7 +71,7 @@ def _is_same(one: dict[str, Any], other: dict[str, Any], find: Find) -> bool:
 
 
 def _join(same: ImportedServer, server: ImportedServer) -> None:
-    """The longer time limits count, and a server is used if one client uses it."""
+    """Merge two entries: the longer time limits count, and a server is enabled if one client uses it."""
     both = (same.entry, server.entry)
     joined = server.entry | same.entry
     joined |= {key: max(each[key] for each in both if key in each) for key in _TIME_LIMITS if key in joined}
@@ -82,7 +83,7 @@ def _join(same: ImportedServer, server: ImportedServer) -> None:
 
 
 def proposed(servers: Sequence[ImportedServer]) -> dict[str, Any]:
-    """Toolboxes, as they stand in a configuration."""
+    """Return the proposed toolboxes, in the format of a configuration."""
     boxes: dict[str, Any] = {}
     for name, about, members in ((*purpose[:2], purpose[2].split()) for purpose in (*PURPOSES, (*REST, ""))):
         inside = [server for server in servers if _purpose(server) == (name if members else None)]
@@ -96,7 +97,7 @@ def proposed(servers: Sequence[ImportedServer]) -> dict[str, Any]:
 
 
 def _purpose(server: ImportedServer) -> str | None:
-    """By its own name first: what a command is called says more of who made it."""
+    """Judged by the server's own name first: the command says more about who made it."""
     command = " ".join([*map(str, server.entry.get("args", ())), str(server.entry.get("url", ""))])
     for text in (server.name, command):
         words = set(_WORDS.findall(text.lower()))
@@ -107,7 +108,7 @@ def _purpose(server: ImportedServer) -> str | None:
 
 
 def _valid(name: str) -> str:
-    """A name that a configuration allows."""
+    """Return a name that a configuration allows."""
     cleaned = "".join(letter if letter.isprintable() else " " for letter in name).strip()
     while "__" in cleaned:
         cleaned = cleaned.replace("__", "_")
