@@ -1,4 +1,4 @@
-"""Commands to the shared workbench, from whoever is at a terminal."""
+"""Commands to the shared workbench from a terminal."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ class Ended:
 
     def __init__(self, pid: int, clients: int) -> None:
         self.pid = pid
-        # Those that were connected.
+        # The clients that were connected.
         self.clients = clients
 
     def about_clients(self) -> str:
-        """What becomes of them."""
+        """Return what happens to them."""
         if not self.clients:
             return ""
         return f" {self.clients} client{'s go' if self.clients > 1 else ' goes'} on alone."
 
 
 def ask(command: str, *, may_start: bool = False) -> str:
-    """Have it answer a question. Raises `NotRunning` and `CannotJoin`."""
+    """Send a command and return the answer. Raises `NotRunning` and `CannotJoin`."""
     connection, verb, rest = introduce(written_hello((), command=command), may_start=may_start, is_patient=True)
     connection.close()
     if verb != command:
@@ -35,7 +35,7 @@ def ask(command: str, *, may_start: bool = False) -> str:
 
 
 def end(command: str) -> Ended:
-    """Have it end, and wait until it is gone. Raises `NotRunning` and `CannotJoin`."""
+    """End the workbench, and wait until it is gone. Raises `NotRunning` and `CannotJoin`."""
     connection = connect()
     try:
         verb, rest = exchange(connection, written_hello((), command=command), time.monotonic() + ANSWER_SECONDS)

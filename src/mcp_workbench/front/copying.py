@@ -1,7 +1,7 @@
-"""Copies bytes between the client and the workbench until one of them goes.
+"""Copies bytes between the client and the workbench until one of them disconnects.
 
-Owns the loop, and what is known of the client for the case that the workbench dies: which requests are under way, and
-the value with which another workbench takes the client over. Refuses to know how a workbench is found.
+Owns the loop, and what is known about the client in case the workbench dies: which requests are in progress, and the
+state with which another workbench takes the client over. Does not know how a workbench is found.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
 
-# While requests are under way and nothing has come for this long, the workbench is asked whether it is there; it has as
-# long again to say so. A workbench answers within milliseconds whatever its servers do.
+# If requests are in progress and nothing has arrived for this long, the workbench is sent a ping, and has as long again
+# to answer. It answers within milliseconds, whatever its servers do.
 SILENCE_SECONDS: Final = 10.0
-# How long the workbench may take to answer what is under way when the client has gone.
-# A little more than its own bound.
+# How long the workbench may take for its last answers after the client has disconnected: a little more than its own
+# limit.
 LAST_ANSWERS_SECONDS: Final = 5.0
-# How long a client may take to finish a line that is useless by now, before it is served by this process alone.
-# It is in the middle of writing it.
+# How long a client may take to finish a line that has become useless, before this process serves it alone. It is in the
+# middle of writing it.
 REST_OF_LINE_SECONDS: Final = 5.0
 # How the copying ended.
 CLIENT_GONE: Final = "the client is gone"
@@ -36,7 +36,7 @@ STOPPED: Final = "the shared workbench was stopped"
 RESTARTS: Final = "the shared workbench restarts"
 GOODBYES: Final = {SERVE_ALONE: STOPPED, COME_AGAIN: RESTARTS}
 
-# What has passed is looked at when so many pieces have come together, or when there is nothing else to do.
+# Copied data is examined when this many pieces have accumulated, or when there is nothing else to do.
 MOST_PASSED: Final = 64
 
 _IN: Final = select.POLLIN
@@ -51,61 +51,61 @@ _NOT_WAITED_FOR: Final = (
 
 
 class Handover:
-    """A client for whoever serves it alone: in the middle of its conversation, or before it."""
+    """A client to be served without the shared workbench, in the middle of its conversation or before it."""
 
     __slots__ = ("resume", "unread", "unsent")
 
     def __init__(self, resume: bytes = b"", unread: bytes = b"", unsent: bytes = b"") -> None:
-        # What a workbench takes a client over with; empty for one that has not said anything lasting.
+        # The state with which a workbench takes a client over; empty if there is none yet.
         self.resume = resume
-        # What it sent and has not been passed on.
+        # What it sent that has not been passed on.
         self.unread = unread
-        # What it was to be sent and has not taken yet.
+        # What was meant for it that it has not read yet.
         self.unsent = unsent
 
     @property
     def is_begun(self) -> bool:
-        """Whether somebody else has served it."""
+        """Whether a workbench has served it before."""
         return bool(self.resume or self.unread or self.unsent)
 
 
 class Copying:
-    """The client on its two descriptors, and the workbench of the moment."""
+    """The client on its two descriptors, and the current workbench."""
 
     def __init__(self, client_in: int = 0, client_out: int = 1) -> None:
         self.tracking = Tracking()
-        # What another workbench needs to take this client over; empty before there is anything.
+        # The state with which another workbench takes this client over; empty until there is any.
         self.resume = b""
         self.is_client_done = False
         self._down = Lane(client_in, -1)
         self._up = Lane(-1, client_out, CONTROL)
         self._poll = select.poll()
         self._polled: dict[int, int] = {}
-        # The workbench takes nothing any more; what it wrote before is still to be read.
+        # The workbench reads no more; what it wrote before must still be read.
         self._is_deaf = False
         self._is_asked = False
-        # The rest of a line whose beginning a workbench has taken with it.
+        # Skip the rest of a line whose beginning was lost with a workbench.
         self._skips_line = False
-        # Why that line is of no use.
+        # Why that line is useless.
         self._lost_to = DIED
         # What to send to the client between two lines of the workbench.
         self._owed = b""
-        # When the workbench last showed that it is there, or was not waited for.
+        # When the workbench last showed that it is alive, or nothing was expected of it.
         self._heard = 0.0
         self._goodbye: str | None = None
-        # Readable when a signal has come: a wait is begun again after that, with what was known before.
+        # Readable after a signal: a wait is then restarted, and would not notice what the signal changed.
         self.signalled = -1
         self._was_blocking = os.get_blocking(client_out)
 
     def handover(self) -> Handover:
-        """The client for whoever serves it next. Nothing is copied after this."""
+        """Return the client for the process that serves it next. Nothing is copied after this."""
         down, up = self._down, self._up
         if self._skips_line:
             down.waiting += self._read_past_line()
         return Handover(self.resume, down.waiting + down.held, up.waiting[up.begun :] + self._owed)
 
     def _read_past_line(self) -> bytes:
-        """Read up to the end of the line that is left out, which may name its request last; what follows it."""
+        """Read to the end of the skipped line, which may have its id last. Returns what follows it."""
         self._poll.register(self._down.source, _IN)
         deadline = monotonic() + REST_OF_LINE_SECONDS
         try:
@@ -120,7 +120,7 @@ class Copying:
                 if not self._skips_line:
                     return data
         except OSError:
-            # Whoever serves it next fails in the same way, and reports it.
+            # The next to serve it will fail in the same way, and report it.
             pass
         finally:
             self._poll.unregister(self._down.source)
@@ -128,13 +128,13 @@ class Copying:
         return b""
 
     def begin_to_end(self) -> None:
-        """Read nothing more from the client; answers still go out. Signal handlers call it, too."""
+        """Read no more from the client, but still deliver answers. Also called by signal handlers."""
         if not self.is_client_done:
             self.is_client_done = True
             self._say_that_no_more_comes()
 
     def run(self, workbench: int) -> str:
-        """Copy until somebody goes; how it ended. Closes the descriptor of the workbench."""
+        """Copy until one side disconnects. Returns how it ended. Closes the descriptor of the workbench."""
         down, up = self._down, self._up
         down.target = up.source = workbench
         self._goodbye, self._is_deaf, self._is_asked = None, False, False
@@ -160,7 +160,7 @@ class Copying:
         down, up, tracking = self._down, self._up, self.tracking
         client, workbench = down.source, up.source
         passed, wait = tracking.passed, self._poll.poll
-        # What is watched while nothing has to wait for anybody.
+        # What is polled while neither side has to wait.
         usual = {client: _IN, workbench: _IN}
         if self.signalled >= 0:
             self._poll.register(self.signalled, _IN)
@@ -206,18 +206,19 @@ class Copying:
 
     @property
     def _is_between_lines(self) -> bool:
-        """Whether all that was read has been written, up to the end of a line, and neither end is about to go."""
+        """Whether everything read has been written, up to the end of a line, and neither side is about to
+        disconnect."""
         down, up = self._down, self._up
         is_mid_line = down.is_mid_line or down.was_mid_line or up.is_mid_line or self._skips_line
         is_late = down.waiting or down.held or up.waiting or up.held or self._owed or self._is_asked
         return not (is_mid_line or is_late or self._is_deaf or self._goodbye is not None)
 
     def _copy_whole_lines(self) -> list[tuple[int, int]]:
-        """Copy for as long as there is nothing but whole messages, and whoever gets them takes them at once. What
-        happened that somebody else has to deal with.
+        """Copy while there are only whole messages that the receiver accepts at once. Returns the events that the
+        general loop has to handle.
 
-        This is what a call costs: as little as can be between two waits, and before a write least of all. Whoever was
-        just woken by what we wrote may have to wait for us.
+        This is the cost of a call: do as little as possible between two waits, and least of all before a write. The
+        process that our write has just woken may have to wait for us.
         """
         down, up, tracking = self._down, self._up, self.tracking
         workbench, client_out = up.source, up.target
@@ -237,7 +238,7 @@ class Copying:
                 try:
                     data = read(descriptor, SMALL_READ)
                 except OSError:
-                    # It fails again, or is the end.
+                    # It will fail again, or is the end of the stream.
                     return [(descriptor, event)]
                 if data[-1:] != b"\n" or (is_answer and CONTROL in data):
                     (up if is_answer else down).read_ahead = data
@@ -298,7 +299,7 @@ class Copying:
     def _on_workbench_writable(self) -> None:
         down = self._down
         data = down.waiting
-        # It has taken something: there was no room before.
+        # It has read something, which made room.
         self._heard, self._is_asked = monotonic(), False
         try:
             if down.write_waiting():
@@ -315,7 +316,7 @@ class Copying:
             self._say_that_no_more_comes()
 
     def _say_that_no_more_comes(self) -> None:
-        """Half of the connection ends: the workbench finishes what is under way, and closes the other half."""
+        """Close our half of the connection: the workbench finishes what is in progress, and closes the other half."""
         if self._down.target >= 0 and not self._down.waiting:
             half_close(self._down.target)
 
@@ -324,7 +325,7 @@ class Copying:
     def _on_workbench_readable(self) -> str | None:
         up = self._up
         if up.waiting:
-            # Its end is reported even without a request; what it wrote before has to wait.
+            # Its end is reported even if not polled for; what it wrote before has to wait.
             return None
         try:
             data = up.read()
@@ -354,7 +355,7 @@ class Copying:
         return None
 
     def _obey(self, data: bytes) -> bytes:
-        """Without the lines that are for us."""
+        """Handle the lines that are for us. Returns the data without them."""
         kept = []
         for line in _lines(data):
             if line[:1] != CONTROL:
@@ -367,40 +368,41 @@ class Copying:
                 self.tracking.lasting.add(rest)
             elif verb == BYE:
                 self._goodbye = GOODBYES.get(line[1:-1], STOPPED)
-                # Whatever it is sent from now on might not be read.
+                # It might not read what it is sent from now on.
                 self._pause_before_the_end()
             elif verb == NOTE:
                 try:
                     os.write(2, b"mcp-workbench: " + rest + b"\n")
                 except OSError:
-                    # Nobody reads it any more.
+                    # stderr is no longer read.
                     pass
         return b"".join(kept)
 
-    # ── when the workbench is gone ──
+    # ── after the workbench is gone ──
 
     def fail_what_is_under_way(self, reason: str) -> None:
-        """The workbench is gone: whatever it was asked fails now. What it was not given yet waits for the next one."""
+        """Fail all requests to the workbench, which is gone. What it was not sent yet waits for the next one."""
         down, up = self._down, self._up
         if down.waiting == PING_LINE:
-            # It was for that one alone.
+            # It was only for that workbench.
             down.waiting, down.begun = b"", 0
         if down.waiting:
-            # Of what was being written, whole lines may have been read.
+            # Of a partial write, whole lines may have been read.
             end = down.waiting.rfind(b"\n", 0, down.begun) + 1
             if down.waiting[down.begun : down.begun + 1] == b"\n":
-                # All but its end was written, and what ends with a connection counts as a message.
+                # All but the line break was written, and the last line of a connection counts as a message.
                 end = down.begun + 1
             self.tracking.sent(down.waiting[:end])
             down.waiting, down.begun = down.waiting[end:], 0
-            # What is left starts with a line, which the next one gets from its beginning, unless this one has that.
+            # What is left starts with a line that is sent whole to the next workbench, unless this one got its
+            # beginning.
             loses_line = down.was_mid_line and not end
             down.was_mid_line = loses_line
         else:
             loses_line = down.is_mid_line
         failed, asked = self.tracking.clear()
         said = reason.encode()
-        # A line that the client has seen the beginning of ends here; it is of no use, and its request fails below.
+        # End a line whose beginning the client has seen; it is useless, and its request fails below.
         messages = [b"\n"] if up.is_mid_line else []
         messages += [_FAILED % (id, said) for id in failed]
         messages += [_NOT_WAITED_FOR % (id, said) for id in asked]
@@ -416,7 +418,7 @@ class Copying:
             self._on_client_writable()
 
     def _skip(self, data: bytes) -> bytes:
-        """Leave out the rest of a line that is useless by now."""
+        """Leave out the rest of a line that has become useless."""
         end = data.find(b"\n")
         self.tracking.add_to_unfinished(data if end < 0 else data[:end])
         if end < 0:
@@ -429,10 +431,10 @@ class Copying:
         said = self._lost_to.encode()
         self._owed += b"".join(_FAILED % (id, said) for id in self.tracking.take_unfinished())
 
-    # ── what is waited for ──
+    # ── waiting ──
 
     def _is_there(self) -> bool:
-        """Nothing has come for a while: ask whether the workbench is there, or conclude that it is not."""
+        """Ping the workbench after a silence, or conclude that it is dead."""
         down = self._down
         self._heard = monotonic()
         if self._is_asked:
@@ -441,7 +443,7 @@ class Copying:
         self.tracking.catch_up()
         if not self.tracking.is_waited_for:
             return True
-        # In the middle of a line it cannot be asked, but whoever is there takes the rest of it, or says that others go
+        # In the middle of a line we cannot ping, but a live workbench reads the rest of it, or reports that others go
         # first.
         if not self._up.waiting and (down.waiting or not down.is_mid_line):
             self._is_asked = True
@@ -474,7 +476,7 @@ class Copying:
 
 
 def half_close(descriptor: int) -> None:
-    """Say that nothing more comes; the other direction stays open."""
+    """Close our half of the connection; the other direction stays open."""
     connection = _socket.socket(fileno=descriptor)
     try:
         connection.shutdown(_socket.SHUT_WR)
@@ -485,7 +487,7 @@ def half_close(descriptor: int) -> None:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """The lines with their ends; `splitlines` would also cut where only text has lines."""
+    """Return the lines with their ends; `splitlines` would also split at Unicode line breaks."""
     lines = [line + b"\n" for line in data.split(b"\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines

@@ -1,10 +1,10 @@
-"""Finds the user's shared workbench, starts it where there is none, and introduces a client to it.
+"""Finds the user's shared workbench, starts it if there is none, and introduces a client to it.
 
-Owns the socket, the check of who is at its other end, the lock under which exactly one workbench is started, and the
-first exchange of a connection. Refuses to know what is sent afterwards.
+Owns the socket, the check of who is at its other end, the lock that ensures that only one workbench is started, and the
+first exchange of a connection. Does not know what is sent afterwards.
 
-Whoever starts a workbench also makes its socket and hands it over: others can connect from then on, and wait for the
-answer to their hello instead of asking again and again.
+The process that starts a workbench also creates its socket and hands it over: others can connect from then on, and wait
+for the answer to their hello instead of polling.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Final
 
-# Everybody is on one machine: a workbench that runs accepts at once. One that has just been started imports and reads
-# its files first, on a machine that may be busy with twenty others.
+# All on one machine: a running workbench accepts at once. One that has just been started first imports modules and
+# reads its files, on a machine that may be busy with twenty others.
 ANSWER_SECONDS: Final = 5.0
 START_SECONDS: Final = 15.0
-# A workbench that ends lets calls finish for some seconds, its servers end after that, and a token that is being
-# refreshed is waited for (`signin.signed_in_headers.SETTLE_SECONDS`): an answer that is not received would end the
-# sign-in.
+# A workbench that ends lets calls finish for some seconds, then its servers end, and it waits for a token that is being
+# refreshed (`signin.signed_in_headers.SETTLE_SECONDS`): a lost response would end the sign-in.
 END_SECONDS: Final = 40.0
-# One that ends while it starts was meant to end, or does so each time.
+# A workbench that ends while it starts was told to end, or does so every time.
 MOST_STARTS: Final = 2
-# Between looks at a workbench that is about to end. It takes its servers down first, which is a matter of seconds.
+# Between checks on a workbench that is about to end. It ends its servers first, which takes seconds.
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.2
-# Connections that wait for a workbench which is starting.
+# Connections that wait for a workbench that is starting.
 BACKLOG: Final = 128
 _LONGEST_ANSWER: Final = 64 * 1024
 # Descriptors of the socket and of the lock, for the workbench that is started.
@@ -56,7 +55,7 @@ class NotRunning(Exception):
 
 
 class CannotJoin(Exception):
-    """Why the shared workbench is not used. `is_expected`: it is not meant for this client, which needs no message."""
+    """Why the shared workbench is not used. `is_expected`: it is not meant for this client, so no message is needed."""
 
     def __init__(self, reason: str, *, is_expected: bool = False) -> None:
         super().__init__(reason)
@@ -64,7 +63,7 @@ class CannotJoin(Exception):
 
 
 class Joined:
-    """A workbench that took the client."""
+    """A workbench that accepted the client."""
 
     __slots__ = ("descriptor", "pid", "version")
 
@@ -75,7 +74,7 @@ class Joined:
 
 
 def join(arguments: Sequence[str], resume: bytes = b"", *, may_start: bool, is_patient: bool = False) -> Joined:
-    """Introduce a client to the shared workbench, which is started where there is none and it may be.
+    """Introduce a client to the shared workbench, which is started if there is none and `may_start`.
 
     Raises `NotRunning` and `CannotJoin`.
     """
@@ -89,10 +88,10 @@ def join(arguments: Sequence[str], resume: bytes = b"", *, may_start: bool, is_p
 
 
 def introduce(hello: bytes, *, may_start: bool, is_patient: bool = False) -> tuple[_socket.socket, str, str]:
-    """Say hello until somebody answers; the connection and the answer. Raises `NotRunning` and `CannotJoin`.
+    """Send the hello until it is answered. Returns the connection and the answer. Raises `NotRunning` and `CannotJoin`.
 
-    `is_patient`: one that is ending is waited for as long as that may take. A client that is just starting would give
-    us up before that, and is better served alone.
+    `is_patient`: wait for a workbench that is ending, however long that takes. A client that is just starting would
+    time out before that, and is better served alone.
     """
     begun = time.monotonic()
     deadline = begun + START_SECONDS
@@ -110,7 +109,7 @@ def introduce(hello: bytes, *, may_start: bool, is_patient: bool = False) -> tup
             if start():
                 starts += 1
                 continue
-            # Whoever holds the lock and does not listen is ending.
+            # A process that holds the lock and does not listen is ending.
             is_ending = True
         else:
             try:
@@ -120,7 +119,7 @@ def introduce(hello: bytes, *, may_start: bool, is_patient: bool = False) -> tup
                 raise
             if verb not in ("", AGAIN):
                 return connection, verb, rest
-            # It ends, or has just ended: the next one is ours.
+            # It is ending, or has just ended: the next one is ours.
             connection.close()
             is_ending = verb == AGAIN
         now = time.monotonic()
@@ -133,12 +132,12 @@ def introduce(hello: bytes, *, may_start: bool, is_patient: bool = False) -> tup
 
 
 def socket_path() -> str:
-    """Where the shared workbench of this user listens."""
+    """Return where the shared workbench of this user listens."""
     return os.path.join(runtime_folder(), SOCKET)
 
 
 def connect() -> _socket.socket:
-    """A connection to the shared workbench. Raises `NotRunning` and `CannotJoin`."""
+    """Connect to the shared workbench. Raises `NotRunning` and `CannotJoin`."""
     path = socket_path()
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
         raise CannotJoin(f"the path `{path}` is too long for a socket; set `XDG_RUNTIME_DIR` to a shorter one")
@@ -173,7 +172,7 @@ def _check_folder(folder: str) -> None:
 
 
 def peer_uid(connection: _socket.socket) -> int | None:
-    """Whose process is at the other end; None where the system does not say. Raises `OSError`."""
+    """Return the user of the process at the other end; None if the system does not reveal it. Raises `OSError`."""
     if sys.platform == "linux":
         # struct ucred { pid, uid, gid }
         found = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
@@ -186,7 +185,7 @@ def peer_uid(connection: _socket.socket) -> int | None:
 
 
 def peer_pid(connection: _socket.socket) -> int | None:
-    """Which process is at the other end; None where the system does not say. Raises `OSError`."""
+    """Return the process at the other end; None if the system does not reveal it. Raises `OSError`."""
     if sys.platform == "linux":
         return int.from_bytes(connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)[:4], sys.byteorder)
     if sys.platform == "darwin":
@@ -196,16 +195,16 @@ def peer_pid(connection: _socket.socket) -> int | None:
 
 
 def exchange(connection: _socket.socket, hello: bytes, deadline: float) -> tuple[str, str]:
-    """Say hello; the answer. `("", "")` where the workbench went away. Raises `CannotJoin`."""
+    """Send the hello and return the answer; `("", "")` if the workbench disconnected. Raises `CannotJoin`."""
     patience = deadline - time.monotonic()
     try:
         try:
             connection.sendall(hello)
         except (BrokenPipeError, ConnectionResetError):
-            # It may have said why before it closed the connection.
+            # It may have sent the reason before it closed the connection.
             pass
         answer = b""
-        # One byte after another: what follows the line belongs to whoever copies.
+        # Byte by byte: what follows the line belongs to the copying.
         while not answer.endswith(b"\n"):
             connection.settimeout(max(0.001, deadline - time.monotonic()))
             piece = connection.recv(1)
@@ -221,9 +220,9 @@ def exchange(connection: _socket.socket, hello: bytes, deadline: float) -> tuple
 
 
 def start() -> bool:
-    """Start the shared workbench; False where somebody else is just doing so, or it is about to end.
+    """Start the shared workbench; False if another process is doing so, or it is about to end.
 
-    Raises `CannotJoin` where it cannot be started.
+    Raises `CannotJoin` if it cannot be started.
     """
     if os.environ.get(WITHIN):
         # It would end with the server that we are.
@@ -248,8 +247,8 @@ def start() -> bool:
 
 
 def take_lock(folder: str, *, waits: bool = False) -> int | None:
-    """The lock that a workbench holds for as long as it lives, or None where one does; where it was waited for, None
-    means that its file is another one by now. Raises `OSError`."""
+    """Take the lock that a workbench holds for its lifetime; None if it is taken. After waiting, None means that its
+    file has been replaced. Raises `OSError`."""
     import fcntl
 
     path = os.path.join(folder, LOCK)
@@ -276,7 +275,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 
 def listen(folder: str) -> _socket.socket:
-    """The socket of a workbench, in place of what a dead one left. For whoever holds the lock. Raises `OSError`."""
+    """Create the socket of a workbench, replacing that of a dead one. Requires the lock. Raises `OSError`."""
     path = os.path.join(folder, SOCKET)
     try:
         os.unlink(path)
@@ -294,7 +293,7 @@ def listen(folder: str) -> _socket.socket:
 
 
 def _spawn(folder: str, listener: int, lock: int) -> None:
-    """The workbench as a process without a parent: it outlives us, and what ends our client does not end it."""
+    """Start the workbench as a process without a parent: it outlives us, and what ends our client does not end it."""
     command = [sys.executable, "-m", "mcp_workbench", "up", "--foreground"]
     environ = {**os.environ, HANDED_OVER: f"{listener},{lock}"}
     log = _open_log()
@@ -307,7 +306,7 @@ def _spawn(folder: str, listener: int, lock: int) -> None:
         os.setsid()
         if os.fork():
             os._exit(0)
-        # The folder is ours alone: what lies in the client's must not be imported.
+        # This folder is ours alone: Python must not import files from the client's folder.
         os.chdir(folder)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)

@@ -1,7 +1,6 @@
-"""One direction of the copying: from a descriptor to another one, whole lines where they are short.
+"""One direction of the copying: from one descriptor to another, in whole lines if they are short.
 
-Owns what waits in between, which is bounded: while something waits, nothing more is read. Refuses to know who is at
-either end.
+Owns the data in between, which is bounded: while some waits, nothing more is read. Does not know what is at either end.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 # As in `transport.pipes`: reads grow while the peer keeps them full.
 SMALL_READ: Final = 64 * 1024
 LARGE_READ: Final = 256 * 1024
-# An unfinished line is held back up to this length, so that a peer which dies in the middle of it leaves nothing half
-# said. Longer ones are passed on as they come: they need not fit into memory.
+# An unfinished line is held back up to this length, so that a peer that dies in the middle of it leaves no partial
+# message. Longer ones are passed on as they arrive: they need not fit into memory.
 LONGEST_HELD: Final = LARGE_READ
 
 
@@ -37,25 +36,25 @@ class Lane:
     )
 
     def __init__(self, source: int, target: int, whole: bytes | None = None) -> None:
-        """Lines that start with `whole` are held back until they are, however long: the source can be trusted."""
+        """Lines that start with `whole` are held back until complete, however long: the source can be trusted."""
         self.source = source
         self.target = target
         self._whole = whole
-        # The beginning of a line whose end has not come yet; nothing of it was written.
+        # The beginning of an unfinished line, of which nothing has been written.
         self.held = b""
-        # What is being written and did not fit, from the beginning of the piece, and how much of it was written.
+        # The piece being written, from its beginning, if it did not fit, and how much of it was written.
         self.waiting = b""
         self.begun = 0
-        # The target has seen the beginning of a line that is not whole yet.
+        # Whether the target has seen the beginning of an unfinished line.
         self.is_mid_line = False
-        # The same before the piece that was read last: whether that one starts in the middle of a line.
+        # The same before the last piece: whether that piece starts in the middle of a line.
         self.was_mid_line = False
-        # What somebody else has read of the source; the next `read` gives it.
+        # Data already read from the source; the next `read` returns it.
         self.read_ahead: bytes | None = None
         self._size = SMALL_READ
 
     def read(self) -> bytes | None:
-        """What there is, as far as it may be passed on; None at the end. Raises `OSError`."""
+        """Return the data that may be passed on; None at the end. Raises `OSError`."""
         data, self.read_ahead = self.read_ahead, None
         if data is None:
             data = os.read(self.source, self._size)
@@ -81,7 +80,7 @@ class Lane:
         return ready
 
     def write(self, data: bytes) -> bool:
-        """Write what `read` gave; False where some of it has to wait for the target. Raises `OSError`."""
+        """Write what `read` returned; False if some of it has to wait for the target. Raises `OSError`."""
         try:
             written = os.write(self.target, data)
         except BlockingIOError:
@@ -92,11 +91,11 @@ class Lane:
         return False
 
     def keep(self, data: bytes, written: int) -> None:
-        """Only so much of this could be written; the rest has to wait for the target."""
+        """Keep what could not be written, to wait for the target."""
         self.waiting, self.begun = data, written
 
     def write_waiting(self) -> bool:
-        """The target takes something again; whether nothing waits any more. Raises `OSError`."""
+        """Continue writing. Returns whether nothing waits any longer. Raises `OSError`."""
         try:
             self.begun += os.write(self.target, memoryview(self.waiting)[self.begun :])
         except BlockingIOError:

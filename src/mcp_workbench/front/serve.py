@@ -1,7 +1,7 @@
-"""`mcp-workbench serve` that has joined: copies, and gets over the death of the workbench.
+"""`mcp-workbench serve` after joining: copies, and survives the death of the workbench.
 
-Owns the order of things when the workbench is gone: what was under way fails, another one is joined or started and
-takes the client over; where that cannot be, the client is served by this process alone, and it is said why.
+Owns what happens when the workbench is gone: requests in progress fail, and another workbench is joined or started and
+takes the client over; if that fails, this process serves the client alone, and reports why.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Final
 
-# A workbench that dies more often than this within a minute dies of something that would befall the next one, too.
+# If it dies more often than this within a minute, the next one would die of the same cause.
 MOST_DEATHS: Final = 3
 _MINUTE: Final = 60.0
 
 
 def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover | None:
-    """Serve the client through the shared workbench; the exit status, or the client for whoever serves it alone; None
-    where no shared workbench is running."""
+    """Serve the client through the shared workbench. Returns the exit status, or the client to be served alone, or None
+    if no shared workbench is running."""
     if not _has_standard_streams():
         return None
     try:
@@ -63,7 +63,7 @@ def _serve(arguments: Sequence[str], joined: Joined, copying: Copying, signals: 
                 raise CannotJoin(f"the shared workbench died {len(deaths)} times within a minute")
             joined = join(arguments, copying.resume, may_start=True, is_patient=True)
         except (NotRunning, CannotJoin) as reason:
-            # First: it may wait for the end of a line, and a signal may come meanwhile.
+            # First, because it may wait for the end of a line, and a signal may arrive in the meantime.
             handover = copying.handover()
             if copying.is_client_done:
                 return 0
@@ -73,7 +73,7 @@ def _serve(arguments: Sequence[str], joined: Joined, copying: Copying, signals: 
 
 
 def _has_standard_streams() -> bool:
-    """Without them, what is opened next would get their numbers. Whoever serves alone knows what to do then."""
+    """Whether they are open. If not, files opened next would get their numbers; serving alone handles that."""
     try:
         for descriptor in (0, 1, 2):
             os.fstat(descriptor)
@@ -83,16 +83,16 @@ def _has_standard_streams() -> bool:
 
 
 class _Signals:
-    """What signals do to a front end: the same as to a workbench that serves alone."""
+    """The signal handling of a front end: the same as that of a workbench that serves alone."""
 
     def __init__(self, copying: Copying) -> None:
-        # Where a configuration is to be read again on SIGHUP.
+        # The process to send SIGHUP to, which rereads the configuration.
         self.workbench = 0
         self._copying = copying
-        # `nohup` and shells that start things in the background have it ignored: then it never ends us.
+        # `nohup` and shells that start background jobs ignore it: then it never ends us.
         self._ends_with_terminal = _signal.getsignal(_signal.SIGHUP) != _signal.SIG_IGN
         self._had_terminal = has_terminal()
-        # A wait that a signal interrupts is begun again, for as long as before: this one ends it.
+        # Python restarts a wait that a signal interrupts, with the same timeout: this pipe ends it.
         copying.signalled, self._wake = os.pipe()
         for descriptor in (copying.signalled, self._wake):
             os.set_blocking(descriptor, False)
@@ -101,7 +101,7 @@ class _Signals:
         self._before = {number: _signal.signal(number, handler) for number, handler in handlers.items()}
 
     def close(self) -> None:
-        """Whoever serves alone is woken in another way, and looks at what signals did when the process started."""
+        """Restore the handlers: a process that serves alone is woken differently, and looks at the initial handlers."""
         for number, handler in self._before.items():
             _signal.signal(number, handler)
         _signal.set_wakeup_fd(-1)
@@ -110,7 +110,7 @@ class _Signals:
         self._copying.signalled = -1
 
     def _end(self, number: int, frame: object) -> None:
-        # Another one ends us at once.
+        # A second one ends us at once.
         _signal.signal(number, _signal.SIG_DFL)
         self._copying.begin_to_end()
 
@@ -126,7 +126,7 @@ class _Signals:
 
 
 def say(text: str) -> None:
-    """To the person who reads what the client keeps of our stderr."""
+    """Write to stderr, which the client may log for the user."""
     try:
         os.write(2, f"mcp-workbench: {text}\n".encode())
     except OSError:

@@ -1,8 +1,8 @@
-"""Which requests are under way, judging by the bytes that pass: what has to be failed when the workbench dies.
+"""Tracks requests in progress by the bytes that pass: those have to fail when the workbench dies.
 
-Owns the two sets of ids: requests of the client without an answer, and questions of servers that the client has not
-answered. Looks at each line as little as it can; what it cannot tell at a glance is decoded. Refuses to know MCP, but
-for the two notifications that end a request.
+Owns the two sets of ids: unanswered requests of the client, and questions of servers that the client has not answered.
+Examines each line as little as possible, and decodes only what it cannot tell at a glance. Knows nothing about MCP
+except the two notifications that end a request.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
 
-# How a client writes the id first, and how it writes it last. Ours always comes first, without spaces.
+# How clients write the id first, and how they write it last. Ours always comes first, without spaces.
 _HEADS: Final = (b'{"jsonrpc":"2.0","id":', b'{"jsonrpc": "2.0", "id": ')
 _OUR_HEAD: Final = _HEADS[0]
 _OUR_HEAD_LENGTH: Final = len(_OUR_HEAD)
 _REQUESTS: Final = (b'{"method":', b'{"jsonrpc":"2.0","method":', b'{"method": ', b'{"jsonrpc": "2.0", "method": ')
 _ANSWERS: Final = (b'{"result":', b'{"error":', b'{"jsonrpc":"2.0","result":', b'{"jsonrpc":"2.0","error":')
 _CANCELLED: Final = b'"notifications/cancelled"'
-# An unfinished line is kept whole up to this length; of longer ones the id is looked for at both ends.
+# An unfinished line is kept whole up to this length; in longer ones the id is searched for at both ends.
 LONGEST_DECODED: Final = 1024 * 1024
 _KEPT_OF_LONGER: Final = 4096
-# Stands where something was left out of a line; no JSON text contains it.
+# Marks where part of a line was left out; no JSON text contains it.
 _LEFT_OUT: Final = b"\x00"
-# A longer piece is looked at when it has passed, rather than kept for later.
+# A longer piece is examined at once, rather than kept for later.
 LONGEST_PASSED: Final = 4096
 
 REQUEST: Final = "request"
@@ -32,39 +32,39 @@ ANSWER: Final = "answer"
 
 
 class Tracking:
-    """What is under way between one client and the workbench."""
+    """What is in progress between a client and the workbench."""
 
     def __init__(self) -> None:
-        # Requests of the client without an answer, by how often their id is in use.
+        # Unanswered requests of the client, with how often their id is in use.
         self.requests: dict[bytes, int] = {}
-        # Requests that go on for as long as the client wants, and that the workbench can begin again by itself.
+        # Long-lasting requests, which the workbench can resume by itself.
         self.lasting: set[bytes] = set()
         # Questions of servers to the client.
         self.questions: set[bytes] = set()
         self._unfinished_down = b""
         self._unfinished_up = b""
-        # What has passed and has not been looked at, in order: whether the client wrote it, and what it was.
+        # Data that has passed but not been examined, in order: whether the client wrote it, and the data.
         self.passed: list[tuple[bool, bytes]] = []
 
     def sent(self, data: bytes) -> None:
-        """The workbench was sent this, which the client wrote."""
+        """Note data from the client that was sent to the workbench."""
         self.passed.append((True, data))
         if len(data) > LONGEST_PASSED:
             self.catch_up()
 
     def received(self, data: bytes) -> None:
-        """The client was sent this, which the workbench wrote."""
+        """Note data from the workbench that was sent to the client."""
         self.passed.append((False, data))
         if len(data) > LONGEST_PASSED:
             self.catch_up()
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether the client waits for an answer, as far as what has passed has been looked at."""
+        """Whether the client waits for an answer, according to the data examined so far."""
         return len(self.requests) > len(self.lasting)
 
     def catch_up(self) -> None:
-        """Look at all that has passed."""
+        """Examine all data that has passed."""
         passed = self.passed.copy()
         self.passed.clear()
         for is_sent, data in passed:
@@ -81,7 +81,7 @@ class Tracking:
             self.add_to_unfinished(unfinished)
         requests = self.requests
         for line in lines:
-            # Nearly all of them, from most clients: a number as the id, and that first.
+            # Nearly all lines of most clients: the id first, and a number.
             if line.startswith(_OUR_HEAD):
                 end = line.find(b",", _OUR_HEAD_LENGTH)
                 id = line[_OUR_HEAD_LENGTH:end]
@@ -92,7 +92,7 @@ class Tracking:
 
     def _read_received(self, data: bytes) -> None:
         if self._unfinished_up:
-            # Of what we write the head tells everything.
+            # For messages that we write, the head is enough.
             end = data.find(b"\n")
             if end < 0:
                 return
@@ -114,18 +114,18 @@ class Tracking:
             self._from_workbench(line)
 
     def add_to_unfinished(self, data: bytes) -> None:
-        """More of a line whose beginning the workbench was sent, and whose end has not come yet."""
+        """Add to a line whose beginning was sent to the workbench, and whose end has not arrived yet."""
         unfinished = self._unfinished_down + data
         self._unfinished_down = unfinished if len(unfinished) <= LONGEST_DECODED else _ends_of(unfinished)
 
     def take_unfinished(self) -> list[bytes]:
-        """The line whose beginning the workbench was sent is whole, and is not sent: the requests that it held."""
+        """Return the requests in that line, which is complete now and will not be sent."""
         line, self._unfinished_down = self._unfinished_down, b""
         return [id for kind, id in messages_in(line) if kind is REQUEST]
 
     def clear(self) -> tuple[list[bytes], list[bytes]]:
-        """The connection is gone: the requests that get no answer any more, and the questions that nobody waits for.
-        Requests that last stay, and so does a line of the client's that is not whole."""
+        """Forget the connection. Returns the requests that will get no answer, and the questions whose answers are no
+        longer awaited. Long-lasting requests stay, and so does an unfinished line of the client."""
         self.catch_up()
         failed = [id for id in self.requests if id not in self.lasting]
         asked = list(self.questions)
@@ -163,7 +163,7 @@ class Tracking:
 
 
 def messages_in(line: bytes) -> list[tuple[str, bytes]]:
-    """What a line of the client is: a request or an answer with its id, or the id of a request that is cancelled."""
+    """Return what a line of the client is: a request or an answer with its id, or the id of a cancelled request."""
     if b'"id"' not in line:
         if _CANCELLED in line:
             return [("cancelled", _requested(line))]
@@ -186,14 +186,14 @@ def messages_in(line: bytes) -> list[tuple[str, bytes]]:
 
 
 def _id_at(line: bytes, start: int) -> tuple[bytes, int]:
-    """The id that begins here, as it is written, and where it ends."""
+    """Return the id that begins here, as written, and where it ends."""
     if line[start : start + 1] == b'"':
         end = start + 1
         while True:
             end = line.find(b'"', end)
             if end < 0:
                 return b"", len(line)
-            # A quote is escaped when an odd number of backslashes stands before it.
+            # A quote is escaped if an odd number of backslashes precedes it.
             before = line[start:end]
             if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:
                 return line[start : end + 1], end + 1
@@ -204,10 +204,10 @@ def _id_at(line: bytes, start: int) -> tuple[bytes, int]:
 
 
 def _last_id(line: bytes) -> bytes:
-    """The id of a message that ends with it; empty where it does not.
+    """Return the id of a message that ends with it; empty if it does not.
 
-    In valid JSON `,"id":` cannot stand inside of a string, where its quotes would be escaped, and what is closed by the
-    last brace of a line is a member of the message itself.
+    In valid JSON `,"id":` cannot occur inside a string, where its quotes would be escaped, and what the last brace of a
+    line closes is a member of the message itself.
     """
     line = line.rstrip()
     for tail in (b',"id":', b', "id": '):
@@ -220,7 +220,7 @@ def _last_id(line: bytes) -> bytes:
 
 
 def _requested(line: bytes) -> bytes:
-    """The id that a cancellation names."""
+    """Return the id that a cancellation names."""
     for name in (b'"requestId":', b'"requestId": '):
         at = line.find(name)
         if at >= 0 and line[at + len(name) : at + len(name) + 1] != b" ":
@@ -229,7 +229,7 @@ def _requested(line: bytes) -> bytes:
 
 
 def _decoded(line: bytes) -> list[tuple[str, bytes]]:
-    """The same for a line that is written in another way. Rare: such clients alone pay for the import."""
+    """Do the same for a line in another format. Rare: only such clients pay for the import."""
     if _LEFT_OUT in line:
         return _near_front(line) or _near_end(line)
     import json
@@ -244,7 +244,7 @@ def _decoded(line: bytes) -> list[tuple[str, bytes]]:
             continue
         id = message.get("id")
         if isinstance(id, str | int | float):
-            # As it was written: an answer carries it back byte for byte.
+            # As written, because an answer carries it back byte for byte.
             written = _as_written(line, id)
             if written:
                 found.append((REQUEST if "method" in message else ANSWER, written))
@@ -254,7 +254,7 @@ def _decoded(line: bytes) -> list[tuple[str, bytes]]:
 
 
 def _near_front(line: bytes) -> list[tuple[str, bytes]]:
-    """The same for a long line that names its id before its largest member, as Java's SDK does."""
+    """Do the same for a long line with the id before its largest member, as in Java's SDK."""
     at, depth = 0, 0
     while at < _KEPT_OF_LONGER:
         byte = line[at : at + 1]
@@ -273,9 +273,9 @@ def _near_front(line: bytes) -> list[tuple[str, bytes]]:
 
 
 def _near_end(line: bytes) -> list[tuple[str, bytes]]:
-    """The same for a long line that names its id after its largest member, with short ones behind it.
+    """Do the same for a long line with the id after its largest member, followed by short ones.
 
-    Quotes inside of a string are escaped, and what a single brace closes at the end is a member of the message itself.
+    Quotes inside a string are escaped, and what a single brace closes at the end is a member of the message itself.
     """
     end = len(line)
     while True:
@@ -301,10 +301,10 @@ def _near_end(line: bytes) -> list[tuple[str, bytes]]:
 
 
 def _as_written(line: bytes, id: str | float) -> bytes:
-    """The bytes of this id; empty where they are not found."""
+    """Return the bytes of this id; empty if they are not found."""
     import json
 
-    # A fraction has many forms, and a short one may be the beginning of the one that is used.
+    # A fraction has many forms, and a short one may be the beginning of the one that was used.
     for form in () if isinstance(id, float) else (json.dumps(id), json.dumps(id, ensure_ascii=False)):
         written = form.encode("utf-8", "surrogatepass")
         if written in line:

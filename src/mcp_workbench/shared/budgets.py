@@ -1,7 +1,7 @@
-"""What all clients of the shared workbench may hold together, so that one that floods or does not read harms no other.
+"""What all clients of the shared workbench together may hold, so that one that floods or does not read harms no other.
 
-Each client has bounds of its own, as over stdio (`transport/stdio.py`). Here is what they may take in all: answers that
-are not read, and large messages that are still arriving. A client that reads, and small messages, are never held up.
+Each client has its own limits, as over stdio (`transport/stdio.py`). These are the limits for all together: unread
+answers, and large messages that are still arriving. Clients that read, and small messages, are never delayed.
 """
 
 from __future__ import annotations
@@ -9,40 +9,41 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-# Answers that clients have not read, of all together. Beyond, a client may have one of the largest size waiting, and
-# those that read nothing at all are let go of.
+# Unread answers of all clients together. Beyond this, each client may have one of the largest size waiting, and those
+# that read nothing at all are disconnected.
 MOST_UNREAD: Final = 512 * 1024 * 1024
-# Messages larger than this that are still arriving, of all clients together. Beyond, one after the other.
+# Messages larger than this that are still arriving, of all clients together. Beyond this, they arrive one after the
+# other.
 MOST_ARRIVING: Final = 256 * 1024 * 1024
 LARGE_MESSAGE: Final = 1024 * 1024
-# A client in the middle of a large message that sends nothing for so long lets the next one go first.
+# A client that sends nothing for so long in the middle of a large message lets the next one go first.
 ARRIVAL_SECONDS: Final = 5.0
 
 
 class BudgetedLink(Protocol):
     @property
     def unsent_bytes(self) -> int:
-        """Answers that it has not read."""
+        """The size of answers that it has not read."""
 
     def hold(self) -> None:
-        """Read no further for now."""
+        """Stop reading for now."""
 
     def release(self) -> None:
-        """Read on."""
+        """Continue reading."""
 
     def say_held(self) -> None:
-        """Tell the front end that we are there, though we read nothing."""
+        """Tell the front end that we are alive, although we read nothing."""
 
     def watch_stalled(self) -> None:
-        """Let go of it, should it read nothing for a while."""
+        """Disconnect the client if it reads nothing for a while."""
 
 
 class ClientBudgets:
-    """Everybody who is connected, and what is large."""
+    """All connected clients, and their large messages."""
 
     def __init__(self) -> None:
         self._links: set[BudgetedLink] = set()
-        # Those with a large message on its way, by how much of it has come; the first may always go on.
+        # Clients with a large message in transit, by how much of it has arrived; the first may always continue.
         self._arriving: dict[BudgetedLink, int] = {}
         self._held: set[BudgetedLink] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -52,16 +53,16 @@ class ClientBudgets:
         self._links.add(link)
 
     def discard(self, link: BudgetedLink) -> None:
-        """It is gone, with all that it held."""
+        """Remove a client that has disconnected, with all that it held."""
         self._links.discard(link)
         self._held.discard(link)
         if self._arriving.pop(link, None) is not None:
             self._release_some()
 
-    # ── answers that are not read ──
+    # ── unread answers ──
 
     def most_unread(self, link: BudgetedLink, largest: int) -> int:
-        """How much this one may leave unread now. Asked only where it leaves megabytes."""
+        """Return how much this client may leave unread now. Called only if it leaves megabytes unread."""
         others = [(each.unsent_bytes, each) for each in self._links if each is not link]
         unread = sum(size for size, _ in others)
         if unread + link.unsent_bytes > MOST_UNREAD:
@@ -70,10 +71,10 @@ class ClientBudgets:
                     each.watch_stalled()
         return max(largest, MOST_UNREAD - unread)
 
-    # ── large messages that arrive ──
+    # ── large messages in transit ──
 
     def on_arriving(self, link: BudgetedLink, size: int) -> None:
-        """So much has come of a message that is not complete."""
+        """Note how much of an incomplete message has arrived."""
         if size <= LARGE_MESSAGE:
             if self._arriving.pop(link, None) is not None:
                 self._release_some()
@@ -105,7 +106,7 @@ class ClientBudgets:
             return
         first, size = next(iter(self._arriving.items()))
         if self._seen == (first, size):
-            # It has stopped in the middle: whoever waits behind it goes first.
+            # It has stopped in the middle: those waiting behind it go first.
             del self._arriving[first]
             self._arriving[first] = size
             self._release_some()
@@ -115,6 +116,6 @@ class ClientBudgets:
             self._watch_first()
 
     def close(self) -> None:
-        """Nobody is served any more."""
+        """Stop the timer: no clients are served any longer."""
         if self._timer is not None:
             self._timer.cancel()

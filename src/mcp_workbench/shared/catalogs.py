@@ -1,8 +1,8 @@
-"""What clients of the shared workbench are served by: a gateway for each context, on the one runtime of the process.
+"""The gateways of the shared workbench: one for each client context, on the single runtime of the process.
 
-Clients with the same file, folder, environment and options have one gateway. Gateways that differ share the servers
-that are equal for them all the same (`catalog/registry.py`). One that is not used stays for a while, since most clients
-that go come back, and commands come and go with each call.
+Clients with the same file, folder, environment and options have one gateway. Different gateways still share servers
+that are equal for both (`catalog/registry.py`). An unused gateway stays for a while, because most clients that leave
+come back, and commands come and go with each call.
 """
 
 from __future__ import annotations
@@ -19,44 +19,43 @@ from mcp_workbench.live import LiveConfig
 from mcp_workbench.runtime import Runtime
 from mcp_workbench.shared.client import ClientContext
 
-# As long as an idle server runs by default: its process is there for whoever comes back until then.
+# As long as an idle server runs by default: until then its process is there for clients that come back.
 UNUSED_SECONDS: Final = 600.0
-# Unused gateways. A person works in a few folders; a script that goes through hundreds must not fill the
-# memory.
+# Unused gateways. A person works in a few folders; a script that goes through hundreds must not fill the memory.
 MOST_UNUSED: Final = 16
 
 
 class ServedCatalog:
-    """One gateway, and how many clients use it."""
+    """A gateway, and how many clients use it."""
 
     def __init__(self, gateway: Gateway, live: LiveConfig) -> None:
         self.gateway = gateway
         self.live = live
-        # Done when it may be used; with what is wrong where it never may.
+        # Done when it may be used; an exception if it cannot be.
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.users = 0
         self.timer: asyncio.TimerHandle | None = None
 
 
 class Catalogs:
-    """All gateways that are in use, or were a moment ago."""
+    """All gateways that are in use, or were recently."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.unused_seconds = UNUSED_SECONDS
         self._watch = FileWatch()
         self._served: dict[object, ServedCatalog] = {}
-        # What is wrong with files: said once, however many clients use them.
+        # Problems of files, which are logged once, however many clients use them.
         self._reported: dict[str, str] = {}
 
     @property
     def gateways(self) -> list[Gateway]:
-        """Every gateway there is."""
+        """All gateways that have been opened."""
         return [served.gateway for served in self._served.values() if served.opened.done()]
 
     @asynccontextmanager
     async def serving(self, context: ClientContext) -> AsyncIterator[Gateway]:
-        """The gateway for a client with this context, for as long as the client is there. Raises `ConfigError`."""
+        """Provide the gateway for a client with this context, while the client is connected. Raises `ConfigError`."""
         key = _key(context)
         served = self._served.get(key)
         if served is None:
@@ -67,7 +66,7 @@ class Catalogs:
             served.timer = None
         served.users += 1
         try:
-            # Of several clients that come at once, one may go again meanwhile; the others wait on.
+            # One of several waiting clients may disconnect; the others keep waiting.
             await asyncio.shield(served.opened)
             yield served.gateway
         finally:
@@ -76,23 +75,23 @@ class Catalogs:
                 self._keep_a_while(key, served)
 
     async def reload(self) -> list[str]:
-        """Read every configuration again that somebody uses; what is wrong with those that cannot be used."""
+        """Reread every configuration in use. Returns what is wrong with those that cannot be used."""
         await asyncio.gather(*(served.live.reload() for served in list(self._served.values()) if served.opened.done()))
         return sorted({gateway.rejected for gateway in self.gateways if gateway.rejected is not None})
 
     async def read_manifests(self) -> None:
-        """From now on it is known of all servers what they offered the last time."""
+        """Read the cached manifests of all servers."""
         await asyncio.gather(*(gateway.lists.load(gateway.catalog.entries()) for gateway in self.gateways))
 
     def close(self) -> None:
-        """Changes of configurations are of no interest any more."""
+        """Stop watching configurations."""
         self._watch.close()
         for served in self._served.values():
             if served.timer is not None:
                 served.timer.cancel()
 
     async def stop_recording(self) -> None:
-        """The last lines of audits, when every call has ended."""
+        """Write the last lines of audit logs, after every call has ended."""
         overseen = [gateway.oversight for gateway in self.gateways if gateway.oversight is not None]
         for oversight in overseen:
             oversight.stop_recording()
@@ -108,14 +107,14 @@ class Catalogs:
         try:
             await served.gateway.open()
         except BaseException as error:
-            # It shows its servers already, and hides its secrets.
+            # It has already registered its servers and secrets.
             del self._served[key]
             served.gateway.close()
             if not isinstance(error, Exception):
                 served.opened.cancel()
                 raise
             served.opened.set_exception(error)
-            # Whoever waited for it may be gone.
+            # Its waiting clients may be gone, so mark the exception as retrieved.
             served.opened.exception()
         else:
             served.opened.set_result(None)
@@ -124,14 +123,14 @@ class Catalogs:
     def _keep_a_while(self, key: object, served: ServedCatalog) -> None:
         loop = asyncio.get_running_loop()
         served.timer = loop.call_later(self.unused_seconds, self._drop, key)
-        # The one that has been unused for longest comes first.
+        # Moved to the end, so that the one unused for longest comes first.
         self._served[key] = self._served.pop(key)
         unused = [each for each, other in self._served.items() if not other.users and other.opened.done()]
         for each in unused[:-MOST_UNUSED]:
             self._drop(each)
 
     def _drop(self, key: object) -> None:
-        """With all servers that no other gateway uses."""
+        """Drop a gateway, with all servers that no other gateway uses."""
         served = self._served.pop(key)
         if served.timer is not None:
             served.timer.cancel()
@@ -140,7 +139,7 @@ class Catalogs:
 
 
 def _key(context: ClientContext) -> object:
-    """Equal for clients that are served alike, whatever their configuration comes to say. The whole environment counts:
-    any variable may be named in it tomorrow."""
+    """Return a key that is equal for clients that are served alike, however their configuration changes. The whole
+    environment counts: a future version of the file may refer to any variable."""
     source, environ = context.source, frozenset(context.environ.items())
     return context.config.path, context.folder, context.options, source.option, source.argument, environ

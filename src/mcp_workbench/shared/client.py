@@ -32,15 +32,15 @@ _NOTHING: Final[list[bytes]] = []
 
 
 class ClientContext(Struct, frozen=True, kw_only=True):
-    """What a client is served with: everything that it would have if it were alone."""
+    """What a client is served with: everything that it would have if served alone."""
 
     config: WorkbenchConfig
-    # To follow its changes.
+    # To follow changes.
     source: ConfigSource
     options: Options
     folder: str
     environ: dict[str, str]
-    # What its user should know, on the stderr of the front end.
+    # Messages for its user, written to the stderr of the front end.
     notes: tuple[str, ...] = ()
 
 
@@ -54,7 +54,7 @@ class SharedClient:
         self.context = context
         self.gateway = gateway
         self.session: Session | None = None
-        # What the front end knows of the client, and the streams that it knows to last.
+        # The state of the client that the front end has, and the streams that it knows as long-lasting.
         self._mark: tuple[object, ...] = ()
         self._lasting: set[bytes] = set()
         self.joined_at = asyncio.get_running_loop().time()
@@ -62,14 +62,14 @@ class SharedClient:
         self._descriptor = descriptor
         self._budgets = budgets
         self._ended = asyncio.Event()
-        # It sends nothing any more.
+        # Whether it sends no more.
         self._is_silent = False
         self._reason = ""
-        # What the front end gets at the end; empty where it is the client that goes.
+        # What the front end gets at the end; empty if it is the client that disconnects.
         self.goodbye = b""
 
     async def serve(self, first: bytes, is_urgent: asyncio.Event) -> None:
-        """Serve it until it goes or we do. `first` is what came after its hello."""
+        """Serve it until it disconnects or we end. `first` is what came after its hello."""
         gateway = self.gateway
         assert gateway.runtime.batch is not None
         limit, descriptor = gateway.config.max_message_bytes, self._descriptor
@@ -99,17 +99,17 @@ class SharedClient:
             await self._ended.wait()
             if self.goodbye:
                 link.say(self.goodbye)
-                # What it sent before that reached it is still served.
+                # What it sent before it got the goodbye is still served.
                 await wait_until(lambda: self._is_silent or is_urgent.is_set(), LAST_REQUESTS_SECONDS)
             log.info("client of process %d leaves: %s", self.hello.pid, self._reason)
             session.is_draining = True
             link.stop_reading()
             await wait_until(lambda: not session.calls or is_urgent.is_set(), STDIO_DRAIN_SECONDS)
             if self.goodbye == COME_AGAIN:
-                # The next workbench goes on with them.
+                # The next workbench continues them.
                 session.streams.clear()
             for call in list(session.calls.values()):
-                # Servers stay, for others: they are notified that this is cancelled.
+                # Servers keep running for other clients, so they are notified of the cancellation.
                 call.cancel({"reason": Raw(b'"the client is gone"')})
             session.end(DownstreamError(UNFINISHED))
             await wait_until(lambda: not link.unsent_bytes or is_urgent.is_set(), FLUSH_SECONDS)
@@ -118,14 +118,14 @@ class SharedClient:
             link.close()
 
     def _restore(self, session: Session, resume: bytes) -> None:
-        """Take it over from a workbench that is gone."""
+        """Take the client over from a workbench that is gone."""
         try:
             restore(session, resume)
         except ValueError as error:
             log.warning("client of process %d: %s", self.hello.pid, error)
 
     def _unannounced(self) -> list[bytes]:
-        """What the front end must know before the client gets the next message."""
+        """Return what the front end must know before the client gets the next message."""
         assert self.session is not None
         mark = mark_of(self.session)
         if mark == self._mark:
@@ -140,7 +140,7 @@ class SharedClient:
         return 0 if self._link is None else self._link.unsent_bytes
 
     def end(self, reason: str, goodbye: bytes) -> None:
-        """We end; the front end gets its instructions."""
+        """End the connection; the front end gets its instructions."""
         self.goodbye = goodbye
         self._reason = self._reason or reason
         self._ended.set()

@@ -1,4 +1,4 @@
-"""The link to a client behind a front end: as over stdio, and now and then a line for the front end itself."""
+"""The link to a client behind a front end: as over stdio, with occasional lines for the front end itself."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _PING: Final = PING_LINE.rstrip(b"\n")
 
 
 class AnnouncingWriter(PipeWriter):
-    """Tells a front end what has become of its client before the message that tells the client: what the client knows
-    of, the front end must know of, too. Asked once for all messages that leave together."""
+    """Sends a front end the state of its client before the message that changes it: the front end must know everything
+    that the client knows. Called once for all messages that are sent together."""
 
     __slots__ = ("is_stuck", "unannounced")
 
     def __init__(self, batch: WriteBatch, fd: int, failed: Callable[[Exception], None]) -> None:
         super().__init__(batch, fd, failed)
         self.unannounced: Callable[[], list[bytes]] = list
-        # What waits begins in the middle of a message, so that nothing can be put in front of it.
+        # The waiting data begins in the middle of a message, so nothing can be put in front of it.
         self.is_stuck = False
 
     def flush(self) -> None:
@@ -50,15 +50,15 @@ class FrontEndLink(DescriptorLink):
         self, batch: WriteBatch, limit: int, read_fd: int, write_fd: int, budgets: ClientBudgets | None = None
     ) -> None:
         super().__init__(batch, limit, read_fd, write_fd)
-        # Of all clients together; None where there is one.
+        # The budgets of all clients together; None if there is only one client.
         self._budgets = budgets
         self._is_held = False
         # The beginning of a line that is meant for us.
         self._control = b""
-        # A large message is on its way from this client.
+        # Whether a large message from this client is in transit.
         self._is_arriving = False
         self._source = self._target = "the front end"
-        # What the front end has to know of the client and has not been told yet.
+        # Returns what the front end has to know about the client and has not been sent yet.
         self.unannounced: Callable[[], list[bytes]] = list
 
     def start(self, receiver: Receiver) -> None:
@@ -76,7 +76,7 @@ class FrontEndLink(DescriptorLink):
         super().close()
 
     def hold(self) -> None:
-        """Read no further for now: others have large messages on their way."""
+        """Stop reading for now: others have large messages in transit."""
         self._is_held = True
         self._reader.pause()
 
@@ -85,7 +85,7 @@ class FrontEndLink(DescriptorLink):
         self._on_drained()
 
     def say_held(self) -> None:
-        """A front end that gets rid of nothing takes us for dead after a while."""
+        """Report that we are alive: a front end whose data is not read considers us dead after a while."""
         self.say(HELD)
 
     def _on_drained(self) -> None:
@@ -112,7 +112,7 @@ class FrontEndLink(DescriptorLink):
         return feed
 
     def _obey(self, data: bytes, *, is_line_begun: bool) -> bytes:
-        """Without the lines that are meant for us."""
+        """Handle the lines that are meant for us. Returns the data without them."""
         *lines, unfinished = (self._control + data).split(b"\n")
         self._control = b""
         kept = []
@@ -123,7 +123,7 @@ class FrontEndLink(DescriptorLink):
                 kept.append(line + b"\n")
             is_line_begun = False
         if unfinished and not is_line_begun and _PING.startswith(unfinished):
-            # Its rest is on the way.
+            # The rest will follow.
             self._control = unfinished
         else:
             kept.append(unfinished)
@@ -134,11 +134,11 @@ class FrontEndLink(DescriptorLink):
         if writer.is_stuck:
             for line in self.unannounced():
                 self.say(line)
-        # As in `DescriptorLink`, without calling it: on the path of every call.
+        # As in `DescriptorLink`, inlined because it is on the path of every call.
         writer.write(*parts, b"\n")
         if writer.unsent_bytes > PAUSE_ABOVE:
             self._on_unread(parts)
 
     def say(self, line: bytes) -> None:
-        """A line for the front end."""
+        """Send a line to the front end."""
         self._writer.write(CONTROL, line, b"\n")

@@ -1,9 +1,9 @@
-"""What a command of ours may ask beyond what any client can: what a server offers, whole, started where it has to be.
+"""Requests that only our own commands may send: everything that a server offers, starting it if necessary.
 
-A command comes as a client does and is one (`Hello.command` is `BORROW`). It is there for one call, so it borrows
-whichever connection to a server is there, instead of having one started that declares what it can answer. If that turns
-out to be needed, because the server shows a tool only to those whom it can ask (`Wanted.apart`) or refused a call for
-it (`ASKS`), it gets one.
+A command connects like a client and is one (`Hello.command` is `BORROW`). It is there for one call, so it borrows an
+existing connection to a server, instead of starting one that declares its own capabilities. If that turns out to be
+needed, because the server shows a tool only to clients that it can ask (`Wanted.apart`) or refused a call for that
+reason (`ASKS`), it gets one.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from mcp_workbench.transport.link import Link
 OFFER: Final = "workbench/offer"
 ASKS: Final = "workbench/asks"
 _OUR_OWN: Final = b'"workbench/'
-# The method stands near the front of whatever our own commands write.
+# Our own commands write the method near the front.
 _LONGEST_HEAD: Final = 100
 
 
 class Wanted(Struct):
-    """Of which server."""
+    """The server that is requested."""
 
     toolbox: str
     server: str
-    # As it is to those whom it can ask what this command can answer.
+    # As the server presents itself to clients with the capabilities of this command.
     apart: bool = False
 
 
 class ListedServer(Struct):
-    """What it offers, and how often it wrote something to stdout that is no message."""
+    """What the server offers, and how often it wrote something to stdout that is not a message."""
 
-    # An `Offer`, written whole.
+    # An `Offer`, with all its fields.
     offer: object
     noise: int = 0
 
 
 class CommandReceiver:
-    """In front of the session of a command."""
+    """Receives messages in front of the session of a command."""
 
     def __init__(self, gateway: Gateway, session: Session, link: Link) -> None:
         self._gateway = gateway
@@ -87,7 +87,7 @@ class CommandReceiver:
         connection = pool.connection(entry, caller)
         revision = connection.revision
         if wanted.apart and revision is not None and revision.has_handshake:
-            # Whoever came first has declared something else, or the same.
+            # The connection was started for another client, which may have declared other capabilities.
             pool.end_lending(caller.client)
             connection = pool.connection(entry, caller)
         try:
@@ -106,7 +106,7 @@ class CommandReceiver:
             self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % id)
 
     def _entry(self, id: bytes, wanted: Wanted) -> ServerEntry | None:
-        """The server that is meant; None where there is none, which is said."""
+        """Return the requested server; None if there is none, after answering with an error."""
         entry = self._gateway.catalog.toolboxes.get(wanted.toolbox, {}).get(wanted.server)
         if entry is None:
             text = f"the shared workbench knows no server `{wanted.toolbox}/{wanted.server}`"

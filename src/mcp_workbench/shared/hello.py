@@ -7,28 +7,28 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-# Environments have some ten kilobytes; the system allows a few megabytes.
+# Environments take some ten kilobytes; the system allows a few megabytes.
 LONGEST_HELLO: Final = 8 * 1024 * 1024
 
 
 class Hello(Struct, frozen=True):
-    """Who comes, from where, and with what. The first member is the same in every version."""
+    """Who connects, from where, and with what. The first member is the same in every version."""
 
     hello: int
     version: str = ""
     pid: int = 0
-    # One of our own commands instead of a client, or as one: see `front.line_protocol`.
+    # One of our own commands, instead of a client or as one: see `front.line_protocol`.
     command: str = ""
-    # Those of `serve`.
+    # The arguments of `serve`.
     arguments: tuple[str, ...] = ()
     folder: str = "/"
     environ: dict[str, str] = field(default_factory=dict)
-    # What an earlier workbench gave out for the case of its death.
+    # The state that an earlier workbench sent in case of its death.
     resume: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class BadHello(Exception):
-    """Why a first line is none."""
+    """Why a first line is not a hello."""
 
 
 def read_hello(line: bytes) -> Hello:
@@ -38,13 +38,13 @@ def read_hello(line: bytes) -> Hello:
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         hello = _read_tolerantly(line)
     if not hello.version[:1].isdecimal() or hello.pid <= 0:
-        # An idle workbench makes room for another version, and must not do so for just anything that is JSON.
+        # An idle workbench makes room for another version, and must not do so for arbitrary JSON.
         raise BadHello("its first line names no version and process")
     return hello
 
 
 def _read_tolerantly(line: bytes) -> Hello:
-    """Variables and paths may be no Unicode; the standard library reads the lone surrogates that stand for that."""
+    """Read variables and paths that are not Unicode: the standard library accepts the lone surrogates in them."""
     import json
 
     try:

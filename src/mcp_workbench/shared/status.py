@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def describe(catalogs: Catalogs, clients: Collection[SharedClient]) -> dict[str, object]:
-    """In the form that every workbench describes itself in, and with `clients`, and what servers are shared by."""
+    """Return the status in the format of every workbench, with `clients`, and which clients share servers."""
     runtime = catalogs.runtime
     now = asyncio.get_running_loop().time()
     connections = runtime.pool.connections()
@@ -71,7 +71,7 @@ def _client(client: SharedClient, now: float) -> dict[str, object]:
 
 
 def client_name(info: bytes) -> str | None:
-    """How a client introduced itself, where it did."""
+    """Return the name that a client introduced itself with, if any."""
     try:
         introduced = decode(info)
     except DecodeError:
@@ -91,7 +91,7 @@ def _sharing(entry: ServerEntry, users: list[int]) -> dict[str, object]:
 
 
 def _shown(path: str) -> str:
-    """A path may be no Unicode, which JSON cannot write."""
+    """Escape a path that is not Unicode, which JSON cannot represent."""
     return path.encode(errors="backslashreplace").decode()
 
 

@@ -1,7 +1,7 @@
-"""The shared workbench: takes clients in, serves them side by side, and ends when it has had no client for a while.
+"""The shared workbench: admits clients, serves them concurrently, and exits after some time without clients.
 
-Owns the listening socket, who is connected and why we end. The lock that says that there is a shared workbench is held
-by the process (`front.joining`), and goes with it.
+Owns the listening socket, who is connected and why we end. The lock that marks the shared workbench is held by the
+process (`front.joining`), and is released with it.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ from mcp_workbench.shared.status import describe
 
 log = logging.getLogger(__name__)
 
-# A front end says hello with its first breath.
+# A front end sends its hello at once.
 HELLO_SECONDS: Final = 5.0
-# Connections that have not said hello. Twenty clients that start at once are usual, hundreds are somebody's mistake.
+# Connections without a hello yet. Twenty clients that start at once are usual, hundreds are a mistake.
 MOST_GREETINGS: Final = 256
 # A configuration is read within milliseconds; on a disk that hangs, never. Front ends wait a little longer.
 CONFIG_SECONDS: Final = 10.0
-# Without descriptors a connection stays in the queue, and the system goes on to say that it is there.
+# Without free descriptors a connection stays in the queue, and the system keeps reporting it.
 ACCEPT_PAUSE_SECONDS: Final = 1.0
 # What `reload` reports about configurations that cannot be used.
 MOST_PROBLEMS: Final = 8
 LONGEST_PROBLEM: Final = 1000
-# What all first lines together may take. Nearly all of them come in one read; those do not count.
+# What all first lines together may take. Those that arrive in one read, nearly all of them, do not count.
 MOST_HELLO_BYTES: Final = 4 * LONGEST_HELLO
 _READ_BYTES: Final = 64 * 1024
 
@@ -82,7 +82,7 @@ class SharedWorkbench:
         *,
         stays: bool = False,
     ) -> None:
-        """`stays`: somebody watches over the process, who ends it when it is not wanted any more."""
+        """`stays`: a user or service manager watches the process, and ends it when it is no longer wanted."""
         runtime = Runtime(redactor, SharedServers())
         runtime.own_info = encode({"name": "mcp-workbench", "title": "MCP Workbench", "version": __version__})
         runtime.describe = lambda: encode(self.status())
@@ -93,14 +93,14 @@ class SharedWorkbench:
         self._file = _identity(self._path)
         self._context_of = context_of
         self._stays = stays
-        # Seconds without clients after which we end, as the file of the last one says; None: never.
+        # Seconds without clients after which we exit, from the configuration of the last client; None: never.
         self._idle_exit = None if stays else DEFAULT_SHARED_IDLE_EXIT
         self.clients: set[SharedClient] = set()
         self._was_joined = False
         self._budgets = ClientBudgets()
         self._greeting = 0
         self._hello_bytes = 0
-        # Greetings and commands under way: a second signal ends them, whatever they wait for.
+        # Greetings and commands in progress: a second signal ends them, whatever they wait for.
         self._unserved: set[asyncio.Task[None]] = set()
         self._told_by: list[socket.socket] = []
         self._ending = asyncio.Event()
@@ -113,7 +113,7 @@ class SharedWorkbench:
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Serve until asked to end, or until there has been no client for a while."""
+        """Serve until told to end, or until there has been no client for a while."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
@@ -129,7 +129,7 @@ class SharedWorkbench:
                 await self._ending.wait()
             finally:
                 self._stop_listening()
-                # New clients cannot connect from now on, and start another one once we have released the lock.
+                # From now on new clients cannot connect, and start another workbench once we have released the lock.
                 self._remove_socket()
                 self._listener.close()
             log.info("shutting down: %s", self._reason)
@@ -141,14 +141,15 @@ class SharedWorkbench:
         log.info("bye")
 
     def _remove_socket(self) -> None:
-        """Unless it is another one's by now: whoever removes the folder while we live makes room for a second one."""
+        """Remove the socket, unless it belongs to another workbench: if the folder is removed while we run, a second
+        one can start."""
         if self._file is not None and _identity(self._path) == self._file:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another one is to take our place."""
+        """Whether another workbench is to replace us."""
         return self._goodbye == COME_AGAIN and not self._signals
 
     def end(self, reason: str, goodbye: bytes) -> None:
@@ -157,7 +158,7 @@ class SharedWorkbench:
             self._reason, self._goodbye = reason, goodbye
             self._ending.set()
 
-    # ── who comes ──
+    # ── connections ──
 
     def _listen(self) -> None:
         self._accept_timer = None
@@ -206,7 +207,7 @@ class SharedWorkbench:
             if context is not None:
                 task = asyncio.current_task()
                 assert task is not None
-                # From here on it knows that we end, and has time to finish.
+                # From here on it is notified when we end, and has time to finish.
                 self._unserved.discard(task)
                 await self._serve(connection, hello, context, rest)
             else:
@@ -244,7 +245,7 @@ class SharedWorkbench:
         return read_hello(bytes(data[:end])), bytes(data[end + 1 :])
 
     async def _admit(self, hello: Hello) -> ClientContext | None:
-        """What a client is served with; None for a command. Raises `Refused`."""
+        """Return what a client is served with; None for a command. Raises `Refused`."""
         if self._ending.is_set():
             raise Refused(AGAIN, self._reason)
         if hello.command and hello.command != BORROW:
@@ -264,13 +265,13 @@ class SharedWorkbench:
             raise Refused(AGAIN, self._reason)
         if not context.config.shared and not os.path.lexists(os.path.join(os.path.dirname(self._path), WANTED)):
             if not self._was_joined and not self._stays:
-                # A front end started us at the moment of `down`: no client would come for as long as we wait for one.
+                # A front end started us at the moment of `down`: no client would come, however long we wait.
                 self.end("no client wants a shared workbench any more", COME_AGAIN)
             raise Refused(ALONE, f"`{context.config.path}` is not shared, and `mcp-workbench up` was not run")
         return context
 
     async def _context(self, hello: Hello) -> ClientContext:
-        """Raises `Refused`, whatever happens: a front end without an answer would ask again and again."""
+        """Raises `Refused`, whatever happens: a front end without an answer would retry endlessly."""
         try:
             async with asyncio.timeout(CONFIG_SECONDS):
                 return await self._context_of(hello)
@@ -294,7 +295,7 @@ class SharedWorkbench:
             try:
                 gateway = await stack.enter_async_context(self.catalogs.serving(context))
             except ConfigError as error:
-                # Its user's to mend, such as an audit that cannot be written.
+                # For the user to fix, such as an audit log that cannot be written.
                 log.warning("the client of process %d cannot be served: %s", hello.pid, error.message)
                 await self._answer(connection, f"{UNABLE} {_in_one_line(error.message)}")
                 return
@@ -329,21 +330,21 @@ class SharedWorkbench:
             await self._answer(connection, f"{PING} {os.getpid()}")
         elif hello.command == RELOAD:
             rejected = await self.catalogs.reload()
-            # The other end reads no endless answers (`front.joining`); `status` and the log have all of it.
+            # The other end limits the size of answers (`front.joining`); `status` and the log have everything.
             reported = [problem[:LONGEST_PROBLEM] for problem in rejected[:MOST_PROBLEMS]]
             await self._answer(connection, f"{RELOAD} {os.getpid()} {encode(reported).decode()}")
         elif hello.command in (DOWN, RESTART):
             count = len(self.clients)
             goodbye = COME_AGAIN if hello.command == RESTART else SERVE_ALONE
             self.end(f"requested by `mcp-workbench {hello.command}` (process {hello.pid})", goodbye)
-            # It stays open until we are gone, which is what the command waits for.
+            # Kept open until we are gone, which is what the command waits for.
             self._told_by.append(connection.dup())
             await self._answer(connection, f"{ENDING} {os.getpid()} {count}")
         else:
             await self._answer(connection, f"{UNABLE} the shared workbench does not know the command `{hello.command}`")
 
     def status(self) -> dict[str, object]:
-        """How we are doing, who is connected, and who shares what."""
+        """Return our status, who is connected, and who shares what."""
         return describe(self.catalogs, self.clients)
 
     # ── the end ──
@@ -377,12 +378,13 @@ class SharedWorkbench:
             self._is_urgent.set()
             for task in list(self._unserved):
                 task.cancel()
-        # Whoever watches over us wants us to end; anybody else may have meant the machine, or nothing.
+        # If a user or service manager watches us, the signal means that we should end; otherwise it may have meant the
+        # machine, or nothing.
         self.end(f"received {number.name}", SERVE_ALONE if self._stays else COME_AGAIN)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file it is; None where there is none. Its number is not used again while the socket is open."""
+    """Return which file it is; None if there is none. The inode is not reused while the socket is open."""
     try:
         found = os.lstat(path)
     except OSError:
