@@ -1,12 +1,13 @@
-"""Our own HTTP endpoint: who is let in, and which answer leaves on which stream. Not what the messages mean.
+"""Our HTTP endpoint: which requests are admitted, and which response leaves on which stream. Not what messages mean.
 
 - `http_server.py` starts and stops it, `listening.py` binds, `tls.py` has the certificate; `limits.py` has the bounds.
 - HTTP: `server_connection.py`, `request_reader.py`, `request_head.py`, `head_cache.py`, `response_writer.py`;
-  `connections.py` is all of them, `unauthenticated_connections.py` and `body_budget.py` what strangers may cost.
+  `connections.py` owns all connections, `unauthenticated_connections.py` and `body_budget.py` bound what
+  unauthenticated clients may cost.
 - `endpoint.py` decides and serves: `admission.py`, `authentication.py` and `throttle.py` judge a head, `validation.py`
-  a body against its head; `large_bodies.py` reads large ones aside; `pages.py` is the table of pages.
+  a body against its head; `large_bodies.py` reads large ones in a thread; `pages.py` is the table of pages.
 - A modern POST is a `modern_request.py` with its `status_codes.py`; a legacy one belongs to `sessions.py` and is
-  answered by a `legacy_response.py`, perhaps on a `resumable_stream.py`. `open_streams.py` ends streams with the token
-  that opened them.
+  answered by a `legacy_response.py`, possibly on a `resumable_stream.py`. `open_streams.py` ends streams when the
+  token that opened them is no longer valid.
   `served_session.py` is the boundary to sessions.
 """

@@ -1,8 +1,8 @@
-"""Who comes in: decided on the head of a request alone, before anything is read, parsed or started. Pure.
+"""Which requests are admitted: decided on the head alone, before anything is read, parsed or started. Pure.
 
-Owns `Host` and `Origin` (a page in the user's browser must not reach us under a name of its own, "DNS rebinding", nor
-from another program of this machine) and content types. Refuses to know what is in the body, and how callers prove who
-they are (`Authenticator`).
+Owns `Host` and `Origin` (a web page in the user's browser must not reach us under a name it controls, "DNS rebinding",
+nor from another program on this machine) and content types. Knows nothing about the body, or how callers authenticate
+(`Authenticator`).
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
 ANY: Final = "*"
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?)(?::([0-9]{1,5}))?")
 _ORIGIN: Final = re.compile(r"https?://([^/?#@]+)")
-# Headers that repeat what is in the body.
+# Headers that repeat values from the body.
 _MIRRORED: Final = (names.PROTOCOL_VERSION, names.METHOD, names.NAME)
 _CORS_EXPOSED: Final[Headers] = (
     header(b"access-control-expose-headers", f"{names.SESSION_ID}, www-authenticate".encode()) + b"vary: origin\r\n"
 )
-# Beside these, for the question that a browser asks beforehand.
+# Added to the headers above in the response to a preflight request.
 CORS_ALLOWED: Final[Headers] = (
     header(b"access-control-allow-methods", b"POST, GET, DELETE, OPTIONS")
     # `*` does not cover `Authorization`.
     + header(b"access-control-allow-headers", b"*, authorization")
     + header(b"access-control-max-age", b"600")
 )
-# Hosts that were found to be ours. Bounded: a stranger may try many.
+# Bound on the cache of accepted `Host` values: clients can send many, since any port is accepted.
 MOST_KNOWN_HOSTS: Final = 64
 
 
 class Refusal(Struct, frozen=True):
-    """Why a request does not come in."""
+    """Why a request is refused."""
 
     status: int
     message: str
     headers: Headers = NO_HEADERS
-    # Of the JSON-RPC error that goes with it.
+    # The code of the JSON-RPC error in the response.
     code: int = INVALID_REQUEST
-    # Whether it was not proved who is calling, or they lack what it takes: whoever tries often is slowed down.
+    # Whether authentication failed or a scope is missing: peers that fail often are slowed down.
     is_about_caller: bool = False
 
     @staticmethod
     def too_large(limit: int) -> Refusal:
-        """More than we take."""
+        """The body exceeds `limit`."""
         return Refusal(413, f"the body is larger than {limit} bytes; see `maxMessageBytes`")
 
     @staticmethod
     def no_body() -> Refusal:
-        """A body where none is looked at."""
+        """A body where none is read."""
         return Refusal(413, "this request must not have a body")
 
     @staticmethod
     def no_room() -> Refusal:
-        """All that bodies may hold together is taken."""
+        """The budget shared by all bodies is used up."""
         text = "too many large requests at once; try again later, or raise `maxPendingBodyBytes`"
         return Refusal(503, text, header(b"retry-after", b"%d" % ROOM_RETRY_SECONDS))
 
@@ -87,16 +87,16 @@ class Admission:
         origins = {origin.lower().rstrip("/") for origin in allow_origins}
         self._any_origin = ANY in origins
         self._origins = frozenset(origins)
-        # Who is calling, or what they are asked for.
+        # Returns the principal, or a challenge.
         self.authenticate = authenticator.authenticate
         self.depends_on_peer = authenticator.depends_on_peer
         self._known_hosts: set[str] = set()
 
     def check_sender(self, head: RequestHead, *, needs_host: bool = True) -> Refusal | None:
-        """Whether the request was meant for us and comes from where it may.
+        """Whether the request is addressed to us and comes from an allowed origin.
 
-        Without `needs_host` it may leave out who it was meant for, as plain health checks of balancers do. Browsers,
-        which pages use to reach us, never do.
+        Without `needs_host` the `Host` may be missing, as in simple health checks of load balancers. Browsers, and so
+        web pages, always send it.
         """
         headers = head.headers
         if headers.get("host") in self._known_hosts and "origin" not in headers and head.repeated is None:
@@ -114,8 +114,8 @@ class Admission:
         return None
 
     def check_caller(self, head: RequestHead) -> Refusal | None:
-        """Whether it is known who is calling; if so, `head.principal` is. Where it will be known later, `head.pending`
-        is what to wait for."""
+        """Authenticate the caller and set `head.principal`, or `head.pending` if the result will only be known
+        later."""
         caller = self.authenticate(head)
         if isinstance(caller, str):
             head.principal = caller
@@ -126,7 +126,7 @@ class Admission:
         return None
 
     def cors_headers(self, head: RequestHead) -> Headers:
-        """The CORS headers that a browser needs before a page of an allowed origin may read our answers."""
+        """The CORS headers that let a page of an allowed origin read our responses."""
         origin = head.get("origin")
         if origin is None:
             return NO_HEADERS
@@ -144,7 +144,7 @@ class Admission:
 
     def _is_own_name(self, found: re.Match[str]) -> bool:
         name = found[1]
-        # An address cannot be rebound: only names are looked up. So where we listen on all addresses, all will do.
+        # DNS rebinding needs a name that is resolved, so where we listen on all addresses, any IP address is accepted.
         return name in self._hosts or (self._any_address and _is_address(name))
 
     def _is_allowed_origin(self, origin: str, host: str) -> bool:
@@ -152,26 +152,26 @@ class Admission:
         if self._any_origin or origin in self._origins:
             return True
         found = _ORIGIN.fullmatch(origin)
-        # A page that came from where it sends to. On another port of this machine it is anybody's page.
+        # Same origin. A page on another port of this machine belongs to some other program.
         return found is not None and found[1] == host.lower() and self._is_own_page(found[1])
 
     def _is_own_page(self, authority: str) -> bool:
         found = _HOST.fullmatch(authority)
-        # Any address will do as `Host`, but a page that was served from an address is somebody's page.
+        # Any IP address is accepted as `Host`, but a page served from an IP address need not be ours.
         return found is not None and found[1] in self._hosts
 
 
 def refusal_of(challenge: AuthenticationChallenge) -> Refusal:
-    """What somebody is told who was not recognised."""
+    """The response to a failed authentication."""
     if challenge.status == UNAVAILABLE:
-        # Nobody knows whether the token is right: its sender has done nothing wrong.
+        # We could not check the token, so this does not count as a failed attempt.
         return Refusal(UNAVAILABLE, challenge.message, header(b"retry-after", b"%d" % AUTHENTICATION_RETRY_SECONDS))
     headers = header(b"www-authenticate", challenge.www_authenticate)
     return Refusal(challenge.status, challenge.message, headers, is_about_caller=True)
 
 
 def check_post(head: RequestHead) -> Refusal | None:
-    """Whether a POST brings what it must."""
+    """Whether a POST has the required headers."""
     if not head.is_json:
         return Refusal(415, "`Content-Type` must be application/json")
     if not (head.accepts(names.JSON) and head.accepts(names.EVENT_STREAM)):
@@ -180,7 +180,7 @@ def check_post(head: RequestHead) -> Refusal | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Whether a listener at this address can only be reached from this machine."""
     if host.lower() == "localhost":
         return True
     try:
@@ -190,7 +190,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether it stands for all addresses of this machine."""
+    """Whether it means all addresses of this machine."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:

@@ -1,8 +1,8 @@
-"""Who is calling: from the head of a request to a principal, or to a challenge.
+"""Authentication: from the head of a request to a principal, or to a challenge.
 
-One small interface, because there are more ways to prove it than one token. The head of a request that came in before
-is asked about again with each call, so what proved somebody once may prove nobody any more. Most answers are known at
-once; one that somebody else has to be asked for is a future, bounded by whoever makes it.
+A small interface, because there are several ways to authenticate. A cached head is authenticated again with each call,
+since a token may have been revoked meanwhile. Most results are known at once; a result that requires asking another
+service is a future, bounded by its creator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Struct
 from mcp_workbench.transport.http.server.request_head import RequestHead
 
 ANONYMOUS: Final = "anonymous"
-# Whoever has the one token that `serve` was given or has made.
+# The holder of the one token that `serve` was given or generated.
 DEFAULT_PRINCIPAL: Final = "default"
 _REALM: Final = b'Bearer realm="mcp-workbench"'
 UNAUTHORIZED: Final = 401
@@ -26,11 +26,11 @@ UNAVAILABLE: Final = 503
 
 
 class AuthenticationChallenge(Struct, frozen=True):
-    """Why nobody was recognised, and what would be accepted (`WWW-Authenticate`)."""
+    """Why authentication failed, and what would be accepted (`WWW-Authenticate`)."""
 
     message: str
     www_authenticate: bytes
-    # 401; 403 for somebody who is known and lacks a scope (RFC 6750, 3.1); 503 where it cannot be found out now.
+    # 401; 403 for a known caller that lacks a scope (RFC 6750, 3.1); 503 if it cannot be determined now.
     status: int = UNAUTHORIZED
 
 
@@ -39,39 +39,39 @@ Otherwise = Callable[[RequestHead], "Authentication | asyncio.Future[Authenticat
 
 
 class Authenticator(Protocol):
-    """Tells who is calling."""
+    """Identifies the caller of a request."""
 
-    # Whether it also depends on who is at the other end of the connection, so that the same head may be anybody's.
+    # Whether the result also depends on the peer of the connection, so that equal heads may be different callers.
     depends_on_peer: bool
 
     def authenticate(self, head: RequestHead) -> Authentication | asyncio.Future[Authentication]:
-        """The principal that this request proves to come from. A future never fails, and ends within a bound."""
+        """The principal of this request, or a challenge. A future never fails, and completes within a bound."""
 
 
 class Anonymous:
-    """Everybody is the same caller."""
+    """All clients are the same caller."""
 
     depends_on_peer = False
 
     def authenticate(self, head: RequestHead) -> Authentication:
-        """What it brought along is not looked at."""
+        """Ignore any credentials."""
         return ANONYMOUS
 
 
 class BearerToken:
-    """Whoever knows the token is the one caller that there is, but for those that somebody else knows."""
+    """The holder of the token is the default principal; other tokens are passed on to `otherwise`."""
 
     depends_on_peer = False
 
     def __init__(self, token: str, otherwise: Otherwise | None = None) -> None:
         self._token = token.encode()
-        # Asked about every other token.
+        # Called with requests that have any other token.
         self._otherwise = otherwise
         self._missing = AuthenticationChallenge("a bearer token is required", _REALM)
         self._invalid = AuthenticationChallenge("this token is not valid", _REALM + b', error="invalid_token"')
 
     def authenticate(self, head: RequestHead) -> Authentication | asyncio.Future[Authentication]:
-        """Compared in constant time, so that nobody can find the token out byte by byte."""
+        """Compare in constant time, so that the token cannot be guessed byte by byte."""
         authorization = head.headers.get("authorization")
         if authorization is None:
             return self._missing

@@ -1,10 +1,10 @@
-"""What the bodies of all requests that are arriving may hold together.
+"""A budget for the bodies of all requests that are arriving.
 
-A body is held in memory until its request is whole. Each one is bounded by the largest message, but a few dozen of them
-at once are gigabytes; so a large body reserves its room before it is read, and is refused where there is none. Small
-ones always come in: an ordinary call must not fail because somebody uploads.
+A body is held in memory until its request is complete. Each is bounded by the largest message, but a few dozen at once
+add up to gigabytes; so a large body reserves its memory before it is read, and is refused if there is not enough. Small
+ones are always accepted: an ordinary call must not fail because another client is uploading.
 
-Owns the sum. Refuses to know whose bodies they are.
+Owns the sum. Knows nothing about whose bodies they are.
 """
 
 from __future__ import annotations
@@ -16,21 +16,19 @@ from mcp_workbench.transport.http.server.limits import SMALL_BODY
 
 
 class BodyBudget:
-    """How much is reserved, of how much there is."""
-
     __slots__ = ("_dropped", "_most", "reserved")
 
     def __init__(self, most: int) -> None:
         self.reserved = 0
         self._most = most
-        # Of bodies that never became a request, since memory was last given back.
+        # Bytes of incomplete bodies dropped since memory was last returned to the system.
         self._dropped = 0
 
     def __repr__(self) -> str:
         return f"<BodyBudget {self.reserved} of {self._most} bytes>"
 
     def reserve(self, size: int, *, held: int = 0) -> bool:
-        """Room for so many bytes more of a body that holds some already. False where there is none."""
+        """Reserve `size` more bytes for a body that has `held` already. False if the budget is used up."""
         if held + size > SMALL_BODY and self.reserved + size > self._most:
             return False
         self.reserved += size
@@ -41,7 +39,7 @@ class BodyBudget:
         self.reserved -= size
 
     def drop(self, size: int, arrived: int) -> None:
-        """The body will not become a request: its client is gone, or was refused. `arrived` is what had come of it."""
+        """Release a body that will not become a request. `arrived` is how much of it had been received."""
         self.reserved -= size
         self._dropped += arrived
         if self._dropped > KEPT_BYTES:

@@ -1,8 +1,8 @@
-"""All connections of one server, and what they may make us hold together.
+"""All connections of one server, and the limits they share.
 
-Owns who is connected and who of them has authenticated, how many wait for a response, which of them do not read what
-they asked for, the heads that are known, what is written in one batch, and the `Date` that all of them send.
-Refuses to know how a connection speaks (`InboundConnection`) and what is served (`Application`).
+Owns which clients are connected and authenticated, how many wait for a response, which of them do not read their
+responses, the cached heads, the batch of writes, and the `Date` header.
+Knows nothing about HTTP (`InboundConnection`) or about what is served (`Application`).
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
 
 
 class Application(Protocol):
-    """What answers requests: decides on the head, then serves the whole."""
+    """Answers requests: decides on the head, then serves the complete request."""
 
-    # Whether the same head may be anybody's, so that none is known for others than the connection it came on.
+    # Whether equal heads may be different callers, so that a cached head is valid for its own connection only.
     depends_on_peer: bool
-    # The headers that are looked at.
+    # The headers that are read; all others are dropped.
     header_names: Mapping[bytes, str]
 
     def admit(self, head: RequestHead) -> Refusal | None:
-        """Whether a request comes in, decided on its head alone. Where `head.pending` is set, that is known later."""
+        """Whether to admit a request, decided on its head alone. If `head.pending` is set, the decision comes later."""
 
     def admit_known(self, head: RequestHead, caller: Authentication) -> Refusal | None:
-        """The same for a head of which it is known by now who is calling."""
+        """Decide on a head whose `pending` authentication has completed."""
 
     def is_still_admitted(self, head: RequestHead) -> bool:
-        """Whether a head that came in before does so now."""
+        """Whether a head that was admitted before still is."""
 
     def serve(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> asyncio.Future[None] | None:
-        """Answer a request, now or later. Where a future is returned, its body is held until that is done."""
+        """Answer a request, now or later. If a future is returned, the body is held until it is done."""
 
     def refuse(self, head: RequestHead, refusal: Refusal, writer: ResponseWriter) -> None:
-        """Answer a request that does not come in. Its body may not have been read."""
+        """Answer a request that is not admitted. Its body may not have been read."""
 
 
 class Connections:
@@ -62,23 +62,23 @@ class Connections:
         self.limits = limits
         self.open: set[InboundConnection] = set()
         self.unauthenticated = UnauthenticatedConnections(limits)
-        # A message of the largest size must find room when it is alone.
+        # A single message of the largest size must always fit.
         self.bodies = BodyBudget(max(limits.body_bytes_in_all, limits.message_bytes))
         self.header_names = application.header_names
         self.heads = UnsharedHeads() if application.depends_on_peer else HeadCache()
         self.batch = WriteBatch()
-        # How many wait for a response of which nothing has been written yet.
+        # How many connections wait for a response of which nothing has been written yet.
         self.owing = 0
-        # What happens after a while is late by at most this.
+        # Timeouts are late by at most this.
         self.timer: SharedTimer[InboundConnection] = SharedTimer(min(limits.head_seconds, limits.body_seconds) / 4)
-        # Those that have not read what they asked for, whoever has been at it for longest first.
+        # Connections that do not read their responses, longest stalled first.
         self._stalled: dict[InboundConnection, None] = {}
         self._most = 0
         self._second = 0
         self._date: Headers = b""
 
     def enter(self, connection: InboundConnection) -> bool:
-        """Somebody connected. False where there is no room."""
+        """Register a new connection. False if there are too many."""
         self._make_room(connection)
         if len(self.open) >= self.limits.connections:
             return False
@@ -93,7 +93,7 @@ class Connections:
         self.unauthenticated.discard(connection)
 
     def leave(self, connection: InboundConnection) -> None:
-        """Somebody is gone. When a crowd is, the memory that it took is given back."""
+        """Remove a connection. After a crowd has left, its memory is returned to the system."""
         self.open.discard(connection)
         self.timer.discard(connection)
         self.unauthenticated.discard(connection)
@@ -103,7 +103,7 @@ class Connections:
             trim_soon(asyncio.get_running_loop())
 
     def _make_room(self, newcomer: InboundConnection) -> None:
-        """Close connections that have not authenticated, where there are too many of them."""
+        """Close unauthenticated connections if there are too many of them."""
         while True:
             is_full = len(self.open) >= self.limits.connections
             surplus = self.unauthenticated.surplus(newcomer.peer, newcomer.since, is_full=is_full)
@@ -113,22 +113,22 @@ class Connections:
             surplus.abort()
 
     def stall(self, connection: InboundConnection) -> None:
-        """A client does not read what it asked for."""
+        """A client has stopped reading its responses."""
         self._stalled[connection] = None
-        # Not from within: whoever is writing to it may not be done, and its connection must not end under it.
+        # Not now: the caller may be writing to this connection, which must not be closed under it.
         asyncio.get_running_loop().call_soon(self.drop_beyond)
 
     def flow(self, connection: InboundConnection) -> None:
         self._stalled.pop(connection, None)
 
     def progressed(self, connection: InboundConnection) -> None:
-        """One of those that do not read has read something since."""
+        """A stalled client has read something since."""
         if connection in self._stalled:
             self._stalled[connection] = self._stalled.pop(connection)
 
     def drop_beyond(self, newcomer: InboundConnection | None = None, size: int = 0) -> None:
-        """Drop those who have not read for longest, until the others do not hold too much; together with so many bytes
-        that are about to be written to the newcomer, who is not dropped for them."""
+        """Drop the longest-stalled connections until the unread bytes of the rest are within the limit. `size` bytes
+        are about to be written to `newcomer`; they count, but it is not dropped for them."""
         unread = size + sum(connection.unsent_bytes for connection in self._stalled)
         for connection in list(self._stalled):
             if unread <= self.limits.unread_bytes_in_all:
@@ -140,7 +140,7 @@ class Connections:
             connection.abort()
 
     def date(self) -> Headers:
-        """RFC 9110 wants a `Date` on every response; it is written once a second, and only when somebody asks."""
+        """RFC 9110 requires `Date` on every response; it is formatted at most once a second, when needed."""
         second = int(time.time())
         if second != self._second:
             self._second = second

@@ -1,7 +1,7 @@
-"""What is served: from the head of a request to the one who answers it.
+"""What is served: from the head of a request to the code that answers it.
 
-Owns the order of the checks: sender, caller, method, types, size, then the body. Both eras at one address, and beside
-it the pages of a table.
+Owns the order of the checks: sender, caller, method, types, size, then the body. Serves both eras at one address, and
+a table of pages.
 """
 
 from __future__ import annotations
@@ -45,13 +45,11 @@ _ALLOW_POST: Final[Headers] = b"allow: POST\r\n"
 _ALLOW_GET: Final[Headers] = b"allow: GET, HEAD\r\n"
 
 
-# Told the peer who was not recognised, and why.
+# Called with the peer that failed to authenticate, and the reason.
 OnRefused = Callable[[str, str], None]
 
 
 class Endpoint:
-    """Everything that we serve over HTTP."""
-
     def __init__(
         self,
         admission: Admission,
@@ -86,8 +84,8 @@ class Endpoint:
     # ── the head (`Application`) ──
 
     def admit(self, head: RequestHead) -> Refusal | None:
-        """Whether a request comes in, decided on its head alone."""
-        # The sender first: a foreign page in the user's browser learns nothing, not even which paths there are.
+        """Whether to admit a request, decided on its head alone."""
+        # The sender first: a foreign page in the user's browser learns nothing, not even which paths exist.
         page = self._pages.get(head.path)
         refusal = self._admission.check_sender(head, needs_host=page is None)
         if refusal is not None:
@@ -97,19 +95,19 @@ class Endpoint:
         if head.path != MCP_PATH:
             return Refusal(404, f"not found; the MCP endpoint is {MCP_PATH}")
         if head.method == "OPTIONS" and "access-control-request-method" in head.headers:
-            # A browser asks without credentials whether it may come with them.
+            # Preflight requests carry no credentials.
             return None
         refusal = self._admission.check_caller(head)
         if refusal is not None:
             return refusal
         if head.pending is not None:
-            # What has come of its body is kept until it is known who is calling; the rest is looked at then.
+            # Keep what has arrived of the body until the caller is known; the remaining checks happen then.
             head.takes_body = head.method == "POST"
             return None
         return self._admit_caller(head)
 
     def admit_known(self, head: RequestHead, caller: Authentication) -> Refusal | None:
-        """The same for a head of which it is known by now who is calling."""
+        """Decide on a head whose `pending` authentication has completed."""
         if isinstance(caller, AuthenticationChallenge):
             return refusal_of(caller)
         head.principal = caller
@@ -119,11 +117,11 @@ class Endpoint:
         return self._admit_post(head) if head.method == "POST" else self._admit_without_body(head)
 
     def is_still_admitted(self, head: RequestHead) -> bool:
-        """Whether a head that came in before does so now: a token may prove nobody any more."""
+        """Whether a head that was admitted before still is: its token may have been revoked."""
         return self._admission.authenticate(head) == head.principal
 
     def _admit_post(self, head: RequestHead) -> Refusal | None:
-        # One that declares no length is bounded while it arrives.
+        # A body without a declared length is bounded while it arrives.
         declared = head.declared_bytes
         if declared is not None and declared > self._limits.message_bytes:
             return Refusal.too_large(self._limits.message_bytes)
@@ -150,9 +148,9 @@ class Endpoint:
         return refusal if page.access is PageAccess.CALLERS or "authorization" in head.headers else None
 
     def refuse(self, head: RequestHead, refusal: Refusal, writer: ResponseWriter) -> None:
-        """Answer a request that does not come in."""
+        """Answer a request that is not admitted."""
         log.debug("refused %s %s: %d, %s", head.method, head.path[:200], refusal.status, refusal.message)
-        # Only guessed tokens are slowed down: no other refusal becomes a success by trying often.
+        # Only guessing credentials is slowed down: no other refusal turns into a success by repetition.
         if not refusal.is_about_caller:
             _answer_refusal(refusal, writer)
             return
@@ -161,7 +159,7 @@ class Endpoint:
         if delay == 0.0:
             self._on_refused(head.origin, refusal.message)
         elif (left_out := self._throttle.leave_out(peer)) is not None:
-            # A line for each guess would be a way to fill the disk: one in a while says how many there were.
+            # An audit line per guess would let an attacker fill the disk, so later ones are counted and summarised.
             self._loop.call_later(FORGET_FAILURES_SECONDS, self._report_left_out_of, left_out)
         if delay is None:
             writer.abort()
@@ -171,7 +169,7 @@ class Endpoint:
             _answer_refusal(refusal, writer)
 
     def report_left_out(self) -> None:
-        """Nobody will be served any more: what is counted is written down now."""
+        """Report the failures counted so far. Called when the server stops."""
         for peer in self._throttle.peers_left_out():
             self._report_left_out_of(peer)
 
@@ -186,7 +184,7 @@ class Endpoint:
     # ── the whole (`Application`) ──
 
     def serve(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> asyncio.Future[None] | None:
-        """Answer a request, now or later; with the future, where its body has to be read first."""
+        """Answer a request, now or later; returns a future if its body has to be read in a thread first."""
         if "origin" in head.headers:
             writer.add_headers(self._admission.cors_headers(head))
         try:
@@ -203,7 +201,7 @@ class Endpoint:
         return None
 
     def _serve_later(self, head: RequestHead, body: bytes | ReadBody, writer: ResponseWriter) -> None:
-        """A POST that was large, or came behind one of the same session."""
+        """Serve a POST that was large, or queued behind a large one of the same session."""
         try:
             if head.recall is not None:
                 head.recall()
@@ -240,14 +238,14 @@ class Endpoint:
             self._watch(head, writer)
 
     def _watch(self, head: RequestHead, writer: ResponseWriter) -> None:
-        """A stream has begun: it ends when whoever opened it may not call any more."""
+        """End a stream when the caller that opened it may no longer call."""
         if not writer.is_over and head.principal != ANONYMOUS:
             self.streams.add(OpenStream(head, writer, self._admission.authenticate, self.streams))
 
     # ── POST ──
 
     def _serve_read(self, head: RequestHead, body: ReadBody, writer: ResponseWriter) -> None:
-        """A large POST, which has been read."""
+        """Serve a large POST whose body has been read."""
         if body.error is not None:
             raise body.error
         if body.is_batch:
@@ -256,7 +254,7 @@ class Endpoint:
             _complain(writer, body.malformed.id, body.malformed.code, body.malformed.complaint)
         else:
             ((message, summary),) = body.posted
-            # In the modern era going away means to cancel.
+            # In the modern era a disconnect cancels the request.
             if not (writer.is_over and is_stateless(head, summary)):
                 self._serve_post(head, message, writer, summary)
 
@@ -264,7 +262,7 @@ class Endpoint:
         self, head: RequestHead, body: bytes, writer: ResponseWriter, summary: MessageSummary | None = None
     ) -> None:
         if summary is None:
-            # JSON may be written over many lines; to servers over stdio a message is one.
+            # JSON may span lines over HTTP; over stdio a message is one line.
             if b"\n" in body or b"\r" in body:
                 body = single_line(body)
             if body[:1] != b"{" and is_batch(body):
@@ -297,7 +295,7 @@ class Endpoint:
 
     def _serve_modern(self, head: RequestHead, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> None:
         if summary.kind == "notification":
-            # The revision defines none over HTTP; to cancel is to disconnect.
+            # The revision defines none over HTTP; a client cancels by disconnecting.
             writer.answer(202, NO_HEADERS)
             return
         if summary.kind != "request":
@@ -351,7 +349,7 @@ class Endpoint:
         version = head.get(names.PROTOCOL_VERSION)
         if version is not None and not has_handshake(version):
             return Refusal(400, f"`{names.PROTOCOL_VERSION}` does not name a revision with sessions")
-        # Another's session is answered like none at all, so that ids cannot be probed for.
+        # Another principal's session gets the same answer as a missing one, so that ids cannot be probed.
         found = self.sessions.find(id, head.principal)
         if found is None:
             return Refusal(404, "there is no such session; send `initialize` again")
@@ -380,7 +378,7 @@ def _serve_legacy(session: LegacySession, posted: Posted, writer: ResponseWriter
 
 
 def _fail(writer: ResponseWriter, error: Exception) -> None:
-    """It could not be served, and that is not the client's fault."""
+    """Report a failure that is not the client's fault."""
     what = shortage(error)
     if what is not None:
         log.warning("a request could not be handled: %s", what)
@@ -391,6 +389,6 @@ def _fail(writer: ResponseWriter, error: Exception) -> None:
 
 
 def _complain(writer: ResponseWriter, id: bytes | None, code: int, message: str, *, status: int | None = None) -> None:
-    """A JSON-RPC error of ours, instead of a session's."""
+    """Answer with a JSON-RPC error from the endpoint rather than from a session."""
     body = messages.error_response(id, code, message)
     writer.answer(status or STATUS_OF_CODE.get(code, 400), JSON_HEADERS, body)

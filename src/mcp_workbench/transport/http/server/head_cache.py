@@ -1,11 +1,10 @@
-"""Request heads that were parsed and admitted before, by their bytes.
+"""Request heads that were parsed and admitted before, keyed by their bytes.
 
-A client sends the same head with each call of a tool, but for the length of the body. Parsing and judging it costs as
-much as everything else that is done with a call, and the outcome depends on nothing but its bytes: so it is looked up,
-with the length cut out. Keys are compared whole, after their hash, which tells nobody how much of a guessed token was
-right.
+A client sends the same head with each tool call, apart from the length of the body. Parsing and checking it costs as
+much as everything else done with a call, and the outcome depends only on its bytes; so it is looked up, with the length
+cut out. Keys are hashed and then compared in full, so timing does not reveal how much of a guessed token was right.
 
-Owns which heads are worth keeping. Refuses to know what they say.
+Owns which heads are kept. Knows nothing about what they mean.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from typing import Final
 from mcp_workbench.transport.http.server.request_head import RequestHead
 
 END_OF_HEAD: Final = b"\r\n\r\n"
-# 512 of at most 2 KiB are a bound of 1 MiB.
+# 512 heads of at most 2 KiB: at most 1 MiB.
 MOST_HEADS: Final = 512
 LONGEST_HEAD: Final = 2048
 _METHOD: Final = b"POST "
-# As clients in the field write it. At the beginning of a line: nowhere else can it be the header.
+# As clients in the field write it. It is anchored to a line break, because only there it is a header.
 _LENGTH: Final = b"\r\ncontent-length: "
 _LENGTH_IN_TITLES: Final = b"\r\nContent-Length: "
 
 
 class HeadCache:
-    """The parsed heads of all connections; the key is what was received, without the length of the body."""
+    """The parsed heads of all connections; the key is the received head without the length of the body."""
 
     __slots__ = ("_heads", "_most", "find")
 
@@ -41,24 +40,24 @@ class HeadCache:
 
     def keep(self, key: bytes, head: RequestHead) -> None:
         if len(self._heads) >= self._most and key not in self._heads:
-            # The oldest goes: a tool in use is learnt again with its next call.
+            # Evict the oldest: a head in use is added again with its next request.
             del self._heads[next(iter(self._heads))]
         self._heads[key] = head
 
 
 class UnsharedHeads(HeadCache):
-    """Knows none. Where it matters who is at the other end, a head that one has sent says nothing about another."""
+    """Shares nothing: where authentication depends on the peer, one client's head is not valid for another."""
 
     __slots__ = ()
 
     def keep(self, key: bytes, head: RequestHead) -> None:
-        """It stays with its connection."""
+        """Do nothing; the head is kept by its connection only."""
 
 
 class ConnectionHeadCache:
-    """The cache as one connection sees it: everybody's heads, and the last one of its own client.
+    """The cache as seen by one connection: the shared heads, and the last one of its own client.
 
-    A legacy client has its session's id in every head, and a thousand of them would drive each other out for ever.
+    Legacy clients send their session id in every head, and a thousand of them would keep evicting each other.
     """
 
     __slots__ = ("_all", "_own", "_own_key")
@@ -69,12 +68,12 @@ class ConnectionHeadCache:
         self._own: RequestHead | None = None
 
     def find(self, data: bytes) -> tuple[RequestHead | None, int]:
-        """The head of a request, if it is known, and where its body begins."""
+        """The head of a request, if it is cached, and the offset of its body."""
         key, end = divide(data)
         return self._all.find(key) or (self._own if key == self._own_key else None), end
 
     def learn(self, data: bytes, head: RequestHead) -> None:
-        """Keep the head of a request that was admitted. `data` is what was read when it began."""
+        """Cache the head of an admitted request. `data` is what was read when it began."""
         key = worth_keeping(data, head)
         if key is not None:
             self._all.keep(key, head)
@@ -85,9 +84,9 @@ class ConnectionHeadCache:
 
 
 def divide(data: bytes) -> tuple[bytes, int]:
-    """The key of a request's head, and where its body begins.
+    """The key of a request's head, and the offset of its body.
 
-    The key is empty where what was read is not one whole request, and nothing else, that says how long its body is.
+    The key is empty unless `data` is exactly one complete request that declares its length.
     """
     end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
     found = data.find(_LENGTH, 0, end)
@@ -103,10 +102,10 @@ def divide(data: bytes) -> tuple[bytes, int]:
 
 
 def worth_keeping(data: bytes, head: RequestHead) -> bytes | None:
-    """The key of a head, if another request with the same one can be served by it. `data` is what was read when it
+    """The key of a head if it can serve other requests with the same one, else None. `data` is what was read when it
     began.
 
-    Only where the request ends with what was read: then the parser and we agree on where its head ends.
+    Only if the request ends exactly with `data`: then the parser and we agree on where its head ends.
     """
     key, end = divide(data)
     if not key.startswith(_METHOD) or end > LONGEST_HEAD or head.declared_bytes != len(data) - end or not head.is_plain:

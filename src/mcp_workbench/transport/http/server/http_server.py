@@ -1,4 +1,4 @@
-"""Serving HTTP: from options to a running server, and down again within a bounded time."""
+"""Starting an HTTP server from options, and stopping it within a bounded time."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from mcp_workbench.transport.http.server.connections import Connections
 
-# How long responses may take to leave when everything else is done; who has not read by then is cut off.
+# How long responses may take to be written once everything else has stopped; clients that do not read are cut off.
 GOODBYE_SECONDS: Final = 1.0
-# From the connection to the end of the TLS handshake, during which nothing is known of a client.
+# From the connection to the end of the TLS handshake, before which nothing is known about the client.
 HANDSHAKE_SECONDS: Final = 10.0
 
 
@@ -46,19 +46,19 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
-    # None: everybody who reaches us is the same caller, which is allowed on loopback only.
+    # None: all clients are the same caller, which is allowed on loopback only.
     authenticator: Authenticator | None = None
     allow_hosts: tuple[str, ...] = ()
     allow_origins: tuple[str, ...] = ()
     limits: Limits = Limits()
-    # A Unix socket there, instead of host and port; whether others than we may connect to it.
+    # A Unix socket at this path instead of host and port; and whether other users may connect to it.
     unix_path: str | None = None
     is_open_to_others: bool = False
-    # Encrypts connections; None: whoever is in front of us does.
+    # None: connections are not encrypted, or a proxy in front of us does it.
     tls: ssl.SSLContext | None = None
-    # Headers that are looked at beside the usual ones.
+    # Headers that are read in addition to the usual ones.
     header_names: tuple[str, ...] = ()
-    # Files that decide who comes in, and what to do when they have changed.
+    # Files that decide which callers are admitted, and what to do when they change.
     watched: tuple[tuple[tuple[str, ...], Callable[[], None]], ...] = ()
 
 
@@ -85,7 +85,6 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """The address of the MCP endpoint."""
         if self.unix_path is not None:
             return f"{UNIX_PREFIX}{self.unix_path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -101,11 +100,11 @@ class HttpServer:
 
     @property
     def call_count(self) -> int:
-        """Requests under way."""
+        """Requests in progress."""
         return sum(len(session.calls) for session in self.sessions())
 
     def sessions(self) -> Iterator[ServedSession]:
-        """Everybody who is being served: legacy clients, and modern requests under way."""
+        """All sessions being served: those of legacy clients, and one for each modern request in progress."""
         for legacy in self._endpoint.sessions.sessions():
             if legacy.session is not None:
                 yield legacy.session
@@ -114,29 +113,29 @@ class HttpServer:
                 yield request.session
 
     def leave(self) -> None:
-        """Report at /readyz that we are not ready any more. All else goes on, so that a balancer sees it before anybody
-        is refused."""
+        """Report at /readyz that we are no longer ready. Everything else continues, so that a load balancer notices
+        before any client is refused."""
         self._endpoint.readiness.leave()
 
     @property
     def is_expected_to_stay(self) -> bool:
-        """Whether a balancer that watches us has not been told yet that we leave."""
+        """Whether a load balancer that polls /readyz has not yet seen that we are leaving."""
         return self._endpoint.readiness.must_be_seen_leaving
 
     def drain(self) -> None:
-        """Take no new connections and no new requests. What is under way goes on; answers to questions come in."""
+        """Accept no new connections or requests. Those in progress continue, and answers to questions are accepted."""
         self.leave()
         self._endpoint.is_draining = True
         for server in self._servers:
             server.close()
 
     def fail_all(self, error: WorkbenchError) -> None:
-        """What is still under way is answered with this error."""
+        """Answer everything in progress with this error."""
         for session in list(self.sessions()):
             session.end(error)
 
     def end_those_of(self, principals: frozenset[str], reason: str) -> None:
-        """These may not call any more: what they have open ends too, streams that nobody would ask about again."""
+        """End the sessions, requests and streams of principals that may no longer call."""
         for legacy in self._endpoint.sessions.sessions():
             if legacy.principal in principals:
                 legacy.end(reason)
@@ -145,7 +144,7 @@ class HttpServer:
                 request.closed(reason)
 
     async def stop(self) -> None:
-        # Sessions and requests first, so that each connection has its last response; then connections finish writing.
+        # End sessions and requests first, so that each connection has its last response; then finish writing.
         self.drain()
         self._endpoint.sessions.end_all(SHUTTING_DOWN)
         for request in self._endpoint.modern_requests.members():
@@ -162,13 +161,13 @@ class HttpServer:
         if self.unix_path is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self.unix_path)
-        # One pass of the loop for sockets that have just been aborted.
+        # One iteration of the loop closes the sockets that have just been aborted.
         await asyncio.sleep(0)
 
     async def _wait_until_gone(self) -> None:
         now = asyncio.get_running_loop().time
         end = now() + GOODBYE_SECONDS
-        # Polled: it takes a pass of the loop, unless somebody does not read.
+        # Polled: it takes one iteration of the loop, unless a client does not read.
         while self._connections.open and now() < end:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
@@ -182,7 +181,7 @@ class HttpServer:
     async def _serve(
         self, loop: asyncio.AbstractEventLoop, listener: socket.socket, connected: Callable[[], asyncio.Protocol]
     ) -> asyncio.Server:
-        # They listen already, but are told to do so again, with a backlog of 100 unless we say otherwise.
+        # The sockets listen already, but asyncio calls `listen` again, with a backlog of 100 by default.
         if listener.family == socket.AF_UNIX:
             return await loop.create_unix_server(connected, sock=listener, backlog=BACKLOG)
         if self._tls is None:
@@ -206,10 +205,10 @@ async def serve_http(
     pages: Mapping[str, Page] | None = None,
     on_refused: OnRefused | None = None,
 ) -> HttpServer:
-    """Start to serve. Raises `ConfigError` when that cannot be.
+    """Start serving. Raises `ConfigError` if that is not possible.
 
-    `parameters_of` says which parameters of a tool are mirrored into headers; `pages` are served beside our own, by
-    path.
+    `parameters_of` returns which parameters of a tool are mirrored into headers; `pages` are served in addition to our
+    own, by path.
     """
     if options.unix_path is not None:
         sockets = bind_unix(options.unix_path, is_open_to_others=options.is_open_to_others)

@@ -1,7 +1,7 @@
-"""Large bodies of POSTs: read in a thread, piece by piece, while everybody else is served.
+"""Large POST bodies: read in a thread, piece by piece, while other clients are served.
 
-Owns their order: what the same session posts meanwhile, on other connections, waits behind them, because a cancellation
-must not overtake the request that it cancels. Refuses to know what is done with a message.
+Owns their order: later POSTs of the same session, on other connections, wait for them, because a cancellation must not
+overtake the request that it cancels. Knows nothing about what is done with a message.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _decode_list: Final = Decoder(list[Raw]).decode
 
 
 class ReadBody(Struct):
-    """What was found in a body: its messages, or why there are none."""
+    """The result of reading a body: its messages, or why there are none."""
 
     posted: list[tuple[bytes, MessageSummary]]
     is_batch: bool = False
     malformed: Malformed | None = None
-    # Something of ours failed.
+    # An internal error.
     error: Exception | None = None
 
     def messages(self) -> list[tuple[bytes, MessageSummary]]:
@@ -45,7 +45,7 @@ class ReadBody(Struct):
 
 
 class _Post(Struct):
-    """A POST that is not served yet."""
+    """A POST that has not been served yet."""
 
     head: RequestHead
     body: bytes | Pieces
@@ -54,20 +54,21 @@ class _Post(Struct):
 
 
 class LargeBodies:
-    """Those that are being read, and who waits behind them."""
+    """The bodies being read, and the POSTs queued behind them."""
 
     def __init__(self, serve: Callable[[RequestHead, bytes | ReadBody, ResponseWriter], None]) -> None:
         self._serve = serve
-        # By session, while one of its bodies is being read: what it has posted since. One for each connection at most.
+        # By session, while one of its bodies is being read: its later POSTs. At most one for each connection.
         self.behind: dict[tuple[str, str], deque[_Post]] = {}
 
     def __repr__(self) -> str:
         return f"<LargeBodies of {len(self.behind)} sessions, {sum(map(len, self.behind.values()))} requests behind>"
 
     def take(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> asyncio.Future[None] | None:
-        """Serve a POST, at once where it is small and nothing is ahead of it; else it is done with the future."""
+        """Serve a POST: at once if it is small and none is ahead of it, else when the returned future is done."""
         session = head.get(names.SESSION_ID)
-        # Messages of one session are served in the order in which they came; what a stranger names is not that session.
+        # Messages of one session are served in order. The principal is part of the key: another's session id is no
+        # match.
         key = None if session is None else (head.principal, session)
         queue = None if key is None else self.behind.get(key)
         if queue is None and isinstance(body, bytes):
@@ -105,7 +106,7 @@ class LargeBodies:
         was_gone = post.writer.is_over
         self._serve(post.head, body, post.writer)
         if was_gone:
-            # The client went while nobody was looking out for that.
+            # The client disconnected before the request was served, when no callback was set yet.
             post.writer.disconnected()
         post.served.set_result(None)
 
@@ -115,7 +116,7 @@ def _as_ours(error: BaseException) -> Exception:
 
 
 def read_body(pieces: Pieces) -> ReadBody:
-    """Join a body and read what is in it. Takes a second or two for the largest; other threads run meanwhile."""
+    """Join a body and read its messages. Takes a second or two for the largest, while other threads run."""
     body = single_line(pieces.take())
     batch = is_batch(body)
     try:
@@ -126,11 +127,11 @@ def read_body(pieces: Pieces) -> ReadBody:
 
 
 def _split(batch: bytes) -> list[bytes]:
-    """The messages of a batch, up to one more than it may have. Raises `Malformed`."""
+    """The messages of a batch, at most one more than allowed. Raises `Malformed`."""
     found: list[bytes] = []
     try:
         for some in sliced(batch, _decode_list):
-            # One more than may be there is enough to refuse it; a batch of a million is not taken apart for that.
+            # One too many is enough to refuse it; do not split a batch of a million for that.
             found += map(bytes, some[: MOST_IN_BATCH + 1 - len(found)])
             if len(found) > MOST_IN_BATCH:
                 break

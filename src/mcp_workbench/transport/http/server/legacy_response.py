@@ -1,7 +1,7 @@
-"""The answer to a legacy POST: JSON when its answer is all there is, else a stream that can be resumed.
+"""The response to a legacy POST: JSON if the answer is the only message, else a stream that can be resumed.
 
-Owns that choice. A disconnect does not cancel anything in this era; if it comes before the client was given an id to
-resume from, the answer is lost to it, and only that.
+Owns that choice. A disconnect cancels nothing in this era; if it happens before the client has an event id to resume
+from, only the answer is lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mcp_workbench.transport.shared_timer import SharedTimer
 
 
 class LegacyResponse:
-    """A POST with at least one request in it, until all of them are answered."""
+    """A POST with at least one request, until all of them are answered."""
 
     __slots__ = ("_headers", "_make_stream", "_patience", "_since", "_stream", "_timer", "_writer", "ids", "is_primed")
 
@@ -27,7 +27,7 @@ class LegacyResponse:
         timer: SharedTimer[LegacyResponse],
         now: float,
     ) -> None:
-        # The requests that have no answer yet.
+        # The requests without an answer yet.
         self.ids = ids
         self.is_primed = False
         self._writer: ResponseWriter | None = writer
@@ -44,7 +44,7 @@ class LegacyResponse:
 
     @property
     def is_reachable(self) -> bool:
-        """Whether what is sent here reaches the client, now or when it resumes."""
+        """Whether messages sent here reach the client, now or when it resumes."""
         return self._stream is not None or self._writer is not None
 
     def wait(self, patience: float, *, is_primed: bool) -> None:
@@ -56,11 +56,11 @@ class LegacyResponse:
             self._timer.add(self)
 
     def add_headers(self, headers: Headers) -> None:
-        """Headers for the response, whichever form it takes."""
+        """Add headers to the response, whichever form it takes."""
         self._headers += headers
 
     def put(self, message: bytes) -> None:
-        """A message that comes before the answer."""
+        """Send a message before the answer."""
         stream = self.stream()
         if stream is not None:
             stream.put(message)
@@ -70,24 +70,24 @@ class LegacyResponse:
         if self._stream is not None:
             self._stream.put(message)
             self._end_if_over(now)
-        # Of several requests in one POST, each is answered as soon as it can be: that takes a stream.
+        # Several requests in one POST are each answered as soon as possible, which requires a stream.
         elif self.ids:
             self.put(message)
         else:
             self._timer.discard(self)
             if self._writer is not None:
-                # One message, and the last: plain JSON, which costs both ends less than a stream.
+                # A single message: plain JSON costs both ends less than a stream.
                 self._writer.answer(200, JSON_HEADERS + self._headers, message)
 
     def cancel(self, id: bytes, now: float) -> None:
-        """A request that will not be answered: the client itself cancelled it."""
+        """Drop a request that the client cancelled; it will not be answered."""
         self.ids.discard(id)
-        # A response has to be there; a stream without events says the least.
+        # HTTP requires a response; a stream without events is the least.
         self.stream()
         self._end_if_over(now)
 
     def stream(self) -> ResumableStream | None:
-        """The stream that this is from now on. None when the client left before it became one."""
+        """Become a stream and return it. None if the client disconnected before."""
         if self._stream is None and self._writer is not None:
             self._timer.discard(self)
             self._stream = self._make_stream()
@@ -100,7 +100,7 @@ class LegacyResponse:
         self._writer = None
 
     def on_timer(self, now: float) -> None:
-        """Do not let the client wait without an id to resume from, or a proxy without a byte."""
+        """Switch to a stream, so that the client has an id to resume from and proxies see traffic."""
         if now - self._since >= self._patience:
             self.stream()
 

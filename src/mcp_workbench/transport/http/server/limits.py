@@ -1,4 +1,4 @@
-"""What one client may cost us, each bound with its reason. Tests make them small."""
+"""What one client may cost us, each limit with its reason. Tests use smaller ones."""
 
 from __future__ import annotations
 
@@ -8,83 +8,83 @@ from msgspec import Struct
 
 # Names, tokens, cookies of a proxy in front of us: servers in the field allow 8 to 64 KiB.
 MOST_HEAD_BYTES: Final = 64 * 1024
-# Of the soft limit on open files this share may be connections; the rest is for servers, logs and ourselves.
+# The share of the soft limit on open files for connections; the rest is for servers, logs and ourselves.
 SHARE_OF_FILES: Final = 0.75
-# Of the connections that we hold, those from one peer that have not authenticated may be this share; in all, twice it.
+# The share of connections that one unauthenticated peer may hold; all unauthenticated peers together may hold twice it.
 UNAUTHENTICATED_SHARE: Final = 0.25
-# No connection is closed for their number before this: a burst of clients needs a moment to be served.
+# No connection is closed because of their number before this: a burst of clients needs a moment to be served.
 UNAUTHENTICATED_SECONDS: Final = 2.0
-# Waiting in the kernel until we accept them; a burst of a thousand clients should not see refusals.
+# Connections waiting in the kernel to be accepted; a burst of a thousand clients should not be refused.
 BACKLOG: Final = 2048
-# From this many connections on, what they took (see `Limits.connections`) is worth giving back when most are gone.
+# After at least this many connections, their memory (see `Limits.connections`) is worth returning to the system.
 CROWD: Final = 1000
-# Beyond this many messages in one batch somebody is not batching but flooding.
+# A larger batch is not batching but flooding.
 MOST_IN_BATCH: Final = 100
-# A refused upload is read on for a moment, so that the client gets to see why; a closed socket would hide it.
+# Keep reading a refused upload for a moment, so that the client sees the response; closing early would destroy it.
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 8 * 1024 * 1024
-# Requests that a client sends ahead before it has its answers. Nobody who does means more than a few.
+# Requests that a client sends before it has its answers. Clients that pipeline send a few.
 MOST_PIPELINED: Final = 16
-# A body up to this size is in the kernel's buffer already; reading it past a refusal keeps the connection usable. Such
-# bodies come in however much is under way.
+# A body up to this size is in the kernel's buffer already; reading it after a refusal keeps the connection usable.
+# Such bodies are accepted whatever else is in progress.
 SMALL_BODY: Final = 64 * 1024
-# A longer body is joined and read in a thread, where a hundred megabytes take a second or two and nobody else waits. Up
-# to this it is done at once, in some ten milliseconds, and costs less.
+# A larger body is joined and read in a thread, where a hundred megabytes take a second or two and block no other
+# client. A smaller one is read at once, in some ten milliseconds, which costs less.
 LARGE_BODY: Final = 8 * 1024 * 1024
-# Some clients send an empty object where no body is asked for. Nothing of it is kept.
+# Some clients send an empty object where no body is expected. It is discarded.
 MOST_UNUSED_BODY: Final = 4 * 1024
-# What a client whose large body found no room is told to wait: most uploads are over by then.
+# `Retry-After` for a large body when the budget is used up: most uploads have finished by then.
 ROOM_RETRY_SECONDS: Final = 5
-# What a client is told to wait whose credentials cannot be looked at because the identity provider does not answer.
+# `Retry-After` when credentials cannot be checked because the identity provider does not answer.
 AUTHENTICATION_RETRY_SECONDS: Final = 5
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Bounds that a test, or one day a setting, may want to change."""
+    """Limits that settings and tests can change."""
 
-    # The largest message, as everywhere.
+    # The largest message, the same on all transports.
     message_bytes: int = 128 * 1024 * 1024
-    # Agents open a handful of connections each; this is a thousand of them. Measured on 2,000: 2.8 KB for a connection
-    # that waits, 6 KB with a legacy session that has called; so that all of them are some 30 to 60 MB.
+    # Agents open a handful of connections each, so this allows for a thousand agents. Measured on 2,000: 2.8 KB for an
+    # idle connection, 6 KB with a legacy session that has made calls; the maximum is some 30 to 60 MB.
     connections: int = 10_000
-    # Connections that have not authenticated: from one peer, and in all. Every client begins as one, for a moment.
+    # Unauthenticated connections: from one peer, and in total. Every client begins as one, for a moment.
     unauthenticated_per_peer: int = 1000
     unauthenticated: int = 2000
-    # From the first byte of a request to the end of its headers. Clients on the worst of networks need two or three.
+    # From the first byte of a request to the end of its headers. Clients on very poor networks need two or three.
     head_seconds: float = 10.0
-    # In each stretch of this many seconds a body brings at least so many bytes for each of them, or it ends.
+    # In each window of this many seconds a body must average this many bytes per second, or the request ends.
     body_seconds: float = 20.0
     body_rate: int = 8 * 1024
     # The bodies of all requests that are arriving: two of the largest messages.
     body_bytes_in_all: int = 256 * 1024 * 1024
-    # How long a connection may wait for its next request: longer than the pause between two steps of an agent.
+    # How long a connection may idle between requests: longer than the pause between two steps of an agent.
     keep_alive_seconds: float = 75.0
     # Proxies cut connections that are silent for 30 to 60 seconds.
     comment_seconds: float = 15.0
-    # A request of a client that can resume gets an event stream after this long without an answer, so that a broken
+    # If the client can resume, its request gets an event stream after this long without an answer, so that a broken
     # connection does not lose it. Until then an answer is plain JSON, which is cheaper for both sides.
     prime_seconds: float = 1.0
-    # What we tell a client to wait before it resumes.
+    # The `retry` value sent to clients: how long to wait before resuming.
     retry_milliseconds: int = 1000
     # How long after its end a stream can be resumed; a laptop that wakes up is back within this.
     resume_seconds: float = 120.0
-    # Events kept for resuming: for one session, and for all of them together.
+    # Events kept for resuming: for one session, and for all sessions.
     replay_bytes: int = 16 * 1024 * 1024
     replay_bytes_in_all: int = 128 * 1024 * 1024
-    # Streams of one session that are at their end and can be resumed. The oldest goes first.
+    # Ended streams of one session that can still be resumed. The oldest is dropped first.
     kept_streams: int = 1000
-    # Messages that belong to no request wait for a client that has no stream open.
+    # Messages that belong to no request, kept for a client without an open stream.
     waiting_messages: int = 1000
     sessions: int = 10_000
-    # Half an hour of silence; a client that comes back later gets 404 and shakes hands again, as it must be able to.
+    # A client that is idle for longer gets 404 and has to send `initialize` again, as the specification requires it to.
     session_idle_seconds: float = 1800.0
-    # A full table makes room by evicting the session that was not used for longest, if it was quiet for this long.
+    # A full table evicts the least recently used session if it has been idle for this long.
     evict_after_seconds: float = 60.0
-    # What a connection leaves unread until it is not read from either: who does not read should not ask.
+    # Above this many unread bytes we stop reading from a connection: a client that does not read should not send more.
     pause_bytes: int = 1024 * 1024
-    # Such a connection is dropped when nothing more of it is read for this long; nobody is that slow and still there.
+    # Such a connection is dropped when nothing more is read for this long; a client that slow is gone.
     unread_seconds: float = 60.0
-    # What all such connections may hold together: two of the largest messages. Whoever has not read for longest goes.
+    # What all such connections may hold: two of the largest messages. The longest stalled is dropped first.
     unread_bytes_in_all: int = 256 * 1024 * 1024
-    # What a client that does not read may make pile up on a stream, beyond one message of the largest size.
+    # Unread bytes that may accumulate on one stream, beyond one message of the largest size.
     unread_bytes: int = 16 * 1024 * 1024

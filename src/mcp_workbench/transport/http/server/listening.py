@@ -1,6 +1,6 @@
-"""Where we listen: addresses as people write them, and sockets.
+"""Listening: addresses as people write them, and sockets.
 
-Owns the refusal to be reachable by others without authentication.
+Owns the refusal to listen for other machines without authentication.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8420
 # `unix:/run/mcp.sock`
 UNIX_PREFIX: Final = "unix:"
-# What fits into an address of a Unix socket on every system.
+# The longest path that fits into a Unix socket address on every system.
 LONGEST_UNIX_PATH: Final = 103
-# A client that vanished without a word is found out after about two minutes.
+# A client that vanished without closing its connection is detected after about two minutes.
 KEEP_ALIVE_IDLE: Final = 60
 KEEP_ALIVE_INTERVAL: Final = 15
 KEEP_ALIVE_PROBES: Final = 4
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`, `[v6]:port`, `:port`, `port` or `host`; of `unix:PATH` the path is the host. Raises
+    """Parse `host:port`, `[v6]:port`, `:port`, `port` or `host`; `unix:PATH` is returned whole as the host. Raises
     `ConfigError`."""
     if text.strip().startswith(UNIX_PREFIX):
         return text.strip(), 0
     host, port = text.strip(), ""
     if "/" in host:
-        # An address of the web, as clients are given it.
+        # A URL, as clients are given it.
         raise _unreadable(text)
     if host.startswith("["):
         host, bracket, rest = host[1:].partition("]")
@@ -56,7 +56,7 @@ def _unreadable(text: str) -> ConfigError:
 
 
 def check_exposure(host: str, *, is_authenticated: bool) -> None:
-    """Others reach us only with authentication. Raises `ConfigError`."""
+    """Refuse to be reachable from other machines without authentication. Raises `ConfigError`."""
     if not is_authenticated and not is_loopback(host):
         raise ConfigError(
             f"`{host}` can be reached from other machines; without authentication all of them could use your servers",
@@ -66,7 +66,7 @@ def check_exposure(host: str, *, is_authenticated: bool) -> None:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets for all addresses of a host, on one port. Port 0 means any. Raises `ConfigError`."""
+    """Listen on one port at all addresses of a host. Port 0 means any. Raises `ConfigError`."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
@@ -79,7 +79,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
         try:
             sockets.append(_listen(family, kind, protocol, (address[0], chosen, *address[2:])))
         except OSError as error:
-            # `localhost` is often two addresses, of which the machine has one.
+            # `localhost` often resolves to two addresses, of which the machine has only one.
             problem = error
             if error.errno == errno.EADDRINUSE:
                 break
@@ -92,7 +92,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 def bind_unix(path: str, *, is_open_to_others: bool) -> list[socket.socket]:
-    """A Unix socket at a path. One that is left over of somebody who is gone is replaced. Raises `ConfigError`."""
+    """Listen on a Unix socket. A socket whose server is gone is replaced. Raises `ConfigError`."""
     if len(os.fsencode(path)) > LONGEST_UNIX_PATH:
         raise ConfigError(
             f"the path of the socket is longer than {LONGEST_UNIX_PATH} bytes: `{path}`", hint="choose a shorter one"
@@ -100,7 +100,7 @@ def bind_unix(path: str, *, is_open_to_others: bool) -> list[socket.socket]:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _make_way(path)
-        # Nobody else may connect before its mode is what it should be.
+        # No other user may connect before the mode has been set.
         before = os.umask(0o177)
         try:
             listener.bind(path)
@@ -133,7 +133,7 @@ def _make_way(path: str) -> None:
 
 
 def most_connections(wanted: int) -> int:
-    """As many as wanted, or as many as the limit on open files allows."""
+    """The wanted number of connections, or as many as the limit on open files allows."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -148,9 +148,9 @@ def _listen(family: int, kind: int, protocol: int, address: tuple[object, ...]) 
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # `::` means everybody, as people expect; `::1` is one address anyway.
+            # `::` accepts IPv4 too, as people expect; `::1` is one address anyway.
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address[0] == "::" else 1)
-        # Connections inherit these.
+        # Accepted connections inherit these.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_KEEPIDLE"):

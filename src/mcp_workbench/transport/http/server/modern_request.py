@@ -1,8 +1,8 @@
 """One request of a modern client: a POST and its answer, as JSON or as an event stream.
 
-Owns when the answer becomes a stream: with the first message that is not the answer, or after a while of silence, so
-that proxies do not take the connection for dead. When the client disconnects, the request is cancelled: in this era
-that is how a client says so.
+Owns when the response becomes a stream: with the first message that is not the answer, or after a period of silence, so
+that proxies do not consider the connection dead. A disconnect cancels the request: this is how clients of this era
+cancel.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from mcp_workbench.transport.shared_timer import SharedTimer
 from mcp_workbench.transport.write_batch import JOIN_BELOW
 
 JSON_HEADERS: Final[Headers] = b"content-type: application/json\r\n"
-# No buffering: nginx otherwise holds events back until it has a page full of them.
+# No buffering: nginx otherwise holds events back until a buffer is full.
 STREAM_HEADERS: Final[Headers] = (
     b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
 )
 
 
 class ModernRequest(Struct, eq=False):
-    """A modern request under way, and the link of the session that was made for it. A `Struct`, because there is one
-    for each call and structs are created in C."""
+    """A modern request in progress, and the link of the session made for it. A `Struct`, because there is one for each
+    call and structs are created in C."""
 
-    # Not the whole message, which may be large: it is the session's to keep for as long as it has to.
+    # Not the whole message, which may be large: the session keeps it for as long as needed.
     _id: bytes
     _method: str
     _writer: ResponseWriter
     _timer: SharedTimer[ModernRequest]
     _limits: Limits
     _silent_since: float
-    # The address that it came from, for the audit, and whose it is.
+    # The address that it came from, for the audit, and its principal.
     peer: str
     principal: str
     session: ServedSession | None = None
@@ -51,7 +51,7 @@ class ModernRequest(Struct, eq=False):
         return f"<ModernRequest {self._method} {self._id!r} {state}>"
 
     def start(self, session: ServedSession, body: bytes, summary: MessageSummary) -> None:
-        """Let the session have the request. The answer may be there when this returns."""
+        """Hand the request to the session. The answer may have been sent when this returns."""
         self.session = session
         hand_over(session, body, summary)
         if not self.is_over:
@@ -61,13 +61,13 @@ class ModernRequest(Struct, eq=False):
     # The link
 
     def send(self, *parts: Part, about: bytes | None = None) -> None:
-        """Send one message to the client. There is one stream, and everything is about the one request."""
+        """Send one message to the client. There is one stream, and every message is about the one request."""
         if self.is_over:
             return
-        # How we write a result, told apart from all else without reading it.
+        # The prefix of a result as we write it: recognised without parsing.
         result = b'{"jsonrpc":"2.0","id":%b,"result":' % self._id
         if parts[0] == result and not self._is_streaming:
-            # The server's own stands before the closing brace; whatever we add to it is small.
+            # The server's result is the part before the closing brace; whatever we add to it is small.
             if len(parts[-2]) < JOIN_BELOW:
                 self._writer.answer(200, JSON_HEADERS, b"".join(parts))
             else:
@@ -103,13 +103,13 @@ class ModernRequest(Struct, eq=False):
         self._end("the client disconnected", cancel=True)
 
     def closed(self, reason: str) -> None:
-        """It is ended from our side."""
+        """End the request from our side."""
         if not self.is_over:
             self._writer.abort()
             self._end(reason, cancel=True)
 
     def on_timer(self, now: float) -> None:
-        """A byte for proxies, which cut connections that are silent."""
+        """Write a byte for proxies, which cut silent connections."""
         if now - self._silent_since >= self._limits.comment_seconds:
             self._silent_since = now
             self._begin_stream()
@@ -123,7 +123,7 @@ class ModernRequest(Struct, eq=False):
     def _end(self, reason: str, *, cancel: bool = False) -> None:
         self.is_over = True
         self._timer.discard(self)
-        # Let go of each other: nothing is left to the collector of cycles.
+        # Break the reference cycle, so that the garbage collector has nothing to do.
         session, self.session = self.session, None
         if session is None:
             return

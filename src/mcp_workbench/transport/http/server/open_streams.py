@@ -1,8 +1,7 @@
-"""Streams that stay open: whoever opened one is asked about again while it lasts.
+"""Streams that stay open: their callers are authenticated again while they last.
 
-A token is looked at with every request, and a stream is one request for hours: without this it would outlive the token
-that opened it. A call under way is let finish. Owns when somebody is asked about again; how they prove who they are is
-the authenticator's business.
+A token is checked with every request, but a stream is one request for hours: without this it would outlive the token
+that opened it. A call in progress may finish. Owns when a caller is checked again; how is the authenticator's business.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from mcp_workbench.transport.shared_timer import SharedTimer
 
 log = logging.getLogger(__name__)
 
-# The method whose answer is a stream of notifications.
+# The method whose response is a stream of notifications.
 LISTEN: Final = "subscriptions/listen"
-# How often in a row it may be impossible to find out who it is: an identity provider that is being restarted ends no
-# streams, one that stays away does.
+# Consecutive checks that may fail because the identity provider is unavailable: a restart of the provider ends no
+# streams, a longer outage does.
 MOST_UNANSWERED: Final = 6
 
 Authenticate = Callable[[RequestHead], "Authentication | asyncio.Future[Authentication]"]
@@ -39,7 +38,7 @@ class OpenStream:
         self._writer = writer
         self._authenticate = authenticate
         self._timer = timer
-        # Where somebody else has to be asked first, as of the last time.
+        # The pending authentication, while another service is being asked.
         self._asked: asyncio.Future[Authentication] | None = None
         self._unanswered = 0
 
@@ -68,7 +67,7 @@ class OpenStream:
         why = found.message if isinstance(found, AuthenticationChallenge) else "this is somebody else now"
         log.info("a stream of `%s` from %s was ended: %s", self._principal, self._head.origin, why)
         self._timer.discard(self)
-        # It is whole for its client, which may open it again with a token that is good.
+        # The response ends properly, so the client may open the stream again with a valid token.
         gone = self._writer.gone
         self._writer.finish()
         if gone is not None:

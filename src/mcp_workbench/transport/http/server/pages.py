@@ -1,7 +1,7 @@
-"""Pages beside the MCP endpoint, for operators and the machines that watch over us: one table.
+"""Pages in addition to the MCP endpoint, for operators and monitoring: one table.
 
-A page is read, never written to, and answers at once from what is known. Its entry says who may see it. Pages of other
-packages are handed to `serve_http`, so that this one need not know what they say.
+A page is read-only and answers at once from what is known. Its entry states who may see it. Pages of other packages
+are passed to `serve_http`, so that this one need not know their content.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from mcp_workbench.transport.http.server.response_writer import Headers
 
 HEALTH_PATH: Final = "/healthz"
 READY_PATH: Final = "/readyz"
-# Balancers look every few seconds, the slowest of them twice a minute.
+# Load balancers poll every few seconds, the slowest twice a minute.
 WATCHED_SECONDS: Final = 30.0
 _TEXT: Final[Headers] = b"content-type: text/plain\r\n"
 
-# Whether clients may be sent to us, and what an operator should see of it, as JSON.
-# Given the principal who asks.
+# Called with the principal that asks. Returns whether clients may be sent to us, and a JSON report for operators.
 Readiness = Callable[[str], tuple[bool, bytes]]
 
 
@@ -33,11 +32,11 @@ class PageResponse(Struct, frozen=True):
 
 
 class PageAccess(Enum):
-    """Who may see a page. A *caller* is whoever may use the MCP endpoint."""
+    """Who may see a page. A *caller* is a principal that may use the MCP endpoint."""
 
-    # Whatever credentials are shown are not looked at.
+    # Credentials are ignored.
     ANYBODY = auto()
-    # It says more to callers. Credentials are optional, but wrong ones are refused: nobody gets to guess here.
+    # Callers see more. Credentials are optional, but wrong ones are refused, so that tokens cannot be guessed here.
     ANYBODY_AND_CALLERS = auto()
     CALLERS = auto()
 
@@ -45,13 +44,14 @@ class PageAccess(Enum):
 class Page(Struct, frozen=True):
     """One page, at one path."""
 
-    # Given the principal who asks; empty for anybody else.
+    # Called with the principal that asks; empty if unauthenticated.
     respond: Callable[[str], PageResponse]
     access: PageAccess = PageAccess.ANYBODY
 
 
 class ReadinessPage:
-    """Whether clients may be sent to us. Remembers whether a balancer keeps asking, and was told that we leave."""
+    """Whether clients may be sent to us. Tracks whether a load balancer polls, and whether it has seen that we
+    leave."""
 
     __slots__ = ("_asked_at", "_is_leaving", "_now", "_readiness", "_was_seen_leaving")
 
@@ -63,17 +63,17 @@ class ReadinessPage:
         self._was_seen_leaving = False
 
     def leave(self) -> None:
-        """From now on it says that we are not ready."""
+        """Report from now on that we are not ready."""
         self._is_leaving = True
 
     @property
     def must_be_seen_leaving(self) -> bool:
-        """Whether somebody who keeps asking has not been told yet that we are leaving."""
+        """Whether a load balancer that polls has not yet seen that we are leaving."""
         is_watched = self._asked_at is not None and self._now() - self._asked_at < WATCHED_SECONDS
         return self._is_leaving and is_watched and not self._was_seen_leaving
 
     def respond(self, principal: str) -> PageResponse:
-        """Whether we are ready is everybody's to know; which servers are behind us is not."""
+        """Readiness is public; which servers are behind us is not."""
         self._asked_at = self._now()
         is_ready, report = (True, b"{}") if self._readiness is None else self._readiness(principal)
         if self._is_leaving:

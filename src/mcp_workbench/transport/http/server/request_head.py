@@ -1,6 +1,6 @@
-"""The head of an HTTP request: the headers that we look at, its path, and where its body ends.
+"""The head of an HTTP request: the headers that we read, its path, and where its body ends.
 
-Refuses to know who may come in, and what is served.
+Knows nothing about admission, or about what is served.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _WANTED: Final = (
     *("access-control-request-method", names.SESSION_ID, names.LAST_EVENT_ID),
     *(names.PROTOCOL_VERSION, names.METHOD, names.NAME),
 )
-# In the spellings that clients use; any other is found in lower case.
+# In the spellings that clients use; any other is looked up in lower case.
 NAMES: Final = {spelling.encode(): name for name in _WANTED for spelling in (name, name.title())}
 
 
 def names_with(further: Iterable[str]) -> dict[bytes, str]:
-    """The headers that are looked at, and these: what a proxy in front says of its users."""
+    """The headers that are read, and these in addition: what a proxy in front of us sends about its users."""
     return NAMES | {spelling.encode(): name for name in further for spelling in (name, name.title())}
 
 
-# Two readers of a repeated header may take different copies of it, so what we decide by must be there once.
+# Two parsers may use different copies of a repeated header, so headers that we decide by must occur once.
 _SINGLE: Final = frozenset(
     ("host", "origin", "authorization", names.PROTOCOL_VERSION, names.METHOD, names.NAME, names.SESSION_ID)
 )
 
 
 class RequestHead:
-    """What the head of one request says, and what was decided on it."""
+    """The head of one request, and what was decided on it."""
 
     __slots__ = (
         "_declared_bytes",
@@ -68,34 +68,34 @@ class RequestHead:
     def __init__(self, method: str = "", path: str = "", peer: str = "") -> None:
         self.method = method
         self.path = path
-        # Whom it is held against: the address that it came from, its network where that is one of IPv6, `uid:…` on a
-        # Unix socket; the very address, for whoever trusts it or writes it down; the names in the client's certificate,
-        # if it has one.
+        # `peer` is what failures are counted by: the address, its network if it is IPv6, `uid:…` on a Unix socket.
+        # `address` is the exact address, for the audit and for trusting proxies; `peer_names` are the names in the
+        # client's certificate, if it has one.
         self.peer = peer
         self.address = peer
         self.peer_names: tuple[str, ...] = ()
-        # The address behind a proxy that is trusted to tell it.
+        # The client's address as reported by a trusted proxy.
         self.forwarded = ""
-        # Who is calling, where somebody else has to be asked.
+        # The authentication in progress, while another service is being asked.
         self.pending: asyncio.Future[Authentication] | None = None
         self.headers: dict[str, str] = {}
         # `mcp-param-…` in lower case, with every value given.
         self.parameters: dict[str, list[str]] = {}
         self.repeated: str | None = None
-        # Who it is from, and why it does not come in; known when its head is.
+        # The caller, and why the request is refused; known when the head is complete.
         self.principal = ""
         self.refusal: Refusal | None = None
-        # Has what it proved of its sender count once more, to be called when it is served; None where that is a name.
+        # Called when the request is served, to make its caller's proof current again; None if the principal is enough.
         self.recall: Callable[[], None] | None = None
-        # Whether it is asked about for a stream that it has opened.
+        # Whether it is being authenticated again for a stream that it opened.
         self.is_of_stream = False
-        # Whether anybody will look at its body. Only what came in is read for that.
+        # Whether the body is needed. Set for admitted requests only.
         self.takes_body = False
         self._declared_bytes: int | None = -1
         self._named: str | UnsetType | None = UNSET
 
     def for_stream(self) -> RequestHead:
-        """The same for who is asked about a stream: a head may be of other requests, too."""
+        """A copy for authenticating a stream again: the original may be cached for other requests."""
         head = RequestHead(self.method, self.path, self.peer)
         head.address, head.peer_names, head.forwarded = self.address, self.peer_names, self.forwarded
         head.headers, head.principal, head.is_of_stream = self.headers, self.principal, True
@@ -105,7 +105,7 @@ class RequestHead:
         if name == "accept":
             self.headers[name] += ", " + value.strip().decode("latin-1")
         elif name in _SINGLE or name not in _WANTED:
-            # The first one counts: what comes later must not hide it.
+            # Report the first repeated header: later ones must not hide it.
             self.repeated = self.repeated or name
 
     def add_parameter(self, name: bytes, value: bytes) -> None:
@@ -114,7 +114,7 @@ class RequestHead:
 
     @property
     def origin(self) -> str:
-        """Where it came from, as far as that is known: for logs and the audit."""
+        """The best known address of the client, for logs and the audit."""
         return self.forwarded or self.address
 
     def get(self, name: str) -> str | None:
@@ -122,7 +122,7 @@ class RequestHead:
 
     @property
     def declared_bytes(self) -> int | None:
-        """The size of the body; None when it comes in chunks. To be asked when the head is whole."""
+        """The size of the body; None if it is chunked. Call only when the head is complete."""
         if self._declared_bytes == -1:
             declared = self.headers.get("content-length", "0")
             is_known = declared.isdecimal() and len(declared) < 20 and "transfer-encoding" not in self.headers
@@ -131,12 +131,12 @@ class RequestHead:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing about its transfer is out of the ordinary."""
+        """Whether nothing about its transfer is unusual."""
         return not self.expects_continue and "transfer-encoding" not in self.headers and self.repeated is None
 
     @property
     def named(self) -> str | None:
-        """What `Mcp-Name` stands for; None where it is missing or its encoding is broken."""
+        """The decoded `Mcp-Name`; None if it is missing or its encoding is broken."""
         if self._named is UNSET:
             given = self.headers.get(names.NAME)
             self._named = None if given is None else header_values.decode(given)
@@ -144,17 +144,17 @@ class RequestHead:
 
     @property
     def is_large(self) -> bool:
-        """Whether the body may be more than what is in the kernel's buffer already."""
+        """Whether the body may be larger than what is already in the kernel's buffer."""
         declared = self.declared_bytes
         return declared is None or declared > SMALL_BODY
 
     @property
     def expects_continue(self) -> bool:
-        """Whether the client waits with the body until it is told to go on."""
+        """Whether the client sends the body only after `100 Continue`."""
         return self.headers.get("expect", "").lower() == "100-continue"
 
     def accepts(self, content_type: str) -> bool:
-        """Whether the client takes this type. Without the header it takes anything (RFC 9110, 12.5.1)."""
+        """Whether the client accepts this type. Without the header it accepts anything (RFC 9110, 12.5.1)."""
         accept = self.headers.get("accept")
         return accept is None or _accepts(accept, content_type)
 
@@ -164,7 +164,7 @@ class RequestHead:
         return content_type == names.JSON or content_type.partition(";")[0].strip().lower() == names.JSON
 
 
-# Clients send the same few lines each time.
+# Clients send the same few values each time.
 @lru_cache(maxsize=64)
 def _accepts(accept: str, content_type: str) -> bool:
     kind = content_type.partition("/")[0] + "/*"
@@ -176,10 +176,10 @@ def _accepts(accept: str, content_type: str) -> bool:
 
 
 def path_of(url: bytes) -> str:
-    """The path of a request's target. Percent signs stay: no path of ours has any."""
+    """The path of a request target. Percent encoding is kept: none of our paths need it."""
     target = url
     if not target.startswith(b"/"):
-        # `http://host/path`, as proxies are asked.
+        # The absolute form `http://host/path`, as sent to proxies.
         import httptools
 
         try:
@@ -190,11 +190,10 @@ def path_of(url: bytes) -> str:
 
 
 def shown_again(head: RequestHead, version: str, is_kept: bool) -> bytes | None:
-    """As much of a head as another parser has to see of it to know where the body ends. None where that may be read in
-    two ways."""
+    """The part of a head that another parser needs to find the end of the body. None if that is ambiguous."""
     coding = head.headers.get("transfer-encoding")
     if coding is not None and (coding.lower() != "chunked" or "content-length" in head.headers):
-        # The first parser has not looked at these; somebody before us may have read them in another way.
+        # The first parser has not checked these, and a proxy in front of us may have read them differently.
         return None
     length = f"content-length: {head.declared_bytes}" if coding is None else "transfer-encoding: chunked"
     keep = "keep-alive" if is_kept else "close"

@@ -1,12 +1,12 @@
 """Requests from the bytes of one connection.
 
-`httptools` parses, and is fed exactly one request at a time: of the head, up to its empty line; of a body, as much as
-it declares, or up to an empty line where it comes in chunks. So nothing of one request is taken for a part of the next.
-In particular the parser hands the last trailer of a request in chunks to whichever request follows it; such a parser is
-thrown away.
+`httptools` parses, and is fed exactly one request at a time: the head up to its empty line; a body up to its declared
+length, or up to an empty line if it is chunked. So no part of one request is taken for a part of the next. In
+particular the parser passes the last trailer of a chunked request to the request that follows it, so a parser that has
+read a chunked body is discarded.
 
-Owns the request that is arriving: its head, its body, their sizes, and since when we wait for them. Refuses to know who
-may come in and what is answered; its `RequestReceiver` does.
+Owns the request that is arriving: its head, its body, their sizes, and their deadlines. Knows nothing about admission
+and responses, which are up to its `RequestReceiver`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _EMPTY_LINE: Final = b"\r\n\r\n"
 
 class CompleteRequest(Struct, gc=False):
     head: RequestHead
-    # One that is large is not joined here.
+    # A large one is not joined here.
     body: bytes | Pieces
-    # Whether the client understands a response in chunks (HTTP/1.1), and wants to go on afterwards.
+    # Whether the client understands chunked responses (HTTP/1.1), and whether it wants to keep the connection.
     is_chunking: bool
     is_kept: bool
-    # What its body has reserved until it is handed on.
+    # Bytes reserved in the body budget until the request is handed on.
     reserved: int
 
     @property
@@ -50,13 +50,13 @@ class RequestReceiver(Protocol):
     """The connection that a request arrives on."""
 
     def head_arrived(self, head: RequestHead) -> None:
-        """Decide whether it comes in (`head.refusal`), and answer at once where its body is not to be read."""
+        """Decide whether to admit it (`head.refusal`), and answer at once if its body is not to be read."""
 
     def body_awaited(self) -> None:
-        """The client waits to be told that its body will be read (`Expect: 100-continue`)."""
+        """The client waits for `100 Continue` before it sends its body."""
 
     def refused(self, head: RequestHead) -> None:
-        """It does not come in after all (`head.refusal`), though its body is still coming."""
+        """It is refused after all (`head.refusal`), while its body is still arriving."""
 
     def arrived(self, request: CompleteRequest) -> None: ...
 
@@ -95,9 +95,9 @@ class RequestReader:
         self.peer = ""
         self.address = ""
         self.peer_names: tuple[str, ...] = ()
-        # The headers that are looked at.
+        # The headers that are read.
         self._names = names
-        # Whatever comes is not looked at any more.
+        # Whether further bytes are ignored.
         self.is_over = False
         self._receiver = receiver
         self._limits = limits
@@ -108,20 +108,20 @@ class RequestReader:
         # None between two requests.
         self._head: RequestHead | None = None
         self._url = b""
-        # The size of its body; None when it comes in chunks.
+        # The size of its body; None if it is chunked.
         self._declared: int | None = 0
         self._head_bytes = 0
         self._head_since: float | None = None
         self._body = Pieces()
         self._body_bytes = 0
         self._body_since: float | None = None
-        # The last few seconds of a body, and what had come of it when they began.
+        # The current window for measuring the rate of a body: its start, and the bytes received by then.
         self._window_since = 0.0
         self._window_bytes = 0
         self._reserved = 0
         # Chunk sizes and trailers since the last piece of the body.
         self._bytes_since_body = 0
-        # The end of what was read last, where no empty line was found: one may arrive in two reads.
+        # The last bytes of the previous read if it had no empty line, which may be split between two reads.
         self._tail = b""
 
     @property
@@ -139,19 +139,18 @@ class RequestReader:
         return self._body_since is not None
 
     def stop(self) -> None:
-        """Look at nothing any more. What has come of a body is dropped."""
+        """Ignore everything from now on, and drop what has arrived of a body."""
         self.is_over = True
         self._drop_body()
 
     def close(self) -> None:
         self.stop()
-        # The one refers back to us, we to the other: nothing is left to the collector of cycles.
+        # Break the reference cycles, so that the garbage collector has nothing to do.
         self._parser = None
         self._receiver = cast(RequestReceiver, None)
 
     def is_late(self, now: float) -> bool:
-        """Whether the client makes us wait for too long. Of a body the last seconds count: what came before them earns
-        nothing."""
+        """Whether the client is too slow. For a body only the current window counts: earlier bytes earn no credit."""
         if self._body_since is not None:
             if now - self._window_since <= self._limits.body_seconds:
                 return False
@@ -163,7 +162,7 @@ class RequestReader:
     # ── bytes in ──
 
     def feed(self, data: bytes) -> int | None:
-        """Take in what was read. The status of a refusal where it cannot be made sense of."""
+        """Process the bytes that were read. Returns the status of a refusal if they cannot be parsed."""
         start, size = 0, len(data)
         while start < size and not self.is_over:
             if self._body_since is not None and self._declared is not None:
@@ -177,7 +176,7 @@ class RequestReader:
         return None
 
     def _end_of_lines(self, data: bytes, start: int) -> int:
-        """How far a head, or a body in chunks, goes at most: to the next empty line."""
+        """The furthest end of a head or a chunked body: the next empty line."""
         tail, self._tail = self._tail, b""
         straddling = (tail + data[start : start + 3]).find(_EMPTY_LINE) if tail else -1
         if straddling >= 0:
@@ -206,15 +205,15 @@ class RequestReader:
                 if self._bytes_since_body > MOST_HEAD_BYTES and not self.is_over:
                     return 431
         elif self._head_bytes > MOST_HEAD_BYTES and not self.is_over:
-            # Also where none has begun: empty lines before a request are skipped, and cost us more than their sender.
+            # Even before a head begins: empty lines before a request are skipped, which costs us more than the sender.
             return 431
         return None
 
     def _decline_upgrade(self, rest: bytes) -> int | None:
-        """The client would like another protocol, as Java's does with each request; it gets this one.
+        """Ignore a request to switch protocols, which Java's client sends with each request.
 
-        The parser stops after such a head, so another one takes over. It is shown as much of the head as it needs to
-        know where the body ends.
+        The parser stops after such a head, so a new one takes over. It is fed the part of the head that it needs to
+        find the end of the body.
         """
         version, is_kept = self._parser.get_http_version(), self._parser.should_keep_alive()
         self._parser = httptools.HttpRequestParser(self)
@@ -243,9 +242,9 @@ class RequestReader:
             self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header. Those that we do not look at are dropped here."""
+        """Store a header, or drop it if it is not one that we read."""
         if self._is_declining or self._body_since is not None:
-            # After the head it is a trailer. Who may come in has been decided without it (RFC 9110, 6.5.1).
+            # After the head it is a trailer, which must not affect admission (RFC 9110, 6.5.1).
             return
         known = self._names.get(name) or self._names.get(name.lower())
         head = self._head
@@ -272,19 +271,18 @@ class RequestReader:
         head.method = self._parser.get_method().decode("latin-1")
         head.path = path_of(self._url)
         self._receiver.head_arrived(head)
-        # Of somebody who is not known yet only what has come already is kept, and nothing reserved.
+        # Until the caller is known, only what has arrived is kept, and nothing is reserved.
         if head.refusal is None and head.pending is None:
             self.go_on(head)
 
     def go_on(self, head: RequestHead) -> None:
-        """It comes in: its body, if there is more of it, is waited for."""
+        """The request is admitted: wait for the rest of its body."""
         if head is not self._head or (self._declared and not self._expects_body(head, self._declared)):
             return
         if "expect" in head.headers and head.expects_continue:
             self._receiver.body_awaited()
 
     def is_reading(self, head: RequestHead) -> bool:
-        """Whether this is the request that is arriving."""
         return head is self._head
 
     def on_body(self, body: bytes) -> None:
@@ -316,7 +314,7 @@ class RequestReader:
         if self.is_over or head is None:
             return
         if self._declared is None:
-            # It may hold a trailer back.
+            # The parser may hold back a trailer.
             self._parser = httptools.HttpRequestParser(self)
         is_chunking, is_kept = parser.get_http_version() != "1.0", parser.should_keep_alive()
         reserved, self._reserved = self._reserved, 0
@@ -325,7 +323,7 @@ class RequestReader:
     # ── the body ──
 
     def _expects_body(self, head: RequestHead, declared: int) -> bool:
-        """Whether the body will be read. If so, it has its room from now on."""
+        """Whether the body will be read. If so, its size is reserved from now on."""
         if not head.takes_body:
             refusal = Refusal.no_body() if declared > MOST_UNUSED_BODY else None
         elif self._budget.reserve(declared - self._reserved, held=self._reserved):
@@ -338,7 +336,7 @@ class RequestReader:
         return refusal is None
 
     def _has_room(self) -> bool:
-        """What comes in chunks reserves its room as it comes."""
+        """Reserve memory for a chunked body as it arrives."""
         more = self._body_bytes - self._reserved
         if more > 0:
             if not self._budget.reserve(more, held=self._reserved):

@@ -1,7 +1,7 @@
 """One HTTP response, written from wherever its answer arrives.
 
-Owns status lines, headers and the framing of a body that is written in pieces. Nothing here waits: what the client does
-not read piles up, and whoever writes looks at `unsent_bytes`.
+Owns status lines, headers and the framing of a body that is written in pieces. Nothing here waits: unread data is
+buffered, and callers check `unsent_bytes`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct
 from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.write_batch import JOIN_BELOW
 
-# Headers are kept as they are written, line by line.
+# Headers are stored as bytes, ready to be written.
 Headers = bytes
 
 NO_HEADERS: Final[Headers] = b""
@@ -28,31 +28,31 @@ _STATUS_LINES: Final = {
 
 
 class ConnectionWriter(Protocol):
-    """What a response has to know of the connection that it leaves on."""
+    """The part of a connection that a response needs."""
 
-    # Whether the client understands bodies of unknown length that do not end with the connection (HTTP/1.1).
+    # Whether the client understands chunked bodies (HTTP/1.1).
     is_chunking: bool
-    # Whether the connection is to be used again.
+    # Whether the connection is kept after the response.
     is_kept: bool
 
     @property
     def unsent_bytes(self) -> int:
-        """What the client has not taken yet."""
+        """Bytes that the client has not read yet."""
 
     @property
     def date(self) -> Callable[[], Headers]:
-        """Asked for the `Date` header of this second."""
+        """Returns the current `Date` header when called."""
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write now, behind what is still in a batch."""
+        """Write now, after anything that is still in a batch."""
 
     def write_soon(self, data: bytes) -> None:
-        """Send, a moment later where there is more to send."""
+        """Write, possibly a moment later in one batch with other connections."""
 
     def responded(self) -> None: ...
 
     def abort(self) -> None:
-        """Close at once; what is unsent is dropped."""
+        """Close at once; unsent data is dropped."""
 
 
 def header(name: bytes, value: bytes) -> Headers:
@@ -64,13 +64,13 @@ class ResponseWriter(Struct, eq=False):
     structs are created in C."""
 
     _connection: ConnectionWriter
-    # The answer to `HEAD`.
+    # For `HEAD` requests.
     _without_body: bool = False
     _extra: Headers = NO_HEADERS
     _is_chunked: bool = False
-    # Nothing more will be written: it is whole, or the client is gone.
+    # Nothing more will be written: the response is complete, or the client has disconnected.
     is_over: bool = False
-    # Called when the client goes before the response is whole.
+    # Called if the client disconnects before the response is complete.
     gone: Callable[[], None] | None = None
 
     @property
@@ -78,15 +78,15 @@ class ResponseWriter(Struct, eq=False):
         return self._connection.unsent_bytes
 
     def add_headers(self, headers: Headers) -> None:
-        """Headers for this response, whatever it will be."""
+        """Add headers to this response, whatever it will be."""
         self._extra += headers
 
     def answer(self, status: int, headers: Headers, body: Part = b"", *more: Part) -> None:
-        """A whole response; `more` are further parts of a large body, which is not copied to be written."""
+        """Write a whole response; `more` are further parts of a large body, written without copying."""
         if self.is_over:
             return
         size = len(body) + sum(map(len, more)) if more else len(body)
-        # A 204 has no body, and must not say so (RFC 9110, 8.6).
+        # A 204 must not have a `Content-Length` (RFC 9110, 8.6).
         length = NO_HEADERS if status == 204 else b"content-length: %d\r\n" % size
         head = self._head(status, headers, length)
         connection = self._connection
@@ -104,7 +104,7 @@ class ResponseWriter(Struct, eq=False):
         connection.responded()
 
     def begin(self, status: int, headers: Headers) -> None:
-        """The head of a response that is written in pieces."""
+        """Write the head of a response whose body follows in pieces."""
         if not self.is_over:
             self._is_chunked = self._connection.is_chunking
             if not self._is_chunked:

@@ -1,8 +1,8 @@
-"""The streams of a legacy session, and what of them can be resumed.
+"""The streams of a legacy session, and how they are resumed.
 
-A stream outlives its connections: what was sent is kept for a while, and a client that lost its connection comes back
-with the id of the last event that it saw. Ids are `stream-number`, so they name the stream as well as the place in it.
-Owns events and their order; refuses to know which request they belong to.
+A stream outlives its connections: sent events are kept for a while, and a client that lost its connection comes back
+with the id of the last event that it received. Ids are `stream-number`: they identify the stream and the position in
+it. Owns events and their order; knows nothing about which request they belong to.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from mcp_workbench.transport.http.sse import KEEP_ALIVE, encode_event
 
 # The stream that a plain GET opens.
 STANDALONE: Final = 0
-# What a stream takes beside its events, measured: many that say little count too.
+# The measured size of a stream without its events, so that many small streams count too.
 STREAM_BYTES: Final = 1300
 
 
 class ReplayBudget:
-    """How much is kept for resuming, in all sessions together. The stream that was used longest ago forgets first."""
+    """A budget for events kept for resuming, in all sessions. The least recently used stream drops its events first."""
 
     __slots__ = ("_most", "_streams", "total")
 
@@ -48,7 +48,7 @@ class ReplayBudget:
 
 
 class ResumableStream:
-    """A sequence of messages to a client, over one connection after another."""
+    """A sequence of messages to a client, over a succession of connections."""
 
     __slots__ = (
         "_budget",
@@ -66,7 +66,7 @@ class ResumableStream:
 
     def __init__(self, number: int, budget: ReplayBudget, limits: Limits, dropped: Callable[[int], object]) -> None:
         self.number = number
-        # Told its number when nothing of it is left to be resumed.
+        # Called with its number when none of its events are left to be resumed.
         self._dropped = dropped
         # When the last message was sent; None while there may be more.
         self.ended_at: float | None = None
@@ -74,11 +74,11 @@ class ResumableStream:
         self._budget = budget
         self._limits = limits
         self._events: deque[tuple[int, bytes]] = deque()
-        # The numbers of the last event, and of the last one that was written to somebody.
+        # The numbers of the last event, and of the last one written to a connection.
         self._last = self._read = 0
-        # Usually one. A client may open several; the youngest gets what there is, the others wait behind it.
+        # Usually one. A client may open several; the newest gets the messages, the others take over when it closes.
         self._writers: list[ResponseWriter] = []
-        # Who was given again what had been sent. It may be whole, and unread all the same.
+        # The last connection that resumed. Its response may be complete but still unread.
         self._resumed: ResponseWriter | None = None
 
     def __repr__(self) -> str:
@@ -87,18 +87,17 @@ class ResumableStream:
 
     @property
     def is_connected(self) -> bool:
-        """Whether somebody is reading."""
         return bool(self._writers)
 
     @property
     def unsent_bytes(self) -> int:
-        """What its readers have not taken yet."""
+        """Bytes that its readers have not read yet."""
         return sum(writer.unsent_bytes for writer in self._writers)
 
     def open(self, writer: ResponseWriter, *, is_primed: bool, headers: Headers = NO_HEADERS) -> None:
-        """A connection begins to read whatever nobody has read yet.
+        """Attach a connection, starting with the events that have not been written to any yet.
 
-        `is_primed`: it is given an id at once, so that it can resume even if it breaks before the first message.
+        `is_primed`: send an event id at once, so that the client can resume even before the first message.
         """
         writer.begin(200, STREAM_HEADERS + headers)
         if is_primed:
@@ -108,14 +107,14 @@ class ResumableStream:
         self._attach(writer, self._read)
 
     def resume(self, writer: ResponseWriter, after: int) -> None:
-        """A connection takes over where an earlier one broke."""
+        """Attach a connection that continues where an earlier one broke."""
         writer.begin(200, STREAM_HEADERS)
-        # We may not know yet that the earlier one is gone; and a POST has one reader at a time.
+        # The earlier connection may be broken without our knowledge; and a POST has only one reader.
         if self.number != STANDALONE:
             for stale in self._writers:
                 stale.abort()
             self._writers.clear()
-        # Whoever resumes again and again without reading would be given everything each time.
+        # A client that resumes repeatedly without reading would make us buffer everything each time.
         before, self._resumed = self._resumed, writer
         if before is not None and before.unsent_bytes > self._limits.pause_bytes:
             self.leave(before)
@@ -123,7 +122,7 @@ class ResumableStream:
         self._attach(writer, after)
 
     def leave(self, writer: ResponseWriter) -> None:
-        """A connection is gone. The stream is not at its end for that."""
+        """Detach a connection. The stream continues without it."""
         writer.abandon()
         if writer in self._writers:
             self._writers.remove(writer)
@@ -144,7 +143,7 @@ class ResumableStream:
                 writer.abort()
 
     def end(self, now: float) -> None:
-        """No more messages. Connections are closed; what was sent can be resumed for a while."""
+        """End the stream and its connections. Its events can be resumed for a while."""
         if self.ended_at is not None:
             return
         self.ended_at = now
@@ -155,12 +154,12 @@ class ResumableStream:
         self._budget.charge(self, STREAM_BYTES)
 
     def comment(self) -> None:
-        """A byte for proxies, which cut connections that are silent."""
+        """Write a byte for proxies, which cut silent connections."""
         for writer in self._writers:
             writer.write(KEEP_ALIVE)
 
     def forget(self) -> None:
-        """Drop everything that was kept for resuming."""
+        """Drop all events kept for resuming."""
         if self.kept_bytes > KEPT_BYTES:
             trim_soon(asyncio.get_running_loop())
         self._forget_beyond(0, 0)
@@ -181,8 +180,8 @@ class ResumableStream:
             writer.finish()
 
     def _forget_beyond(self, most_bytes: int, most_events: int) -> None:
-        # The newest event is kept however large, unless nothing is to be kept: it is likely to be an answer, of which
-        # there is one.
+        # Keep the newest event whatever its size, unless nothing is to be kept: it is probably an answer, which is
+        # never sent again.
         spared = 1 if most_events else 0
         while len(self._events) > spared and (self.kept_bytes > most_bytes or len(self._events) > most_events):
             size = len(self._events.popleft()[1])
@@ -194,7 +193,7 @@ class ResumableStream:
 
 
 def parse_event_id(text: str) -> tuple[int, int] | None:
-    """The stream and number of an event id that we gave out; None for any other."""
+    """The stream and number of one of our event ids; None for any other."""
     stream, separator, number = text.partition("-")
     if not (separator and len(text) <= 32 and text.isascii() and stream.isdecimal() and number.isdecimal()):
         return None

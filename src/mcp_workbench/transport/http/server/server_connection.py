@@ -1,11 +1,12 @@
-"""One TCP connection of a client: HTTP/1.1, requests in, responses out, with bounds on what it makes us wait and hold.
+"""One TCP connection of a client: HTTP/1.1, requests in, responses out, with bounds on waiting and memory.
 
-A plain asyncio protocol: a request costs neither a task nor a switch to one. Measured at 32 in flight, a general server
-with its application protocol takes 37 µs for a request that does nothing, more than everything we do with one.
+A plain asyncio protocol: a request costs neither a task nor a task switch. Measured with 32 in flight, a
+general-purpose server with its application protocol takes 37 µs for an empty request, more than everything we do with
+one.
 
-Owns the order of responses, when the connection ends, and clients that do not read. Refuses to know how a request is
-taken apart (`RequestReader`), what is served (a `Application` decides on the head of a request whether it comes in, and
-answers it when it is whole), and what all connections hold together (`Connections`).
+Owns the order of responses, when the connection ends, and clients that do not read. Knows nothing about parsing
+(`RequestReader`), about what is served (an `Application` decides on the head whether to admit a request, and answers it
+when it is complete), or about the limits that connections share (`Connections`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from mcp_workbench.transport.http.server.request_reader import CompleteRequest, 
 from mcp_workbench.transport.http.server.response_writer import ResponseWriter
 from mcp_workbench.transport.http.server.unauthenticated_connections import address_of, names_in_certificate, peer_of
 
-# On, and no seconds: closing means a reset.
+# SO_LINGER on, with zero seconds: closing sends a reset.
 _DISCARD: Final = struct.pack("ii", 1, 0)
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -67,27 +68,27 @@ class InboundConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._reader = RequestReader(self, connections.limits, connections.bodies, connections.header_names)
-        # What was read when the request that is arriving began; empty where it began in the middle of something.
+        # What was read when the current request began; empty if it began in the middle of a read.
         self._first_read = b""
         self._heads = ConnectionHeadCache(connections.heads)
-        # Requests of which it is not known yet who is calling. Nothing is read meanwhile.
+        # Requests whose authentication is pending. Nothing is read meanwhile.
         self._held = 0
-        # The response that is under way, and requests that came before it was whole.
+        # The response in progress, and requests that arrived before it was complete.
         self._writer: ResponseWriter | None = None
         self._queue: deque[CompleteRequest] = deque()
-        # A whole response that leaves with the batch.
+        # A whole response that is written with the next batch.
         self._soon = b""
         self._is_owing = False
         self._is_lingering = False
         self._ignored_bytes = 0
         self._quiet_since = 0.0
         self._unsent_before = 0
-        # Since when the client has not read what it asked for; None as long as it does.
+        # Since when the client has not read its responses; None while it does.
         self._stalled_since: float | None = None
         self.is_chunking = True
         self.is_kept = True
         self.date = connections.date
-        # Where it comes from, since when, and whether one of its requests has proved who is calling.
+        # The peer, the time of the connection, and whether one of its requests has authenticated.
         self.peer = ""
         self.since = 0.0
         self.has_authenticated = False
@@ -104,7 +105,7 @@ class InboundConnection(asyncio.Protocol):
         try:
             return self._transport.get_write_buffer_size() + len(self._soon)
         except RuntimeError:
-            # uvloop, of a transport that is closed.
+            # uvloop raises this once the transport is closed.
             return 0
 
     def write(self, data: bytes | memoryview) -> None:
@@ -117,7 +118,7 @@ class InboundConnection(asyncio.Protocol):
             self._transport.write(data)
 
     def write_soon(self, data: bytes) -> None:
-        """Send: with the batch where others wait too, else at once."""
+        """Write: in one batch with other connections if they wait too, else at once."""
         if self._soon or self._connections.owing < 2:
             self.write(data)
         else:
@@ -125,24 +126,25 @@ class InboundConnection(asyncio.Protocol):
             self._connections.batch.add(self)
 
     def flush(self) -> None:
-        """Send what was to be sent soon (`Writer`)."""
+        """Write what is in the batch (`Writer`)."""
         data, self._soon = self._soon, b""
         if data and not self._transport.is_closing():
             self._transport.write(data)
 
     def responded(self) -> None:
-        """The response is whole: the next request may be answered."""
+        """The response is complete: the next request may be answered."""
         self._writer = None
         self._settle()
         self._quiet_since = self._loop.time()
         if not self.is_kept:
             self._linger_or_close()
         elif self._queue:
-            # Not from within: whoever has just answered may still be at it.
+            # Not now: the code that has just answered may not have finished.
             self._loop.call_soon(self._serve_next)
 
     def abort(self) -> None:
-        """Close at once; what is unsent is dropped, also what the kernel has taken, which would stay for minutes."""
+        """Close at once. Unsent data is dropped, including the kernel's buffer, which would otherwise stay for
+        minutes."""
         unsent = self._transport.get_extra_info("socket")
         if unsent is not None:
             with contextlib.suppress(OSError):
@@ -152,7 +154,7 @@ class InboundConnection(asyncio.Protocol):
         self._transport.abort()
 
     def finish(self) -> None:
-        """We are going down: close when what is under way is done."""
+        """Close when the requests in progress are done, because the server stops."""
         if self._writer is None:
             self.flush()
             self._transport.close()
@@ -186,12 +188,12 @@ class InboundConnection(asyncio.Protocol):
         self._reader.close()
 
     def eof_received(self) -> bool:
-        """The client has said all it will. One that waits for an answer is taken for gone, as all servers do."""
+        """The client has closed its side. If it waits for a response it is considered gone, as in other servers."""
         self.flush()
         return False
 
     def pause_writing(self) -> None:
-        """The client does not read: it is not read from either, so that it cannot ask for more."""
+        """Stop reading from a client that does not read, so that it cannot ask for more."""
         self._stalled_since = self._loop.time()
         self._unsent_before = self.unsent_bytes
         if not self._transport.is_closing():
@@ -222,12 +224,12 @@ class InboundConnection(asyncio.Protocol):
             self._refuse_unparsed(status)
 
     def _serve_known(self, data: bytes) -> bool:
-        """A whole request whose head has been here before, but for its length, is not taken apart again."""
+        """Serve a complete request whose head is cached, without parsing it."""
         head, end = self._heads.find(data)
         if head is None or len(data) - end > self._limits.message_bytes or self._transport.is_closing():
             return False
         if head.address != self._reader.address:
-            # The same bytes from elsewhere: what is written down of it names where it came from.
+            # The same bytes from another address: the audit must name the right one.
             return False
         application = self._connections.application
         if not application.is_still_admitted(head):
@@ -241,7 +243,7 @@ class InboundConnection(asyncio.Protocol):
     # ── for the reader (`Receiver`) ──
 
     def head_arrived(self, head: RequestHead) -> None:
-        """The head is whole: decide whether it comes in."""
+        """Decide whether to admit the request."""
         head.refusal = self._connections.application.admit(head)
         if head.pending is not None:
             self._hold(head, head.pending)
@@ -249,11 +251,11 @@ class InboundConnection(asyncio.Protocol):
             if head.principal and not self.has_authenticated:
                 self._connections.recognise(self)
         elif head.is_large:
-            # It will not be read.
+            # The body will not be read.
             self.refused(head)
 
     def _hold(self, head: RequestHead, pending: asyncio.Future[Authentication]) -> None:
-        """Somebody else is being asked who is calling: until then no more is read, so nobody can fill our memory."""
+        """Stop reading until the pending authentication completes, so that the client cannot fill our memory."""
         self._held += 1
         self._transport.pause_reading()
         pending.add_done_callback(lambda done: self._release(head, done))
@@ -280,16 +282,16 @@ class InboundConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def body_awaited(self) -> None:
-        """Tell the client to go on, unless an earlier response is still under way."""
+        """Tell the client to send the body, unless an earlier response is in progress."""
         if self._writer is None:
             self.write(_CONTINUE)
 
     def refused(self, head: RequestHead) -> None:
-        """Answer before the body has come; the connection cannot be used again."""
+        """Answer before the body has arrived; the connection cannot be used again."""
         assert head.refusal is not None
         self._reader.stop()
         if self._writer is not None or self._queue:
-            # Another response is under way on it; ours cannot overtake that.
+            # An earlier response is in progress, and ours cannot overtake it.
             self.abort()
             return
         self.is_kept = False
@@ -312,14 +314,14 @@ class InboundConnection(asyncio.Protocol):
     # ── what is done with a request ──
 
     def _begin(self, without_body: bool = False) -> ResponseWriter:
-        """A response is owed from now on."""
+        """Start a response, which is owed from now on."""
         self._is_owing = True
         self._connections.owing += 1
         self._writer = writer = ResponseWriter(self, without_body)
         return writer
 
     def _settle(self) -> None:
-        """It is on its way, or nobody waits for it any more."""
+        """The response is being written, or the client no longer waits for it."""
         if self._is_owing:
             self._is_owing = False
             self._connections.owing -= 1
@@ -336,7 +338,7 @@ class InboundConnection(asyncio.Protocol):
         else:
             reading = application.serve(head, request.body, writer)
         if reading is not None:
-            # Also when the client is gone meanwhile: it is held all the same.
+            # Even if the client disconnects meanwhile: the body is held until it has been read.
             reading.add_done_callback(lambda _: bodies.release(request.reserved))
         elif request.reserved:
             bodies.release(request.reserved)
@@ -350,7 +352,7 @@ class InboundConnection(asyncio.Protocol):
                 self._read_on()
 
     def _refuse_unparsed(self, status: int) -> None:
-        """Answer somebody whose request cannot even be read."""
+        """Answer a request that cannot be parsed."""
         self._reader.stop()
         if self._writer is not None or self._queue:
             self.abort()
@@ -359,7 +361,7 @@ class InboundConnection(asyncio.Protocol):
         self._begin().answer(status, b"")
 
     def _linger_or_close(self) -> None:
-        """Close, but let a client that is still sending get to see the response: an early close would destroy it."""
+        """Close, but give a client that is still sending time to read the response: an early close would destroy it."""
         self.flush()
         if not self._reader.is_in_the_middle:
             self._transport.close()
@@ -374,9 +376,9 @@ class InboundConnection(asyncio.Protocol):
     # ── after a while ──
 
     def on_timer(self, now: float) -> None:
-        """Close it if the client has made us wait for too long."""
+        """Close the connection if the client has been too slow."""
         if self._held:
-            # It waits for us, and what we wait for is bounded.
+            # The client waits for us, and the authentication is bounded.
             return
         if self._is_lingering:
             if now - self._quiet_since > LINGER_SECONDS:
@@ -387,14 +389,14 @@ class InboundConnection(asyncio.Protocol):
             if self._reader.is_late(now):
                 self._refuse_unparsed(408)
         elif self._writer is None:
-            # While it waits for us, whether it reads is the response's to watch.
+            # During a response, the response itself watches whether the client reads.
             self._on_quiet(now)
 
     def _on_stalled(self, now: float) -> None:
         unsent, before = self.unsent_bytes, self._unsent_before
         self._unsent_before = unsent
         if unsent < before:
-            # It takes something, however slowly.
+            # The client reads, however slowly.
             self._stalled_since = now
             self._connections.progressed(self)
         elif now - (self._stalled_since or now) > self._limits.unread_seconds:
@@ -404,10 +406,11 @@ class InboundConnection(asyncio.Protocol):
 
     def _on_quiet(self, now: float) -> None:
         unsent = self.unsent_bytes
-        # Health checks and preflights need no connection afterwards, and strangers must not collect them.
+        # Health checks and preflights need no connection afterwards, and unauthenticated clients must not accumulate
+        # them.
         patience = self._limits.keep_alive_seconds if self.has_authenticated else self._limits.head_seconds
         if unsent and unsent != self._unsent_before:
-            # An answer that is being read, however slowly.
+            # A response that is being read, however slowly.
             self._unsent_before = unsent
             self._quiet_since = now
         elif now - self._quiet_since > patience:

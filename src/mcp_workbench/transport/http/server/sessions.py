@@ -1,7 +1,7 @@
-"""Legacy sessions: made by `initialize`, found by an unguessable id, bound to their principal, ended when idle.
+"""Legacy sessions: created by `initialize`, found by an unguessable id, bound to their principal, ended when idle.
 
-Owns which message leaves on which stream: answers on the stream of their POST, what belongs to a request on that
-request's stream, everything else on the one that a GET opened.
+Owns which message is sent on which stream: answers on the stream of their POST, messages related to a request on that
+request's stream, everything else on the stream that a GET opened.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from mcp_workbench.transport.http.server.resumable_stream import (
 from mcp_workbench.transport.http.server.served_session import MakeSession, ServedSession, cancellation, hand_over
 from mcp_workbench.transport.shared_timer import SharedTimer
 
-# 256 bits: beyond guessing, whatever the number of sessions.
+# 256 bits cannot be guessed, whatever the number of sessions.
 ID_BYTES: Final = 32
-# The messages of one POST, as they were written and looked at from outside.
+# The messages of one POST, each with its summary.
 Posted = list[tuple[bytes, MessageSummary]]
 
 
@@ -56,7 +56,7 @@ class LegacySession:
         self.peer = peer
         self.id = secrets.token_urlsafe(ID_BYTES)
         self.principal = principal
-        # The revision that `initialize` agreed upon.
+        # The revision negotiated by `initialize`.
         self.revision: Revision | None = None
         self.session: ServedSession | None = None
         self.is_over = False
@@ -66,7 +66,7 @@ class LegacySession:
         self._responses: dict[bytes, LegacyResponse] = {}
         self._streams: dict[int, ResumableStream] = {}
         self._last_stream = STANDALONE
-        # The POST whose messages the session is reading right now.
+        # The POST whose messages the session is processing right now.
         self._feeding: LegacyResponse | None = None
 
     def __repr__(self) -> str:
@@ -80,29 +80,29 @@ class LegacySession:
     # ── from the client ──
 
     def initialize(self, session: ServedSession, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> None:
-        """The first POST. The session exists for others once its answer is on its way."""
+        """Serve the first POST. The session can be found by its id once the answer is being sent."""
         assert summary.id is not None
         self.session = session
         self._initialize_id = summary.id
         self._feed(self._response(writer, {summary.id}), [(body, summary)])
 
     def request(self, posted: Posted, ids: set[bytes], writer: ResponseWriter) -> None:
-        """A POST with requests in it. The answers may be there when this returns."""
+        """Serve a POST with requests. The answers may have been sent when this returns."""
         response = self._response(writer, ids)
         if len(posted) > 1:
-            # The answers to a batch leave one by one, as they come.
+            # The answers to a batch are sent one by one, as they become available.
             response.stream()
         self._feed(response, posted)
 
     def deliver(self, message: bytes, summary: MessageSummary) -> None:
-        """A notification, or the answer to a question."""
+        """Pass on a notification, or the answer to a question."""
         assert self.session is not None
         hand_over(self.session, message, summary)
         self._note_cancelled(self.session, summary)
 
     def _note_cancelled(self, session: ServedSession, summary: MessageSummary) -> None:
         cancelled = summary.cancels
-        # A call that is still there was not cancelled after all, and gets its answer.
+        # If the call is still in progress, it was not cancelled after all and will be answered.
         if cancelled is None or cancelled in session.calls:
             return
         response = self._responses.pop(cancelled, None)
@@ -110,19 +110,19 @@ class LegacySession:
             response.cancel(cancelled, self._table.now())
 
     def is_under_way(self, id: bytes) -> bool:
-        """Whether a request with this id waits for its answer."""
+        """Whether a request with this id has not been answered yet."""
         return id in self._responses
 
     def listen(self, writer: ResponseWriter) -> None:
-        """A GET without `Last-Event-ID`: open the standalone stream."""
+        """Open the standalone stream, for a GET without `Last-Event-ID`."""
         self._standalone().open(writer, is_primed=self._is_primed)
 
     def resume(self, writer: ResponseWriter, last_event_id: str) -> bool:
-        """A GET that continues an earlier stream; false when there is nothing to continue."""
+        """Resume an earlier stream, for a GET. False if there is nothing to resume."""
         found = parse_event_id(last_event_id)
         if found is None:
             return False
-        # The standalone stream exists for every client, whether it was opened before or not.
+        # Every client has a standalone stream, whether it was opened before or not.
         stream = self._standalone() if found[0] == STANDALONE else self._streams.get(found[0])
         if stream is not None:
             stream.resume(writer, found[1])
@@ -158,8 +158,8 @@ class LegacySession:
         kind, id = kind_and_id(message)
         if kind in ("request", "notification"):
             related = None if about is None else self._responses.get(about)
-            # On the stream of the request that it belongs to; on the standalone one where that was answered, or lost
-            # before the client had an id to resume from.
+            # On the stream of the related request; on the standalone stream if that was answered, or lost before the
+            # client had an event id to resume from.
             if related is not None and related.is_reachable:
                 related.put(message)
             else:
@@ -172,7 +172,7 @@ class LegacySession:
             else:
                 response.answer(id, message, self._table.now())
         elif self._feeding is not None and self._feeding.ids:
-            # A complaint about the message that is being read, whose id could not be made out.
+            # An error about the message being processed, whose id could not be read.
             answered = next(iter(self._feeding.ids))
             self._responses.pop(answered, None)
             self._feeding.answer(answered, message, self._table.now())
@@ -185,13 +185,13 @@ class LegacySession:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody is connected to it, or waits for something."""
+        """Whether a client is connected or waits for an answer."""
         if self._responses or (self.session is not None and self.session.calls):
             return True
         return any(stream.is_connected for stream in self._streams.values())
 
     def end(self, reason: str) -> None:
-        """It is over: calls are cancelled, streams closed, and the id means nothing any more."""
+        """End the session: cancel its calls, close its streams, forget its id."""
         if self.is_over:
             return
         self._table.forget(self)
@@ -214,7 +214,7 @@ class LegacySession:
             session.on_closed(reason)
 
     def on_timer(self, now: float) -> None:
-        """Keep connections alive; let go of what nobody will ask for any more."""
+        """Keep connections alive; drop streams that can no longer be resumed; end the session if it is idle."""
         limits = self._table.limits
         for stream in list(self._streams.values()):
             stream.comment()
@@ -277,13 +277,12 @@ class SessionTable:
         return len(self._sessions)
 
     def sessions(self) -> list[LegacySession]:
-        """Every session, least recently used first."""
         return list(self._sessions.values())
 
     def open(
         self, principal: str, summary: MessageSummary, body: bytes, writer: ResponseWriter, peer: str = ""
     ) -> bool:
-        """Answer `initialize` with a new session. False when there is no room for one."""
+        """Answer `initialize` with a new session. False if there are too many."""
         if len(self._sessions) >= self.limits.sessions and not self._make_room():
             return False
         legacy = LegacySession(self, principal, self.now(), peer)
@@ -291,7 +290,7 @@ class SessionTable:
         return True
 
     def find(self, id: str, principal: str) -> LegacySession | None:
-        """The session with this id, if it is this principal's. Others' do not exist for it."""
+        """The session with this id if it belongs to this principal; sessions of others are not found."""
         session = self._sessions.get(id)
         if session is None or session.principal != principal:
             return None

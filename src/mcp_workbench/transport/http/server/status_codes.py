@@ -1,6 +1,6 @@
-"""Which HTTP status a JSON-RPC answer of the modern era leaves with. One table.
+"""The HTTP status of a JSON-RPC response of the modern era: one table.
 
-Legacy answers leave with 200 whatever is in them: there the status speaks of the transport alone.
+Legacy responses always have status 200: there the status is about the transport alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mcp_workbench.protocol.constants import (
     UNSUPPORTED_PROTOCOL_VERSION,
 )
 
-# The specification names those of the last four lines; the first three are requests that were never understood.
+# The specification prescribes the last four; the first three are requests that were never understood.
 STATUS_OF_CODE: Final = {
     PARSE_ERROR: 400,
     INVALID_REQUEST: 400,
@@ -33,10 +33,10 @@ STATUS_OF_CODE: Final = {
     UNSUPPORTED_PROTOCOL_VERSION: 400,
     METHOD_NOT_FOUND: 404,
 }
-# Methods that exist whatever is behind us. With them the code says that something else was not found, such as a tool;
-# and a client may take 404 for a server that does not have the method at all.
+# Methods that exist whatever is behind us. For them the code means that something else, such as a tool, was not found;
+# and a client may take 404 to mean that the server does not have the method at all.
 ALWAYS_FOUND: Final = frozenset({"tools/call"})
-# Everything else, `-32603` included, was understood and answered: a 5xx would make proxies send it again.
+# Everything else, `-32603` included, was understood and answered: after a 5xx, proxies would send it again.
 OTHERWISE: Final = 200
 
 
@@ -48,7 +48,7 @@ _decode: Final = Decoder(_Answer).decode
 
 
 def status_of_error(answer: bytes, method: str) -> int:
-    """The status for an error answer to a request of this method."""
+    """The status of an error response to a request with this method."""
     code = read_error(_decode(answer).error).code
     if code == METHOD_NOT_FOUND and method in ALWAYS_FOUND:
         return STATUS_OF_CODE[INVALID_PARAMS]

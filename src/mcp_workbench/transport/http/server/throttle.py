@@ -1,7 +1,7 @@
-"""Failed attempts to authenticate: each peer may make a few, then the answers come late, and the log says so.
+"""Failed authentication: each peer may fail a few times, then its responses are delayed and the log reports it.
 
-A right token is never held up: behind a proxy everybody comes from one address, and one who guesses must not lock the
-others out. Whoever guesses gets one answer a second on each of a few connections, which nobody finds a token with.
+A valid token is never delayed: behind a proxy all clients share one address, and guesses by one must not lock out the
+others. An attacker gets one response a second on each of a few connections, which is far too slow to find a token.
 
 Owns the count of failures by peer, and how often they are logged.
 """
@@ -14,15 +14,15 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-# A client that was given an old token tries it a few times, at once and again when its user looks.
+# A client with an outdated token tries it a few times at once, and again when its user looks.
 FREE_FAILURES: Final = 10
-# After this long without any, a peer may again. It is also how often a peer that goes on is logged.
+# A peer's failures are forgotten after this long without any. Continuing failures are logged this often.
 FORGET_FAILURES_SECONDS: Final = 60.0
-# Nobody who made a mistake notices; nobody who guesses gets anywhere.
+# Not noticeable after a mistake; hopeless for guessing.
 DELAY_SECONDS: Final = 1.0
-# Answers to one peer that are held back at once; beyond, its connection is closed without one.
+# Delayed responses to one peer; beyond this, its connection is closed without a response.
 MOST_DELAYED: Final = 64
-# Peers whose failures are remembered. The one that failed first is forgotten first.
+# Peers whose failures are counted. The oldest is dropped first.
 MOST_PEERS: Final = 1000
 
 
@@ -38,20 +38,20 @@ class _Failures:
 
 
 class AuthenticationThrottle:
-    """Who failed, and how often."""
+    """The failures of each peer."""
 
     __slots__ = ("_left_out", "_now", "_peers")
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._peers: dict[str, _Failures] = {}
-        # Failures without a line in the audit, by peer.
+        # Failures that have no line in the audit, by peer.
         self._left_out: dict[str, int] = {}
 
     def failed(self, peer: str, reason: str) -> float | None:
-        """Somebody was not who they had to be: the seconds after which they are answered; None for no answer at all.
+        """Count a failure. Returns the seconds by which to delay the response; None for no response at all.
 
-        Each delay is to be ended with `answered`.
+        Each delay must be ended with `answered`.
         """
         now = self._now()
         found = self._find(peer, now)
@@ -66,14 +66,14 @@ class AuthenticationThrottle:
         return DELAY_SECONDS
 
     def answered(self, peer: str) -> None:
-        """An answer that was held back has left, or its client has."""
+        """A delayed response has been sent, or its client has disconnected."""
         found = self._peers.get(peer)
         if found is not None and found.delayed:
             found.delayed -= 1
 
     def leave_out(self, peer: str) -> str | None:
-        """This failure has no line of its own in the audit. The first of a peer is to be followed by `take_left_out`
-        after a while, for the peer that is returned: those beyond a number are counted together."""
+        """Count a failure that gets no audit line. Returns the peer to pass to `take_left_out` after a while, for the
+        first such failure of a peer, else None. Peers beyond the limit are counted together."""
         if peer not in self._left_out and len(self._left_out) >= MOST_PEERS:
             peer = ""
         count = self._left_out[peer] = self._left_out.get(peer, 0) + 1
@@ -83,7 +83,7 @@ class AuthenticationThrottle:
         return list(self._left_out)
 
     def take_left_out(self, peer: str) -> int:
-        """How many have had no line since the last one about this peer."""
+        """How many failures of this peer have had no line since the last one."""
         return self._left_out.pop(peer, 0)
 
     def _find(self, peer: str, now: float) -> _Failures:

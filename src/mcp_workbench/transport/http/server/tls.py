@@ -1,7 +1,7 @@
-"""TLS by ourselves: the certificate that clients are shown, read again when it has been renewed.
+"""Terminating TLS ourselves: the certificate shown to clients, reloaded when it has been renewed.
 
-A context is read by each handshake, so what is loaded into it is in force for the next connection; those that are open
-go on. A renewed certificate that cannot be used leaves the one before in force.
+Each handshake reads the context, so a reloaded certificate takes effect with the next connection; open connections
+continue. A renewed certificate that cannot be used leaves the previous one in use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class TlsCertificate:
-    """Certificate and key in files, and the context that has them."""
+    """A certificate and its key in files, and the SSL context that uses them."""
 
     def __init__(self, certificate: str, key: str, client_ca: str | None = None) -> None:
         """Raises `ConfigError`."""
@@ -32,9 +32,9 @@ class TlsCertificate:
         return (self._certificate, self._key, *([self._client_ca] if self._client_ca else []))
 
     def reload(self) -> None:
-        """The files have changed."""
+        """Load the files again after they have changed."""
         try:
-            # Apart first: a certificate that does not fit its key would leave the context in between.
+            # Into a separate context first: a certificate that does not match its key would leave ours half loaded.
             self._read()
             self.context.load_cert_chain(self._certificate, self._key, password=_no_password)
             if self._client_ca is not None:
@@ -67,7 +67,7 @@ class TlsCertificate:
                     f"`{self._client_ca}` cannot be used to check certificates of clients: {reason}",
                     hint="it must be the PEM certificate of the authority that signed them",
                 ) from None
-            # Others than the proxy may connect, with tokens; a certificate that is shown has to be good.
+            # Clients other than the proxy may connect with tokens; but a certificate that is shown must be valid.
             context.verify_mode = ssl.CERT_OPTIONAL
         return context
 

@@ -1,10 +1,10 @@
-"""Connections that have not proved who is calling, by the address that they come from.
+"""Connections that have not authenticated, by the address that they come from.
 
-Each costs a descriptor, and anybody who reaches us can open them. Those beyond a bound are closed, the oldest first: a
-client sends its request with the connection, so whoever has waited for longest is least likely to be one. A newcomer is
-never refused for them, because every client begins as one.
+Each costs a descriptor, and anyone who reaches us can open them. Beyond a limit they are closed, the oldest first: a
+real client sends its request as soon as it is connected, so the one that has waited longest is least likely to be real.
+A new connection is never refused because of them, since every client begins as one.
 
-Owns which of them has to go. Refuses to know how anybody is authenticated.
+Owns which of them is closed. Knows nothing about authentication.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from mcp_workbench.transport.http.server.limits import UNAUTHENTICATED_SECONDS, 
 if TYPE_CHECKING:
     from mcp_workbench.transport.http.server.server_connection import InboundConnection
 
-# One customer of a network has as many addresses of IPv6 as there are in this.
+# Network providers assign each customer at least a /64 of IPv6 addresses.
 _IPV6_PREFIX: Final = 64
-# What the address of a peer begins with that is at the other end of a Unix socket.
+# The prefix of peers at the other end of a Unix socket.
 UID_PREFIX: Final = "uid:"
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:
-    """The address at the other end, `uid:…` on a Unix socket; empty where it has none."""
+    """The peer's address or IPv6 network, `uid:…` on a Unix socket; empty if unknown."""
     name = transport.get_extra_info("peername")
     if isinstance(name, tuple):
         return network_of(name[0]) if name else ""
@@ -41,26 +41,26 @@ def peer_of(transport: asyncio.BaseTransport) -> str:
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:
-    """The very address at the other end, whatever network it is in; empty where it is not one of IP."""
+    """The peer's exact IP address; empty if it has none."""
     name = transport.get_extra_info("peername")
     return _address_in(name[0]) if isinstance(name, tuple) and name else ""
 
 
 def uid_of_peer(used: socket.socket) -> int | None:
-    """Who is at the other end of a Unix socket, as the kernel tells; None where it does not."""
+    """The user at the other end of a Unix socket according to the kernel; None if it does not report one."""
     with contextlib.suppress(OSError, AttributeError):
         if hasattr(socket, "SO_PEERCRED"):
             credentials = used.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             uid: int = struct.unpack("3i", credentials)[1]
             return uid
-        # macOS: `struct xucred` with a version and then the uid.
+        # macOS: `struct xucred`, a version followed by the uid.
         credentials = used.getsockopt(0, 0x001, 128)
         return int(struct.unpack_from("II", credentials)[1])
     return None
 
 
 def names_in_certificate(transport: asyncio.BaseTransport) -> tuple[str, ...]:
-    """The names in the certificate that the client has shown, which was verified; none without."""
+    """The names in the client's verified certificate; empty if it has shown none."""
     certificate = transport.get_extra_info("peercert")
     if not certificate:
         return ()
@@ -80,7 +80,8 @@ def _address_in(host: str) -> str:
 
 @lru_cache(maxsize=256)
 def network_of(host: str) -> str:
-    """What an address is counted by: itself, of IPv6 its network. Whatever is none stays as it is."""
+    """The key that an address is counted by: the address itself, or its network for IPv6. Other strings are
+    unchanged."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -98,7 +99,7 @@ class UnauthenticatedConnections:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._count = 0
-        # Each peer's in the order they came; the peer whose first came first is first.
+        # The connections of each peer in order of arrival; peers in the order of their first connection.
         self._by_peer: dict[str, dict[InboundConnection, None]] = {}
 
     def __len__(self) -> int:
@@ -109,7 +110,7 @@ class UnauthenticatedConnections:
         self._count += 1
 
     def discard(self, connection: InboundConnection) -> None:
-        """It is gone, or has authenticated."""
+        """Remove a connection that was closed or has authenticated."""
         of_peer = self._by_peer.get(connection.peer)
         if of_peer is not None and connection in of_peer:
             del of_peer[connection]
@@ -118,17 +119,17 @@ class UnauthenticatedConnections:
                 del self._by_peer[connection.peer]
 
     def surplus(self, peer: str, now: float, *, is_full: bool) -> InboundConnection | None:
-        """One that has to go because of a newcomer from this peer, if any has. `is_full`: there is no connection left
-        for it."""
+        """A connection to close because of a new one from this peer, or None. `is_full`: the limit on all connections
+        is reached."""
         of_peer = self._by_peer.get(peer, {})
         if len(of_peer) <= self._limits.unauthenticated_per_peer:
             if self._count <= self._limits.unauthenticated and not is_full:
                 return None
-            # Looked for only here, where there are too many: of the peer that has most.
+            # Searched only here, where there are too many: the peer with the most connections.
             of_peer = max(self._by_peer.values(), key=len, default={})
         oldest = next(iter(of_peer), None)
         if oldest is None:
             return None
-        # A burst of clients has sent nothing yet, and is none the worse for it.
+        # In a burst of clients, connections have not had time to send anything yet.
         is_burst = now - oldest.since < UNAUTHENTICATED_SECONDS
         return None if is_burst and not (is_full and len(of_peer) > self._limits.unauthenticated_per_peer) else oldest

@@ -1,7 +1,7 @@
-"""Whether a POST belongs to a session, and whether the headers of one that does not agree with its body. Pure.
+"""Whether a POST belongs to a session, and if not, whether its headers match its body. Pure.
 
-"Server Validation" of the streamable HTTP page: parties on the way may act by the headers, so a body that says
-something else is refused. What the body itself must contain is the session's to judge.
+"Server Validation" of the streamable HTTP page: intermediaries may act on the headers, so a body that differs from them
+is refused. What the body must contain is up to the session.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from mcp_workbench.transport.http.header_parameters import HeaderParameters, fin
 from mcp_workbench.transport.http.message_summary import MessageSummary
 from mcp_workbench.transport.http.server.request_head import RequestHead
 
-# What a tool mirrors into headers; None for a tool that is not known.
-# By tool, and the principal who calls it.
+# The parameters that a tool mirrors into headers, by tool and calling principal; None for an unknown tool.
 ShownParameters = Callable[[str, str], HeaderParameters | None]
 
 
 def is_stateless(head: RequestHead, summary: MessageSummary) -> bool:
-    """Whether a POST belongs to no session: a stamp says so, `initialize` begins one, else the header decides.
+    """Whether a POST belongs to no session: stamped requests do not, `initialize` does, else the header decides.
 
-    A revision that nobody knows has no sessions either; it is refused where its stamp is read."""
+    Unknown revisions have no sessions either; they are refused where the stamp is read."""
     if summary.kind == "request" and summary.version is not None:
         return True
     version = head.get(names.PROTOCOL_VERSION)
@@ -33,8 +32,8 @@ def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: ShownPar
     """What is wrong with the headers of a modern request, or None."""
     version, method, headers = summary.version, summary.method, head.headers
     if version is None:
-        # Nothing to compare with. The session refuses what is not stamped; but not a `ping`, which a legacy client may
-        # send before anything is agreed upon, and this one names a revision without sessions.
+        # Nothing to compare with. The session refuses requests without a stamp, but not `ping`, which a legacy client
+        # may send before `initialize`; and here the header names a revision without sessions.
         return f"`_meta` lacks the revision that `{names.PROTOCOL_VERSION}` names" if method == "ping" else None
     if headers.get(names.PROTOCOL_VERSION) != version:
         return _differs(head, names.PROTOCOL_VERSION, "the revision in `_meta`")
