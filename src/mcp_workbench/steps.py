@@ -370,8 +370,8 @@ class Passage(Struct, eq=False):
 
 
 class UncheckedPassage(Struct, eq=False, gc=False):
-    """The same where nobody decides: it is sent as it arrives, and an observer learns of its end. There is one for each
-    call wherever nothing but an audit is configured, so it does as little as can be."""
+    """The same where nobody decides: it is sent once its server is known, and an observer learns of its end. There
+    is one for each call wherever nothing but an audit is configured, so it does as little as can be."""
 
     observer: Observer
     # Whose and what, without body and `_meta`: the same object for calls that are alike.
@@ -379,6 +379,8 @@ class UncheckedPassage(Struct, eq=False, gc=False):
     body: bytes
     meta: Raw | None
     arrived: float
+    # None where it was sent as it arrived.
+    sent: float | None = None
     is_over: bool = False
 
     def end(self, kind: EndKind, *payload: Part) -> None:

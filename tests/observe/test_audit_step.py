@@ -29,7 +29,7 @@ from mcp_workbench.observe.audit_file import AuditFile
 from mcp_workbench.observe.audit_lines import CallEntry, LineMaker
 from mcp_workbench.observe.audit_step import open_audit
 from mcp_workbench.observe.audit_streams import Stdout, Syslog
-from mcp_workbench.steps import GuardedRequest, Outcome
+from mcp_workbench.steps import GuardedRequest, Outcome, UncheckedPassage
 from tests.observe.test_audit_file import Line
 from tests.support.in_process_workbench import Server, text_of, tool, workbench_with, write
 
@@ -111,6 +111,18 @@ def test_a_line_says_who_what_where_and_how_it_ended(tmp_path: Path) -> None:
 def test_how_it_ended(tmp_path: Path, outcome: Outcome, expected: dict[str, Any]) -> None:
     (line,) = recorded(tmp_path, (REQUEST, outcome))
     assert {key: line.get(key) for key in expected} == expected
+
+
+@pytest.mark.requirement("audit.line")
+def test_a_call_that_nobody_decided_about_says_how_long_it_waited_for_its_server(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    audit = open_audit(AuditConfig(file=str(path)), Redactor([]), stdout_is_free=False)
+    for sent in (3.0, None):
+        UncheckedPassage(audit, REQUEST, b"{", None, 1.0, sent).end("result", b"{}")
+    audit.finish()
+    audit.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line.get("heldMs") for line in lines if line["kind"] == "call"] == [2000.0, None]
 
 
 @pytest.mark.parametrize("meta", [b"{}", b'{"traceparent":7}', b'{"traceparent":"x"}', b'{"traceparent":"00-XYZ-1-1"}'])

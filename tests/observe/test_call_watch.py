@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import monotonic
 from typing import Any, Literal
 
 import pytest
 
 from mcp_workbench.observe.call_watch import MOST_LAST_CALLS, CallWatch
-from mcp_workbench.steps import MOST_SEARCHED, GuardedRequest, Outcome
+from mcp_workbench.steps import MOST_SEARCHED, GuardedRequest, Outcome, UncheckedPassage
 from tests.support.in_process_workbench import Server, tool, workbench_with
 
 OK = b'{"content":[]}'
@@ -51,6 +52,16 @@ def test_what_was_cancelled_has_no_duration_and_what_reached_no_server_is_not_co
     (call,) = watch.last_calls()
     assert (call["end"], call["seconds"]) == ("no answer", None)
     assert watch.figures()["box/s"]["errors"] == 1 and watch.figures()["box/s"]["p50"] is None
+
+
+def test_a_wait_for_the_servers_first_list_is_none_of_the_servers_time() -> None:
+    watch, now = CallWatch(), monotonic()
+    request = GuardedRequest(
+        principal="", client=b"{}", session=0, method="tools/call", toolbox="box", server="s", item="tool", body=b"{"
+    )
+    UncheckedPassage(watch, request, b"{", None, now - 1000, now).end("result", OK)
+    (call,) = watch.last_calls()
+    assert call["seconds"] < 1000
 
 
 def test_what_is_remembered_is_bounded_and_errors_are_looked_for_at_both_ends() -> None:

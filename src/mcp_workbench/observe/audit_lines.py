@@ -56,10 +56,10 @@ class CallEntry(Struct, frozen=True, gc=False):
     body: bytes = b""
     trace: str = ""
     code: int | None = None
-    decision: str = "passed"
-    rules: tuple[str, ...] = ()
     # By `time.monotonic`; None where it was not sent, or at once.
     sent: float | None = None
+    decision: str = "passed"
+    rules: tuple[str, ...] = ()
 
 
 class EventEntry(Struct, frozen=True):

@@ -75,9 +75,9 @@ class Audit:
             b"" if len(body) > self._longest_kept else body,
             "" if meta is None else trace_of(meta),
             outcome.code,
+            outcome.sent,
             outcome.decision,
             outcome.rules,
-            outcome.sent,
         )
         self._writer.put(entry, self._most)
 
@@ -106,6 +106,7 @@ class Audit:
                 b"" if length > self._longest_kept else body,
                 "" if meta is None else trace_of(meta),
                 read_error(b"".join(payload)).code if kind == "error" else None,
+                passage.sent,
             )
         )
         if not writer.is_awake:

@@ -82,7 +82,8 @@ class CallWatch:
             self._note(request, outcome, outcome.ended - outcome.sent)
 
     def on_unchecked_end(self, passage: UncheckedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
-        self.on_end(passage.origin, Outcome(kind, payload, passage.arrived, passage.arrived, monotonic()))
+        sent = passage.arrived if passage.sent is None else passage.sent
+        self.on_end(passage.origin, Outcome(kind, payload, passage.arrived, sent, monotonic()))
 
     def _note(self, request: GuardedRequest, outcome: Outcome, seconds: float) -> None:
         figures = self._servers.setdefault((request.toolbox, request.server), ServerFigures())

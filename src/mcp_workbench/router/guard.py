@@ -22,7 +22,7 @@ from mcp_workbench.face.decisions import Answer, Forward, Reject
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.router.routed_call import Notifier, Requester, RoutedCall, StartFor
-from mcp_workbench.router.wanted_item import wanted_item
+from mcp_workbench.router.wanted_item import OPEN, wanted_item
 from mcp_workbench.steps import (
     DefinitionStep,
     Denial,
@@ -81,8 +81,10 @@ class Guard:
 
     # ── who makes a request ──
 
-    def keep_identity(self, call: RoutedCall) -> None:
-        """It begins to wait: what is known of its principal may be another thing when it goes on."""
+    def begin_to_wait(self, call: RoutedCall) -> None:
+        """When it goes on, what is known of its principal may be another thing, and its time of arrival is past."""
+        if call.route.passage is None and call.route.arrived is None:
+            call.route.arrived = monotonic()
         if self._identifier is not None and call.route.identity is None:
             call.route.identity = self._identifier.identify(call.caller.principal)
 
@@ -123,15 +125,22 @@ class Guard:
     def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
         """Whether every step lets it pass at once. If they do so later, the decision is acted upon then."""
         route = call.route
-        if route.passage is not None:
-            # One that the steps have let pass comes back with its passage. It may have been held for minutes.
+        passage = route.passage
+        # One that the steps have let pass comes back with its passage. It may have been held for minutes. One that they
+        # have never seen has one too, if its server could not say what it offers before its user had signed in.
+        if passage is not None and (isinstance(passage, UncheckedPassage) or passage.decision == "passed"):
             return not self.denies_again(call, decision)
         observer = self._sole_observer
         # Nobody can say no: there is nothing to check, and calls that are alike share one description.
         if observer is not None:
             key = (call.caller, call.introduction, call.method, decision.entry, decision.item)
             origin = self._origins.get(key) or self._new_origin(key, call, decision)
-            route.passage = UncheckedPassage(observer, origin, decision.body, call.meta, monotonic())
+            now, arrived = monotonic(), route.arrived
+            route.passage = (
+                UncheckedPassage(observer, origin, decision.body, call.meta, now)
+                if arrived is None
+                else UncheckedPassage(observer, origin, decision.body, call.meta, arrived, now)
+            )
             return True
         route.entry, route.decision = decision.entry, decision
         later = partial(self._act, call, decision)
@@ -151,7 +160,7 @@ class Guard:
         if "requestState" in call.params:
             # A state of ours has been taken out of the body by now; an approval of the first try counts for the retry.
             request = replace(request, is_retry=True)
-        passage = call.route.passage = Passage(self._steps, request, self._passive)
+        passage = call.route.passage = Passage(self._steps, request, self._passive, _arrival(call))
         verdict = passage.check()
         if verdict is None:
             self._limit(passage, call)
@@ -209,14 +218,12 @@ class Guard:
             return False
         refusal = decision.refusal
         if refusal is None:
-            wanted = wanted_item(call.method, call.params)
-            request = replace(self._describe(call, call.method, None, wanted.item, b"{", call.meta),
-                              toolbox=wanted.toolbox, server=wanted.server)  # fmt: skip
+            request = self._describe_wanted(call)
             rule = self._hiding_rule(request)
         else:
             request = self._describe(call, call.method, refusal.entry, refusal.item, b"{", call.meta)
             rule = refusal.rule
-        passage = call.route.passage = Passage((), request, self._observers)
+        passage = call.route.passage = Passage((), request, self._observers, _arrival(call))
         passage.decision, passage.rules = "denied", (rule,)
         return True
 
@@ -227,10 +234,22 @@ class Guard:
                 return rule
         return NOT_FOUND
 
-    def unsent(self, call: RoutedCall, entry: ServerEntry, item: str) -> Passage:
-        """Of a call whose server cannot say what it offers: those who look on learn of its end."""
-        request = self._describe(call, call.method, entry, item, b"{", call.meta)
-        return Passage((), request, self._observers)
+    def _describe_wanted(self, call: RoutedCall) -> GuardedRequest:
+        wanted = wanted_item(call.method, call.params)
+        request = self._describe(call, call.method, None, wanted.item, b"{", call.meta)
+        return replace(request, toolbox=wanted.toolbox, server=wanted.server)
+
+    def unsent(self, call: RoutedCall) -> Passage | None:
+        """Of a call that ends while it waits to learn what its server offers: those who look on learn of its end. None
+        of what we answer by ourselves: lists name no item."""
+        route = call.route
+        if route.arrived is None:
+            return None
+        if route.entry is not None and route.item:
+            request = self._describe(call, call.method, route.entry, route.item, b"{", call.meta)
+        else:
+            request = self._describe_wanted(call)
+        return Passage((), request, self._observers, route.arrived) if request.item not in ("", OPEN) else None
 
     def judge_by_list(
         self, call: RoutedCall, method: str, entry: ServerEntry, item: str, passage: Passage | None
@@ -300,6 +319,11 @@ class Guard:
         finally:
             self._held_notifications -= 1
             passage.end("cancelled")
+
+
+def _arrival(call: RoutedCall) -> float:
+    """It is with the steps now, and came before if it had to wait."""
+    return monotonic() if call.route.arrived is None else call.route.arrived
 
 
 def _describe(

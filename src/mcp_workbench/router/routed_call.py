@@ -56,8 +56,10 @@ class Route(Struct, eq=False):
     wire_id: int = 0
     # What it waits for before it is sent, or before it is answered.
     task: asyncio.Task[None] | None = None
-    # Where there are steps: its way through them, and what is known of who makes it if it has to wait.
+    # Where there are steps: its way through them; and if it has to wait before it comes to them, when it arrived, and
+    # what is known of who makes it.
     passage: Passage | UncheckedPassage | None = None
+    arrived: float | None = None
     identity: object = None
 
     @property

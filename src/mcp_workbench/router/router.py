@@ -183,7 +183,7 @@ class Router:
     def start_for(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
         """A task that a call waits for: should it fail by a defect of ours, the call ends all the same."""
         if self.guard is not None:
-            self.guard.keep_identity(call)
+            self.guard.begin_to_wait(call)
         task = call.route.task = self._start_task(self._ending_in_an_answer(call, work))
         # A call that is cancelled before the first step of its task leaves `work` behind.
         task.add_done_callback(lambda _: work.close())
@@ -194,6 +194,7 @@ class Router:
         try:
             await work
         except Exception as error:
+            self._note_unsent(call)
             call.finish_error(INTERNAL_ERROR, why_unhandled(error))
 
     async def _work(self, call: RoutedCall, decision: Work) -> None:
@@ -209,6 +210,11 @@ class Router:
         """A call that had to wait is decided about: by who made it, not by who has come since then."""
         if self.guard is not None:
             self.guard.recall_identity(call)
+
+    def _note_unsent(self, call: RoutedCall) -> None:
+        """It ends, and may not have come to the steps: it may have started a server all the same."""
+        if self.guard is not None and call.route.passage is None:
+            call.route.passage = self.guard.unsent(call)
 
     async def _load_and_act(self, call: RoutedCall, decision: Load, params: Params | None) -> None:
         await self._lists.load(decision.entries)
@@ -230,7 +236,7 @@ class Router:
             # Of several candidates one may fail, where another has the tool.
             if isinstance(outcome, WorkbenchError) and not (learn.others and isinstance(decision, Forward)):
                 call.route.entry = entry
-                call.route.passage = None if self.guard is None else self.guard.unsent(call, entry, learn.item)
+                self._note_unsent(call)
                 call.on_failure(outcome)
                 return
             if isinstance(outcome, BaseException) and not isinstance(outcome, WorkbenchError):
@@ -297,6 +303,7 @@ class Router:
     def cancel(self, call: RoutedCall, params: dict[str, Raw]) -> None:
         """The client cancelled it, or is gone."""
         route = call.route
+        self._note_unsent(call)
         if route.passage is not None:
             route.passage.end("cancelled")
         if route.traffic is not None:

@@ -35,7 +35,7 @@ class _WantedReference(Struct):
 
 # The tools of ours that lead to others, whatever the face calls them.
 _USE: Final = "use_tool"
-_OPEN: Final = "open_toolbox"
+OPEN: Final = "open_toolbox"
 _read_text: Final = Decoder(str).decode
 _read_arguments: Final = Decoder(_WantedArguments).decode
 _read_reference: Final = Decoder(_WantedReference).decode
@@ -51,13 +51,13 @@ def wanted_item(method: str, params: Mapping[str, Raw]) -> WantedItem:
         item = "" if member is None else _read_text(params[member])
     except (KeyError, DecodeError, ValidationError):
         return WantedItem()
-    if method != "tools/call" or not item.startswith((_USE, _OPEN)):
+    if method != "tools/call" or not item.startswith((_USE, OPEN)):
         return WantedItem(item=item)
     try:
         arguments = _read_arguments(params["arguments"])
     except (KeyError, DecodeError, ValidationError):
         return WantedItem(item=item)
-    if item == _OPEN:
+    if item == OPEN:
         return WantedItem(arguments.toolbox_name, item=item)
     wanted = arguments.tool
     if isinstance(wanted, _WantedTool):
