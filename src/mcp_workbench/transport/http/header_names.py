@@ -1,10 +1,10 @@
-"""The words of the HTTP binding: headers and media types. Facts of the specification, no decisions."""
+"""Header names and media types of the HTTP binding. Facts of the specification, no decisions."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Names of headers are the same in any case; ours are lower.
+# Header names are case-insensitive; ours are in lower case.
 PROTOCOL_VERSION: Final = "mcp-protocol-version"
 METHOD: Final = "mcp-method"
 NAME: Final = "mcp-name"
@@ -16,5 +16,5 @@ JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
 ACCEPT_BOTH: Final = f"{JSON}, {EVENT_STREAM}"
 
-# Which parameter is mirrored in `Mcp-Name`.
+# The parameter that `Mcp-Name` mirrors.
 NAMED_BY: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}

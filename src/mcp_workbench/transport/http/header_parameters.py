@@ -1,7 +1,7 @@
 """`x-mcp-header`: tool parameters that are mirrored into `Mcp-Param-*` headers. Pure.
 
 Owns which annotations of an input schema are valid, which headers a call carries, and whether the headers of a call
-agree with its arguments. "Custom Headers from Tool Parameters" of the streamable HTTP page.
+match its arguments. "Custom Headers from Tool Parameters" of the streamable HTTP page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mcp_workbench.transport.http.header_names import PARAMETER_PREFIX
 ANNOTATION: Final = "x-mcp-header"
 
 Path = tuple[str, ...]
-# The path of a property, as keys of `properties`, to the name behind `Mcp-Param-`.
+# Maps the path of a property, as keys of `properties`, to the name after `Mcp-Param-`.
 HeaderParameters = Mapping[Path, str]
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -33,7 +33,7 @@ _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 
 
 class InvalidAnnotation(Exception):
-    """A tool definition that clients over HTTP have to leave out. The text says why."""
+    """A tool definition that clients over HTTP must leave out. The text gives the reason."""
 
 
 def read_annotations(input_schema: object) -> HeaderParameters:
@@ -58,7 +58,7 @@ def read_annotations(input_schema: object) -> HeaderParameters:
 
 
 def headers_for(parameters: HeaderParameters, arguments: Raw | bytes | None) -> dict[str, str]:
-    """The headers that a call with these arguments carries."""
+    """The headers of a call with these arguments."""
     if not parameters:
         return {}
     headers: dict[str, str] = {}
@@ -66,7 +66,7 @@ def headers_for(parameters: HeaderParameters, arguments: Raw | bytes | None) -> 
         try:
             text = _written(_value_at(arguments, path))
         except _UNREADABLE:
-            # The server says what it thinks of that.
+            # Left to the server, which reports invalid arguments.
             continue
         if text is not None:
             headers[(PARAMETER_PREFIX + name).lower()] = header_values.encode(text)
@@ -76,14 +76,14 @@ def headers_for(parameters: HeaderParameters, arguments: Raw | bytes | None) -> 
 def find_mismatch(
     parameters: HeaderParameters, arguments: Raw | bytes | None, headers: Mapping[str, list[str]]
 ) -> str | None:
-    """What is wrong with the headers of a call, or None. `headers`: lower-case names to all values given."""
+    """What is wrong with the headers of a call, or None. `headers` maps lower-case names to all values given."""
     for path, name in parameters.items():
         given = headers.get((PARAMETER_PREFIX + name).lower(), [])
         header, where = f"Mcp-Param-{name}", ".".join(path)
         try:
             value = _value_at(arguments, path)
         except _UNREADABLE:
-            # Not taken for a value that is missing: somebody behind us may read it.
+            # Not treated as missing: a server behind us may be able to read it.
             return f"`{where}` in the body cannot be read, and so not compared with `{header}`"
         text = _written(value)
         if len(given) > 1:
@@ -99,7 +99,7 @@ def find_mismatch(
 
 
 def _schemas(root: object) -> Iterator[tuple[Path | None, dict[str, Any]]]:
-    """Every schema inside a schema with the chain of `properties` that leads to it, None where none does."""
+    """Every schema inside a schema, with the chain of `properties` that leads to it, or None if there is none."""
     waiting: list[tuple[Path | None, object]] = [((), root)]
     while waiting:
         path, schema = waiting.pop()
@@ -107,13 +107,13 @@ def _schemas(root: object) -> Iterator[tuple[Path | None, dict[str, Any]]]:
             continue
         yield path, schema
         for keyword, value in schema.items():
-            # Only a chain of `properties` keeps a parameter statically reachable.
+            # Only a chain of `properties` makes a parameter statically reachable.
             chain = path if keyword == "properties" else None
             waiting += ((None if chain is None else (*chain, name), part) for name, part in schemas_in(keyword, value))
 
 
 def _value_at(arguments: Raw | bytes | None, path: Path) -> object:
-    """The value that a path leads to, None where it leads nowhere. What is beside the path is not read."""
+    """The value at a path, or None. Only the members on the path are decoded."""
     value = arguments
     for key in path:
         if value is None or bytes(memoryview(value)[:1]) != b"{":
@@ -130,7 +130,7 @@ def _written(value: object) -> str | None:
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
     if isinstance(value, int):
-        # Python refuses to write integers of thousands of digits; the safe range of the specification is far below.
+        # Python refuses to format integers of thousands of digits; the specification's safe range is far below that.
         return str(value) if value.bit_length() <= 64 else None
     return None
 

@@ -1,4 +1,4 @@
-"""Values in headers: what is safe as it is, and the Base64 sentinel for everything else. Pure.
+"""Values in headers: which are sent unchanged, and the Base64 sentinel for all others. Pure.
 
 "Value Encoding" of the streamable HTTP page: `=?base64?…?=` around the UTF-8 of a value that is not plain.
 """
@@ -16,16 +16,16 @@ _PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
 def encode(value: str) -> str:
-    """The value as it goes into a header."""
+    """The value as it is sent in a header."""
     if not value or (_PLAIN.fullmatch(value) and not _has_sentinel(value)):
         return value
-    # A lone surrogate has no UTF-8; `?` will not match the body, and the server will say so.
+    # A lone surrogate has no UTF-8; `?` will not match the body, and the server will report it.
     payload = binascii.b2a_base64(value.encode("utf-8", "replace"), newline=False)
     return f"{PREFIX}{payload.decode('ascii')}{SUFFIX}"
 
 
 def decode(value: str) -> str | None:
-    """The value that a header stands for; None where its encoding is broken, which matches nothing."""
+    """The decoded value of a header; None if its encoding is broken, which matches nothing."""
     if not _has_sentinel(value):
         return value
     payload = value[len(PREFIX) : -len(SUFFIX)].encode("latin-1", "replace")
@@ -34,7 +34,7 @@ def decode(value: str) -> str | None:
         text = decoded.decode("utf-8")
     except (binascii.Error, UnicodeDecodeError):
         return None
-    # Several spellings decode to the same bytes; only the one that `encode` writes counts.
+    # Several encodings decode to the same bytes; only the one that `encode` produces is accepted.
     return text if binascii.b2a_base64(decoded, newline=False) == payload else None
 
 

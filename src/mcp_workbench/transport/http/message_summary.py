@@ -1,7 +1,6 @@
-"""What a transport has to know of a message: its kind, its id, and what headers mirror.
+"""What a transport needs to know about a message: its kind, its id, and the values that headers mirror.
 
-Owns the few fields that HTTP routes by. Refuses to look at anything else; whether a message makes sense is decided by
-whoever receives it.
+Owns the few fields that HTTP routes by. Looks at nothing else; the receiver decides whether a message is valid.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from mcp_workbench.transport.http.header_names import NAMED_BY
 
 MessageKind = Literal["request", "notification", "result", "error"]
 
-# Messages of a large batch that are handled before others have their turn.
+# Messages of a large batch that are handled before other tasks get a turn.
 BATCH_AT_ONCE: Final = 1000
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 
@@ -44,7 +43,7 @@ _decode_list: Final = Decoder(list[Raw]).decode
 
 
 def version_in_answer(message: bytes) -> str | None:
-    """The revision that an answer to `initialize` agrees to; None where it refuses."""
+    """The revision in the answer to `initialize`; None if it is an error."""
     try:
         return _decode_initialize_answer(message).result.version
     except (DecodeError, ValidationError):
@@ -57,16 +56,16 @@ class MessageSummary(Struct, eq=False):
     kind: MessageKind
     id: bytes | None
     method: str
-    # The members of its params; None where these are something else than members.
+    # The members of its params; None if params is not an object.
     params: dict[str, Raw] | None
-    # The revision that a modern request is stamped with; empty where the stamp is not a string.
+    # The revision in the `_meta` of a modern request; empty if it is not a string.
     version: str | None = None
-    # What reading a large message found, for whoever would have to read it again.
+    # The parsed envelope of a large message, so that the receiver need not parse it again.
     envelope: messages.Envelope | None = None
 
     @property
     def name(self) -> str | None:
-        """What `Mcp-Name` mirrors; None where the method has no such thing, or the message lacks it."""
+        """The value that `Mcp-Name` mirrors; None if the method has none, or the message lacks it."""
         key = NAMED_BY.get(self.method)
         raw = None if key is None or self.params is None else self.params.get(key)
         if raw is None:
@@ -104,7 +103,7 @@ def _version_of(stamp: bytes) -> str | None:
 
 
 def summarise(message: bytes, found: messages.Envelope | None = None) -> MessageSummary:
-    """Look at a message. Raises `Malformed` for anything that is not a message. `found`: what is in a large one."""
+    """Summarise a message. Raises `Malformed` if it is not one. `found` is the parsed envelope of a large message."""
     envelope = found
     if found is None:
         found = messages.read(message)
@@ -129,8 +128,8 @@ def summarise(message: bytes, found: messages.Envelope | None = None) -> Message
     return MessageSummary("notification" if id is None else "request", id, method, members, version, envelope)
 
 
-# How we write messages, and how many others do: enough to tell an answer from the rest without reading
-# all of it. The result that follows may be large.
+# How we and many others write messages: enough to recognise an answer without parsing all of it. The result that
+# follows may be large.
 _HEAD: Final = re.compile(
     rb'\s*\{"jsonrpc":\s?"2\.0",\s?(?:"id":\s?(-?[0-9]{1,18}|"[^"\\]{0,200}"),\s?"(method|result|error)"|"method"):'
 )
@@ -138,9 +137,9 @@ _KINDS: Final[dict[bytes, MessageKind]] = {b"method": "request", b"result": "res
 
 
 def kind_and_id(message: bytes) -> tuple[MessageKind, bytes | None]:
-    """Kind and id of a message, of which the first part is enough where it was written in the usual order.
+    """The kind and id of a message. If its members are in the usual order, only its beginning is read.
 
-    Raises `Malformed` where it is neither in that order nor a whole message.
+    Raises `Malformed` if it is neither in that order nor a complete message.
     """
     found = _HEAD.match(message)
     if found is None:
@@ -160,7 +159,7 @@ def split_batch(message: bytes) -> list[bytes]:
 
 
 def split_large_batch(message: bytes) -> Iterator[list[bytes]]:
-    """The same, some at a time; each step takes little. Raises `Malformed`."""
+    """The same in groups; each step is short. Raises `Malformed`."""
     try:
         for some in sliced(message, _decode_list):
             for start in range(0, len(some), BATCH_AT_ONCE):
@@ -176,8 +175,8 @@ def is_batch(message: bytes) -> bool:
 def single_line(message: bytes) -> bytes:
     """The same message without line breaks.
 
-    Over HTTP a message may be spread over lines; over stdio a line break ends it, and payloads pass from one to the
-    other as they are. Outside of strings a line break is white space, and inside JSON forbids it.
+    Over HTTP a message may span several lines; over stdio a line break ends it, and payloads are passed between the two
+    unchanged. Outside strings a line break is white space, and inside strings JSON forbids it.
     """
     if b"\n" in message:
         message = message.replace(b"\n", b" ")

@@ -1,7 +1,7 @@
-"""Which parameters of tools are mirrored into headers, read from their definitions once.
+"""Which tool parameters are mirrored into headers, read once from the tools' definitions.
 
-Every call over HTTP asks, in both directions, and hardly any tool has such parameters. Owns what was read; refuses to
-know where definitions come from and when they change.
+Needed for every call over HTTP, in both directions, although hardly any tool has such parameters. Owns the cache; knows
+nothing about where definitions come from and when they change.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _WORD = f'"{ANNOTATION}"'.encode()
 
 
 class HeaderParameterCache:
-    """Remembered for as long as `state` stays the same."""
+    """Valid as long as `state` stays the same."""
 
     __slots__ = ("_definition_of", "_known", "_known_for", "_state", "own", "read_for")
 
     def __init__(self, definition_of: Callable[[str], Raw | None], state: Callable[[], object]) -> None:
         self._definition_of = definition_of
         self._state = state
-        # The principals whom the definitions are shown to; for others they are read each time, as each is shown them.
+        # Principals that are shown these definitions; for others, the definitions they are shown are read each time.
         self.own: Container[str] = ("",)
         self.read_for: Callable[[str, str], HeaderParameters | None] | None = None
         self._known: dict[str, HeaderParameters | None] = {}
         self._known_for: object = None
 
     def __call__(self, tool: str, principal: str = "") -> HeaderParameters | None:
-        """None for a tool that has none, that is not known, or whose definition cannot be used over HTTP."""
+        """None for a tool without any, for an unknown tool, or if its definition cannot be used over HTTP."""
         if self.read_for is not None and principal not in self.own:
             return self.read_for(tool, principal)
         known, state = self._known, self._state()
@@ -48,7 +48,7 @@ class HeaderParameterCache:
             return known[tool]
         definition = self._definition_of(tool)
         if definition is None:
-            # Names that nobody knows are not kept: clients may send any number of them.
+            # Unknown names are not cached: clients may send any number of them.
             return None
         known[tool] = found = read_parameters(definition)
         return found

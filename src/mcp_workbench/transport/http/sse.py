@@ -1,7 +1,7 @@
-"""Server-sent events, sans-I/O: a parser that is fed in pieces of any size, and an encoder.
+"""Server-sent events, sans-I/O: a parser that is fed pieces of any size, and an encoder.
 
-Follows "Interpreting an event stream" of the HTML standard. Owns where events begin and end; refuses to know what is
-in them. Takes time linear in what it is fed: only new bytes are searched, a long line is joined once.
+Follows "Interpreting an event stream" of the HTML standard. Owns where events begin and end; knows nothing about their
+content. Takes time linear in its input: only new bytes are searched, and a long line is joined once.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from msgspec import Struct
 from mcp_workbench.transport.pieces import Pieces
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-# A line of data is longer than the data itself by the name of its field.
+# A line of data is longer than the data by the name of its field.
 FIELD_OVERHEAD: Final = len(b"data: ")
-# `retry` is in milliseconds; nobody means more than eleven days, and a million digits are an attack on `int`.
+# `retry` is in milliseconds; nine digits are eleven days, and a million digits would be an attack on `int`.
 MOST_RETRY_DIGITS: Final = 9
-# Sent as a header when a stream is resumed, so it has to fit into one.
+# Sent as a header when a stream is resumed, so it must fit into one.
 LONGEST_ID: Final = 1024
 
 KEEP_ALIVE: Final = b":\n\n"
 
 
 class ServerSentEvent(Struct, frozen=True, gc=False):
-    """One event. `id` is the last id that the stream has named, which may be an earlier event's."""
+    """One event. `id` is the stream's last event id, which may come from an earlier event."""
 
     data: bytes
     type: str
@@ -32,10 +32,10 @@ class ServerSentEvent(Struct, frozen=True, gc=False):
 
 
 class SseParser:
-    """Cuts a byte stream into events.
+    """Splits a byte stream into events.
 
-    An event beyond `limit`, or a line that could only belong to one, ends the parsing: `overflowed` is then true, what
-    came before has been returned, and what follows is ignored.
+    An event larger than `limit`, or a line that could only belong to one, ends the parsing: `overflowed` is then true,
+    earlier events have been returned, and the rest is ignored.
     """
 
     __slots__ = (
@@ -53,28 +53,28 @@ class SseParser:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # The first bytes, until they are known to be a byte order mark or not; then None.
+        # The first bytes until it is known whether they are a byte order mark; then None.
         self._start: bytes | None = b""
         self._after_return = False
         self._held = Pieces()
         self._data = Pieces()
-        # Whether there is any, which may be empty.
+        # Whether the event has data, which may be empty.
         self._has_data = False
         self._type = ""
         self.last_id = ""
-        # How long to wait before connecting again, in milliseconds, where the server says so.
+        # The server's reconnection time in milliseconds, if it sent one.
         self.retry: int | None = None
         self.overflowed = False
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
-        """Take in what was read; return the events it completes. An unfinished event at the end never counts."""
+        """Parse a chunk and return the events that it completes. An unfinished event at the end is dropped."""
         if self._start is not None:
             chunk = self._without_mark(chunk)
         if not chunk or self.overflowed:
             return []
         if self._after_return:
             self._after_return = False
-            # The second half of a CRLF that was cut in two.
+            # The second half of a CRLF that was split between two chunks.
             chunk = chunk.removeprefix(b"\n")
         if b"\r" in chunk:
             self._after_return = chunk.endswith(b"\r")
@@ -122,7 +122,7 @@ class SseParser:
         elif len(line) > self._limit + FIELD_OVERHEAD:
             self._overflow()
         elif line.startswith(b"data:"):
-            # A slice of its own for the common form: a large message is copied once here, not twice.
+            # The common form is sliced directly, so that a large message is copied once, not twice.
             self._add_data(line[6:] if line.startswith(b"data: ") else line[5:])
         elif line == b"data":
             self._add_data(b"")
@@ -154,7 +154,7 @@ def _split_field(line: bytes) -> tuple[bytes, bytes]:
 
 
 def encode_event(data: bytes, *, id: str | None = None, retry: int | None = None) -> bytes:
-    """One `message` event. An id with empty data primes the client to resume from here."""
+    """Encode one `message` event. An id with empty data gives the client an id to resume from."""
     head = b"" if id is None else b"id: %b\n" % id.encode()
     if retry is not None:
         head += b"retry: %d\n" % retry

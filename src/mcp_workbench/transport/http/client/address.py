@@ -1,4 +1,4 @@
-"""Addresses of servers: what stands in `url`, where a redirect leads, which two are of the same origin. Pure."""
+"""Addresses of servers: parsing `url`, following redirects, comparing origins. Pure."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from msgspec import Struct
 
-# Names of this machine, as far as nothing has to be looked up for that.
+# Names of this machine that need no lookup.
 LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-# Everything that RFC 3986 allows, and the percent sign: what is escaped already stays so.
+# Everything that RFC 3986 allows, and the percent sign, so that escaped characters stay escaped.
 _SAFE: Final = "/%:@!$&'()*+,;=~-._?"
 
 
 class BadAddress(ValueError):
-    """Not an address of a web server. The text says why."""
+    """Not the address of a web server. The text gives the reason."""
 
 
 class Address(Struct, frozen=True):
-    """Where to send a request."""
-
     scheme: str
     host: str
     port: int
-    # Path and query, as they stand in a request.
+    # Path and query, as in a request.
     target: str
     # `user:password` of the address, which becomes a header.
     user_info: str | None = None
@@ -34,7 +32,7 @@ class Address(Struct, frozen=True):
         """Read an address. Raises `BadAddress`."""
         text = text.strip()
         if any(character < " " for character in text):
-            # `urlsplit` would drop them.
+            # `urlsplit` would silently drop them.
             raise BadAddress("it contains a line break or another control character")
         try:
             parts = urlsplit(text)
@@ -64,22 +62,22 @@ class Address(Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """`host` or `host:port`, as the `Host` header has it."""
+        """`host` or `host:port`, as in the `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def origin(self) -> str:
-        """`https://host:port`, the port only where it is not the usual one."""
+        """`https://host:port`, without a default port."""
         return f"{self.scheme}://{self.authority}"
 
     @property
     def shown(self) -> str:
-        """What may be shown of it: queries carry keys more often than they should."""
+        """The part that may be shown: queries often carry keys."""
         return self.origin + self.target.partition("?")[0]
 
     def join(self, reference: str) -> Address:
-        """Where a reference leads from here. Raises `BadAddress`."""
+        """Resolve a reference relative to this address. Raises `BadAddress`."""
         try:
             joined = urljoin(self.origin + self.target, reference.strip())
         except ValueError as error:

@@ -1,6 +1,6 @@
-"""Request heads of calls to one server, as they were written: the same for each call of a tool, but for their end.
+"""Request heads of calls to one server, ready to be sent: for each call of a tool they differ only in the length.
 
-Owns how long they are valid. Refuses to know what a request must carry: the link says so.
+Owns how long they are valid. Knows nothing about which headers a request needs: the session does.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ class CallHeadCache:
 
     def __init__(self, session: HttpSession) -> None:
         self._session = session
-        # By tool, and the revision that its call is stamped with.
+        # By tool, and the revision in the call's `_meta`.
         self._heads: dict[tuple[str, str | None], bytes] = {}
-        # What else went into them, the server's own headers first.
+        # What else the heads depend on, first the server's configured headers.
         self.own: Mapping[str, str] = {}
         self._address: object = None
         self._session_id: str | None = None
         self._version: str | None = None
 
     def find(self, body: bytes, tool: str, version: str | None) -> bytes | None:
-        """The head of this call. None where it cannot be written; whoever sends it the long way says why."""
+        """The head of this call. None if it cannot be written; the ordinary way of sending then reports why."""
         session = self._session
         target = session.target
         own = target.source.headers()
         if own is None:
-            # They have to be waited for.
+            # The headers are not available yet.
             return None
         if (
             own is not self.own

@@ -1,7 +1,7 @@
-"""Whether a response says that the request would have been welcome with other credentials.
+"""Whether a response means that the request would have been accepted with other credentials.
 
-Only then may it be sent again: any other refusal may come from the server's own code, which has acted by then. Refuses
-to know where credentials come from.
+Only then may it be sent again: any other refusal may come from the server's own code, which has already acted. Knows
+nothing about where credentials come from.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from mcp_workbench.transport.http.client.headers import CredentialRefusal
 from mcp_workbench.transport.http.client.response import Response
 from mcp_workbench.transport.http.client.response_body import ERROR_SECONDS
 
-# RFC 6750, section 3.1, has the first, and 401 with it. Some servers say 403 of a token that has expired, and some say
-# why in the body alone.
+# RFC 6750, section 3.1, defines the first, with status 401. Some servers answer 403 if a token has expired, and some
+# give the reason only in the body.
 _TOKEN_IS_OVER: Final = frozenset(("invalid_token", "expired_token", "token_expired"))
 _SCOPE: Final = "insufficient_scope"
-# A refusal is a small object; a larger one is not waited for.
+# A refusal is a small object; do not wait for a larger one.
 MOST_OF_REFUSAL: Final = 4 * 1024
 
 
 async def credential_refusal(response: Response, own: Mapping[str, str]) -> CredentialRefusal | None:
-    """What a response with status 401 or 403 says of `own`, the headers that it answers; None where nothing."""
+    """What a 401 or 403 means for `own`, the headers that were sent; None if it is not about them."""
     challenge = response.headers.get("www-authenticate", "")
     if response.status == 403 and _SCOPE in challenge:
         return CredentialRefusal(403, challenge, own)
@@ -36,7 +36,7 @@ async def credential_refusal(response: Response, own: Mapping[str, str]) -> Cred
 
 
 async def _says_so(response: Response) -> bool:
-    """An error as OAuth writes it. Those of JSON-RPC are objects, and come from code that has acted."""
+    """Whether the body is an OAuth error. JSON-RPC errors are objects, and come from code that has already acted."""
     if response.content_type != names.JSON:
         return False
     try:

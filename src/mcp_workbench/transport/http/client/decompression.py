@@ -1,4 +1,4 @@
-"""Compressed bodies: undone as they come, within a bound."""
+"""Decompressing bodies as they arrive, within a bound."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
-# What one read of a compressed body may become; a quarter of a megabyte of JSON hardly ever does. More is a bomb.
+# The largest output of one read of up to 256 KiB; JSON hardly ever compresses that well. More is a decompression bomb.
 MOST_INFLATED: Final = 16 * 1024 * 1024
 
 
 def inflater(encoding: str) -> Callable[[bytes], list[bytes]] | None:
-    """Undoes a compression that we did not ask for. None where there is none to undo."""
+    """A decompressor for an encoding that we did not ask for. None if the encoding is not one we know."""
     name = encoding.strip().lower()
     if name not in ("gzip", "x-gzip", "deflate"):
         return None
-    # 32 lets zlib find out by itself which of the two it is.
+    # 32 makes zlib detect which of the two formats it is.
     inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
     is_first = True
 
@@ -26,7 +26,7 @@ def inflater(encoding: str) -> Callable[[bytes], list[bytes]] | None:
         except zlib.error:
             if not is_first or name != "deflate":
                 raise
-            # Without the head that the standard asks for, as some servers write it.
+            # Some servers leave out the zlib header that the standard requires.
             inflate = zlib.decompressobj(-zlib.MAX_WBITS)
             return inflate.decompress(data, room)
         finally:
@@ -45,7 +45,7 @@ def inflater(encoding: str) -> Callable[[bytes], list[bytes]] | None:
                 pieces.append(piece)
             data = inflate.unconsumed_tail
             if inflate.eof and inflate.unused_data:
-                # Several of them in a row are one.
+                # Concatenated members are one body.
                 data = inflate.unused_data
                 inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
         return pieces

@@ -1,6 +1,6 @@
-"""Connecting to a server: its name looked up, its addresses tried, a proxy asked, the connection encrypted.
+"""Connecting to a server: resolving its name, trying its addresses, using a proxy, starting TLS.
 
-Owns how far it got when it fails, which is what people need to know.
+Owns at which stage it failed, which is what users need to know.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from mcp_workbench.transport.write_batch import WriteBatch
 if TYPE_CHECKING:
     import ssl
 
-# A server on another continent answers within one; who does not in ten is not there.
+# A server on another continent answers within one second; a server that takes ten is not there.
 CONNECT_SECONDS: Final = 10.0
-# One of several addresses gives way to the next after this long: machines that believe to have IPv6 are not rare.
+# Try the next address after this long: machines with broken IPv6 are not rare.
 NEXT_ADDRESS_SECONDS: Final = 2.0
 
 AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
@@ -32,18 +32,18 @@ Stage = Literal["name", "connect", "tls", "proxy", "time"]
 
 
 class DialFailed(Exception):
-    """No connection. `stage` says where it failed, the cause why."""
+    """No connection. `stage` is where it failed, `cause` why."""
 
     def __init__(self, stage: Stage, cause: Exception | None = None, status: int = 0) -> None:
         super().__init__(stage)
         self.stage = stage
         self.cause = cause
-        # What a proxy answered with.
+        # The status of a proxy's response.
         self.status = status
 
 
 class Dialer:
-    """Opens connections. The rules of encryption are read once, with the first connection that needs them."""
+    """Opens connections. The TLS context is created for the first connection that needs it."""
 
     def __init__(self, batch: WriteBatch) -> None:
         self._batch = batch
@@ -90,7 +90,7 @@ class Dialer:
                 lambda: OutboundConnection(free, self._batch), sock=raw, ssl=self._rules(), server_hostname=address.host
             )
         except OSError as error:
-            # Errors of `ssl` are such, and so are connections that are cut in the middle of it.
+            # `ssl.SSLError` is an `OSError`, and so is a connection that is cut during the handshake.
             raise DialFailed("tls", error) from None
         return connection
 
@@ -124,29 +124,29 @@ class Dialer:
 
 
 def proxy_headers(proxy: Address) -> dict[str, str]:
-    """What a proxy with a password is shown."""
+    """The credentials for a proxy that requires them."""
     if proxy.user_info is None:
         return {}
     return {"proxy-authorization": basic(proxy.user_info)}
 
 
 def basic(user_info: str) -> str:
-    """`user:password` as a header."""
+    """The value of an `Authorization` header for `user:password`."""
     return f"Basic {base64.b64encode(user_info.encode()).decode()}"
 
 
 def proxy_for(address: Address, environ: Mapping[str, str] = os.environ) -> Address | None:
-    """The proxy that this environment names for this address. Raises `BadAddress`."""
+    """The proxy for this address according to the environment. Raises `BadAddress`."""
     from urllib import request
 
     if address.host in LOOPBACK:
-        # Meant for this machine: a proxy would take it, with its token and in the clear, to another one.
+        # A proxy would send the request, with its token and unencrypted, to its own loopback instead of ours.
         return None
     if environ is os.environ:
         proxies = request.getproxies()
         is_passed_by = request.proxy_bypass
     else:
-        # Of a client that has another one than we have. The lower case comes first, as everywhere.
+        # The environment of a client, which differs from ours. Lower-case names win, as in other programs.
         named = sorted((name for name in environ if name.lower().endswith("_proxy")), key=str.islower)
         proxies = {name[: -len("_proxy")].lower(): environ[name] for name in named}
         is_passed_by = partial(request.proxy_bypass_environment, proxies=proxies)  # type: ignore[attr-defined]
@@ -167,7 +167,7 @@ async def _look_up(host: str, port: int) -> list[AddressInfo]:
 
 
 async def connect(host: str, port: int) -> socket.socket:
-    """To any of the addresses of a host. Raises `DialFailed`."""
+    """Connect to any address of a host. Raises `DialFailed`."""
     loop = asyncio.get_running_loop()
     found = await _look_up(host, port)
     failure: Exception | None = None
@@ -175,7 +175,7 @@ async def connect(host: str, port: int) -> socket.socket:
         try:
             raw = socket.socket(family, kind, protocol)
         except OSError as error:
-            # No descriptors left, or no such family on this machine.
+            # No descriptors left, or the address family is not supported on this machine.
             failure = error
             continue
         try:

@@ -1,6 +1,6 @@
-"""What went wrong between a server and us, in words that say what to do. Pure.
+"""Explanations of failures between a server and us, with what to do. Pure.
 
-Owns the texts. An address is named by its origin alone: paths and queries carry keys more often than they should.
+Owns the texts. An address is shown as its origin alone: paths and queries often carry keys.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from mcp_workbench.transport.http.client.address import Address
 from mcp_workbench.transport.http.client.dialing import DialFailed
 from mcp_workbench.transport.http.client.response import BrokeOff, NoAnswer, NotHttp, Unwritable
 
-# What of an error page is quoted.
+# How much of an error page is quoted.
 MOST_QUOTED: Final = 200
 _TITLE: Final = re.compile(r"<title[^<>]*>([^<]*)", re.IGNORECASE)
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f-\x9f]+")
-# Of the passing kind: the next call may well work.
+# For temporary failures: the next call may well work.
 _TRY_AGAIN: Final = "try again; if it persists, check the server's own log"
 
 _NOT_REPEATED: Final = "the call was not repeated; call again if that is safe"
 
 
 def explain(error: BaseException, address: Address, proxy: str | None = None) -> DownstreamError:
-    """Whatever kept a request from being answered, as an error of the server."""
+    """Turn an exception that kept a request from being answered into an error of the server."""
     if isinstance(error, DownstreamError):
         return error
     where = address.origin
@@ -86,7 +86,7 @@ _PROXY_HINT: Final = "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY in the environm
 def explain_status(
     status: int, headers: Mapping[str, str], text: str, address: Address, *, has_token: bool
 ) -> DownstreamError:
-    """A response that says that the request was not served."""
+    """Explain a response whose status means that the request was not served."""
     where = address.origin
     said = _said(headers, text)
     match status:
@@ -133,7 +133,7 @@ def explain_redirect(status: int, here: Address, there: Address) -> DownstreamEr
 
 
 def too_large(limit: int) -> DownstreamError:
-    """An answer beyond the limit; it is not read to its end."""
+    """An answer beyond the limit; the rest is not read."""
     return DownstreamError(
         f"the server's answer is larger than {limit} bytes",
         hint="raise `maxMessageBytes` in the configuration, or ask for less",
@@ -141,7 +141,7 @@ def too_large(limit: int) -> DownstreamError:
 
 
 def quoted(text: str) -> str:
-    """A foreign text on one line, not too long, and without anything that moves a cursor."""
+    """Foreign text on one line, bounded, and without control characters."""
     text = _UNPRINTABLE.sub(" ", text).strip()
     return text if len(text) <= MOST_QUOTED else text[:MOST_QUOTED] + "…"
 

@@ -1,7 +1,7 @@
 """Where the headers of one server come from: one interface, so that nothing else can add to them.
 
-What is in the configuration goes out, and nothing that a client of ours has sent. A source of its own stands for one
-server and one principal; signing in is another source.
+Headers from the configuration are sent, and nothing from our own clients' requests. Each source belongs to one server
+and one principal; signing in is another source.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-# How a message is framed is decided where it is written; a header that says something else would only break it.
+# Framing is decided where a message is written; a configured header that disagrees would only break it.
 FRAMING_HEADERS: Final = frozenset(("connection", "content-length", "transfer-encoding", "expect", "upgrade"))
 
 
 class CredentialRefusal(NamedTuple):
-    """A server wants other credentials than those that it was sent, and did not act on the request."""
+    """A server requires other credentials than it was sent, and did not act on the request."""
 
-    # 401, also of a server that says 403 of a token that has expired; 403 with the error `insufficient_scope` (RFC
-    # 6750, section 3.1).
+    # 401, also for a server that answers 403 if a token has expired; 403 with the error `insufficient_scope` (RFC 6750,
+    # section 3.1).
     status: int
-    # `WWW-Authenticate`: several are joined with a comma, as HTTP has it; empty where the server sent none.
+    # `WWW-Authenticate`; several are joined with a comma, as in HTTP; empty if the server sent none.
     challenge: str
-    # What it was sent: the object that the source gave. Where the source has another one by now, a refresh that another
-    # request has brought about is all that is needed.
+    # The headers that were sent: the object that the source returned. If the source has another one by now, another
+    # request has already caused a refresh, and no second one is needed.
     sent: Mapping[str, str]
 
 
@@ -30,32 +30,32 @@ class HeaderSource(Protocol):
     """The headers of every request to one server, for one principal. Names are in lower case."""
 
     def headers(self) -> Mapping[str, str] | None:
-        """The headers as they are now; None where they have to be waited for. Asked once for each request, so it has to
-        be cheap. The same object until something changes: heads that were written are kept for as long as it is."""
+        """The current headers; None if they are not available yet. Called for each request, so it must be cheap.
+        Returns the same object until something changes: cached request heads are valid as long as it does."""
 
     async def fetch(self) -> Mapping[str, str]:
-        """The headers, once they are there: a token is fetched or refreshed. Awaited only where `headers` gave None.
+        """Wait for the headers: a token is fetched or refreshed. Awaited only after `headers` returned None.
 
-        Requests that wait side by side each call it, and each may be cancelled: one refresh for all of them is the
-        source's to see to, and so is its bound. Raises `DownstreamError` where there will be none.
+        Concurrent requests each call it, and each may be cancelled: the source ensures that there is one refresh for
+        all of them, and that it is bounded. Raises `DownstreamError` if there will be none.
         """
 
     async def refused(self, refusal: CredentialRefusal) -> bool:
-        """The server wants other credentials. True where there are better ones, and the request is sent once more.
+        """Handle a refusal. Return true if there are better credentials; the request is then sent once more.
 
-        A request is sent again once for each status; a second refusal with the same status is told too, and only what
-        is raised then counts. May raise `DownstreamError` to say what the user has to do; where it returns false, the
-        request fails with what the server said.
+        A request is sent again once for each status; a second refusal with the same status is reported here too, but
+        only an exception has an effect then. May raise `DownstreamError` to tell the user what to do; if it returns
+        false, the request fails with the server's own error.
         """
 
 
 class UntilRefused:
-    """Headers as they stand in the configuration, until the server wants other credentials: then another source's."""
+    """Headers from the configuration until the server requires other credentials; from then on, another source's."""
 
     def __init__(self, headers: Mapping[str, str], signed_in: Callable[[Mapping[str, str]], HeaderSource]) -> None:
         self._source: HeaderSource = FixedHeaders(headers)
         self._signed_in: Callable[[Mapping[str, str]], HeaderSource] | None = signed_in
-        # The source's own: every call asks.
+        # The source's own method, to save a call: it is used for every request.
         self.headers: Callable[[], Mapping[str, str] | None] = self._source.headers
 
     async def fetch(self) -> Mapping[str, str]:
@@ -69,7 +69,7 @@ class UntilRefused:
 
 
 class FixedHeaders:
-    """Headers as they stand in the configuration."""
+    """Headers from the configuration."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = {name.lower(): value for name, value in headers.items() if name.lower() not in FRAMING_HEADERS}

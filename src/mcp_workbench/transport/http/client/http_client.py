@@ -1,7 +1,7 @@
 """Our HTTP client: one pool of connections for all servers that have a `url`.
 
-Opening a connection costs milliseconds, and with TLS tens of them; reusing one costs nothing. Owns the pool, redirects
-and credentials. Refuses to know MCP.
+Opening a connection takes milliseconds, and with TLS tens of them; reusing one costs nothing. Owns the pool, redirects
+and credentials. Knows nothing about MCP.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from mcp_workbench.transport.http.client.response import Response, ResponseListe
 from mcp_workbench.transport.shared_timer import SharedTimer
 from mcp_workbench.transport.write_batch import WriteBatch
 
-# Servers close idle connections after 5 seconds and more. We notice when they do; keeping ours longer than this would
-# only make it likelier to send a request into a connection that is being closed.
+# Servers close idle connections after 5 seconds or more. We notice when they do; keeping ours longer than this would
+# only increase the chance of sending a request on a connection that is being closed.
 KEEP_ALIVE_SECONDS: Final = 15.0
-# A connection idle for this long is checked before it is used again. A busy event loop learns late of what
-# happened to it; one that was used a moment ago hardly ever was closed since.
+# A connection idle for this long is checked before it is used again. A busy event loop notices late that it was
+# closed; one that was used a moment ago has hardly ever been closed since.
 LOOK_AFTER: Final = 0.05
 MOST_REDIRECTS: Final = 5
 REDIRECTS: Final = (301, 302, 303, 307, 308)
 # Redirects that keep method and body; the others turn a POST into a GET.
 FAITHFUL_REDIRECTS: Final = (307, 308)
 
-# Connections are shared by those who would open the same one: origin, and the proxy on the way.
+# Connections are shared by requests to the same origin through the same proxy.
 Key = tuple[str, str, str | None]
 
 
 class HttpClient:
-    """Owned by the composition root, made with the first server that has a `url`."""
+    """Owned by the composition root, created with the first server that has a `url`."""
 
     def __init__(self, user_agent: str) -> None:
         self._user_agent = user_agent
@@ -52,10 +52,10 @@ class HttpClient:
     async def request(
         self, method: str, target: HttpTarget, headers: Mapping[str, str], body: bytes | None = None
     ) -> Response:
-        """Send a request; return the response once its head is there. Whoever gets it releases it.
+        """Send a request; return the response once its head has arrived. The caller releases it.
 
-        `headers` have names in lower case, and win over the server's own. Redirects are followed within the origin
-        only: the headers hold secrets that are meant for this server.
+        `headers` have names in lower case, and override the server's configured ones. Redirects are followed only
+        within the origin: the headers contain secrets intended for this server.
         """
         own = await target.own_headers()
         response = await self._send(method, target.address, target, own, headers, body)
@@ -64,10 +64,10 @@ class HttpClient:
     def begin(
         self, target: HttpTarget, head: bytes, body: bytes, listener: ResponseListener, *, soon: bool
     ) -> OutboundConnection | None:
-        """Send a request on a connection that is free; None where there is none. `head` is without its end; `soon` is
-        as the connection has it.
+        """Send a request on an idle connection; None if there is none. `head` lacks its end; for `soon` see
+        `OutboundConnection.begin`.
 
-        What comes back may be a redirect, or want somebody to sign in: `settle` sees to that.
+        The response may be a redirect or require other credentials, which `settle` handles.
         """
         connection = self._take(target.key(target.address))
         if connection is not None:
@@ -83,8 +83,8 @@ class HttpClient:
         headers: Mapping[str, str],
         body: bytes | None,
     ) -> Response:
-        """Follow redirects, and send the request once more where the server wants other credentials than `own`, which
-        it was sent; return the response that ends it. `response` is released whatever happens."""
+        """Follow redirects, and send the request once more if the server requires credentials other than `own`; return
+        the final response. On an exception, the last response is released."""
         address, moved, refused = target.address, None, list[int]()
         try:
             for followed in range(MOST_REDIRECTS + 1):
@@ -99,7 +99,7 @@ class HttpClient:
                     response.release()
                 elif status not in REDIRECTS or location is None:
                     if moved is not None and status < 400:
-                        # For good, and it led somewhere.
+                        # A permanent redirect that worked.
                         target.address = moved
                     return response
                 else:
@@ -121,7 +121,7 @@ class HttpClient:
             connection.close()
         self._open.clear()
         self._idle.clear()
-        # One pass of the loop for sockets that have just been closed.
+        # One iteration of the loop closes the sockets.
         await asyncio.sleep(0)
 
     async def _send(
@@ -142,7 +142,7 @@ class HttpClient:
         return await connection.request(head, body or b"")
 
     def open_head(self, method: str, address: Address, proxy: Address | None, headers: Mapping[str, str]) -> bytes:
-        """The head of a request, but for its end. Raises `Unwritable`."""
+        """The head of a request without its end. Raises `Unwritable`."""
         lines = {"host": address.authority, "user-agent": self._user_agent, "accept-encoding": "identity"}
         if address.user_info is not None:
             lines["authorization"] = basic(address.user_info)
@@ -154,21 +154,21 @@ class HttpClient:
         return open_head(method, what, lines)
 
     def _take(self, key: Key) -> OutboundConnection | None:
-        # The one that was used last is the least likely to be closed by the server.
+        # The most recently used connection is the least likely to have been closed by the server.
         idle = self._idle.get(key)
         while idle:
             connection = idle.pop()
             if not connection.is_open or connection.transport.is_closing():
                 continue
             if self._loop.time() - connection.idle_since > LOOK_AFTER and connection.is_readable():
-                # The server closed it, and the event loop has not got to it yet: a request would be lost in it.
+                # The server closed it, and the event loop has not noticed yet: a request would be lost.
                 connection.close()
                 continue
             return connection
         return None
 
     def _put_back(self, connection: OutboundConnection) -> None:
-        """A connection is free, or gone."""
+        """Return a connection to the pool, or remove it if it is closed."""
         key = self._open.get(connection)
         if key is None or not connection.is_open or self._is_closed:
             connection.close()
@@ -182,7 +182,7 @@ class HttpClient:
             self._timer.add(self)
 
     def on_timer(self, now: float) -> None:
-        """Close connections that were not used for a while."""
+        """Close connections that have been idle for a while."""
         latest = now - KEEP_ALIVE_SECONDS
         for key, idle in list(self._idle.items()):
             self._idle[key] = [connection for connection in idle if connection.idle_since > latest]
@@ -196,7 +196,7 @@ class HttpClient:
 
 
 class HttpTarget:
-    """A server's address, with everything that is needed to reach it."""
+    """A server's address, and everything needed to reach it."""
 
     __slots__ = ("_key", "_keyed", "address", "proxy", "source")
 
@@ -208,16 +208,16 @@ class HttpTarget:
         self._key: Key = ("", "", None)
 
     def key(self, address: Address) -> Key:
-        """What its connections are shared by. The last one is remembered: addresses hardly ever change."""
+        """The key under which its connections are shared. The last one is cached: addresses hardly ever change."""
         if address is not self._keyed:
-            # With its password: what a proxy opened for one user is not for another.
+            # Includes the password: a proxy connection opened for one user must not serve another.
             proxy = None if self.proxy is None else f"{self.proxy.user_info} {self.proxy.origin}"
             self._keyed, self._key = address, (address.scheme, address.authority, proxy)
         return self._key
 
     @classmethod
     def of(cls, url: str, source: HeaderSource, environ: Mapping[str, str] = os.environ) -> HttpTarget:
-        """The target that a configuration names, for whoever has this environment. Raises `DownstreamError`."""
+        """The target for a configured `url` in this environment. Raises `DownstreamError`."""
         try:
             address = Address.parse(url)
         except BadAddress as error:
@@ -231,13 +231,13 @@ class HttpTarget:
             ) from None
 
     async def own_headers(self) -> Mapping[str, str]:
-        """The server's own headers. Raises `DownstreamError`."""
+        """The server's configured headers. Raises `DownstreamError`."""
         headers = self.source.headers()
         return await self.source.fetch() if headers is None else headers
 
     @property
     def shown_proxy(self) -> str | None:
-        """The proxy as it may be named in a message: without its password."""
+        """The proxy without its password, for messages."""
         return None if self.proxy is None else self.proxy.origin
 
 

@@ -1,8 +1,8 @@
 """A server with a `url` as a link: every message is a POST, answers come back as JSON or as events.
 
-Owns what is under way, the session of a legacy server, and its standalone stream. The era of a server
-is known from what is sent to it: a stamped request makes it modern, `initialize` legacy. Refuses to know what the
-messages mean, and whether to reconnect to a server that lost our session.
+Owns the requests in progress, the session of a legacy server, and its standalone stream. The era of a server is known
+from what is sent to it: a stamped request makes it modern, `initialize` legacy. Knows nothing about what messages mean,
+or whether to reconnect to a server that lost our session.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from mcp_workbench.transport.link import SESSION_LOST, AnswerReceiver
 
 log = logging.getLogger(__name__)
 
-# HTTP/1.1 needs a connection for each request under way. More than this are queued while their deadlines run.
+# HTTP/1.1 needs a connection for each request in progress. More than this are queued while their deadlines run.
 MOST_POSTS: Final = 128
-# `DELETE` is a courtesy; the server forgets the session by itself as well.
+# `DELETE` is a courtesy; servers expire sessions anyway.
 GOODBYE_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 5.0
-# How long calls wait for the standalone stream of a legacy server: one round trip, unless the server sends
-# the head of that response only with its first event.
+# How long calls wait for the standalone stream of a legacy server: one round trip, unless the server sends the head
+# of that response only with its first event.
 LISTEN_FIRST_SECONDS: Final = 0.5
-# How long others may go on when a server has forgotten the session: their answers may be under way.
+# How long other requests may continue after a server has lost the session: their answers may be on the way.
 SESSION_LOST_GRACE: Final = 1.0
-# Requests that stay open for as long as they like, and so do not count as under way.
+# A request that stays open indefinitely, and so does not count towards the limit.
 _ENDLESS: Final = "subscriptions/listen"
 
 
@@ -74,7 +74,7 @@ class HttpLink:
         parameters_of: ToolParameters | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        """`environ` names the proxy on the way."""
+        """`environ` determines the proxy."""
         self._session = session = HttpSession(client, HttpTarget.of(url, source, environ), limit, parameters_of)
         self.transport: HttpTransport = transport
         self.unsent_bytes = 0
@@ -83,7 +83,7 @@ class HttpLink:
         self._posts: dict[bytes, Post] = {}
         self._waiting: deque[Post] = deque()
         self._running = 0
-        # While this is not None, messages wait: the server must have seen an earlier one first.
+        # While this is not None, messages are queued: the server must have seen an earlier one first.
         self._held: list[tuple[MessageSummary, bytes]] | None = None
         self._heads = CallHeadCache(session)
         self._one_way = OneWaySender(session, self._start, self.session_lost)
@@ -121,15 +121,15 @@ class HttpLink:
 
     @property
     def unread_bytes(self) -> int:
-        """HTTP does not tell what a server has read."""
+        """Always 0: HTTP does not reveal how much a server has read."""
         return 0
 
     def stderr_lines(self, count: int) -> list[str]:
-        """A server at an address writes nothing for people."""
+        """Always empty: a server at an address has no stderr."""
         return []
 
     async def stop(self) -> None:
-        """End everything that is under way, and the session. Bounded."""
+        """End all requests in progress, and the session, within `STOP_SECONDS` and `GOODBYE_SECONDS`."""
         self._is_closed = True
         for post in list(self._posts.values()):
             post.cancel()
@@ -137,7 +137,7 @@ class HttpLink:
         for task in tasks:
             task.cancel()
         if tasks:
-            # They have nothing to wait for but themselves; a defect of ours must not hold up the end all the same.
+            # Cancelled tasks end at once; the timeout keeps a bug in one of them from blocking the shutdown.
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
         if self._sse is not None:
             await self._sse.stop()
@@ -147,7 +147,7 @@ class HttpLink:
     # ── for what runs on it ──
 
     def deliver(self, message: bytes, about: Post | None = None) -> None:
-        """Something arrived, on the stream of the request `about` where it is one's."""
+        """Deliver a message from the server; `about` is the request on whose stream it came, if any."""
         message = single_line(message)
         try:
             if is_batch(message):
@@ -156,7 +156,7 @@ class HttpLink:
                 return
             kind, id = kind_and_id(message)
         except Malformed:
-            # Whoever reads messages says what is wrong with this one.
+            # The receiver reports what is wrong with it.
             self._receiver.on_message(message)
             return
         if kind in ("result", "error"):
@@ -168,7 +168,7 @@ class HttpLink:
         self._receiver.on_message(message)
 
     async def deliver_aside(self, body: LongLine, about: Post | None = None) -> None:
-        """The same for something large, which is read in a thread first."""
+        """Deliver a large message, which is parsed in a thread first."""
         line, message = await asyncio.to_thread(read_large_body, body)
         if is_batch(line):
             await self._deliver_large_batch(line, about)
@@ -197,13 +197,13 @@ class HttpLink:
             if post.method == "initialize":
                 self._session.version = version_in_answer(message)
             if self._sse is not None:
-                # The request itself was over when it was accepted.
+                # Over HTTP+SSE the POST itself ended when it was accepted.
                 del self._posts[id]
 
     def deliver_answer(self, post: Post, body: bytes, done_with: Callable[[bool], None]) -> None:
-        """What came back for a request, in one piece. Read once, here, and handed on as it was read.
+        """Deliver the complete response to a request. It is parsed once, here, and passed on parsed.
 
-        `done_with` is told, once, whether it was the answer: only then is the connection what it was before.
+        `done_with` is called once, with whether this was the answer: only then can the connection be reused.
         """
         is_done = False
         try:
@@ -221,11 +221,11 @@ class HttpLink:
                 or bytes(message.id) != post.id
                 or (message.result is UNSET and message.error is UNSET)
             ):
-                # A batch, or something that nobody expects here.
+                # A batch, or something unexpected.
                 self.deliver(body)
             else:
                 post.is_answered = is_done = True
-                # First: what comes of the answer may need a connection.
+                # First: handling the answer may need a connection.
                 done_with(True)
                 self._receiver.on_answer(line, message)
         except Exception as error:
@@ -241,7 +241,7 @@ class HttpLink:
             post.task = self.run_to_end(post, post.answered_something_else())
 
     def session_lost(self) -> None:
-        """The server does not know our session any more. What was refused for that stays without an answer."""
+        """The server has lost our session. Requests refused for that reason get no answer."""
         if self._is_session_lost or self._is_closed:
             return
         self._is_session_lost = True
@@ -260,7 +260,7 @@ class HttpLink:
             self._receiver.on_closed(reason)
 
     async def use_sse_transport(self) -> HttpTarget:
-        """Open the event stream of 2024-11-05. From now on messages are POSTed where it says."""
+        """Open the event stream of 2024-11-05. From now on messages are POSTed to the address that it names."""
         sse = SseTransport(self._session.client, self._session.target, self._session.limit, self)
         try:
             target = await sse.open()
@@ -296,7 +296,7 @@ class HttpLink:
     def _hold(self, held: list[tuple[MessageSummary, bytes]], summary: MessageSummary, body: bytes) -> None:
         cancelled = summary.cancels
         if cancelled is not None:
-            # What the server has never seen is not sent for nothing, and not after its caller was told that it failed.
+            # A request that was never sent is dropped, rather than sent after its caller was told that it failed.
             for number, (other, waiting) in enumerate(held):
                 if other.kind == "request" and other.id == cancelled:
                     self.unsent_bytes -= len(waiting)
@@ -313,7 +313,7 @@ class HttpLink:
         assert summary.id is not None
         if self.transport == "sse" and not self.is_sse:
             if summary.method == "server/discover":
-                # A server of 2024-11-05 cannot know it, and some do not survive what they do not know.
+                # A server of 2024-11-05 cannot know this method, and some crash on unknown methods.
                 answer = error_response(summary.id, METHOD_NOT_FOUND, "HTTP+SSE servers are of the legacy era")
                 self._loop.call_soon(self._receiver.on_message, answer)
                 return
@@ -349,10 +349,10 @@ class HttpLink:
             post.task = self.run_to_end(post, post.run())
 
     def run_to_end(self, post: Post, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """What is left to do for a request, as a task."""
+        """Run the remaining work for a request as a task."""
 
         def done(_: asyncio.Task[None]) -> None:
-            # Not in the task itself: one that is cancelled before its first step does nothing at all.
+            # Not in the task itself: a task that is cancelled before its first step never runs.
             work.close()
             self.over(post)
 
@@ -374,7 +374,7 @@ class HttpLink:
         self.over(post)
 
     def over(self, post: Post) -> None:
-        """Nothing is left to do for a request."""
+        """A request is finished."""
         post.release()
         if self._sse is None and self._posts.get(post.id) is post:
             del self._posts[post.id]
@@ -392,11 +392,12 @@ class HttpLink:
             self._posts.pop(id)
             post.sent()
         elif post is not None and post.is_modern:
-            # Closing the connection is how a modern server learns of it.
+            # A modern server learns of it by the closed connection.
             post.cancel()
         elif post is not None:
-            # Nobody waits for the answer any more, and a server that obeys sends none. A disconnect means nothing in
-            # this era, so it is told; and its place is free at once, whether it reads that or not.
+            # The client no longer waits for the answer, and a conforming server sends none. In this era a disconnect
+            # does not cancel, so the notification is sent; the slot is free at once, whether the server reads it or
+            # not.
             self._posts.pop(post.id, None)
             if not post.cancel():
                 self._one_way.put(summary, body)
@@ -407,7 +408,8 @@ class HttpLink:
             if not self.is_sse and not self._is_session_lost:
                 self._standalone = StandaloneStream(self._session, self)
                 self._standalone.task = self._task(self._standalone.run())
-                # What a server asks on that stream is lost while nobody listens there, and the call it is for hangs.
+                # Requests that a server sends before the stream is open are lost, and the calls that they belong to
+                # hang.
                 await self._standalone.wait_open(LISTEN_FIRST_SECONDS)
         finally:
             self._release()
@@ -461,7 +463,7 @@ class HttpLink:
             log.debug("%s: the session was not ended: %s", self._session.origin, error)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        # The set keeps it alive until it is done.
+        # `_tasks` keeps it alive until it is done.
         _ = self._task(work)
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

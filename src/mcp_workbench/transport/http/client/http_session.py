@@ -1,6 +1,6 @@
-"""What is known of one server that we talk to: its address, and in the legacy era its session and revision.
+"""What is known about one server: its address, and in the legacy era its session and revision.
 
-Read by everything that sends to the server; written by the link, and by whoever sends `initialize`.
+Read by everything that sends to the server; written by the link, and by the request that sends `initialize`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from mcp_workbench.transport.http.header_parameters import HeaderParameters, hea
 from mcp_workbench.transport.http.message_summary import MessageSummary
 
 JSON_HEADERS: Final = {"content-type": names.JSON, "accept": names.ACCEPT_BOTH}
-# Which parameters of a tool are mirrored into headers; None for a tool that is not known.
+# The parameters of a tool that are mirrored into headers; None for an unknown tool.
 ToolParameters = Callable[[str], HeaderParameters | None]
 
 
 class HttpSession:
-    """One server, as a request to it has to know it."""
+    """One server, as its requests need to know it."""
 
     __slots__ = ("client", "id", "is_sse", "limit", "parameters_of", "target", "version")
 
@@ -32,10 +32,10 @@ class HttpSession:
     ) -> None:
         self.client = client
         self.target = target
-        # The largest message that we take from it.
+        # The largest message that we accept from it.
         self.limit = limit
         self.parameters_of = parameters_of
-        # Both are None until a legacy server has answered `initialize`, and for a modern one.
+        # Both are None until a legacy server has answered `initialize`, and always for a modern one.
         self.id: str | None = None
         self.version: str | None = None
         # Whether the server turned out to speak HTTP+SSE.
@@ -46,7 +46,7 @@ class HttpSession:
         return self.target.address.origin
 
     def headers(self) -> dict[str, str]:
-        """What every message to a legacy server carries beside the server's own headers."""
+        """The headers of every message to a legacy server, in addition to the configured ones."""
         headers = {}
         if self.version is not None:
             headers[names.PROTOCOL_VERSION] = self.version
@@ -55,12 +55,12 @@ class HttpSession:
         return headers
 
     def request_headers(self, summary: MessageSummary) -> dict[str, str]:
-        """What a request carries beside the server's own headers."""
+        """The headers of a request, in addition to the configured ones."""
         version = summary.version
         if version is None:
             headers = {**JSON_HEADERS, **self.headers()}
             if summary.method == "initialize":
-                # It negotiates the revision, so it names none; and it begins a session, so it has none.
+                # It negotiates the revision and begins a session, so it carries neither.
                 headers.pop(names.PROTOCOL_VERSION, None)
                 headers.pop(names.SESSION_ID, None)
             return headers
@@ -73,7 +73,7 @@ class HttpSession:
         return headers
 
     def explain(self, error: Exception) -> DownstreamError:
-        """Why this server could not be reached, or not be understood."""
+        """Explain why this server could not be reached or understood."""
         return explain(error, self.target.address, self.target.shown_proxy)
 
     async def request(self, method: str, headers: Mapping[str, str], body: bytes | None = None) -> Response:

@@ -1,7 +1,7 @@
 """Messages to a server that are not answered: notifications, and responses to its requests.
 
-Owns their order, how many are on their way at once, and for how long. A server that provokes them and does not take
-them must use up neither our descriptors nor our memory.
+Owns their order, how many are sent at once, and for how long. A server that provokes them and does not read them must
+exhaust neither our descriptors nor our memory.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from mcp_workbench.transport.http.message_summary import MessageSummary
 
 log = logging.getLogger(__name__)
 
-# A notification is answered at once, or nobody reads it.
+# Servers accept a notification at once, or not at all.
 ONE_WAY_SECONDS: Final = 10.0
-# On their way to one server at once, and queued.
+# Sent to one server at once, and queued.
 MOST_ONE_WAY: Final = 8
 MOST_ONE_WAY_WAITING: Final = 1000
 MOST_ONE_WAY_BYTES: Final = 64 * 1024 * 1024
@@ -38,7 +38,7 @@ class OneWaySender:
         session_lost: Callable[[], None],
     ) -> None:
         self._session = session
-        # Runs something as a task of the link.
+        # Runs a coroutine as a task of the link.
         self._start = start
         self._session_lost = session_lost
         self._waiting: deque[tuple[MessageSummary, bytes]] = deque()
@@ -47,7 +47,7 @@ class OneWaySender:
         self.dropped = 0
 
     def put(self, summary: MessageSummary, body: bytes) -> None:
-        """Queue a message; drop it where too many wait."""
+        """Queue a message, or drop it if too many are waiting."""
         if len(self._waiting) >= MOST_ONE_WAY_WAITING or self._bytes + len(body) > MOST_ONE_WAY_BYTES:
             self.dropped += 1
             if self.dropped == 1:
@@ -69,7 +69,7 @@ class OneWaySender:
             self._under_way -= 1
 
     async def send(self, summary: MessageSummary, body: bytes) -> None:
-        """Send it now. Bounded."""
+        """Send it now, within `ONE_WAY_SECONDS`."""
         session = self._session
         origin = session.origin
         try:

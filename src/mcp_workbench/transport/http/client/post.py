@@ -1,7 +1,7 @@
 """One request to a server, from its POST to its answer.
 
-Owns what the status says, which form the answer takes, and the resuming of a stream that broke. Raises whatever ends
-it without an answer.
+Owns what the status means, which form the answer takes, and resuming a broken stream. Raises an exception if it ends
+without an answer.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ log = logging.getLogger(__name__)
 
 HttpTransport = Literal["http", "sse", "auto"]
 
-# Where a server does not say how long to wait before resuming, and where it asks for more than anybody waits.
+# The delay before resuming if the server does not send one, and the longest and shortest that are used.
 RESUME_SECONDS: Final = 1.0
 MOST_RESUME_SECONDS: Final = 30.0
 LEAST_RESUME_SECONDS: Final = 0.05
-# Attempts in a row that bring nothing new.
+# Consecutive attempts that bring nothing new.
 MOST_RESUMES: Final = 5
-# Statuses of a POST after which the specification lets us look for the old HTTP+SSE transport.
+# Statuses of a POST after which the specification lets us try the old HTTP+SSE transport.
 _MAY_SPEAK_SSE: Final = (400, 404, 405)
-# Refusals of a resumed stream that may be lifted.
+# Refusals of a resumed stream that may be temporary.
 _LATER: Final = (408, 425, 429)
-# Said of the address and not of the request, whatever else the body says.
+# These are about the address and not the request, whatever the body contains.
 _WRONG_PLACE: Final = (403, 404, 405, 410)
-# The specification wants 404 for a session that is not known any more. Servers made after the examples of the
-# TypeScript SDK answer 400 with this code, and one of these. Not any word about a session: a server's own users may
-# have some too, and what such an error says was perhaps acted upon.
+# The specification requires 404 for an unknown session. Servers modelled on the examples of the TypeScript SDK answer
+# 400 with this code and one of these messages. Not any mention of a session: a server may have sessions of its own, and
+# may have acted on the request before such an error.
 _REFUSED_BY_TRANSPORT: Final = -32000
 _NO_SESSION: Final = re.compile(
     r"session[ -]id|session not found|unknown session|server not initialized", re.IGNORECASE
 )
-# With these only somebody who signs in, waits, or mends a proxy gets on: no reason to ask in another way.
+# These require signing in, waiting or fixing a proxy: no reason to try another transport or era.
 _SAME_FOR_ALL: Final = (401, 407, 429)
 NOT_AN_ANSWER: Final = "answered with something that is not an answer to the request"
-# An error that only a server which speaks MCP at this address gives.
+# An error that only a server which speaks MCP at this address returns.
 _FROM_MCP: Final = STATELESS_CODES | {METHOD_NOT_FOUND}
 
 
 class PostOwner(Protocol):
-    """The link that a request belongs to: keeps count of requests, runs their tasks, takes what arrives."""
+    """The link that a request belongs to: counts requests, runs their tasks, receives messages."""
 
-    # Which transports may be tried; HTTP+SSE is looked for only with `auto`.
+    # Which transports may be tried; HTTP+SSE is tried only with `auto`.
     transport: HttpTransport
-    # Of all requests that have not left yet.
+    # Of all requests that have not been sent yet.
     unsent_bytes: int
 
     def deliver(self, message: bytes, about: Post | None = None) -> None: ...
@@ -79,16 +79,16 @@ class PostOwner(Protocol):
         """A request without a task has failed."""
 
     def over(self, post: Post) -> None:
-        """Nothing is left to do for a request."""
+        """A request is finished."""
 
     def session_lost(self) -> None:
-        """The server does not know our session any more."""
+        """The server has lost our session."""
 
     async def use_sse_transport(self) -> HttpTarget: ...
 
 
 class Post(Struct, eq=False):
-    """A request that is under way. A `Struct`, because there is one for each call and structs are created in C."""
+    """A request in progress. A `Struct`, because there is one for each call and structs are created in C."""
 
     _session: HttpSession
     _owner: PostOwner
@@ -96,19 +96,19 @@ class Post(Struct, eq=False):
     method: str
     body: bytes
     is_modern: bool
-    # It was sent in a session, which the server may have forgotten.
+    # Whether it was sent in a session, which the server may have lost.
     has_session: bool
-    # The server's own headers that it was sent with, while it has no task.
+    # The configured headers that it was sent with, while it has no task.
     own_headers: Mapping[str, str]
-    # An answer has been delivered, or the request has been failed; nothing more is to be said about it.
+    # The answer has been delivered, or the request has failed; there is nothing more to report.
     is_answered: bool = False
     task: asyncio.Task[None] | None = None
     # The connection that it was sent on, while it has no task.
     connection: OutboundConnection | None = None
-    # Messages that came on its streams.
+    # The number of messages received on its streams.
     _delivered: int = 0
     _headers: dict[str, str] | None = None
-    # A response that waits for a task to look at it.
+    # A response that waits for a task to handle it.
     _unsettled: Response | None = None
     _is_unsent: bool = True
 
@@ -116,13 +116,13 @@ class Post(Struct, eq=False):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What it carries beside the server's own headers, as things stood when it was first asked for."""
+        """Its headers in addition to the configured ones, fixed when they are first needed."""
         if self._headers is None:
             self._headers = self._session.request_headers(summarise(self.body))
         return self._headers
 
     def cancel(self) -> bool:
-        """Nobody waits for it any more. True where nothing of it has left, so that the server need not be told."""
+        """Cancel the request. True if none of it has been written, so that the server need not be notified."""
         self.is_answered = True
         if self.task is not None:
             self.task.cancel()
@@ -135,15 +135,15 @@ class Post(Struct, eq=False):
         return False
 
     def sent(self) -> None:
-        """The server has all of it, or will never have it."""
+        """The body is no longer unsent: the server has all of it, or never will."""
         if self._is_unsent:
             self._is_unsent = False
             self._owner.unsent_bytes -= len(self.body)
 
     def release(self) -> None:
-        """Let go of everything it holds, perhaps before anybody looked at its response."""
+        """Release everything it holds, perhaps before its response was read."""
         self.sent()
-        # What a cancelled task remembers leads back here: with a large body in between, for long.
+        # The traceback of a cancelled task refers back here, and would keep a large body alive.
         self.task = None
         if self._unsettled is not None:
             self._unsettled.release()
@@ -152,14 +152,14 @@ class Post(Struct, eq=False):
     # ── the short way: an answer in one piece needs no task (`ResponseListener`) ──
 
     def on_body(self, body: bytes) -> None:
-        """Deliver an answer that is there as a whole."""
+        """Deliver a complete answer."""
         connection, self.connection = self.connection, None
         assert connection is not None
         self.sent()
         self._owner.deliver_answer(self, body, connection.done_with)
 
     def on_response(self, response: Response) -> None:
-        """Deliver an answer that is there as a whole; anything else goes the long way."""
+        """Deliver a complete answer; anything else is handled in a task."""
         self.connection = None
         owner = self._owner
         is_answer = response.status == 200 and response.content_type == names.JSON and response.is_complete
@@ -174,7 +174,7 @@ class Post(Struct, eq=False):
         """The connection broke before there was a response."""
         self.connection = None
         if isinstance(error, NotSent) and not self.is_answered:
-            # The server has nothing of it: on another connection, then.
+            # The server has received none of it, so send it on another connection.
             self.task = self._owner.run_to_end(self, self.run())
         else:
             self._owner.broken(self, error)
@@ -208,7 +208,7 @@ class Post(Struct, eq=False):
             else:
                 await self._on_body(response)
         finally:
-            # Keeps a connection that has been read to its end; closes any other.
+            # Keeps a connection that was read to its end; closes any other.
             response.done_with(self.is_answered or self._session.is_sse)
 
     async def _on_body(self, response: Response) -> None:
@@ -260,10 +260,10 @@ class Post(Struct, eq=False):
         return self.is_answered
 
     async def _resume(self, parser: SseParser) -> None:
-        """The stream broke; a legacy server sends the rest to whoever names the last event."""
+        """Resume a broken stream: a legacy server sends the events after the last id."""
         fruitless = empty = 0
         while fruitless < MOST_RESUMES:
-            # A server may end stream after stream with nothing but a new id in it, and leave no time in between.
+            # A server may keep ending streams that contain nothing but a new id, with no delay in between.
             await asyncio.sleep(max(pause(parser.retry), min(LEAST_RESUME_SECONDS * 2**empty, RESUME_SECONDS)))
             delivered = self._delivered
             seen, fruitless = parser.last_id, fruitless + 1
@@ -277,7 +277,8 @@ class Post(Struct, eq=False):
                 continue
             try:
                 if 400 <= response.status < 500 and response.status not in _LATER:
-                    # It does not resume streams, or knows neither session nor event any more: it will say so for ever.
+                    # It does not resume streams, or no longer knows the session or the event: trying again is
+                    # pointless.
                     break
                 if response.status != 200 or response.content_type != names.EVENT_STREAM:
                     continue
@@ -307,26 +308,26 @@ class Post(Struct, eq=False):
         found = error_in(text) if status not in _SAME_FOR_ALL else None
         if self.has_session and (status == 404 or (status == 400 and found is not None and is_session_unknown(found))):
             owner.session_lost()
-            # Without an answer: it was certainly not accepted, so it may be sent again in a new session.
+            # No answer: it was certainly not accepted, so it may be sent again in a new session.
             self.is_answered = True
             return
         is_mcp = found is not None and found[0] in _FROM_MCP
         if method == "initialize" and status in _MAY_SPEAK_SSE and not is_mcp and await self._falls_back_to_sse():
             return
         if found is not None and not (method == "initialize" and status in _WRONG_PLACE and not is_mcp):
-            # The id may be null: the server did not look that far.
+            # The server's id may be null, so use ours.
             owner.deliver(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (self.id, found[1]))
             return
         token = "authorization" in (target.source.headers() or ())
         failure = explain_status(status, response.headers, text, target.address, has_token=token)
         if method == "server/discover" and status not in _SAME_FOR_ALL:
-            # Not a modern server, or not a server at all; shaking hands will tell.
+            # Not a modern server, or not an MCP server at all; `initialize` will tell.
             owner.deliver(error_response(self.id, METHOD_NOT_FOUND, failure.message))
             return
         raise failure
 
     async def _falls_back_to_sse(self) -> bool:
-        """Whether the server has the transport of 2024-11-05; the request is then on its way there."""
+        """Whether the server has the transport of 2024-11-05; if so, the request has been sent that way."""
         origin = self._session.origin
         if self._owner.transport != "auto" or self._session.is_sse:
             return False
@@ -335,7 +336,7 @@ class Post(Struct, eq=False):
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            # What the POST said is the better explanation.
+            # The failure of the POST is the better explanation.
             log.debug("%s: no HTTP+SSE either: %s", origin, error)
             return False
         log.info("%s uses the older HTTP+SSE transport", origin)
@@ -354,16 +355,16 @@ class Post(Struct, eq=False):
 
 
 def is_session_unknown(error: tuple[int, bytes]) -> bool:
-    """Whether an error that came with status 400 says that our session is not known."""
+    """Whether an error with status 400 means that our session is unknown."""
     code, written = error
     return code == _REFUSED_BY_TRANSPORT and _NO_SESSION.search(read_error(written).message) is not None
 
 
 def pause(retry: int | None) -> float:
-    """Seconds until a stream is opened again."""
+    """Seconds to wait before a stream is opened again."""
     return RESUME_SECONDS if retry is None else min(retry / 1000, MOST_RESUME_SECONDS)
 
 
 def header_safe(event_id: str) -> str:
-    """An event id as a header. One with characters that no header can hold is not sent, and so resumes nothing."""
+    """An event id as a header value. One with characters that are not allowed in headers is not sent."""
     return event_id if event_id.isprintable() and event_id.isascii() else ""

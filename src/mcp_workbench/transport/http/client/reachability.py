@@ -1,4 +1,4 @@
-"""Whether somebody listens at an address again, where a server has failed too often to be tried without looking."""
+"""Whether a server can be reached again, after it has failed too often to be tried without checking."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mcp_workbench.transport.http.client.address import Address, BadAddress
 from mcp_workbench.transport.http.client.dialing import DialFailed, connect, proxy_for
 from mcp_workbench.transport.http.client.failures import explain
 
-# A call waits for it.
+# Short, because a call waits for it.
 LOOK_SECONDS: Final = 2.0
 
 
 async def why_unreachable(url: str, environ: Mapping[str, str] = os.environ) -> DownstreamError | None:
-    """Why nobody can be reached there, or at the proxy on the way; None where somebody listens, which is all that can
-    be told without a request."""
+    """Why the address, or the proxy for it, cannot be reached; None if something listens there, which is all that can
+    be known without sending a request."""
     try:
         address = Address.parse(url)
         proxy = proxy_for(address, environ)
     except BadAddress:
-        # Whoever tries to use it says what is wrong with it.
+        # Using the address reports what is wrong with it.
         return None
     first = proxy or address
     try:

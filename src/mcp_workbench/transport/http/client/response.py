@@ -1,6 +1,6 @@
-"""A response of a server: its head, its body as it comes, and what may go wrong with it.
+"""A server's response: its head, its body as it arrives, and the ways in which it can fail.
 
-Owns the flow of a body. Refuses to know how it is framed: that is the connection's.
+Owns the flow of a body. Knows nothing about its framing, which is up to the connection.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Final, Protocol
 
 from mcp_workbench.transport.http.client.decompression import inflater
 
-# A body that nobody reads waits in the kernel, not here.
+# Beyond this, unread data stays in the kernel.
 MOST_BUFFERED: Final = 1024 * 1024
 
 
 class RequestFailed(Exception):
-    """The connection did not bring a response. The classes say how far it got."""
+    """The connection did not deliver a response. The subclasses tell how far it got."""
 
 
 class NoAnswer(RequestFailed):
-    """It ended before the first byte of a response; whether the server acted is not known."""
+    """It ended before the first byte of a response; it is unknown whether the server acted."""
 
 
 class NotSent(RequestFailed):
-    """It ended before anything of the request had left."""
+    """It ended before any of the request was written."""
 
 
 class BrokeOff(RequestFailed):
@@ -33,7 +33,7 @@ class BrokeOff(RequestFailed):
 
 
 class NotHttp(RequestFailed):
-    """What came is not HTTP."""
+    """The server's data is not HTTP."""
 
 
 class Unwritable(RequestFailed):
@@ -41,44 +41,45 @@ class Unwritable(RequestFailed):
 
 
 class ResponseListener(Protocol):
-    """Whoever waits for a response. Told one of the three, once."""
+    """Waits for a response. One of the three methods is called, once."""
 
-    # Whether it is content with the body of a response whose head is known.
+    # Whether it accepts just the body of a response whose head is known.
     takes_bodies: bool
 
     def on_body(self, body: bytes) -> None:
-        """A whole response with status 200 and JSON, whose head is that of an earlier one on this connection. Whoever
-        is told says when it is done with the connection (`done_with`)."""
+        """A complete JSON response with status 200, whose head equals an earlier one on this connection. The listener
+        calls
+        `done_with` when it no longer needs the connection."""
 
     def on_response(self, response: Response) -> None:
-        """Its head is there, and whatever of its body came with it. Whoever is told releases the response."""
+        """The head has arrived, perhaps with a part of the body. The listener releases the response."""
 
     def on_failed(self, error: RequestFailed) -> None:
-        """There will be none."""
+        """There will be no response."""
 
 
 class BodySource(Protocol):
     """The connection that the body of a response comes from."""
 
     def pause_reading(self) -> None:
-        """More is buffered than should be: let the server wait."""
+        """Too much is buffered: stop reading."""
 
     def resume_reading(self) -> None: ...
 
     def release(self, *, is_clean: bool) -> None:
-        """Nobody reads the response any more. `is_clean`: it was read to its end."""
+        """The response is no longer read. `is_clean`: it was read to its end."""
 
     def close(self) -> None: ...
 
 
-# Servers send the same few. Bounded, because a server may make names up.
+# Servers send the same few. Bounded, because a server may invent names.
 @lru_cache(maxsize=256)
 def _lower(name: bytes) -> str:
     return name.decode("latin-1").lower()
 
 
 def join_fields(fields: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by their names in lower case; of a field that is repeated, the values are joined (RFC 9110, 5.3)."""
+    """Headers by lower-case name; the values of a repeated field are joined (RFC 9110, 5.3)."""
     headers: dict[str, str] = {}
     for field, value in fields:
         name, text = _lower(field), value.decode("latin-1").strip()
@@ -93,7 +94,7 @@ class Response:
 
     def __init__(self, connection: BodySource, status: int, headers: dict[str, str]) -> None:
         self.status = status
-        # Lower-case names; of one that is repeated, the values joined.
+        # Lower-case names; repeated values are joined.
         self.headers = headers
         self._connection: BodySource | None = connection
         self._pieces: list[bytes] = []
@@ -105,31 +106,31 @@ class Response:
 
     @property
     def content_type(self) -> str:
-        """The type without its parameters, in lower case."""
+        """The media type without parameters, in lower case."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
     def declared_bytes(self) -> int | None:
-        """What the server says of the size of the body as it travels."""
+        """The declared size of the body, before decompression."""
         length = self.headers.get("content-length", "")
         return int(length) if length.isdecimal() and len(length) < 20 else None
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it has come, as the server meant it."""
+        """Whether the complete body has arrived."""
         return self._ended and self._error is None
 
     @property
     def buffered_bytes(self) -> int:
-        """What has come of the body and waits to be read."""
+        """Bytes of the body that have arrived and not been read."""
         return self._buffered
 
     def take(self) -> bytes:
-        """The body of a response that is there."""
+        """The body of a complete response."""
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
     async def peek(self, most: int, seconds: float) -> bytes:
-        """The body, which stays to be read; what there is of it, where it is longer, or takes longer."""
+        """The body, without consuming it; only a part if it is larger than `most` or takes longer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._ended and self._buffered <= most:
@@ -137,7 +138,7 @@ class Response:
         return self.take()
 
     async def read(self) -> bytes:
-        """What has come of the body since the last time; waits for it. Empty at the end."""
+        """Wait for more of the body and return it. Empty at the end."""
         while not self._pieces:
             if self._error is not None:
                 raise self._error
@@ -159,14 +160,14 @@ class Response:
             self._waiter = None
 
     def release(self) -> None:
-        """Done with it. A connection whose response was read to its end can be used again; any other is closed."""
+        """Stop reading. A connection whose response was read to its end is reused; any other is closed."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.release(is_clean=self._ended and self._error is None)
 
     def done_with(self, is_ours: bool) -> None:
-        """Done with it. Where it was not the answer to our request, the right one may still come on this connection,
-        which nobody else should get."""
+        """Release it. If it was not the answer to our request, the right one may still arrive on this connection, so no
+        other request may use it."""
         connection = self._connection
         if not is_ours and connection is not None:
             self._connection = None
@@ -184,7 +185,7 @@ class Response:
         self._wake()
 
     def end(self, error: RequestFailed | None = None) -> None:
-        """Nothing more comes."""
+        """The body has ended, or failed."""
         if not self._ended:
             self._ended = True
             self._error = error

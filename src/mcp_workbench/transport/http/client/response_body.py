@@ -1,4 +1,4 @@
-"""Bodies of responses: whole ones up to a limit, event streams as they come."""
+"""Bodies of responses: complete ones up to a limit, event streams as they arrive."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mcp_workbench.transport.http.message_summary import is_batch, single_line
 from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
 from mcp_workbench.transport.lines import LONG_LINE
 
-# What is read of a page that says why something failed.
+# How much of an error page is read.
 MOST_OF_ERROR: Final = 16 * 1024
 ERROR_SECONDS: Final = 2.0
-# After the answer a server ends the stream at once; then the connection can be used again.
+# After the answer a server usually ends the stream at once; then the connection can be reused.
 END_SECONDS: Final = 0.5
-# What is parsed of an event stream before others have their turn: some thousand events, where they are tiny.
+# How much of an event stream is parsed before other tasks get a turn: some thousand events if they are tiny.
 MOST_AT_ONCE: Final = 32 * 1024
 
 
@@ -35,12 +35,12 @@ _decode_failed: Final = Decoder(_Failed).decode
 
 
 async def read_whole(response: Response, limit: int) -> bytes | LongLine:
-    """The body, in pieces where it is large. Raises `DownstreamError` beyond the limit."""
+    """The body, in pieces if it is large. Raises `DownstreamError` beyond the limit."""
     if (response.declared_bytes or 0) > limit:
         raise too_large(limit)
     parts: list[bytes] = []
     size = 0
-    # What a compressed body says of its size is not what comes out of it, so it is counted here.
+    # The declared size of a compressed body is not its real size, so count here.
     while chunk := await response.read():
         size += len(chunk)
         if size > limit:
@@ -50,8 +50,8 @@ async def read_whole(response: Response, limit: int) -> bytes | LongLine:
 
 
 def read_large_body(body: LongLine) -> tuple[bytes, Envelope | Malformed]:
-    """The message as one line, and what is in it; takes a while, and other threads run meanwhile. A batch is not
-    read: it is for whoever takes it apart."""
+    """The message as one line, and its envelope; takes a while, and other threads run meanwhile. A batch is not parsed
+    here, because the caller splits it."""
     from mcp_workbench.jsonrpc.large_messages import read_large
 
     line = single_line(body.join())
@@ -64,7 +64,7 @@ def read_large_body(body: LongLine) -> tuple[bytes, Envelope | Malformed]:
 
 
 class EventReceiver(Protocol):
-    """Takes what comes on a stream that belongs to no request."""
+    """Receives the messages of a stream that belongs to no request."""
 
     def deliver(self, message: bytes) -> None: ...
 
@@ -72,7 +72,7 @@ class EventReceiver(Protocol):
 
 
 async def deliver_large_event(receiver: EventReceiver, event: ServerSentEvent) -> bool:
-    """False: what was wanted of such a stream never is all there."""
+    """Returns false: such a stream is read until it ends."""
     await receiver.deliver_aside(LongLine([event.data]))
     return False
 
@@ -80,11 +80,11 @@ async def deliver_large_event(receiver: EventReceiver, event: ServerSentEvent) -
 async def read_events(
     response: Response, parser: SseParser, limit: int, on_event: Callable[[ServerSentEvent], bool | Awaitable[bool]]
 ) -> bool:
-    """Hand over events until `on_event` says that it has what it wanted (true), or the stream ends (false)."""
+    """Deliver events until `on_event` returns true (returns true), or the stream ends (returns false)."""
     while chunk := await response.read():
         for start in range(0, len(chunk), MOST_AT_ONCE):
             if start:
-                # Others have their turn between two pieces, each of which may hold thousands of events.
+                # Let other tasks run between two pieces, each of which may contain thousands of events.
                 await asyncio.sleep(0)
             for event in parser.feed(chunk[start : start + MOST_AT_ONCE]):
                 has_it = on_event(event)
@@ -97,7 +97,7 @@ async def read_events(
 
 
 async def read_error_text(response: Response) -> str:
-    """The beginning of a body that nobody may rely on."""
+    """The beginning of an error body; whatever arrives in time."""
     text = b""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(ERROR_SECONDS):
@@ -107,7 +107,7 @@ async def read_error_text(response: Response) -> str:
 
 
 def error_in(text: str) -> tuple[int, bytes] | None:
-    """Code and whole of the JSON-RPC error that a body consists of; None where it is anything else."""
+    """Code and raw JSON of the JSON-RPC error in a body; None if the body is anything else."""
     try:
         raw = bytes(_decode_failed(text).error)
     except (DecodeError, ValidationError, RecursionError):

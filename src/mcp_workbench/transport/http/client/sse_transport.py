@@ -1,7 +1,7 @@
 """HTTP+SSE of 2024-11-05, for servers that have nothing else: one event stream down, POSTs up.
 
-Owns the stream and the address that it names for POSTs. That address must be of the same origin: the headers hold
-secrets that are meant for this server.
+Owns the stream and the address that it names for POSTs. That address must have the same origin: the headers contain
+secrets intended for this server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mcp_workbench.transport.http.header_names import EVENT_STREAM
 from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
 from mcp_workbench.transport.lines import LONG_LINE
 
-# The address is the first thing that a server says.
+# The address is the first event that a server sends.
 ENDPOINT_SECONDS: Final = 10.0
 
 
@@ -37,7 +37,7 @@ class SseOwner(EventReceiver, Protocol):
 
 
 class SseTransport:
-    """The event stream of one server, and where it wants requests."""
+    """The event stream of one server, and the address that it names for POSTs."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SseTransport:
         self._reader: asyncio.Task[None] | None = None
 
     async def open(self) -> HttpTarget:
-        """Where to POST. Raises `DownstreamError` when it is not such a server."""
+        """Return the address for POSTs. Raises `DownstreamError` if it is not such a server."""
         response = await self._client.request("GET", self._target, {"accept": EVENT_STREAM})
         try:
             if response.status != 200 or response.content_type != EVENT_STREAM:
@@ -62,7 +62,7 @@ class SseTransport:
                 raise explain_status(response.status, response.headers, text, self._target.address, has_token=False)
             self._reader = asyncio.create_task(self._read(response))
             async with within(ENDPOINT_SECONDS):
-                # Shielded: a time limit that runs out would cancel the future that the reader still settles.
+                # Shielded: the timeout would cancel the future, which the reader still completes.
                 return await asyncio.shield(self._endpoint)
         except TimeoutError:
             raise DownstreamError(
@@ -70,7 +70,7 @@ class SseTransport:
                 hint='if it is a streamable HTTP server, set `transport` to "http"',
             ) from None
         finally:
-            # From here on the reader owns the response, and lets go of it.
+            # From here on the reader owns the response, and releases it.
             if self._reader is None:
                 response.release()
 
@@ -91,7 +91,7 @@ class SseTransport:
             reason = explain(error, self._target.address).message
         finally:
             response.release()
-        # Before the address came nobody has been told of a link, so nobody has to be told that it is gone.
+        # Without an address the link was never open, so its end is not reported.
         if self._endpoint.done() and not self._endpoint.cancelled() and self._endpoint.exception() is None:
             self._owner.close(reason)
         elif not self._endpoint.done():

@@ -2,7 +2,7 @@
 
 Opened by a GET, and again whenever it ends.
 
-A server need not have one, and most do not. Owns when to try again; what arrives is delivered like everything else.
+Servers need not have one, and most do not. Owns when to try again; messages are delivered like all others.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from mcp_workbench.transport.lines import LONG_LINE
 
 log = logging.getLogger(__name__)
 
-# A server that ends the stream each time, or is down, is asked less and less often.
+# A server that keeps ending the stream, or is down, is tried less and less often.
 LONGEST_PAUSE: Final = 60.0
 
 
 class StandaloneStream:
-    """Reads the stream for as long as the link lives."""
+    """Reads the stream for the lifetime of the link."""
 
     def __init__(self, session: HttpSession, receiver: EventReceiver) -> None:
         self.task: asyncio.Task[None] | None = None
         self._session = session
         self._receiver = receiver
         self._has_received = False
-        # Whether the server has been reached, or has shown that it cannot be.
+        # Set when the server has answered or failed.
         self._is_tried = asyncio.Event()
 
     async def wait_open(self, seconds: float) -> None:
-        """Return when the stream is open or will not be, at the latest after this long."""
+        """Return when the stream is open or has failed, at the latest after this long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._is_tried.wait()
@@ -48,7 +48,7 @@ class StandaloneStream:
             self.task.cancel()
 
     async def run(self) -> None:
-        """Until the server says that it has no such stream."""
+        """Read until the server reports that it has no such stream."""
         parser = SseParser(self._session.limit)
         fruitless = 0
         while True:
@@ -67,7 +67,7 @@ class StandaloneStream:
             await asyncio.sleep(max(pause(parser.retry), min(2.0**fruitless / 2, LONGEST_PAUSE)))
 
     async def _read(self, parser: SseParser) -> bool:
-        """One connection. False when there is nothing to connect to."""
+        """Read one connection. False if the server has no such stream."""
         session = self._session
         headers = {"accept": names.EVENT_STREAM, **session.headers()}
         if parser.last_id:
@@ -76,8 +76,8 @@ class StandaloneStream:
         self._is_tried.set()
         try:
             if 400 <= response.status < 500 and response.status != 429:
-                # 405 is how a server says that it has none. Whether our session is gone is found out by the next POST:
-                # some servers answer 404 to any GET.
+                # 405 means that the server has none. Whether our session is lost is found out by the next POST: some
+                # servers answer 404 to any GET.
                 return False
             if response.status == 200 and response.content_type == names.EVENT_STREAM:
                 await read_events(response, parser, session.limit, self._on_event)
