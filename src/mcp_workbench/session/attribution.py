@@ -1,9 +1,9 @@
-"""What a user is asked says which server asks, and asks for nothing that reaches beyond that server.
+"""Marks each question to a user with the server that asks it, and keeps it from reaching beyond that server.
 
-To a client there is one server, us. So a question gets the name of the one behind us that asks it: in front of the
-message of an elicitation, and in the `_meta` of a sampling request, whose text is for a model. Pages that a user is
-sent to are `https`, or on this machine. Context that a sampling request wants included would be that of every server
-behind us, because to the client they are one. Where there is an audit, it is told of each question that is put.
+A client sees a single server, us, so each question gets the name of the server behind us that asks it: at the start of
+an elicitation's message, and in the `_meta` of a sampling request, whose text is for a model. Pages that a user is sent
+to must be `https` or on this machine. Context that a sampling request asks to include would be that of every server
+behind us, because the client cannot tell them apart. With an audit, each question is recorded.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from mcp_workbench.face.view import View
     from mcp_workbench.steps import EventRecorder
 
-# Where a sampling request says which server it comes from.
+# The member of a sampling request's `_meta` that names the server it comes from.
 SERVER_META: Final = "mcp-workbench/server"
-# A terminal obeys them: with one it goes back to where the name of the server stands, and writes another.
+# Control characters are escaped: with them, a message could move a terminal's cursor back and overwrite the name of the
+# server.
 _WRITTEN_OUT: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 
 
 class AskedClient(Protocol):
-    """Whose user is asked."""
+    """The client whose user is asked."""
 
     client_info: bytes
     peer: str
@@ -38,10 +39,10 @@ class AskedClient(Protocol):
 
 
 def noted_by(record: EventRecorder | None, client: AskedClient, label: str) -> Callable[[str], None] | None:
-    """Writes down that a server asks this client something, and by which method. None where nobody writes it down."""
+    """A function that records a server's question to this client, given its method. None without an audit."""
     if record is None:
         return None
-    # Loaded where somebody writes it down: whoever does so has loaded it.
+    # Imported here because it is only needed with an audit, which has loaded it already.
     from mcp_workbench.steps import LOCAL
 
     who = client.view.principal or LOCAL
@@ -51,7 +52,7 @@ def noted_by(record: EventRecorder | None, client: AskedClient, label: str) -> C
 
 
 class Attribution:
-    """How questions of one server are put. `is_alone`: there is no other server behind us. `note` is told of each."""
+    """Marks the questions of one server. `is_alone`: it is the only server behind us. `note` is called for each."""
 
     __slots__ = ("_is_alone", "_label", "_note")
 
@@ -61,7 +62,7 @@ class Attribution:
         self._note = note
 
     def question(self, method: str, params: Raw | None) -> Raw | None:
-        """The params of a server's question as the client gets them. Raises `BadQuestion`."""
+        """Return the params of a server's question for the client. Raises `BadQuestion`."""
         ask = _WAYS.get(method)
         if ask is None or params is None:
             return params
@@ -75,7 +76,7 @@ class Attribution:
         return Raw(encode(members))
 
     def input_required(self, result: Raw | bytes) -> Raw | bytes:
-        """A result of a modern server with its `inputRequests` as the client gets them. Raises `BadQuestion`."""
+        """Return a modern server's result with its `inputRequests` marked for the client. Raises `BadQuestion`."""
         try:
             members = decode_object(result)
             requests = decode_object(members["inputRequests"])
@@ -91,12 +92,12 @@ class Attribution:
         return encode(members)
 
     def pages(self, data: Raw) -> Raw:
-        """The `data` of an error that wants pages to be visited first. Raises `BadQuestion`."""
+        """Return the `data` of an error that requires pages to be visited first, marked. Raises `BadQuestion`."""
         try:
             members = decode_object(data)
             pages = [self._page(page) for page in Decoder(list[Raw]).decode(members["elicitations"])]
         except (ValidationError, KeyError):
-            # There is no page in it.
+            # It names no page.
             return data
         except _UNREADABLE:
             raise unreadable() from None
@@ -121,17 +122,18 @@ class Attribution:
         return Raw(encode(members))
 
     def _elicitation(self, members: dict[str, Raw]) -> None:
-        # Also where no mode is named: a client may go by the address alone.
+        # Even without a mode: a client may open a page because there is an address.
         if _text(members.get("mode")) == "url" or "url" in members:
             check_page(_text(members.get("url")))
-        # Line ends of Windows are line ends; a carriage return alone would take a terminal back to the label.
+        # A Windows line ending is harmless; a lone carriage return would let the text overwrite the label in a
+        # terminal.
         message = _text(members.get("message")).replace("\r\n", "\n").translate(_WRITTEN_OUT)
         members["message"] = Raw(encode(f"[{self._label}] {message}".rstrip()))
 
     def _sampling(self, members: dict[str, Raw]) -> None:
         wanted = _text(members.get("includeContext"))
         if wanted not in ("", "none"):
-            # To the client, this server is all of ours.
+            # For the client, `thisServer` means all servers behind us.
             members["includeContext"] = Raw(b'"thisServer"' if self._is_alone else b'"none"')
         try:
             meta = decode_object(members["_meta"]) if "_meta" in members else {}
@@ -147,13 +149,13 @@ _WAYS: Final[dict[str, Callable[[Attribution, dict[str, Raw]], None]]] = {
 
 
 def check_page(url: str) -> None:
-    """Raises `BadQuestion` unless it is an address that a user may be sent to."""
-    # Not needed before a server sends somebody to a page.
+    """Raise `BadQuestion` unless a user may be sent to this address."""
+    # Imported here because few servers send users to a page.
     from ipaddress import ip_address
     from urllib.parse import urlsplit
 
     try:
-        # Browsers read a backslash as a slash, and drop what is not printable: then the host is another one.
+        # Browsers treat a backslash as a slash and drop unprintable characters, and would go to a different host.
         parts = urlsplit(url) if url.isprintable() and "\\" not in url and " " not in url else urlsplit("")
         host = parts.hostname or ""
     except ValueError:

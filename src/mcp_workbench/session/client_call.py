@@ -1,4 +1,4 @@
-"""A client's request under way, from its arrival to its one answer."""
+"""A client's request in flight, from its arrival to its only response."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from mcp_workbench.session.session import Session
     from mcp_workbench.steps import Denial
 
-# Codes that a client acts upon by itself: URL elicitation required, header mismatch, missing client capability,
-# unsupported protocol version. Shown to a model instead, they would be of no use to anybody.
+# Codes that a client handles itself: URL elicitation required, header mismatch, missing client capability, unsupported
+# protocol version. A model could do nothing with them.
 CODES_FOR_CLIENTS: Final = STATELESS_CODES | {URL_ELICITATION_REQUIRED}
-# The kinds of results that more is to come after.
+# The types of results that are not final.
 UNFINISHED: Final = frozenset({ASKING, "task"})
-# A larger result is looked through in a thread.
+# Larger results are searched in a thread.
 LARGE_RESULT: Final = 4 << 20
-# Of no use to clients that are asked in results: they learn of it with the result of their retry.
+# Useless to clients that are asked in results: the result of their retry tells them the same.
 NOT_FOR_RETRYING_CLIENTS: Final = frozenset({"notifications/elicitation/complete"})
 
 
@@ -65,7 +65,7 @@ _decode_progress: Final = Decoder(float).decode
 
 
 def progress_in(fields: dict[str, Raw]) -> float:
-    """How far a call is, as a notification says; 0 where it does not."""
+    """The `progress` in a progress notification; 0 if it is missing or invalid."""
     try:
         return _decode_progress(fields["progress"])
     except (KeyError, DecodeError, ValidationError):
@@ -73,46 +73,46 @@ def progress_in(fields: dict[str, Raw]) -> float:
 
 
 class ClientCall(Struct, eq=False):
-    """One request of one client: what it asked for, and how it is answered (`RoutedCall`).
+    """One request of one client, and how it is answered (`RoutedCall`).
 
-    Where it goes is the router's to say (`route`), and what passes between us and the server downstream's. A `Struct`
-    because there is one for each call, and it is made in C.
+    The router decides where it goes (`route`), and `downstream` exchanges the messages with the server. A `Struct`,
+    because each call needs one and those are made in C.
     """
 
     session: Session
-    # The same as a server sees it: somebody whom it may ask.
+    # The session as servers see it: a client that they may ask.
     client: ClientPeer
     id: bytes
     method: str
     view: View
     caller: Caller
-    # The revision that its client speaks to us.
+    # The revision that the client speaks.
     revision: Revision
     route: Route
     meta: Raw | None
     progress_token: Raw | None
     log_level: str | None
-    # As the client sent them, `_meta` aside: what a retry must repeat.
+    # As the client sent them, without `_meta`. A retry must repeat them.
     params: dict[str, Raw]
-    # Carries a `requestState` that is not ours: a modern server has given it out.
+    # Whether it has a `requestState` that is not ours but was issued by a modern server.
     is_retry: bool = False
-    # The two directions of the bridge: waiting for a modern client to return, asking a legacy one.
+    # The two directions of the bridge: waiting for a modern client to retry, and asking a legacy client.
     parked: Parked | None = None
     round: Round | None = None
     rounds: int = 0
     was_resent: bool = False
     was_asked_to_sign_in: bool = False
-    # How far it is, as the client was told.
+    # The progress last sent to the client.
     progress: float = 0.0
 
     @property
     def client_info(self) -> bytes:
-        """How the client introduced itself: with this request, or in its handshake."""
+        """The `clientInfo` of this request, or of the handshake."""
         return self.introduction[0]
 
     @property
     def introduction(self) -> tuple[bytes, str]:
-        """The same, and where the client is."""
+        """The `clientInfo`, and the address of the client."""
         session = self.session
         if self.meta is None or self.revision.has_handshake:
             return session.client_info, session.peer
@@ -121,7 +121,7 @@ class ClientCall(Struct, eq=False):
 
     @property
     def where(self) -> str:
-        """`toolbox/server/tool`, as far as it is known."""
+        """`toolbox/server/tool`, or the part of it that is known."""
         if self.route.entry is None:
             return self.method
         item = self.route.item if self.route.decision is None else self.route.decision.item
@@ -132,20 +132,20 @@ class ClientCall(Struct, eq=False):
     def on_result(self, result: Raw) -> None:
         if not self.revision.asks_in_results:
             traffic = self.route.traffic
-            # A legacy client takes `input_required` for the result of its call. It is asked by requests instead.
+            # A legacy client would mistake `input_required` for the result of its call, so it is asked with requests.
             if traffic is not None and traffic.takes_retries and result_type(result) == ASKING:
                 self._ask_in_rounds(result)
                 return
         self.session.router.take_result(self, result)
 
     def pass_on(self, result: Raw) -> None:
-        """The server's result, as the face shows it, goes to the client."""
+        """Answer the client with the server's result, as rewritten by the face."""
         changed = self.view.changed
         if (
             changed
             and self.route.decision is not None
             and self.route.decision.shows_errors
-            # A question is for the client, which shows the agent nothing of it.
+            # A question is for the client, which does not show it to the agent.
             and result_type(result) != ASKING
         ):
             result = Raw(with_notice(bytes(result), changed))
@@ -155,7 +155,7 @@ class ClientCall(Struct, eq=False):
     def on_error(self, error: Raw) -> None:
         """The server answered with a JSON-RPC error.
 
-        Where an agent is to read it, it becomes a result, unless the client itself acts upon that code.
+        If the face shows errors to agents, it becomes a result, unless the client handles that code itself.
         """
         if self._can_mend_headers(error):
             self.was_resent = True
@@ -165,7 +165,7 @@ class ClientCall(Struct, eq=False):
         if self.route.decision is not None and self.route.decision.shows_errors and read.code not in CODES_FOR_CLIENTS:
             self.finish_result(error_result(f"[{self.where}] {read.message}", read))
             return
-        # The second is also what errors are read as that cannot be read.
+        # Errors that cannot be read are given the code `INTERNAL_ERROR`.
         if read.code in (URL_ELICITATION_REQUIRED, INTERNAL_ERROR):
             from mcp_workbench.session.pages_to_visit import asks_for_visit, attributed
 
@@ -179,22 +179,23 @@ class ClientCall(Struct, eq=False):
         self.emit("error", memoryview(error_for_client(error, self.method, self.revision)))
 
     def _can_mend_headers(self, error: Raw) -> bool:
-        """Whether headers that we wrote were refused: the tool wants others by now, and nothing was done yet."""
+        """Whether the server refused the headers that we made from arguments, because the tool's definition has
+        changed. The call has had no effect yet."""
         decision = self.route.decision
         if self.was_resent or decision is None or decision.entry.config.url is None or self.method != "tools/call":
             return False
-        # Where there are no such headers, the code means whatever the server likes.
+        # In revisions without these headers, a server may use the code for anything.
         profile = None if self.route.traffic is None else self.route.traffic.profile
         has_headers = profile is not None and profile.revision.has_mirrored_headers
         return has_headers and read_error(error).code == HEADER_MISMATCH
 
     def on_failure(self, error: WorkbenchError) -> None:
-        """No answer will come from the server."""
+        """The server will not answer."""
         if self.round is not None:
             self.round.cancel()
         if isinstance(error, SignInNeeded) and self._asks_to_sign_in(error):
             return
-        # MCP wants failures of tools in results, which a model gets to read; a JSON-RPC error is for the client.
+        # MCP wants failures of tools in results, which a model can read; a JSON-RPC error is for the client.
         text = failure_text(error, self.where)
         if self.method == "tools/call":
             self.finish_result(error_result(text))
@@ -202,14 +203,14 @@ class ClientCall(Struct, eq=False):
             self.finish_error(INTERNAL_ERROR, text)
 
     def _asks_to_sign_in(self, error: SignInNeeded) -> bool:
-        """Whether the user is shown the page to sign in at, once; the call goes on after that."""
+        """Whether the user is shown the sign-in page, which happens once. The call continues after that."""
         sign_ins, entry = self.session.sign_ins, self.route.entry
         if sign_ins is None or entry is None or self.was_asked_to_sign_in or self.method not in ANSWERS_INPUT_REQUIRED:
             return False
         from mcp_workbench.session.signing_in import how_to_ask, show_link, sign_in
 
         how = how_to_ask(self)
-        # The error says which command to run.
+        # The error names the command to run.
         if how == "command":
             return False
         self.was_asked_to_sign_in = True
@@ -217,34 +218,34 @@ class ClientCall(Struct, eq=False):
         self.session.router.start_for(self, work)
         return True
 
-    # ── what the server says meanwhile ──
+    # ── messages from the server before its answer ──
 
     def on_progress(self, params: Raw) -> None:
-        """Progress, under the token that the client chose."""
+        """Pass progress on with the client's own token."""
         if self.progress_token is not None and not self._is_away:
-            # Two clients may have chosen the same token, so servers are given ours.
+            # Two clients may have chosen the same token, so servers get one of ours.
             fields = messages.decode_object(params)
             fields[PROGRESS_TOKEN] = self.progress_token
             self.progress = progress_in(fields)
             self.session.notify("notifications/progress", messages.encode(fields), self.id)
 
     def keep_waiting(self) -> None:
-        """The server has sent nothing about it for a while."""
+        """Called when the server has sent nothing about this call for a while."""
         if not self._is_away:
-            # Loaded with the first call that takes long.
+            # Imported with the first long call.
             from mcp_workbench.session.keeping_waiting import keep_waiting
 
             keep_waiting(self)
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
-        """A question of the server in the middle of this call."""
+        """Pass on a question that the server asks during this call."""
         if not self.revision.asks_in_results:
             return self.session.ask(traffic, id, method, params, self.id)
         self.session.parking.question(self, traffic, id, method, params)
         return True
 
     def send_again(self) -> None:
-        """Once; a server that forgets us again in between is not worth a third try."""
+        """Send it again after the server lost our session. Only once: a third attempt would hardly succeed."""
         if self.was_resent or self.route.decision is None:
             self.on_failure(DownstreamError(SESSION_LOST, hint="try again"))
             return
@@ -252,7 +253,7 @@ class ClientCall(Struct, eq=False):
         self.session.router.send_again(self, self.route.decision.body)
 
     def can_be_asked(self, method: str) -> bool:
-        """Whether a question of the server can belong to this call."""
+        """Whether a server's question with this method can belong to this call."""
         may_ask = self.method in ANSWERS_INPUT_REQUIRED and method in NEEDED_CAPABILITY
         if self.revision.asks_in_results and not may_ask:
             return False
@@ -265,7 +266,7 @@ class ClientCall(Struct, eq=False):
         self.session.questions.cancelled_by_server(traffic, id, params, self.id)
 
     def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
-        """Log messages and whatever else a server tells."""
+        """Pass on log messages and other notifications."""
         if self._is_away or (method == "notifications/message" and not self._wants_log(params)):
             return
         if self.revision.asks_in_results and method in NOT_FOR_RETRYING_CLIENTS:
@@ -275,7 +276,7 @@ class ClientCall(Struct, eq=False):
             try:
                 params = Raw(bytes(self.session.attribution(self.route.entry.label).input_required(params)))
             except BadQuestion:
-                # Its question cannot be passed on; the client learns about the task when it asks for it.
+                # Its question cannot be passed on; the client sees the state of the task when it polls.
                 return
         self.session.notify(method, params, self.id)
 
@@ -283,14 +284,14 @@ class ClientCall(Struct, eq=False):
         is_asked_for = self.revision.has_log_level_per_request
         least = self.log_level if is_asked_for else self.session.log_level
         if least is None:
-            # Those who cannot ask with each request get them all, unless they said otherwise.
+            # Clients that cannot set a level with each request get all messages, unless they set one for the session.
             return not is_asked_for
         return is_severe(params, least)
 
     # ── answers to the client ──
 
     def finish_result(self, result: bytes | Raw, server_info: bytes | Raw | None = None) -> None:
-        """Answer with a result. `server_info` is who made it, ourselves unless somebody else is named."""
+        """Answer with a result. `server_info` is the server that returned it, by default ourselves."""
         revision = self.revision
         is_about_task = self.method in revision.task_methods
         if revision.has_result_types:
@@ -314,7 +315,7 @@ class ClientCall(Struct, eq=False):
             self.emit("result", memoryview(result))
 
     async def _finish_large(self, result: bytes | Raw, info: bytes | Raw) -> None:
-        """The same in a thread: what is looked for in a large result is looked for in all of it."""
+        """Like `finish_result`, but in a thread, because all of a large result is searched."""
         kind, is_escaped = await asyncio.to_thread(type_and_spelling, result)
         try:
             if self.method in self.revision.task_methods or kind in UNFINISHED:
@@ -327,7 +328,7 @@ class ClientCall(Struct, eq=False):
         self.emit("result", *parts)
 
     def _with_question_or_task(self, result: bytes | Raw, kind: str | None) -> bytes | Raw:
-        """The same result with who asks, and with the handle that the client has. Raises `BadQuestion`."""
+        """Name the server in questions, and replace the id of a task by the client's. Raises `BadQuestion`."""
         if self.route.entry is not None:
             result = self.session.attribution(self.route.entry.label).input_required(result)
         if kind == "task" and self.route.traffic is not None:
@@ -337,14 +338,13 @@ class ClientCall(Struct, eq=False):
         return result
 
     def finish_error(self, code: int, message: str, data: object = None) -> None:
-        """Answer with a JSON-RPC error."""
         body: dict[str, object] = {"code": code, "message": message}
         if data is not None:
             body["data"] = data
         self.emit("error", messages.encode(body))
 
     def refuse(self, denial: Denial) -> None:
-        """A step does not let it reach the server. Where an agent is to read errors, this becomes a result."""
+        """Answer a call that a step has denied. If the face shows errors to agents, the answer is a result."""
         if self.round is not None:
             self.round.cancel()
         error = ErrorObject(denial.code, denial.message)
@@ -353,17 +353,17 @@ class ClientCall(Struct, eq=False):
         if self.route.decision is not None and self.route.decision.shows_errors:
             self.finish_result(error_result(f"[{self.where}] {denial.message}", error))
         else:
-            # What is hidden is answered as servers answer about what is not there, in the client's revision.
+            # Hidden items get the error that servers of the client's revision give for unknown ones.
             self.emit("error", error_for_client(messages.encode(error), self.method, self.revision))
 
     def user(self) -> OwnQuestions:
-        """Whom a step may ask about it."""
+        """Access for steps to the user of this call."""
         from mcp_workbench.session.own_questions import OwnQuestions
 
         return OwnQuestions(self)
 
     def emit(self, kind: Literal["result", "error"], *parts: Part) -> None:
-        """The one answer; kept while the client is away."""
+        """Send the only response, or keep it while the client is away."""
         passage, parked = self.route.passage, self.parked
         if passage is not None:
             passage.end(kind, *parts)
@@ -376,7 +376,7 @@ class ClientCall(Struct, eq=False):
             self.session.finish(self, kind, *parts)
 
     def cancel(self, params: dict[str, Raw]) -> None:
-        """The client cancelled it: no answer is sent."""
+        """Cancel it, without a response."""
         if self.round is not None:
             self.round.cancel()
         if self.parked is not None:
@@ -386,64 +386,65 @@ class ClientCall(Struct, eq=False):
     # ── the bridge: legacy server, modern client (`Parking`) ──
 
     def digest(self) -> str:
-        """What identifies this request across its tries."""
+        """A digest that identifies this request and its retries."""
         return digest_of(self.method, self.params) if self.parked is None else self.parked.digest
 
     def slim(self) -> int:
-        """A parked call may wait for long: keep what it can still need. Returns the bytes that a client made of it.
+        """Drop what a parked call no longer needs, because it may wait for long. Returns the size of what is kept.
 
-        The server has accepted it, or it would not ask: it is never sent again, and its retries are known by a digest.
+        The server is handling the call, or it would not ask, so the call is never sent again. Its retries are
+        recognised by their digest.
         """
         self.was_resent = True
         self.meta = None
         self.route.forget_body()
         if self.progress_token is not None:
-            # A `Raw` is a view into the message it came in, and would keep all of it alive.
+            # A `Raw` is a view of the whole message, and would keep it in memory.
             self.progress_token = Raw(bytes(self.progress_token))
         given = self.params.get("inputResponses")
         self.params = {} if given is None else {"inputResponses": Raw(bytes(given))}
-        # The steps keep the arguments: what a rule says of them is asked again, and written down at the end.
+        # The steps keep the arguments: the policy checks them again, and the audit records them at the end.
         judged = 0 if self.route.passage is None else len(self.route.passage.body)
         return judged + (0 if given is None else len(bytes(given)))
 
     def send_away(self, result: bytes) -> None:
-        """Answer with a question; the call itself goes on."""
+        """Answer with a question, while the call continues."""
         self.session.finish(self, "result", result)
 
     def continue_as(self, retry: ClientCall) -> None:
-        """The client is back, with another id and maybe on another connection."""
+        """Continue as the client's retry, which has a different id and maybe a different connection."""
         session = retry.session
         session.calls[retry.id] = self
         self.id, self.session, self.client = retry.id, session, session
-        # Modern clients declare with each request what they can be asked.
+        # Modern clients declare their capabilities with each request.
         self.caller = retry.caller
         self.progress_token = None if retry.progress_token is None else Raw(bytes(retry.progress_token))
         self.log_level = retry.log_level
 
     def start_over(self) -> None:
-        """Nothing was parked for this retry: make the call as if it were the first one."""
-        # They answer a question of ours: no server has asked it, or given out that state.
+        """Make the call as if it were new, because nothing was parked for this retry."""
+        # They answer our own question. No server asked it or issued that state.
         params = {key: value for key, value in self.params.items() if key not in RETRY_MEMBERS}
         self.session.dispatch(self, params)
 
     def made_by(self) -> bytes:
-        """The `_meta` of a result that asks the client in the server's name."""
+        """The `_meta` of a result that asks the client on behalf of the server."""
         return meta_of(self._server_info() or self.session.welcome.info)
 
     def _server_info(self) -> Raw | None:
-        """How the server introduced itself; None when it did not."""
+        """The server's `serverInfo`; None if it sent none."""
         traffic = self.route.traffic
         return None if traffic is None else traffic.server_info
 
     @property
     def _is_away(self) -> bool:
-        """Whether the client has been sent away with a question, and nobody is there to be told anything."""
+        """Whether the client has been answered with a question, so that nothing can be sent to it until it retries."""
         return self.parked is not None and self.parked.is_away
 
     # ── the bridge: modern server, legacy client (`Round`) ──
 
     def _ask_in_rounds(self, result: Raw) -> None:
-        # Imported with the first round: starting up does not need it.
+        # Imported with the first round, to keep it out of start-up.
         from mcp_workbench.session.rounds import MOST_ROUNDS, Round
 
         self.rounds += 1
@@ -454,7 +455,7 @@ class ClientCall(Struct, eq=False):
         self.round.begin(result)
 
     def next_round(self, members: dict[str, object]) -> None:
-        """The client has answered: the same call again, with its answers to this round and to no other."""
+        """Send the call again, with the client's answers to this round only."""
         self.round = None
         assert self.route.decision is not None
         params: dict[str, object] = dict(messages.decode_object(self.route.decision.body + b"}"))

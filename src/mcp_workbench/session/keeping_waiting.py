@@ -1,6 +1,6 @@
-"""Progress of our own, for clients whose timeout progress extends, while a server sends nothing about a call.
+"""Our own progress notifications while a server sends nothing about a call, for clients that wait longer with progress.
 
-Loaded with the first call that takes long. Refuses to know how long that is: whoever watches calls says when.
+Loaded with the first long call. Does not know how long that is: the caller decides when.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from mcp_workbench.protocol.constants import PROGRESS_TOKEN
 if TYPE_CHECKING:
     from mcp_workbench.session.client_call import ClientCall
 
-# Progress has to increase with each notification (*Progress*), and what the server says next should still be more.
+# Progress has to increase with each notification (*Progress*), and the server's next value should still be higher.
 _STEP: Final = 1e-6
 
 
 def keep_waiting(call: ClientCall) -> None:
-    """Tell the client that its call is still under way, where that makes it wait longer."""
+    """Notify the client that its call is still running, if that makes it wait longer."""
     if call.progress_token is None or not call.view.face.recognise(call.client_info).progress_extends:
         return
     call.progress += max(abs(call.progress), 1.0) * _STEP

@@ -1,4 +1,4 @@
-"""What a client may ask: one function for each method, in one table."""
+"""The methods that clients may call: one function for each, in one table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _list(kind: str) -> Method:
     listed_as = "resources" if kind == "resourceTemplates" else kind
 
     def list_kind(session: Session, call: ClientCall, params: Params) -> None:
-        # Lists are given in one page, so no cursor can be one of ours.
+        # Lists have one page, so no cursor can be ours.
         if "cursor" in params and bytes(params["cursor"]) != b"null":
             call.finish_error(INVALID_PARAMS, "unknown cursor: the list has one page")
             return
@@ -39,7 +39,7 @@ def _list(kind: str) -> Method:
         if call.route.task is None:
             session.listed.add(listed_as)
         else:
-            # A client that does not wait for it wants to know all the same when there is something to see.
+            # A client that stops waiting still wants a notification when there is something to list.
             call.route.task.add_done_callback(lambda _: session.listed.add(listed_as))
 
     return list_kind
@@ -53,7 +53,7 @@ def _discover(session: Session, call: ClientCall, params: Params) -> None:
 
 
 def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
-    # A search for bytes: the addresses of others are not decoded here.
+    # A search for bytes, so that addresses of servers are not decoded here.
     if OWN_SCHEME in bytes(params.get("uri", b"")):
         try:
             uri = decode_string(params["uri"])
@@ -76,7 +76,7 @@ def _set_level(session: Session, call: ClientCall, params: Params) -> None:
         call.finish_error(INVALID_PARAMS, f"`level` must be one of {', '.join(LEVELS)}")
         return
 
-    # Kept once the steps have let it pass.
+    # Stored only when the steps have allowed it.
     def accepted() -> None:
         session.log_level = level
 
@@ -110,27 +110,27 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
         call.finish_error(INTERNAL_ERROR, f"more than {MOST_STREAMS} streams are open")
         return
     stream = ListenStream(call.id, wanted, session.send)
-    # A workbench that takes this client over opens the stream again with it.
+    # A workbench that takes over this client opens the stream again with these params.
     stream.request = params if call.meta is None else {**params, "_meta": call.meta}
-    # From here on it is not a call that waits for its answer, but a stream that stays.
+    # From here on it is a stream that stays open, and no longer a call that waits for its response.
     del session.calls[call.id]
     session.streams[call.id] = stream
     session.subscribe_to_changes()
     granted: dict[str, object] = {
         f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if wanted.wants(kind)
     }
-    # Acknowledged when the servers have accepted: the acknowledgement names what the client will really get.
+    # Acknowledged when the servers have accepted, because the acknowledgement lists what the client will really get.
     session.router.in_background(_subscribe_all(session, call, stream, granted))
 
 
 async def _subscribe_all(session: Session, call: ClientCall, stream: ListenStream, granted: dict[str, object]) -> None:
-    """Subscribe to the resources that the filter names; what cannot be had is left out of the acknowledgement."""
+    """Subscribe to the resources in the filter. Those that fail are left out of the acknowledgement."""
     subscriptions = stream.subscriptions
     await session.router.subscriptions.subscribe_all(call, stream.wanted.resourceSubscriptions, stream, subscriptions)
     if subscriptions:
         granted["resourceSubscriptions"] = list(subscriptions)
     stream.on_end = lambda: session.router.subscriptions.end(stream, subscriptions)
-    # The client may have ended it meanwhile.
+    # The client may have ended the stream meanwhile.
     if session.streams.get(stream.id) is stream:
         stream.acknowledge(granted)
     else:

@@ -1,7 +1,7 @@
-"""Notifications to a client: lists that changed, resources that changed.
+"""Notifications to a client about changed lists and changed resources.
 
-Legacy clients are told as such, modern ones on the streams that they opened with `subscriptions/listen`. Changes of a
-list are told at most once a second, however many there are.
+Legacy clients get them directly, modern ones on the streams that they opened with `subscriptions/listen`. A client is
+notified about each list at most once a second, however often it changes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mcp_workbench.protocol.results import COMPLETE
 if TYPE_CHECKING:
     from mcp_workbench.router.subscriptions import Subscription
 
-# Seconds between two notifications of one list: each of them makes clients fetch it again.
+# Seconds between two notifications about the same list, because clients fetch it again each time.
 LEAST_PAUSE: Final = 1.0
-# One is enough for a client; each costs a subscription at every server whose resources it names.
+# A client needs one; each costs a subscription at every server whose resources are in its filter.
 MOST_STREAMS: Final = 100
 
 
 class ListenFilter(Struct):
-    """What a modern client wants to be told."""
+    """The notifications that a modern client wants."""
 
     toolsListChanged: bool = False
     promptsListChanged: bool = False
@@ -36,7 +36,6 @@ class ListenFilter(Struct):
     resourceSubscriptions: list[str] = field(default_factory=list)
 
     def wants(self, kind: str) -> bool:
-        """Whether changes of this list are wanted."""
         return bool(getattr(self, f"{kind}ListChanged"))
 
 
@@ -44,7 +43,7 @@ _decode_filter: Final = Decoder(ListenFilter).decode
 
 
 def read_filter(raw: Raw | None) -> ListenFilter | None:
-    """The filter of a `subscriptions/listen`; None when it cannot be used."""
+    """The filter of a `subscriptions/listen`; None if it is missing or invalid."""
     try:
         return None if raw is None else _decode_filter(raw)
     except (DecodeError, ValidationError):
@@ -58,19 +57,19 @@ class ListenStream:
         self.id = id
         self.wanted = wanted
         self.on_end: Callable[[], None] | None = None
-        # Resources that are watched on it, by address.
+        # Resources subscribed to on this stream, by address.
         self.subscriptions: dict[str, Subscription] = {}
-        # The params of the request, for whoever has to repeat it.
+        # The params of the request, so that another workbench can repeat it.
         self.request: dict[str, Raw] = {}
-        # The client has been told what it will be told, by a workbench before us.
+        # The client got the acknowledgement from a previous workbench.
         self.is_acknowledged = False
-        # Lists that have changed before the stream was acknowledged, which has to come first; None from then on.
+        # Lists that changed before the acknowledgement, which has to be the first message; None once it is sent.
         self._early: set[str] | None = set()
         self._send = send
         self._stamp = {SUBSCRIPTION_ID: Raw(id)}
 
     def acknowledge(self, granted: dict[str, object]) -> None:
-        """The first message on the stream: what will be told."""
+        """Send the acknowledgement, which has to be the first message on the stream."""
         if not self.is_acknowledged:
             self._notify("notifications/subscriptions/acknowledged", {"notifications": granted})
         early, self._early = self._early, None
@@ -78,7 +77,7 @@ class ListenStream:
             self.on_list_changed(kind)
 
     def on_list_changed(self, kind: str) -> bool:
-        """One of the lists changed. Returns whether the client wants to know."""
+        """Notify the client of a changed list. Returns whether it wants to know."""
         if not self.wanted.wants(kind):
             return False
         if self._early is None:
@@ -88,19 +87,19 @@ class ListenStream:
         return True
 
     def on_resource_updated(self, params: Raw) -> None:
-        """A resource changed (`Subscriber`)."""
+        """Notify the client of a changed resource (`Subscriber`)."""
         fields: dict[str, object] = dict(without_subscription(params))
         self._notify("notifications/resources/updated", fields)
 
     def close(self) -> None:
-        """We end it, as the specification asks: with the answer to the request that opened it."""
-        # The stream was opened by a request, and JSON-RPC owes that an answer.
+        """End the stream as the specification asks, with the response to the request that opened it."""
+        # The stream was opened by a request, and JSON-RPC requires a response to it.
         result = b"{%b,%b}" % (COMPLETE, b'"_meta":' + messages.encode(self._stamp))
         self._send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (self.id, result), None)
         self.end()
 
     def end(self) -> None:
-        """It is over, however that came."""
+        """Release what the stream holds, whoever ended it."""
         on_end, self.on_end = self.on_end, None
         if on_end is not None:
             on_end()
@@ -111,7 +110,8 @@ class ListenStream:
 
 
 class ListChangeNotifier:
-    """Tells list changes to one client, at most once a second each. `tell` returns whether it wanted to know."""
+    """Notifies one client of list changes, at most once a second for each list. `notify` returns whether the client
+    wanted to know."""
 
     def __init__(self, notify: Callable[[str], bool]) -> None:
         self._notify = notify
@@ -144,13 +144,13 @@ class ListChangeNotifier:
 
 
 def without_subscription(params: Raw) -> dict[str, Raw]:
-    """The members of a notification, without the id of the subscription that it came on."""
+    """The members of a notification, without the id of the subscription it arrived on."""
     fields = decode_object(params)
     if "_meta" in fields:
         try:
             meta = {key: value for key, value in decode_object(fields["_meta"]).items() if key != SUBSCRIPTION_ID}
         except (DecodeError, ValidationError):
-            # It is the server's, and must be an object; nobody can make anything else of it.
+            # `_meta` must be an object; anything else is useless to a client.
             meta = {}
         if meta:
             fields["_meta"] = Raw(messages.encode(meta))

@@ -1,7 +1,7 @@
-"""Questions of our own to the user of a call that a step holds.
+"""Our own questions to the user of a call that a step holds.
 
-A legacy client is asked with `elicitation/create`; a modern one is answered `input_required`, its call is parked, and
-comes back with the answer. Every question ends: with an answer, or without one when its time is over.
+A legacy client is asked with `elicitation/create`. A modern client gets `input_required`, its call is parked, and it
+retries with the answer. Every question ends, with an answer or when its time runs out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Answer = asyncio.Future[Raw | bytes | None]
 
 
 class _OwnQuestion(Exchange):
-    """Put to a legacy client."""
+    """A question to a legacy client."""
 
     answer: _Answer
 
@@ -41,7 +41,7 @@ class _OwnQuestion(Exchange):
 
 
 class _OwnAsker:
-    """Put to a modern client (`parking.QuestionSource`)."""
+    """A question to a modern client (`parking.QuestionSource`)."""
 
     def __init__(self, answer: _Answer) -> None:
         self._answer = answer
@@ -67,7 +67,7 @@ class OwnQuestions:
 
 
 async def _ask(call: ClientCall, params: Raw) -> Raw | bytes | None:
-    """What the client answers; None where it does not."""
+    """Return the client's answer; None if there is none."""
     answer: _Answer = asyncio.get_running_loop().create_future()
     if call.revision.asks_in_results:
         reason = call.session.parking.ask(call, _OwnAsker(answer), params)

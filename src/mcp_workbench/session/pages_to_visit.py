@@ -1,7 +1,7 @@
-"""A server's error that names pages the user has to visit first (URL elicitation required, 2025-11-25).
+"""A server's error that lists pages the user has to visit first (URL elicitation required, 2025-11-25).
 
-Loaded with the first error of that kind. A legacy client gets the error with who wants that; a modern one is asked in a
-result, as modern servers do it, and comes back.
+Loaded with the first error of that kind. A legacy client gets the error with the name of the server; a modern one is
+asked in a result, as modern servers do it, and retries.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _decode_pages: Final = Decoder(_PagesToVisit).decode
 
 
 def attributed(call: ClientCall, error: Raw, read: ErrorObject) -> Raw:
-    """The same error; where it names pages, with who wants them to be visited. Raises `BadQuestion`."""
+    """Return the error; if it lists pages, each with the name of the server. Raises `BadQuestion`."""
     if call.route.entry is None:
         return error
     if read.code != URL_ELICITATION_REQUIRED or isinstance(read.data, UnsetType):
         if isinstance(read.data, UnsetType) and may_mention(error, "elicitations"):
-            # An error that we cannot read; a client may, and would show pages that nobody looked at.
+            # We cannot read this error, but a client might, and would show pages that have not been checked.
             raise unreadable()
         return error
     pages = call.session.attribution(call.route.entry.label).pages(read.data)
@@ -43,7 +43,7 @@ def attributed(call: ClientCall, error: Raw, read: ErrorObject) -> Raw:
 
 
 def asks_for_visit(call: ClientCall, error: Raw) -> bool:
-    """Whether a modern client is asked to show the pages. It retries the call when they have been visited."""
+    """Whether a modern client is asked to show the pages. It retries the call after they have been visited."""
     read = read_error(error)
     if read.code != URL_ELICITATION_REQUIRED or isinstance(read.data, UnsetType):
         return False

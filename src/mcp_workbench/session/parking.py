@@ -1,10 +1,10 @@
-"""The bridge from a legacy server to a modern client: calls that wait for the client to come back.
+"""The bridge from a legacy server to a modern client: calls that wait for the client to retry.
 
-A legacy server asks in the middle of a call; a modern client is never asked, it is answered `input_required` and
-retries with what was wanted. In between the call is *parked*: it goes on at the server, and whatever becomes of it is
-kept for the client's return. Every parked call ends: the client returns, or its time is over.
+A legacy server asks in the middle of a call. A modern client cannot be sent requests: it gets `input_required` as the
+result and retries with the answers. In between the call is *parked*: it continues at the server, and its outcome is
+kept for the retry. Every parked call ends, because the client returns or because its time runs out.
 
-Owns what is parked. Refuses to know how a call is answered (`ClientCall`).
+Owns the parked calls. Does not know how a call is answered (`ClientCall`).
 """
 
 from __future__ import annotations
@@ -30,32 +30,33 @@ if TYPE_CHECKING:
     from mcp_workbench.session.client_call import ClientCall
     from mcp_workbench.steps import Denial, EventRecorder
 
-# How long a client may take to come back. The form it shows to its user is open that long.
+# How long a client may take to retry, and so how long its user has for the form.
 PARKED_SECONDS: Final = 600.0
-# Calls of one principal that may be parked at once.
+# The maximum number of parked calls of one principal.
 MOST_PARKED: Final = 100
-# What all of them may hold together: questions of servers, answers that came ahead, and results that wait.
+# The maximum memory of all of them: questions of servers, answers sent in advance, and results that wait.
 MOST_PARKED_BYTES: Final = 128 * 1024 * 1024
-# States of one principal for calls that are to be made again. Each opens once; beyond, the oldest do not open any more.
+# The maximum number of unused states of one principal for calls that are made again. Each can be used once; beyond the
+# limit, the oldest become invalid.
 MOST_STATES: Final = 1000
-# How the key of such a state begins: nothing is parked under it.
+# The prefix of the key of such a state, for which nothing is parked.
 _NOT_PARKED: Final = "-"
-# Questions that a server asks side by side are put to the client together: when they have paused, or at the latest
-# after this long. What it costs is nothing beside the time that a person or a model takes to answer.
+# Questions that a server asks concurrently are sent to the client together: after a pause, or at the latest after this
+# long. The delay is negligible compared with the time that a person or a model takes to answer.
 GATHER_PAUSE: Final = 0.05
 GATHER_AT_LATEST: Final = 0.25
-# Under this member of a question's `_meta` a legacy server may say which key it has in `inputRequests`. Modern servers
-# choose their keys; with this, a server that is written for both eras has the same ones behind us.
+# The member of a question's `_meta` in which a legacy server may choose the key of the question in `inputRequests`.
+# Modern servers choose their keys; with this, a server written for both eras can use the same keys behind us.
 INPUT_KEY: Final = "mcp-workbench/inputKey"
 MOST_KEY_CHARACTERS: Final = 100
 USED_ALREADY: Final = "`requestState` has already been used, or its call has ended"
 
 
 class QuestionSource(Protocol):
-    """Who asks: the traffic with a server, or ourselves."""
+    """The sender of a question: the traffic with a server, or ourselves."""
 
     def answer(self, id: bytes, payload: bytes) -> None:
-        """What the client said to a question, as the members of a response."""
+        """Deliver the client's answer to a question, as the members of a response."""
 
 
 class Parked:
@@ -66,24 +67,24 @@ class Parked:
         self.call = call
         self.digest = digest
         self.round = 0
-        # Questions of the server that are not answered yet: by their key, who asked, under which id, and what.
+        # The server's unanswered questions by key: the sender, its id of the question, and the request.
         self.questions: dict[str, tuple[QuestionSource, bytes, Raw]] = {}
-        # What became of the call meanwhile.
+        # The outcome of the call, if it finished meanwhile.
         self.outcome: tuple[Literal["result", "error"], bytes] | None = None
-        # What is held for it, as far as others decide how much that is.
+        # The size of what is kept for it and was sent by the client or the server.
         self.held_bytes = 0
         self.is_away = False
         self.timer: asyncio.TimerHandle | None = None
-        # While further questions may follow the first one.
+        # Runs while further questions may follow the first.
         self.gathering: asyncio.TimerHandle | None = None
         self.gather_latest = 0.0
         self._asked = 0
 
     def add(self, asker: QuestionSource, id: bytes, method: str, params: Raw | None) -> None:
-        """The server asks something."""
+        """Add a question."""
         self._asked += 1
         request = {"method": method, **({} if params is None else {"params": params})}
-        # A server may have chosen a key that looks like ours.
+        # A server may have chosen a key like ours.
         while f"question-{self._asked}" in self.questions:
             self._asked += 1
         key = _input_key(params)
@@ -92,7 +93,6 @@ class Parked:
         self.questions[key] = (asker, id, Raw(encode(request)))
 
     def stop_timers(self) -> None:
-        """Nothing is waited for any more."""
         for timer in (self.timer, self.gathering):
             if timer is not None:
                 timer.cancel()
@@ -102,9 +102,9 @@ class Parked:
 class Parking:
     """All parked calls of this process."""
 
-    # Why a policy does not let a client come back to such a call.
+    # Returns why the policy no longer lets a client continue a parked call.
     refuses: Callable[[ClientCall], Denial | None] | None = None
-    # Where there is an audit: told of what servers ask.
+    # Records questions of servers, if there is an audit.
     record: EventRecorder | None = None
 
     def __init__(self) -> None:
@@ -112,19 +112,19 @@ class Parking:
         self._parked: dict[str, Parked] = {}
         self._counts: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
-        # By principal, the keys of states that have not been used yet.
+        # The keys of unused states, by principal.
         self._unused: dict[str, dict[str, None]] = {}
 
     @cached_property
     def _sealer(self) -> Sealer:
-        # Made with the first question: starting up does not need it.
+        # Made with the first question, to keep it out of start-up.
         return Sealer()
 
     def __len__(self) -> int:
         return len(self._parked)
 
     def question(self, call: ClientCall, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> None:
-        """A server asks the client of this call."""
+        """Ask the client of this call what a server wants to know."""
         reason = why_not(decode_object(call.caller.capabilities), method, params)
         if reason is None:
             try:
@@ -143,7 +143,7 @@ class Parking:
             traffic.answer(id, _error(INTERNAL_ERROR, reason))
 
     def ask(self, call: ClientCall, asker: QuestionSource, params: Raw) -> str | None:
-        """A question of our own about a call that no server has seen. Returns why it cannot be asked."""
+        """Ask our own question about a call that has not been sent to a server. Returns why it cannot be asked."""
         return self._add(call, asker, b"0", "elicitation/create", params, was_sent=False)
 
     def _add(
@@ -156,7 +156,7 @@ class Parking:
         *,
         was_sent: bool = True,
     ) -> str | None:
-        """Put a question to the client of this call, which is parked with it. Returns why that is not possible."""
+        """Add a question to the client of this call, and park the call. Returns why that is not possible."""
         parked = call.parked
         if parked is None and self._counts[call.view.principal] >= MOST_PARKED:
             return f"{MOST_PARKED} calls of this client are already waiting for its answers"
@@ -168,7 +168,7 @@ class Parking:
             parked = Parked(os.urandom(16).hex(), call, call.digest())
             self._parked[parked.key] = call.parked = parked
             self._counts[call.view.principal] += 1
-            # One that is still to be sent keeps what will be.
+            # A call that has not been sent yet keeps its params.
             self._hold(parked, call.slim() if was_sent else sum(len(bytes(each)) for each in call.params.values()))
         self._hold(parked, 0 if params is None else len(bytes(params)))
         parked.add(asker, id, method, params)
@@ -177,7 +177,7 @@ class Parking:
         return None
 
     def keep(self, parked: Parked, kind: Literal["result", "error"], payload: bytes) -> None:
-        """The call has its answer, and the client is away."""
+        """Keep the response to the call until the client returns."""
         if self._has_room(parked.call, len(payload)):
             self._hold(parked, len(payload))
         else:
@@ -196,15 +196,15 @@ class Parking:
         self._bytes[parked.call.view.principal] += size
 
     def withdraw(self, call: ClientCall, traffic: Traffic, id: bytes) -> None:
-        """The server cancelled a question."""
+        """Remove a question that the server cancelled."""
         if call.parked is not None:
             questions = call.parked.questions
             for key in [key for key, asked in questions.items() if asked[:2] == (traffic, id)]:
                 del questions[key]
 
     def takes_back(self, call: ClientCall, params: dict[str, Raw]) -> bool:
-        """Whether a request with a `requestState` is a retry of what we answered with a question. States of modern
-        servers, other workbenches included, are not for us to open: they pass through."""
+        """Whether a request with a `requestState` is a retry of a call that we answered with a question. We cannot open
+        the states of modern servers, including other workbenches: they are passed through."""
         try:
             state = decode(params["requestState"], type=str)
         except (DecodeError, ValidationError):
@@ -222,9 +222,9 @@ class Parking:
         now = asyncio.get_running_loop().time()
         sealed = self._sealer.open(state, principal=call.view.principal, digest=call.digest(), now=now)
         given = _read_responses(responses)
-        # A state opens once, whatever it is for: a second try with it would make the call twice.
+        # Every state can be used once: with a second use, the call would be made twice.
         if sealed.key.startswith(_NOT_PARKED):
-            # The call is simply made again, unless the user did not want what it takes.
+            # The call is made again, unless the user declined.
             self._use_up(sealed)
             if any(_is_refusal(response) for response in given.values()):
                 call.on_failure(DownstreamError("the server requires a page to be visited first, which was declined"))
@@ -232,12 +232,12 @@ class Parking:
                 call.start_over()
             return
         parked = self._parked.get(sealed.key)
-        # Only the newest state of a call counts: with an older one, answers would go to questions that are settled.
+        # Only the newest state of a call is valid: with an older one, answers would go to questions already answered.
         if parked is None or sealed.round != parked.round or not parked.is_away:
             raise BadState(USED_ALREADY)
         denial = None if self.refuses is None else self.refuses(parked.call)
         if denial is not None:
-            # It was allowed when it was sent and is not any more: its client learns nothing about the outcome.
+            # It was allowed when it was sent and no longer is, so its client learns nothing about the outcome.
             self._expire(parked)
             call.refuse(denial)
             return
@@ -254,11 +254,11 @@ class Parking:
             self.leave(parked)
             parked.call.emit(kind, payload)
         elif parked.questions:
-            # Something is still unanswered, or was asked while the client was away.
+            # Some questions are unanswered, or were asked while the client was away.
             self._send_away(parked)
 
     def state_without_parking(self, call: ClientCall) -> str:
-        """A state for a client that has to do something and then make the call again."""
+        """Return a state for a client that has to do something and then make the call again."""
         key = _NOT_PARKED + os.urandom(16).hex()
         unused = self._unused.setdefault(call.view.principal, {})
         unused[key] = None
@@ -275,7 +275,7 @@ class Parking:
             del self._unused[sealed.principal]
 
     def leave(self, parked: Parked) -> None:
-        """The call is no longer parked."""
+        """Stop parking a call."""
         if self._parked.pop(parked.key, None) is not None:
             principal = parked.call.view.principal
             self._counts[principal] -= 1
@@ -286,16 +286,16 @@ class Parking:
         parked.stop_timers()
         questions, parked.questions = parked.questions, {}
         for traffic, id, request in questions.values():
-            # The server waits for it, and JSON-RPC owes every request an answer.
+            # The server is waiting, and JSON-RPC requires a response to every request.
             traffic.answer(id, _declined(request))
 
     def close(self) -> None:
-        """Shutting down: nobody comes back."""
+        """End all parked calls at shutdown: no client can return."""
         for parked in list(self._parked.values()):
             self._expire(parked)
 
     def _gather(self, parked: Parked) -> None:
-        """Send the client away as soon as the server has asked all that it asks at once."""
+        """Answer the client with the questions once the server has asked all of its concurrent ones."""
         loop = asyncio.get_running_loop()
         if parked.gathering is None:
             parked.gather_latest = loop.time() + GATHER_AT_LATEST
@@ -316,12 +316,12 @@ class Parking:
         state = self._sealer.seal(self._sealed(parked.call, parked.key, parked.round, parked.digest))
         asked = {key: request for key, (_, _, request) in parked.questions.items()}
         loop = asyncio.get_running_loop()
-        # Clients need not come back: a person closes the form, or the agent was stopped.
+        # Not every client returns: a user may close the form or stop the agent.
         parked.timer = loop.call_later(self.seconds, self._expire, parked)
         parked.call.send_away(input_required(asked, state, parked.call.made_by()))
 
     def _expire(self, parked: Parked) -> None:
-        """The client did not come back: the server's questions are declined, and the call is cancelled."""
+        """Decline the server's questions and cancel the call, because the client did not return."""
         self.leave(parked)
         if parked.outcome is None:
             parked.call.cancel({"reason": Raw(b'"the client did not come back"')})
@@ -332,12 +332,12 @@ class Parking:
 
 
 def input_required(requests: dict[str, Raw], state: str, made_by: bytes) -> bytes:
-    """The interim result that asks a modern client for something. `made_by` is its `_meta`."""
+    """The interim result that asks a modern client questions. `made_by` is its `_meta`."""
     return encode({"resultType": ASKING, "inputRequests": requests, "requestState": state, "_meta": Raw(made_by)})
 
 
 def _input_key(params: Raw | None) -> str | None:
-    """The key that a server chose for its question, where it did."""
+    """The key that a server chose for its question, if it did."""
     if params is None or INPUT_KEY.encode() not in bytes(params):
         return None
     try:
@@ -348,7 +348,7 @@ def _input_key(params: Raw | None) -> str | None:
 
 
 def _given_already(call: ClientCall, params: Raw | None) -> bytes | None:
-    """The answer that a client sent along with its first try, to a question whose key it can know beforehand."""
+    """The answer that a client sent with its first request, to a question whose key it knew in advance."""
     key = _input_key(params)
     if key is None or "inputResponses" not in call.params:
         return None
@@ -359,13 +359,13 @@ def _given_already(call: ClientCall, params: Raw | None) -> bytes | None:
     answer = bytes(given.pop(key, b""))
     if not answer.startswith(b"{"):
         return None
-    # A server that asks again was not content with it: then the client is asked.
+    # Removed, because a server that asks again did not accept it; then the client is asked.
     call.params["inputResponses"] = Raw(encode(given))
     return answer
 
 
 def _declined(request: Raw) -> bytes:
-    """The answer to a server whose question nobody will answer."""
+    """The response to a question that will not be answered."""
     if bytes(decode_object(request)["method"]) == b'"elicitation/create"':
         return b'"result":{"action":"cancel"}'
     return _error(INTERNAL_ERROR, "the client did not answer")

@@ -1,8 +1,8 @@
-"""What servers ask of a client: their requests under way to it, and the answers on their way back.
+"""Requests of servers to a client (*questions*), and the answers to them.
 
-Within the legacy era a server's request is passed on as it is. Ids and progress tokens are ours on the way, because
-two servers may use the same. Every question ends: with the client's answer, because nobody waits for it any more, or
-because its time is over.
+Within the legacy era a server's request is passed on unchanged, except for its id and its progress token: those are
+ours, because two servers may use the same. Every question ends: with the client's answer, because the answer is no
+longer needed, or because its time runs out.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mcp_workbench.protocol.constants import PROGRESS_TOKEN
 if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
 
-# Which capability a client must have declared to be asked this.
+# The capability that a client must have declared, by method.
 NEEDED_CAPABILITY: Final = {
     "roots/list": "roots",
     "sampling/createMessage": "sampling",
     "elicitation/create": "elicitation",
 }
-# Questions of one call that may be open at once. People answer them one by one.
+# The maximum number of open questions of one call. People answer them one by one.
 MOST_QUESTIONS: Final = 20
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 TOO_LATE: Final = "the client did not answer in time"
@@ -39,27 +39,27 @@ _new_id = count(1).__next__
 
 
 def number_questions_elsewhere() -> None:
-    """For a process that takes clients over: they may still answer what somebody before us asked them, and that must
-    not pass for an answer to a question of ours."""
+    """Start the ids of questions at a random number, in a process that takes over clients: they may still answer
+    questions of the previous process, which must not be mistaken for answers to ours."""
     from os import urandom
 
     global _new_id
-    # By chance: a clock gives two processes that start within its step the same numbers. Up to 2^48, so that all that
-    # follow are exact in JavaScript.
+    # Random, because two processes started within one tick of a clock would get the same numbers. Below 2^48, so that
+    # all following numbers are exact in JavaScript.
     _new_id = count(int.from_bytes(urandom(6))).__next__
 
 
 class BadQuestion(Exception):
-    """Why a server's question is not put to anybody."""
+    """A server's question cannot be passed on; the message says why."""
 
 
 def unreadable() -> BadQuestion:
-    """A question that nobody can judge, so nobody is asked it."""
+    """The error for a question that cannot be checked, and so is not passed on."""
     return BadQuestion("its question cannot be read")
 
 
 class Question(Exchange):
-    """A server's request on its way to the client."""
+    """A server's request to the client."""
 
     traffic: Traffic
     id: bytes
@@ -78,13 +78,13 @@ class Question(Exchange):
 
 class Questions:
     def __init__(self, send: Callable[[bytes, bytes | None], None]) -> None:
-        # Imported with the first question: starting up does not need it.
+        # Imported with the first question, to keep it out of start-up.
         from mcp_workbench.downstream.server_questions import QUESTION_TIMEOUT
 
         self._send = send
         self._pending = PendingRequests(_new_id)
         self._timers: dict[int, asyncio.TimerHandle] = {}
-        # How long the client may take for one of them.
+        # How long the client may take to answer.
         self.seconds = QUESTION_TIMEOUT
 
     def __len__(self) -> int:
@@ -99,7 +99,8 @@ class Questions:
         about: bytes | None,
         attribute: Callable[[str, Raw | None], Raw | None],
     ) -> None:
-        """Ask what a server asks. `attribute` adds who asks; what cannot be judged is refused at the server."""
+        """Pass a server's question on. `attribute` adds the name of the server; if it cannot check the question, the
+        server gets an error."""
         try:
             params = attribute(method, params)
         except BadQuestion as error:
@@ -109,8 +110,8 @@ class Questions:
         self.ask(Question(traffic, id), method, params, about)
 
     def ask(self, question: Exchange, method: str, params: Raw | None, about: bytes | None) -> None:
-        """Send a question. `about` is the client's call that it belongs to."""
-        # Without deadlines there: each has a timer of its own. Questions are few, and people take minutes for one.
+        """Send a question. `about` is the id of the client's call that it belongs to."""
+        # No deadlines here, because each question has its own timer: there are few, and people take minutes to answer.
         id = self._pending.add(question, 0.0, 0.0, 0.0)
         self._timers[id] = asyncio.get_running_loop().call_later(self.seconds, self._read_first, question)
         if isinstance(question, Question) and params is not None:
@@ -118,14 +119,14 @@ class Questions:
         self._send(messages.request(id, method, params), about)
 
     def take(self, id: Raw | bytes) -> Exchange | None:
-        """The question that an answer belongs to."""
+        """Remove and return the question that an answer belongs to."""
         question = self._pending.take(id)
         if question is not None:
             self._timers.pop(question.wire_id).cancel()
         return question
 
     def cancelled_by_server(self, traffic: Traffic, id: bytes, params: Raw, about: bytes | None) -> None:
-        """The server cancelled its question: tell the client."""
+        """Cancel a question at the client, because the server did."""
         for question in self._pending.values():
             if isinstance(question, Question) and question.traffic is traffic and question.id == id:
                 self._remove(question)
@@ -134,17 +135,17 @@ class Questions:
                 return
 
     def forget(self, question: Exchange, reason: str = "no longer needed") -> None:
-        """Nobody waits for the answer any more: tell the client."""
+        """Cancel a question at the client, because its answer is no longer needed."""
         if self._remove(question):
             params = messages.encode({"requestId": question.wire_id, "reason": reason})
-            # On no call's stream: the call that it belonged to may be over.
+            # Not on the stream of a call: the call that it belonged to may have ended.
             self._send(messages.notification("notifications/cancelled", params), None)
 
     def on_progress(self, params: Raw) -> None:
-        """The client reports progress on a question: pass it on under the server's own token."""
+        """Pass the client's progress on a question on, with the server's own token."""
         try:
             fields = decode_object(params)
-            # The token that the client was given is the id of the question.
+            # The client's token is the id of the question.
             question = self._pending.find(int(bytes(fields[PROGRESS_TOKEN])))
         except (*_UNREADABLE, KeyError, ValueError):
             return
@@ -160,7 +161,7 @@ class Questions:
             question.on_failure(error)
 
     def _read_first(self, question: Exchange) -> None:
-        """The time is up. Where we were stopped meanwhile, the answer may have come, and nobody has read it."""
+        """Wait a little longer after the timeout: if this process was suspended, an answer may have arrived unread."""
         loop = asyncio.get_running_loop()
         self._timers[question.wire_id] = loop.call_later(DEADLINE_CHECK_INTERVAL, self._too_late, question)
 
@@ -176,20 +177,22 @@ class Questions:
 
 
 def can_answer(capabilities: dict[str, Raw], method: str) -> bool:
-    """Whether a client with these capabilities may be asked things of this kind. Unknown kinds pass within an era."""
+    """Whether a client with these capabilities accepts requests with this method. Unknown methods pass within an
+    era."""
     needed = NEEDED_CAPABILITY.get(method)
     return needed is None or needed in capabilities
 
 
 def may_be_asked(capabilities: dict[str, Raw], method: str, params: Raw | None) -> bool:
-    """Whether a client of the server's own era may be asked just this. A client that lacks something never is."""
+    """Whether a client of the server's era may be sent this request. It never gets what it declared no capability
+    for."""
     return method not in NEEDED_CAPABILITY or why_not(capabilities, method, params) is None
 
 
 def why_not(capabilities: dict[str, Raw], method: str, params: Raw | None) -> str | None:
-    """Why a client of the other era may not be asked this; None when it may.
+    """Why a client of the other era may not be asked this; None if it may.
 
-    Stricter than `may_be_asked`: where a question changes eras, it is we who ask it.
+    Stricter than `may_be_asked`: a question that crosses eras is one that we ask.
     """
     needed = NEEDED_CAPABILITY.get(method)
     if needed is None:
@@ -198,7 +201,7 @@ def why_not(capabilities: dict[str, Raw], method: str, params: Raw | None) -> st
         return f"the client does not support `{method}`"
     declared = members_of(capabilities[needed])
     asked = members_of(params)
-    # A client that names no mode means forms, which are older than modes.
+    # A client that declares no mode supports forms, which are older than modes.
     if needed == "elicitation" and mode_of(asked) not in (declared if "url" in declared else {"form"}):
         return f"the client does not support elicitation in mode `{mode_of(asked)}`"
     if needed == "sampling" and "tools" in asked and "tools" not in declared:
@@ -207,7 +210,7 @@ def why_not(capabilities: dict[str, Raw], method: str, params: Raw | None) -> st
 
 
 def mode_of(elicitation: dict[str, Raw]) -> str:
-    """Whether a form is to be filled in or a page to be visited."""
+    """`form` for a form to fill in, `url` for a page to visit."""
     try:
         return "url" if decode_string(elicitation.get("mode", b"null")) == "url" else "form"
     except _UNREADABLE:
@@ -215,7 +218,7 @@ def mode_of(elicitation: dict[str, Raw]) -> str:
 
 
 def members_of(value: Raw | None) -> dict[str, Raw]:
-    """The members of an object; anything else has none."""
+    """The members of an object; empty for anything else."""
     try:
         return {} if value is None else decode_object(value)
     except _UNREADABLE:

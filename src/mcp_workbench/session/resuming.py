@@ -1,8 +1,8 @@
-"""Taking a client over from a workbench that is gone: what lasts beyond single requests, written down and restored.
+"""Saves and restores the state of a session, so that another workbench can take over a client when ours has ended.
 
-What lasts is the handshake, the log level, subscriptions, streams of `subscriptions/listen`, opened toolboxes and lists
-that the client has seen. The requests that made it are repeated to the session of the new workbench, under ids of our
-own; the client notices none of it. Calls are never repeated.
+The state is the handshake, the log level, subscriptions, streams of `subscriptions/listen`, opened toolboxes, and the
+lists that the client has seen. The requests that created it are repeated to the session of the new workbench, with our
+own ids, and the client notices nothing. Calls are never repeated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mcp_workbench.session.session import Session
     from mcp_workbench.transport.link import Link
 
-# The ids of requests that are repeated. No answer with such an id is for the client.
+# The prefix of the ids of repeated requests. Responses with such an id are not for the client.
 _OWN_IDS: Final = b'"mcp-workbench/resume/'
 _OWN_HEAD: Final = b'{"jsonrpc":"2.0","id":' + _OWN_IDS
 
@@ -35,7 +35,7 @@ class _Lasting(Struct, omit_defaults=True):
     listening: list[_Listening] = []
     opened: list[str] = []
     listed: list[str] = []
-    # The toolboxes that the client was told of; None where the workbench did not say.
+    # The toolboxes that the client knows about; None if the workbench did not save them.
     toolboxes: list[str] | None = None
 
 
@@ -43,7 +43,7 @@ _read: Final = Decoder(_Lasting).decode
 
 
 def mark_of(session: Session) -> tuple[object, ...]:
-    """Differs from the one before when something that lasts has changed. Asked before messages to the client leave."""
+    """A value that changes with the state to save. Compared before messages to the client are sent."""
     return (
         session.revision,
         session.log_level,
@@ -51,14 +51,14 @@ def mark_of(session: Session) -> tuple[object, ...]:
         *session.subscriptions,
         *session.streams,
         len(session.listed),
-        # Another one with each configuration.
+        # A new object with each configuration.
         session.view.face.catalog.toolboxes,
         len(session.view.changed),
     )
 
 
 def written_down(session: Session) -> bytes:
-    """What another workbench needs to take this client over, in one line."""
+    """The state that another workbench needs to take over this client, in one line."""
     lasting = _Lasting(
         log_level=session.log_level,
         subscriptions=list(session.subscriptions),
@@ -78,7 +78,7 @@ def written_down(session: Session) -> bytes:
 
 
 def _known_toolboxes(session: Session) -> list[str]:
-    """Those of the catalogue, as far as the client was told of changes."""
+    """The toolboxes of the catalogue, without the changes that the client has not been notified of."""
     known = dict.fromkeys(session.view.face.catalog.toolboxes)
     for name, change in session.view.changed.items():
         if change == "new":
@@ -89,15 +89,15 @@ def _known_toolboxes(session: Session) -> list[str]:
 
 
 class ResumedLink:
-    """The link to a client that is taken over: without the answers to what is repeated in its name, which it was given
-    by the workbench before us."""
+    """The link to a client that is taken over. Drops the responses to repeated requests, which the previous workbench
+    has sent already."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self.peer = getattr(link, "peer", "")
 
     def send(self, *parts: Part, about: bytes | None = None) -> None:
-        # Whole messages are sent with their head in the first part.
+        # The first part of a message contains its id.
         if not bytes(parts[0]).startswith(_OWN_HEAD):
             self._link.send(*parts, about=about)
 
@@ -107,13 +107,13 @@ class ResumedLink:
 
 
 def restore(session: Session, written: bytes) -> None:
-    """Put a new session into the state that was written down. Raises `ValueError` for what was not written by us."""
+    """Restore a saved state in a new session. Raises `ValueError` if it was not written by us."""
     try:
         lasting = _read(written)
         repeated: list[tuple[str, object]] = []
         if bytes(lasting.initialize) != b"null":
             session.on_request(_OWN_IDS + b'"', "initialize", decode_object(lasting.initialize))
-        # Whose a resource is may depend on what is opened.
+        # First, because the owner of a resource may depend on the opened toolboxes.
         session.router.views.reopen(session.view, lasting.opened, lasting.toolboxes)
         if lasting.log_level is not None:
             repeated.append(("logging/setLevel", {"level": lasting.log_level}))
@@ -125,6 +125,6 @@ def restore(session: Session, written: bytes) -> None:
             session.on_request(bytes(each.id), "subscriptions/listen", decode_object(each.params))
     except MsgspecError as error:
         raise ValueError(f"what was to be restored cannot be read: {error}") from None
-    # The streams that are open again were acknowledged by the workbench before us.
+    # The previous workbench has acknowledged these streams.
     for stream in session.streams.values():
         stream.is_acknowledged = True

@@ -1,7 +1,7 @@
-"""The bridge from a modern server to a legacy client: asked in rounds.
+"""The bridge from a modern server to a legacy client, which is asked in rounds.
 
-A modern server answers `input_required`; a legacy client can be asked directly. So we ask it, and send the server's
-call again with what it said, as the server wants it, until there is a result.
+A modern server answers `input_required`; a legacy client can be asked directly. So we ask it, and send the call to the
+server again with the answers, until there is a result.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from mcp_workbench.session.questions import MOST_QUESTIONS, BadQuestion, members
 if TYPE_CHECKING:
     from mcp_workbench.session.client_call import ClientCall
 
-# A server that keeps asking is not going to stop by itself.
+# A server that asks more often is not going to stop.
 MOST_ROUNDS: Final = 16
-# A server that asks for nothing but another try needs time for something. The pause doubles from round to round, and
-# all of them together stay below what clients wait for a call.
+# A server that asks for nothing but a retry needs time. The pause doubles with each round, and all pauses together are
+# shorter than the timeout of clients for a call.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 
@@ -43,7 +43,7 @@ _decode: Final = Decoder(_InputRequired).decode
 
 
 class _RoundQuestion(Exchange):
-    """One of the things that the server wants to know."""
+    """One of the server's questions."""
 
     round: Round
     key: str
@@ -59,7 +59,7 @@ class _RoundQuestion(Exchange):
 
 
 class Round:
-    """One `input_required`, until it has its answers."""
+    """One `input_required`, until it is answered."""
 
     def __init__(self, call: ClientCall) -> None:
         self._call = call
@@ -70,7 +70,7 @@ class Round:
         self._is_over = False
 
     def begin(self, result: Raw) -> None:
-        """Ask the client everything that the server wants to know, side by side."""
+        """Ask the client all of the server's questions concurrently."""
         try:
             self._wanted = _decode(result)
         except (DecodeError, ValidationError, RecursionError) as error:
@@ -84,24 +84,24 @@ class Round:
             pause = min(FIRST_PAUSE * 2 ** (self._call.rounds - 1), LONGEST_PAUSE)
             self._timer = asyncio.get_running_loop().call_later(pause, self._finish_if_complete)
         for key, request in requests.items():
-            # The link to the client may be found broken by the question before.
+            # Sending the previous question may have shown that the link to the client is broken.
             if not self._is_over:
                 self._ask(key, request)
 
     def answered(self, key: str, result: Raw) -> None:
-        """The client answered one of them."""
-        # Copied: a `Raw` is a view into the message that it came in, and would keep all of it.
+        """Store the client's answer to one of the questions."""
+        # Copied, because a `Raw` is a view of the whole message, and would keep it in memory.
         self._answers[key] = Raw(bytes(result))
         self._finish_if_complete()
 
     def refused(self, reason: str) -> None:
-        """It cannot go on."""
+        """End the call with this reason."""
         if not self._is_over:
             self.cancel()
             self._call.on_failure(DownstreamError(reason))
 
     def cancel(self) -> None:
-        """Nobody waits for the answers any more."""
+        """Cancel the questions at the client."""
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
@@ -109,7 +109,7 @@ class Round:
             self._call.session.questions.forget(question)
 
     def _why_not(self) -> str | None:
-        """What makes it impossible; found before the user is bothered with any of the questions."""
+        """Why the questions cannot be asked. Checked for all of them before the user sees any."""
         requests = self._wanted.inputRequests
         if not requests and self._wanted.requestState is None:
             return "the server requires input, but does not say which"
@@ -121,7 +121,7 @@ class Round:
         return None if found is None else f"the server's question cannot be asked: {found}"
 
     def _attribute(self) -> str | None:
-        """Say in each question which server asks; what cannot be asked of anybody is why it does not go on."""
+        """Add the name of the server to each question. Returns why a question cannot be asked."""
         call, requests = self._call, self._wanted.inputRequests
         assert call.route.entry is not None
         attribution = call.session.attribution(call.route.entry.label)
@@ -151,8 +151,8 @@ class Round:
 
 
 def _for_legacy_client(request: _Request) -> Raw:
-    """Up to 2025-11-25 a page to be visited has an id, which the server may mention when the user is done there. Modern
-    servers do not, and so do not give one."""
+    """Add the `elicitationId` that a page to visit has up to 2025-11-25, where the server may send it in a notification
+    when the user is done. Modern servers do not, and so send no id."""
     if request.method != "elicitation/create":
         return request.params
     params = members_of(request.params)

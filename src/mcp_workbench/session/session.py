@@ -1,7 +1,7 @@
-"""One client's side of the conversation.
+"""The connection of one client.
 
-A legacy client (up to 2025-11-25) opens with `initialize`; a modern one (2026-07-28) stamps every request. Both may
-speak on the same connection, and each request is served in the era it was written in.
+A legacy client (up to 2025-11-25) begins with `initialize`; a modern one (2026-07-28) stamps every request. Both kinds
+of requests may use the same connection, and each is served in its own era.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Requests that one client may have under way at once. Far beyond what agents do; a bound on what we hold for them.
+# The maximum number of requests in flight of one client. Far more than agents need; it limits our memory.
 MOST_CALLS: Final = 10_000
-# Unsent bytes beyond which a client is not told anything that it did not ask for.
+# A client with more unsent bytes than this gets no notifications.
 MOST_UNSENT_FOR_NOTIFICATIONS: Final = 4 * 1024 * 1024
 UNDER_WAY: Final = "a request with this id is still in progress"
 UNSTAMPED: Final = (
@@ -61,44 +61,45 @@ UNSTAMPED: Final = (
 
 NO_STAMP: Final = Stamp()
 Closed = Callable[[str], None] | None
-# Tells clients with a session apart.
+# Numbers the clients that have a session.
 _numbers: Final = count(1)
 
 
 class Services(Struct, frozen=True):
-    """What every session is given: the same for all clients."""
+    """The services that all sessions share."""
 
     router: Router
     welcome: Welcome
     parking: Parking
     registry: SessionRegistry
-    # Made when a call needs one.
+    # Called when a call needs a sign-in.
     sign_ins: Callable[[], SignInService] | None = None
 
 
 class Session(Struct, eq=False):
-    """A client that is connected. Over HTTP every request of a modern client has one: a `Struct`, made in C."""
+    """A connected client. A `Struct`, which is made in C, because over HTTP each request of a modern client needs
+    one."""
 
     router: Router
     welcome: Welcome
     _services: Services
     _link: Link
     _closed: Closed
-    # Which of those that keep a session it is, from the beginning; else `initialize` begins one.
+    # The number of its session, if it has one from the start; otherwise `initialize` begins one.
     _number: int
     view: View
-    # What it declared in `initialize`.
+    # The capabilities from `initialize`.
     caller: Caller
     peer: str
-    # What is to be undone when the client goes: resources that it watches in the legacy way.
+    # Its legacy subscriptions to resources, which end when the client leaves.
     subscriptions: dict[str, Subscription] = {}
     calls: dict[bytes, ClientCall] = {}
     streams: dict[bytes, ListenStream] = {}
-    # The revision agreed in `initialize`; None for a client that has not shaken hands.
+    # The revision agreed in `initialize`; None before that.
     revision: Revision | None = None
     client_info: bytes = b"{}"
     log_level: str | None = None
-    # The lists that this client has seen; it is told only when these change.
+    # The lists that this client has fetched; it is notified only about these.
     listed: set[str] = set()
     is_draining: bool = False
     _questions: Questions | None = None
@@ -109,8 +110,8 @@ class Session(Struct, eq=False):
     def begin(
         cls, services: Services, link: Link, principal: str, closed: Closed = None, lasts: bool = False
     ) -> Session:
-        """For a client that has just connected. `lasts`: the link is there for as long as its client, so that is a
-        session, whatever era it speaks."""
+        """Make the session of a client that has just connected. `lasts`: the link exists as long as its client does, so
+        it is a session in either era."""
         router = services.router
         if lasts:
             number, view = next(_numbers), router.views.begin_session(principal)
@@ -125,7 +126,7 @@ class Session(Struct, eq=False):
 
     @property
     def parking(self) -> Parking:
-        """Calls that wait for their client to come back with answers."""
+        """Calls that wait for their client to retry with answers."""
         return self._services.parking
 
     @property
@@ -135,14 +136,14 @@ class Session(Struct, eq=False):
 
     @property
     def questions(self) -> Questions:
-        """What servers ask this client."""
+        """Questions of servers to this client."""
         if self._questions is None:
             self._questions = Questions(self.send)
         return self._questions
 
     @property
     def list_changes(self) -> ListChangeNotifier:
-        """What this client is to be told of changes."""
+        """Notifies this client of changed lists."""
         if self._list_changes is None:
             self._list_changes = ListChangeNotifier(self._notify_list_changed)
         return self._list_changes
@@ -153,7 +154,7 @@ class Session(Struct, eq=False):
         try:
             message = messages.read(line)
         except Malformed as error:
-            # A blank line is no message, and nobody waits for an answer to it.
+            # A blank line is not a message and needs no answer.
             if line.strip():
                 self._complain(error)
             return
@@ -163,7 +164,7 @@ class Session(Struct, eq=False):
             self._on_unread_request(bytes(message.id), message.method, message.params)
 
     def on_read_message(self, line: bytes, message: Envelope | Malformed) -> None:
-        """A message that has been read, in a thread where it is large (`ReadReceiver`)."""
+        """Handle a message that has been decoded, in a thread if it is large (`ReadReceiver`)."""
         if isinstance(message, Malformed):
             self._complain(message)
         elif message.method is UNSET:
@@ -178,17 +179,18 @@ class Session(Struct, eq=False):
         self._link.send(messages.error_response(self._unless_under_way(error.id), error.code, error.complaint))
 
     def on_oversized(self, remains: Oversized) -> None:
-        """The client sent a message beyond the limit."""
+        """Answer a message that is larger than the limit."""
         id = self._unless_under_way(messages.find_id(remains.head) or messages.find_id(remains.tail))
         text = f"message of {remains.size} bytes is larger than the limit; raise `maxMessageBytes`, or send less"
         self._link.send(messages.error_response(id, INVALID_REQUEST, text))
 
     def _unless_under_way(self, id: bytes | None) -> bytes | None:
-        """An id that was found in what cannot be read; not one that would pass for the answer to a call under way."""
+        """The id found in an unreadable message, unless an error with it would be mistaken for the response to a call
+        in flight."""
         return None if id is not None and (id in self.calls or id in self.streams) else id
 
     def on_request_failed(self, id: bytes, error: DownstreamError) -> None:
-        """A question of a server did not reach the client."""
+        """Called when a question of a server could not be sent to the client."""
         question = self.questions.take(id)
         if question is not None:
             question.on_failure(error)
@@ -200,15 +202,15 @@ class Session(Struct, eq=False):
             self._closed(reason)
 
     def subscribe_to_changes(self) -> None:
-        """From now on this client is told of changes."""
+        """Notify this client of changes from now on."""
         self._is_registered = True
         self._services.registry.add(self)
 
     def leave(self) -> None:
-        """The client does not come back: nothing that it asked for goes on, and nobody waits for it."""
+        """End everything that the client requested and everything that waits for it, because it will not return."""
         if self._is_registered:
             self._services.registry.discard(self)
-        # What a client without a session has opened is its principal's, and is there for its next request.
+        # The view of a client without a session belongs to its principal, and is used by its next request.
         if self.revision is not None or self._number:
             self.router.views.end_session(self.view)
             self.router.connections.forget_client(self)
@@ -230,9 +232,9 @@ class Session(Struct, eq=False):
     def _on_unread_request(
         self, id: bytes, method: str, raw_params: Raw | UnsetType, members: dict[str, Raw] | None = None
     ) -> None:
-        # Most are numbers, which need no closer look.
+        # Most ids are numbers, which are valid.
         if not id.isdigit() and not messages.is_valid_id(id):
-            # Under no id: JSON-RPC wants `null` where the id of a request cannot be used.
+            # JSON-RPC requires the id `null` if that of the request is invalid.
             self._link.send(messages.error_response(None, INVALID_REQUEST, "`id` must be a string or a number"))
             return
         try:
@@ -247,7 +249,7 @@ class Session(Struct, eq=False):
         self.on_request(id, method, params)
 
     def on_request(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
-        """One request from the client, with an id that may be one. The params are ours from now on."""
+        """Handle one request with a valid id. Takes ownership of the params."""
         try:
             if id in self.calls or id in self.streams:
                 self._refuse(id, INVALID_REQUEST, UNDER_WAY)
@@ -273,11 +275,11 @@ class Session(Struct, eq=False):
         if call.revision.asks_in_results and "requestState" in params:
             if self.parking.takes_back(call, params):
                 return
-            # Answers alone are no retry of anything that we asked: we always hand out a state. They may be meant for a
-            # server that keeps none.
+            # Answers without a state are never a retry of ours, because we always issue a state. They may be for a
+            # server that does not.
             call.is_retry = True
         if method == "tools/call":
-            # Nearly all of them: without the way through the table.
+            # Nearly all requests, so the table is skipped.
             self.router.call_tool(call, params)
         else:
             self.dispatch(call, params)
@@ -286,8 +288,8 @@ class Session(Struct, eq=False):
         methods.find(call)(self, call, params)
 
     def _admit(self, id: bytes, method: str, params: dict[str, Raw]) -> ClientCall | None:
-        """Take a request in, in its era; refuse it where that era's rules are broken."""
-        # Kept apart: it is translated for the server's era, while the params pass as they are.
+        """Accept a request, or refuse it if it breaks the rules of its era."""
+        # Kept separately: it is translated for the server's era, while the other params pass unchanged.
         meta = params.pop("_meta", None)
         if self.is_draining:
             self._refuse(id, INTERNAL_ERROR, "the workbench is shutting down")
@@ -301,12 +303,12 @@ class Session(Struct, eq=False):
             return None
         if stamp.revision is not None:
             revision, log_level = stamp.revision, stamp.log_level
-            # Only where what is shown depends on it: in most faces a client is never recognised at all.
+            # Only if the view depends on the client: most faces are the same for all of them.
             if self.router.views.tells_clients_apart and stamp.client_info != self.view.client_info:
                 self.view = self.router.views.of_request(self.view, stamp.client_info)
             caller = modern_caller(self.view.principal, stamp.capabilities, self._number)
         elif self.revision is None and method != "ping":
-            # Of legacy requests only pings may come before the handshake (*Lifecycle*, initialization).
+            # Pings are the only legacy requests allowed before the handshake (*Lifecycle*, initialization).
             self._refuse(id, INVALID_PARAMS, UNSTAMPED)
             return None
         else:
@@ -333,11 +335,11 @@ class Session(Struct, eq=False):
         except BadInitialize as error:
             self._refuse(id, INVALID_PARAMS, str(error))
             return
-        # What others of its principal have opened before is not in view of a client that begins a session.
+        # A new session does not show what other clients of its principal have opened.
         if self.revision is None and not self._number:
             self.view = self.router.views.begin_session(self.view.principal)
         self.revision = negotiate(client.version)
-        # A client that shakes hands again stays who it is: servers that may ask it something know it by this number.
+        # A client that sends `initialize` again keeps its number, by which servers that may ask it something know it.
         number = self.caller.client or next(_numbers)
         self.caller = Caller(self.view.principal, "legacy", client.capabilities, number)
         self.client_info = client.info
@@ -353,11 +355,11 @@ class Session(Struct, eq=False):
         elif method == "notifications/progress":
             if params is not None:
                 self.questions.on_progress(params)
-        # Requests are served from the handshake on, so nothing waits for it.
+        # Requests are served right after `initialize`, so nothing waits for it.
         elif method == "notifications/initialized":
             pass
         elif method == "notifications/roots/list_changed" or self.router.has_one_server(self.view):
-            # One that we do not know is passed on where only one server can be meant.
+            # Unknown notifications are passed on if there is only one server.
             own = None if params is None else bytes(params)
             self.router.notify_servers(self, method, own)
 
@@ -375,16 +377,16 @@ class Session(Struct, eq=False):
             stream.end()
 
     def _on_answer(self, message: Envelope) -> None:
-        """The client answers a question of a server."""
+        """Handle the client's answer to a question of a server."""
         if message.id is UNSET:
-            # An error without id is about a message of ours that the client could not read; all else is no message.
+            # An error without id is about a message of ours that the client could not read; anything else is invalid.
             if message.error is UNSET:
                 self._link.send(messages.not_a_message(None))
             return
         question = self.questions.take(message.id)
         if question is None:
             if message.result is UNSET and message.error is UNSET:
-                # A request that lost its method: whoever waits for its answer would wait for ever.
+                # A request without its method: without an error, its sender would wait forever.
                 self._link.send(messages.not_a_message(self._unless_under_way(bytes(message.id))))
             return
         if message.error is not UNSET:
@@ -397,24 +399,24 @@ class Session(Struct, eq=False):
     # ── messages to the client ──
 
     def finish(self, call: ClientCall, kind: Literal["result", "error"], *parts: Part) -> None:
-        """The one answer to a call. A call that was cancelled gets none."""
-        # An id may be used again once its call is over; that call is not ours to end.
+        """Send the only response to a call. A cancelled call gets none."""
+        # An id may be reused once its call has ended, and then belongs to a different call.
         if self.calls.get(call.id) is call:
             del self.calls[call.id]
             head = b'{"jsonrpc":"2.0","id":%b,"result":' if kind == "result" else b'{"jsonrpc":"2.0","id":%b,"error":'
             self._link.send(head % call.id, *parts, b"}")
 
     def notify(self, method: str, params: bytes | Raw | None = None, about: bytes | None = None) -> None:
-        """A notification to the client. `about` is the request of the client's that it belongs to.
+        """Send a notification. `about` is the id of the client's request that it belongs to.
 
-        A client that does not read gets none: they would pile up, and only answers are owed to it.
+        A client that does not read gets none: they would pile up, and only responses are required.
         """
         if self._link.unsent_bytes > MOST_UNSENT_FOR_NOTIFICATIONS:
             return
         self.send(messages.notification(method, params), about)
 
     def end(self, error: WorkbenchError) -> None:
-        """Shutting down: everything that is still under way gets its answer now."""
+        """Answer everything that is still in flight, at shutdown."""
         if self._list_changes is not None:
             self._list_changes.close()
         for stream in list(self.streams.values()):
@@ -427,50 +429,49 @@ class Session(Struct, eq=False):
             self._questions.end(error)
 
     def send(self, message: bytes, about: bytes | None) -> None:
-        """A message to the client that is not the answer to a call."""
+        """Send a message that is not the response to a call."""
         self._link.send(message, about=about)
 
     def _refuse(self, id: bytes, code: int, message: str, data: object = UNSET) -> None:
         self._link.send(messages.error_response(id, code, message, data))
 
     def _notify_list_changed(self, kind: str) -> bool:
-        # A list that it never fetched cannot be out of date.
+        # A list that the client never fetched cannot be out of date.
         has_seen_it = self.revision is not None and kind in self.listed
         if has_seen_it:
             self.notify(f"notifications/{kind}/list_changed")
         return any([has_seen_it, *(stream.on_list_changed(kind) for stream in list(self.streams.values()))])
 
     def on_resource_updated(self, params: Raw) -> None:
-        """A resource that this client subscribed to in the legacy way has changed (`Subscriber`)."""
+        """Notify the client of a changed resource of a legacy subscription (`Subscriber`)."""
         self.notify("notifications/resources/updated", messages.encode(without_subscription(params)))
 
-    # ── what servers ask of the client (`ClientPeer`, outside of any call) ──
+    # ── messages from servers outside of any call (`ClientPeer`) ──
 
     def ask(self, traffic: Traffic, id: bytes, method: str, params: Raw | None, about: bytes | None) -> bool:
-        """Pass a server's request on, within the legacy era. False when this client cannot be asked."""
-        # A modern client is asked in the result of its own request, so never outside of one.
+        """Pass a server's request on, within the legacy era. Returns False if this client cannot be asked."""
+        # A modern client can only be asked in the result of its own request.
         if self.revision is None or not may_be_asked(decode_object(self.caller.capabilities), method, params):
             return False
         self.questions.relay(traffic, id, method, params, about, self.attribution(traffic.label).question)
         return True
 
     def attribution(self, label: str) -> Attribution:
-        """How the questions of a server are put to this client."""
-        # Imported with the first question: starting up does not need it.
+        # Imported with the first question, to keep it out of start-up.
         from mcp_workbench.session.attribution import Attribution, noted_by
 
         note = noted_by(self.parking.record, self, label)
         return Attribution(label, is_alone=self.router.has_one_server(self.view), note=note)
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
-        """A server asks, and no call is under way that it could belong to."""
+        """Pass on a question that belongs to no call in flight."""
         return self.ask(traffic, id, method, params, None)
 
     def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
         self.questions.cancelled_by_server(traffic, id, params, None)
 
     def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
-        """A server tells something that belongs to no call. Modern clients get only what they asked for."""
+        """Pass on a notification that belongs to no call. Modern clients get only those that they asked for."""
         is_log = method == "notifications/message"
         if self.revision is None or (is_log and self.log_level is not None and not is_severe(params, self.log_level)):
             return

@@ -1,4 +1,4 @@
-"""All connected sessions, and the passing on of changes to those whom it concerns."""
+"""All connected sessions. Passes changes on to those that they concern."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from mcp_workbench.router.subscriptions import Subscription
 
 
-# By kind, the definitions that a client is shown.
+# The definitions that a client is shown, by kind.
 Lists = dict[str, list[bytes]]
 
 
 class NotifiedSession(Protocol):
-    """A session, as far as it is notified of changes."""
+    """What the registry needs of a session."""
 
     @property
     def view(self) -> View:
-        """What its client has before it."""
+        """What its client is shown."""
 
     @property
     def subscriptions(self) -> dict[str, Subscription]:
-        """Resources that it watches in the legacy way."""
+        """Its legacy subscriptions to resources."""
 
     @property
     def streams(self) -> Mapping[bytes, ListenStream]:
-        """What it listens to in the modern way."""
+        """Its `subscriptions/listen` streams."""
 
     def on_resource_updated(self, params: Raw) -> None:
-        """A resource that it watches has changed (`Subscriber`)."""
+        """Called when a resource that it subscribed to has changed (`Subscriber`)."""
 
     @property
     def list_changes(self) -> ListChangeNotifier: ...
@@ -56,14 +56,14 @@ class SessionRegistry:
         return iter(list(self._sessions))
 
     def add(self, session: NotifiedSession) -> None:
-        """This client wants to be notified of changes."""
+        """Notify this client of changes from now on."""
         self._sessions.add(session)
 
     def discard(self, session: NotifiedSession) -> None:
         self._sessions.discard(session)
 
     def follow(self, catalog: Catalog) -> None:
-        """From now on pass on what changes in this catalogue to those who are shown it."""
+        """From now on, pass changes in this catalogue on to the sessions that use it."""
         catalog.subscribe(partial(self.on_change, catalog))
         catalog.on_announced.append(partial(self.on_announced, catalog))
         catalog.on_replaced.append(partial(self.on_replaced, catalog))
@@ -72,18 +72,19 @@ class SessionRegistry:
         return [session for session in self._sessions if session.view.face.catalog.whole is catalog]
 
     def on_change(self, catalog: Catalog, entry: ServerEntry, kinds: frozenset[str]) -> None:
-        """A server offers something else now."""
+        """Called when a server's lists have changed."""
         for session in self._shown_of(catalog):
             session.list_changes.add(session.view.face.announces(session.view, entry, kinds))
 
     def on_announced(self, catalog: Catalog, entry: ServerEntry, kinds: frozenset[str]) -> None:
-        """A server announced a change of lists that are equal all the same: clients of its own would be notified."""
+        """Called when a server announced a change, but its lists are the same. Clients connected to it would be
+        notified."""
         for session in self._shown_of(catalog):
             if session.view.face.relays_announcements:
                 session.list_changes.add(session.view.face.announces(session.view, entry, kinds))
 
     def on_replaced(self, catalog: Catalog, plan: Plan) -> None:
-        """Another configuration is in force."""
+        """Called when a new configuration has taken effect."""
         for session in self._shown_of(catalog):
             kinds = session.view.face.announces_toolboxes(plan)
             if kinds:
@@ -94,16 +95,16 @@ class SessionRegistry:
             if session.view is view:
                 session.list_changes.add(view.face.announces_opening(view, toolbox))
 
-    # ── other rules, which show other lists to some ──
+    # ── a changed policy, which may change the lists of some clients ──
 
     def shown(self) -> dict[View, Lists]:
-        """What the views of all clients list."""
+        """The lists of all clients."""
         return {session.view: _listed(session.view) for session in self._sessions}
 
     def notify_differences(self, before: dict[View, Lists]) -> None:
-        """Tell clients of what is different for them now, and of nothing else."""
+        """Notify each client of the lists that differ from before, and of no others."""
         for session in list(self._sessions):
-            # A view that came meanwhile has seen no list yet.
+            # A client that connected meanwhile has seen no list yet.
             former = before.get(session.view, {})
             changed = {kind for kind, listed in _listed(session.view).items() if listed != former.get(kind)}
             session.list_changes.add(

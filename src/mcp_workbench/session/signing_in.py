@@ -1,8 +1,8 @@
-"""A call that needs a sign-in: the user is shown the page, and the call goes on when they are done there.
+"""A call that needs a sign-in: the user is shown the page, and the call continues when they have signed in.
 
-A legacy client is asked with `elicitation/create` in mode `url`, a modern one is answered `input_required` and comes
-back. Others get the error: with the address of the page where it is known that the client shows it, else with the
-command to run. Refuses to know how a sign-in works (`SignInService`).
+A legacy client is asked with `elicitation/create` in mode `url`; a modern one gets `input_required` and retries. Other
+clients get an error: with the address of the page if the client is known to show it, otherwise with the command to run.
+Does not know how a sign-in works (`SignInService`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.entry import ServerEntry
     from mcp_workbench.session.client_call import ClientCall
 
-# Under which key a modern client answers.
+# The key under which a modern client answers.
 KEY: Final = "sign-in"
 DECLINED: Final = "the sign-in was declined"
 
 
 class PendingSignIn(Protocol):
-    """A sign-in under way. Its own bounds end it."""
+    """A sign-in in progress. It has its own time limits."""
 
     @property
     def url(self) -> str: ...
@@ -40,19 +40,20 @@ class PendingSignIn(Protocol):
 
 
 class SignInService(Protocol):
-    """Who begins sign-ins."""
+    """Begins sign-ins."""
 
     async def begin_sign_in(self, entry: ServerEntry, principal: str, introduction: tuple[bytes, str]) -> PendingSignIn:
-        """Begin one, or join the one under way. Raises `DownstreamError` where this client's user cannot do it."""
+        """Begin a sign-in, or join the one in progress. Raises `DownstreamError` if this client's user cannot sign
+        in."""
 
     def sign_in_under_way(self, entry: ServerEntry, principal: str) -> PendingSignIn | None:
-        """The one that the user has been shown already."""
+        """The sign-in that the user has been shown already."""
 
 
 class _PageQuestion(Exchange):
-    """The page, put to a legacy client."""
+    """The request to a legacy client to show the page."""
 
-    # True when the user opens the page.
+    # True if the user agreed to open the page.
     agreed: asyncio.Future[bool]
 
     def on_result(self, result: Raw) -> None:
@@ -70,7 +71,7 @@ class _PageQuestion(Exchange):
 
 
 async def sign_in(call: ClientCall, sign_ins: SignInService, needed: SignInNeeded) -> None:
-    """Have the user sign in, then send the call; what cannot be done ends it with the error."""
+    """Have the user sign in, then send the call. If that is not possible, the call ends with the error."""
     assert call.route.entry is not None
     principal = call.view.principal
     try:
@@ -79,8 +80,8 @@ async def sign_in(call: ClientCall, sign_ins: SignInService, needed: SignInNeede
             if pending is not None:
                 await pending.wait()
             if pending is not None or not call.was_resent:
-                # Where none is under way, it has ended in between, and the server is asked again. The user is not: one
-                # who signed in and is refused all the same would be sent to the page again and again.
+                # If none is in progress, it has ended in between, and the call is sent to the server again. The user is
+                # not asked again: a user who is refused in spite of signing in would be sent to the page over and over.
                 call.was_resent = call.was_asked_to_sign_in = True
                 _go_on(call)
                 return
@@ -99,7 +100,7 @@ async def sign_in(call: ClientCall, sign_ins: SignInService, needed: SignInNeede
 
 
 async def show_link(call: ClientCall, sign_ins: SignInService, needed: SignInNeeded) -> None:
-    """For a client that cannot be asked, but shows what is in a result: the page's address stands in it."""
+    """Answer with the address of the page, for a client that cannot be asked but shows the content of results."""
     assert call.route.entry is not None
     try:
         pending = await sign_ins.begin_sign_in(call.route.entry, call.view.principal, call.introduction)
@@ -120,14 +121,14 @@ def how_to_ask(call: ClientCall) -> str:
 
 
 def can_visit_pages(capabilities: bytes) -> bool:
-    """Whether a client that declared this can be asked to open a page."""
+    """Whether a client with these capabilities can be asked to open a page."""
     return "url" in members_of(messages.decode_object(capabilities).get("elicitation"))
 
 
 def _go_on(call: ClientCall) -> None:
     call.route.task = None
     if call.route.decision is None:
-        # It was not known yet which tool is meant: the server could not be asked.
+        # The tool has not been resolved yet, because the server could not be asked for its list.
         call.start_over()
     else:
         call.session.router.send_again(call, call.route.decision.body)
@@ -146,8 +147,8 @@ def _answer_with_page(call: ClientCall, pending: PendingSignIn, needed: SignInNe
 
 
 async def _ask_legacy(call: ClientCall, pending: PendingSignIn, needed: SignInNeeded) -> bool:
-    """Whether the user signed in. Who is done before the client says so is done all the same."""
-    # By it the notification at the end says which page is done with (2025-11-25).
+    """Whether the user signed in, even if the client has not answered."""
+    # The notification at the end refers to the page by this id (2025-11-25).
     id = os.urandom(12).hex()
     params = Raw(messages.encode({**_params(call, pending, needed), "elicitationId": id}))
     question = _PageQuestion(agreed=asyncio.get_running_loop().create_future())
@@ -155,8 +156,8 @@ async def _ask_legacy(call: ClientCall, pending: PendingSignIn, needed: SignInNe
     done = asyncio.ensure_future(pending.wait())
     try:
         questions.ask(question, "elicitation/create", params, call.id)
-        # The answer says that the user agrees to open the page (2025-11-25), not that they are done there; and they may
-        # be done before it comes.
+        # The answer means that the user agreed to open the page (2025-11-25), not that they have signed in; and they
+        # may have signed in before it arrives.
         either: set[asyncio.Future[Any]] = {done, question.agreed}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not done.done() and not question.agreed.result():

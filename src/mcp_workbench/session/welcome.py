@@ -1,4 +1,4 @@
-"""What every client is told first: who we are, what we can do, how to use us; and how lists are written."""
+"""Writes our introduction to clients (name, capabilities, instructions), and the results of list requests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from mcp_workbench.protocol.meta import TOO_CAPABLE, canonical
 from mcp_workbench.protocol.results import COMPLETE
 from mcp_workbench.protocol.revisions import Revision, names
 
-# What only the configuration decides changes when somebody edits it, and rarely in what is shown here; asking every few
-# minutes is enough. What servers decide may change any time, and is announced.
+# Lists that depend on the configuration alone rarely change, so a client need only fetch them every few minutes. Lists
+# that depend on servers may change at any time, and changes are announced.
 STABLE_TTL_MS: Final = 300_000
 CHANGING_TTL_MS: Final = 0
-# How a client introduces itself is kept for as long as it is there. Those of real clients are some hundred bytes.
+# A larger `clientInfo` is ignored, because it is kept as long as the client is connected. Real ones have a few hundred
+# bytes.
 MOST_CLIENT_INFO: Final = 16 * 1024
 
 
@@ -33,7 +34,7 @@ _decode_initialize: Final = Decoder(_Initialize).decode
 
 
 class IntroducedClient(Struct):
-    """What a client says of itself in `initialize`."""
+    """The params of `initialize`."""
 
     version: str
     capabilities: bytes
@@ -41,7 +42,7 @@ class IntroducedClient(Struct):
 
 
 class BadInitialize(Exception):
-    """Says why an `initialize` cannot be used."""
+    """An `initialize` is invalid; the message says why."""
 
 
 def read_initialize(members: dict[str, Raw]) -> IntroducedClient:
@@ -54,19 +55,19 @@ def read_initialize(members: dict[str, Raw]) -> IntroducedClient:
     if capabilities is None:
         raise BadInitialize(TOO_CAPABLE)
     info = bytes(params.clientInfo)
-    # Too long an introduction is no reason to refuse a client; it is just not recognised.
+    # A client with a long `clientInfo` is not refused, just not recognised.
     return IntroducedClient(params.protocolVersion, capabilities, info if len(info) <= MOST_CLIENT_INFO else b"{}")
 
 
 class Welcome:
-    """The first words to any client."""
+    """Our introduction to clients."""
 
     def __init__(self, name: str, version: str) -> None:
         self.info = encode({"name": name, "title": "MCP Workbench", "version": version})
         self._stamp = b'"_meta":' + encode({SERVER_INFO: Raw(self.info)})
 
     def initialize_result(self, client: Revision, view: View) -> bytes:
-        """The answer to `initialize`, in the revision that was agreed on."""
+        """The result of `initialize`, in the agreed revision."""
         return b'{"protocolVersion":%b,"capabilities":%b,"serverInfo":%b,"instructions":%b}' % (
             encode(client.name),
             self._capabilities(view, _declared_tasks(view) if client.has_task_capability else None),
@@ -107,7 +108,8 @@ class Welcome:
         return encode(declared)
 
     def _extensions(self, view: View) -> dict[str, object]:
-        """What servers in view declare; the first one's settings count. Clients decide what they use of it."""
+        """The extensions that servers in view declare, each with the settings of the first. Clients decide which to
+        use."""
         found: dict[str, object] = {}
         for entry in view.face.known(view):
             for name, settings in entry.extensions.items():
@@ -122,7 +124,7 @@ def _declared_tasks(view: View) -> dict[str, object] | None:
     having = [entry for entry in view.face.known(view) if "tasks" in entry.capabilities]
     if not having:
         return None
-    # Few servers have tasks, and starting up need not load what knows about them.
+    # Imported here to keep it out of start-up: few servers have tasks.
     from mcp_workbench.face.tasks import declared_tasks
 
     return declared_tasks(having)
