@@ -1,11 +1,11 @@
 """glibc's allocator, and what it does with memory that a large message has used.
 
-By default glibc gives it back to the system after each message and asks for it again with the next one; the page
-faults that this costs take longer than everything we do with the message (measured: 3.1 ms against 2.3 ms for a result
-of 1 MiB). So, from the first large message on, a few megabytes stay ours.
+By default glibc returns it to the system after each message and requests it again for the next one; the page faults
+that this costs take longer than everything we do with the message (measured: 3.1 ms against 2.3 ms for a result of
+1 MiB). So, from the first large message on, a few megabytes are kept.
 
-What a larger message leaves behind would stay too: it was read in pieces, and one small thing that lies behind them
-keeps all of them. That is given back when things have calmed down.
+The memory of a larger message would be kept too: it was read in pieces, and one small allocation above them prevents
+all of them from being returned. So it is trimmed once traffic has calmed down.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import contextlib
 from typing import Final
 
 KEPT_BYTES: Final = 4 * 1024 * 1024
-# Blocks of this size and more are mapped one by one, and go back at once when they are free.
+# Blocks of at least this size are mapped individually, and returned as soon as they are freed.
 MAPPED_FROM: Final = 2 * 1024 * 1024
 
-# A moment after a message of more than `KEPT_BYTES`; further ones may follow it. And once more, for a peer that took
-# its time: what it had not read yet was still in use the first time.
+# A moment after a message of more than `KEPT_BYTES`, since more may follow it. And a second time, for a slow peer: what
+# it had not read by then was still in use the first time.
 TRIM_AFTER: Final = (1.0, 10.0)
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
-# Another C library, or neither descriptors nor memory to load `ctypes` with: then it stays as it is. What is read
-# meanwhile must not be lost over it.
+# Another C library, or not enough descriptors or memory to load `ctypes`: then nothing is changed. Data being read must
+# not be lost because of it.
 _WITHOUT: Final = (OSError, AttributeError, ImportError, MemoryError)
 
 _done = False
@@ -34,7 +34,7 @@ _timers: list[asyncio.TimerHandle | None] = [None, None]
 
 
 def keep_freed_memory() -> None:
-    """Let freed memory stay ours, from now on. Without glibc nothing happens."""
+    """Keep freed memory from now on. Does nothing without glibc."""
     global _done
     if _done:
         return
@@ -48,7 +48,7 @@ def keep_freed_memory() -> None:
 
 
 def trim_soon(loop: asyncio.AbstractEventLoop) -> None:
-    """A message of more than we keep has passed. Without glibc nothing happens."""
+    """Schedule a trim after a message larger than `KEPT_BYTES`. Does nothing without glibc."""
     for number, seconds in enumerate(TRIM_AFTER):
         timer = _timers[number]
         if timer is not None and timer.when() > loop.time():
@@ -66,7 +66,8 @@ def _trim_to_kept() -> None:
 
 
 def trim() -> None:
-    """Return to the system what is free, in whichever arena: threads have their own, which nobody trims."""
+    """Return free memory to the system from all arenas, including those of threads, which are never trimmed
+    otherwise."""
     with contextlib.suppress(*_WITHOUT):
         import ctypes
 

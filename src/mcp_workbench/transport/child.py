@@ -1,7 +1,7 @@
 """The server's end over stdio: a child process and its three pipes.
 
-Owns one process from its start until nothing is left of its group. Refuses to know what the messages mean and whether
-the process should be started again.
+Owns one process from its start until nothing is left of its group. Knows nothing about what messages mean or whether
+the process should be restarted.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from mcp_workbench.transport.write_batch import WriteBatch
 
 log = logging.getLogger(__name__)
 
-# The specification: close stdin, wait, then force. A server that honours end-of-file needs milliseconds; the whole
-# ladder fits into the 5 seconds that shutting down may take.
+# The specification: close stdin, wait, then force. A server that honours end-of-file needs milliseconds; all steps
+# together fit into the 5 seconds that a shutdown may take.
 EOF_GRACE: Final = 1.5
 TERM_GRACE: Final = 1.5
 KILL_GRACE: Final = 1.0
-# How long after the process has ended its last output may still arrive, and how long after the end of its output we
-# wait for its exit status. Both only make the error message better.
+# How long after the process has ended to wait for its last output, and how long after the end of its output to wait
+# for its exit status. Both only improve the error message.
 LAST_OUTPUT_GRACE: Final = 0.1
 EXIT_STATUS_GRACE: Final = 0.5
 OURSELVES: Final = "mcp-workbench"
-# A server that is full and has read nothing for as long as a call may take by default is not busy but lost.
+# A server that has read nothing for as long as a call may take by default, while its queue is full, is hung.
 UNREAD_SECONDS: Final = 120.0
 _LONGEST_HEAD: Final = 300
 
@@ -87,33 +87,33 @@ class ChildLink:
 
     @property
     def unsent_bytes(self) -> int:
-        """What the server has not taken yet."""
+        """Bytes that have not been written to the server yet."""
         return self._writer.unsent_bytes
 
     @property
     def unread_bytes(self) -> int:
-        """What the server has certainly not read of what it was sent."""
+        """Bytes that the server has certainly not read."""
         return self._writer.unread_bytes
 
     def stderr_lines(self, count: int) -> list[str]:
-        """The lines of stderr that say most about why it failed."""
+        """The lines of stderr that best explain why it failed."""
         return self.stderr.most_relevant(count)
 
     async def stop(self) -> None:
-        """End the process, its group and what it left behind. Bounded by the three graces together."""
+        """End the process, its group and its strays. Bounded by the sum of the three graces."""
         share = 0.5 if self._table.is_hurried else 1.0
         self._writer.close()
         if not await self._wait_exit(EOF_GRACE * share):
             self._signal_group(signal.SIGTERM)
             await self._wait_exit(TERM_GRACE * share)
         else:
-            # Servers behind a wrapper often outlive it by a moment; what is left now has had its end-of-file too.
+            # Servers behind a wrapper often outlive it by a moment; whatever is left has seen end-of-file too.
             self._signal_all(signal.SIGTERM)
         if not await self._wait_gone(TERM_GRACE * share if self.exit_status is not None else 0.0):
             self._signal_all(signal.SIGKILL)
             await self._wait_exit(KILL_GRACE)
             await self._wait_gone(KILL_GRACE)
-        # Many programs write what they had in their buffers when they end.
+        # Many programs flush their buffers when they end.
         await self._wait_output_ended(LAST_OUTPUT_GRACE)
         self._reader.close()
         self._lines.discard()
@@ -124,7 +124,7 @@ class ChildLink:
     # What does not fit
 
     def _make_it_fit(self, parts: tuple[Part, ...]) -> None:
-        """More waits for the server than may: take the newest message back, unless it is small."""
+        """Too much is queued for the server: take back the newest message, unless it is small."""
         message = b"".join(parts)
         unsent = self._writer.unsent_bytes
         if fits(unsent, len(message)):
@@ -136,12 +136,12 @@ class ChildLink:
 
     def _refuse(self, message: bytes) -> None:
         waiting = self._writer.unsent_bytes
-        # As all of ours begin that have one; an `id` further in is somebody else's.
+        # All of our messages with an id begin like this; an `id` elsewhere belongs to the payload.
         id = find_id(message[:_LONGEST_HEAD]) if message.startswith(b'{"jsonrpc":"2.0","id":') else None
         if id is None:
             log.warning("a notification to process %d was dropped: %d bytes wait for it", self.pid, waiting)
         elif looks_like_answer(message):
-            # The server must not wait for it.
+            # The server must not be left waiting for an answer.
             self._writer.write(error_response(id, INTERNAL_ERROR, "the client's answer is too large"), b"\n")
         else:
             self._loop.call_soon(self._receiver.on_request_failed, id, refusal(waiting, len(message)))
@@ -151,7 +151,7 @@ class ChildLink:
     def _errors_ended(self, error: Exception | None) -> None:
         self.stderr.finish()
         if error is not None:
-            # Nobody drains it any more, and a server that cannot write there stops sooner or later.
+            # Stderr is no longer drained, and a server that cannot write to it will block sooner or later.
             self._close(f"the server's stderr cannot be read: {describe(error)}")
 
     def _output_ended(self, error: Exception | None) -> None:
@@ -176,7 +176,7 @@ class ChildLink:
             self._close(f"the server's input cannot be written: {describe(error)}")
 
     def _close_when_read(self, reason: str) -> None:
-        """The same, unless its last message is being read aside."""
+        """Close, but not while the last message is being read in a thread."""
         if self._reader.is_busy:
             self._loop.call_later(LAST_OUTPUT_GRACE, self._close_when_read, reason)
         else:
@@ -217,7 +217,7 @@ class ChildLink:
         if self._ended:
             self._close(describe_exit(status))
         else:
-            # A grandchild may hold the pipe open for ever.
+            # A grandchild may keep the pipe open indefinitely.
             self._loop.call_later(LAST_OUTPUT_GRACE, self._close_when_read, describe_exit(status))
 
     async def _wait_exit(self, seconds: float) -> bool:
@@ -247,7 +247,7 @@ class ChildLink:
         except ProcessLookupError:
             return False
         except PermissionError:
-            # macOS answers so for a group that consists of zombies.
+            # macOS reports this for a group that consists of zombies.
             return False
         return True
 
@@ -273,7 +273,7 @@ def spawn(
     receiver: Receiver,
     limit: int,
 ) -> ChildLink:
-    """Start a server with this environment and no other.
+    """Start a server with exactly this environment.
 
     Raises `DownstreamError` with the reason and what to do about it.
     """
@@ -282,7 +282,7 @@ def spawn(
     environment = {**env, MARK: mark}
     program = _find(command, environment.get("PATH"), cwd)
     if program == OURSELVES:
-        # We are running, so we can be found, wherever we were installed.
+        # Our own command need not be on PATH: use the running installation.
         program, args = sys.executable, ("-m", "mcp_workbench", *args)
         if "PYTHONPATH" in os.environ:
             environment.setdefault("PYTHONPATH", os.environ["PYTHONPATH"])

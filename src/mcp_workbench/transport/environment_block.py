@@ -1,8 +1,7 @@
-"""The environment that the system shows of this process (`/proc/PID/environ`, `ps e`), and taking secrets out of it.
+"""The environment of this process as the system shows it (`/proc/PID/environ`, `ps e`), and erasing secrets from it.
 
-Every process of the same user can read it, servers included. Python works on a copy (`os.environ`), so that what is
-overwritten here is still known to us. Not reached are the memory of this process, and the environment of whoever
-started us.
+Every process of the same user can read it, servers included. Python works on a copy (`os.environ`), so erased values
+are still known to us. Not covered are the memory of this process, and the environment of the process that started us.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ def erase(names: Collection[str]) -> None:
     """Overwrite the values of these variables where the system shows them. Best effort."""
     if not names or sys.platform == "win32":
         return
-    # Not on the start-up path.
+    # Imported here to keep it off the start-up path.
     import ctypes
     import os
 
@@ -34,7 +33,7 @@ def erase(names: Collection[str]) -> None:
 
 
 def _block(ctypes: Any) -> Any:
-    """The array of pointers to `NAME=value`, which ends with an empty one."""
+    """The array of pointers to `NAME=value`, terminated by a null pointer."""
     library = ctypes.CDLL(None)
     pointers = ctypes.POINTER(ctypes.c_void_p)
     if sys.platform == "darwin":

@@ -1,4 +1,4 @@
-"""From what a descriptor brought to a receiver: lines, what is too long, and the rest at the end."""
+"""From the data read from a descriptor to a receiver: lines, oversized lines, and the rest at the end."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from mcp_workbench.transport.link import ReadReceiver, Receiver
 
 log = logging.getLogger(__name__)
 
-# A longer line is joined and read in a thread, where a hundred megabytes take a second or two and nobody else waits. Up
-# to this it is done at once, in some ten milliseconds, and costs less.
+# A longer line is joined and parsed in a thread, where a hundred megabytes take a second or two and block no other
+# client. A shorter one is parsed at once, in some ten milliseconds, which costs less.
 LONG_LINE: Final = 8 << 20
 
 
 class LineFeed:
-    """Cuts a stream into messages and delivers them, one by one.
+    """Splits a stream into messages and delivers them one by one.
 
-    A message that makes a receiver raise is a defect of ours; the messages behind it are delivered all the same.
+    If a receiver raises on a message, that is a bug of ours; later messages are delivered nevertheless.
     """
 
     __slots__ = ("_read_receiver", "_receiver", "_splitter")
@@ -31,7 +31,7 @@ class LineFeed:
         self._read_receiver = receiver if isinstance(receiver, ReadReceiver) else None
 
     def feed(self, data: bytes) -> asyncio.Future[None] | None:
-        """Take in what was read. Where a future is returned, nothing more may be fed before it is done."""
+        """Process data that was read. If a future is returned, feed nothing more until it is done."""
         lines = self._splitter.feed(data)
         long_line = self._splitter.long_line
         if long_line is not None:
@@ -42,7 +42,7 @@ class LineFeed:
 
     @property
     def unfinished_bytes(self) -> int:
-        """How much has come of a line that is not complete."""
+        """The number of bytes received of an incomplete line."""
         return self._splitter.unfinished_bytes
 
     def finish(self) -> None:
@@ -51,11 +51,11 @@ class LineFeed:
         self._deliver([line] if line else [])
 
     def discard(self) -> None:
-        """The stream is read no further: let go of an unfinished line at once, which may be large."""
+        """Drop an unfinished line, which may be large, because the stream is read no further."""
         self._splitter.discard()
 
     def _deliver_aside(self, long_line: LongLine, lines: list[bytes]) -> asyncio.Future[None]:
-        """The long line, read in a thread, and then those behind it."""
+        """Deliver the long line, parsed in a thread, and then the lines after it."""
         loop = asyncio.get_running_loop()
         delivered: asyncio.Future[None] = loop.create_future()
         joins = self._read_receiver is None
@@ -64,7 +64,7 @@ class LineFeed:
             try:
                 line, message = reading.result()
             except Exception as error:
-                # No memory, as a rule. Whoever reads ends with it.
+                # Usually out of memory. It ends the reader.
                 delivered.set_exception(error)
                 return
             self._deliver_read(line, message)

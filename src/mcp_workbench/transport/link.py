@@ -1,4 +1,4 @@
-"""The boundary between those who move messages and those who understand them."""
+"""The boundary between code that moves messages and code that understands them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import Envelope, Malformed, Part
 
-# With this reason a link ends whose server does not know our session any more. Nobody crashed; and every request that
-# has not been answered or failed by then was certainly not accepted, so it may be sent again in a new session.
+# The reason with which a link closes if its server no longer knows our session. It is not a crash; and every request
+# not answered or failed by then was certainly not accepted, so it may be sent again in a new session.
 SESSION_LOST: Final = "the server no longer knows our session"
 
 
 class Receiver(Protocol):
-    """Whoever is told what arrives on a link."""
+    """Receives what arrives on a link."""
 
     def on_message(self, line: bytes) -> None:
         """One message arrived, as it was written."""
@@ -23,49 +23,49 @@ class Receiver(Protocol):
         """A message was longer than the limit and has been dropped."""
 
     def on_request_failed(self, id: bytes, error: DownstreamError) -> None:
-        """The request with this id got no answer and will get none, though the link as a whole lives on."""
+        """The request with this id will not be answered, although the link stays open."""
 
     def on_closed(self, reason: str) -> None:
-        """The link is gone; nothing more will arrive. Called once."""
+        """The link is closed; nothing more will arrive. Called once."""
 
 
 @runtime_checkable
 class ReadReceiver(Protocol):
-    """A receiver that takes messages which have been read already, where that takes long."""
+    """A receiver that accepts large messages already parsed."""
 
     def on_read_message(self, line: bytes, message: Envelope | Malformed) -> None:
-        """One message arrived; what reading it found, or why it cannot be read."""
+        """One message arrived, with its envelope or why it cannot be parsed."""
 
 
 class AnswerReceiver(Receiver, Protocol):
-    """A receiver that takes answers which the link has read already: none is read twice."""
+    """A receiver that accepts answers already parsed by the link, so that none is parsed twice."""
 
     def on_related_message(self, line: bytes, about: bytes) -> None:
-        """A message that is no answer arrived on the stream of our request with the id `about`."""
+        """A message that is not an answer arrived on the stream of our request with the id `about`."""
 
     def on_answer(self, line: bytes, message: Envelope) -> None:
         """An answer arrived; `line` is how it was written."""
 
     def on_read_message(self, line: bytes, message: Envelope | Malformed, about: bytes | None = None) -> None:
-        """Something large arrived that is no answer to a request of ours; what reading it found, or why it cannot be
-        read. `about` is as above."""
+        """A large message that is not an answer to us arrived, with its envelope or why it cannot be parsed. For
+        `about` see above."""
 
 
 class Link(Protocol):
-    """One message-wise connection to a peer."""
+    """A connection to a peer that carries messages."""
 
     def send(self, *parts: Part, about: bytes | None = None) -> None:
-        """Send one message, given in parts. Never blocks, never raises: a link that has failed tells its receiver.
+        """Send one message, given in parts. Never blocks, never raises: a link that has failed notifies its receiver.
 
-        `about` is the id of the peer's request that the message belongs to, where it is not the answer itself: over
-        HTTP such messages travel on the stream of that request.
+        `about` is the id of the peer's request that the message belongs to, unless it is the answer itself: over HTTP
+        such messages are sent on the stream of that request.
 
-        Parts let a large payload travel from the buffer it was read into to the descriptor without being copied.
+        Parts let a large payload go from the buffer it was read into to the descriptor without being copied.
         """
 
     @property
     def unsent_bytes(self) -> int:
-        """What the peer has not taken yet."""
+        """Bytes that have not been written to the peer yet."""
 
 
 @runtime_checkable
@@ -74,12 +74,12 @@ class UrlLink(Protocol):
 
     @property
     def is_sse(self) -> bool:
-        """Whether the server turned out to speak the older HTTP+SSE transport."""
+        """Whether the server turned out to use the older HTTP+SSE transport."""
 
 
 @runtime_checkable
 class CallLink(Protocol):
-    """A link that does more with a tool call than to carry it, and is told what it would have to read out of it."""
+    """A link that needs details of a tool call, which are passed so that it need not parse the message."""
 
     def send_call(self, message: bytes, id: int, tool: str, version: str | None) -> None:
-        """Send a `tools/call`. `version` is the revision that it is stamped with; None in the legacy era."""
+        """Send a `tools/call`. `version` is the revision in its `_meta`; None in the legacy era."""

@@ -1,20 +1,18 @@
 """Bytes that arrive in pieces, joined once.
 
-A peer decides how large the pieces are, and an object for each of two bytes takes twenty times what is in it. So small
-ones are put together as they come: what is held is what was counted, within a fraction.
+The peer decides how large the pieces are, and an object for every two bytes takes twenty times their size. So small
+pieces are merged as they arrive: the memory held is roughly the bytes counted.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Smaller pieces share one object. A larger one has its own: the object is a hundredth of it, and nothing is copied.
+# Smaller pieces share one object. A larger one has its own: the overhead is a hundredth, and nothing is copied.
 SMALL_PIECE: Final = 4096
 
 
 class Pieces:
-    """What has come so far."""
-
     __slots__ = ("_parts", "size")
 
     def __init__(self) -> None:
@@ -27,7 +25,7 @@ class Pieces:
     def add(self, piece: bytes) -> None:
         parts = self._parts
         self.size += len(piece)
-        # Most have one piece, whatever its size; it is handed on as it is.
+        # Most messages have one piece, whatever its size; it is passed on without a copy.
         if not parts or len(piece) >= SMALL_PIECE:
             parts.append(piece)
         elif isinstance(parts[-1], bytearray):
@@ -36,7 +34,7 @@ class Pieces:
             parts.append(bytearray(piece))
 
     def take(self) -> bytes:
-        """All of them; nothing is held afterwards."""
+        """Return everything and hold nothing."""
         parts, self._parts, self.size = self._parts, [], 0
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 

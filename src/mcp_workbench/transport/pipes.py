@@ -1,11 +1,10 @@
-"""Reading and writing of file descriptors on the event loop, in batches.
+"""Reading and writing file descriptors on the event loop, in batches.
 
-asyncio's own pipe transports cost a task switch and a write call for each message. Here everything that one read
-brings in is handled at once, and everything that it makes us write leaves in one write per descriptor.
+asyncio's own pipe transports cost a task switch and a write call for each message. Here everything from one read is
+handled at once, and everything written in response leaves in one write per descriptor.
 
-Owns buffers, batching and back-pressure. Refuses to know about processes, and of lines all but whether a long one is on
-its way. POSIX only: on Windows the event
-loop cannot watch descriptors.
+Owns buffers, batching and back-pressure. Knows nothing about processes, and about lines only whether a long one is
+arriving. POSIX only: on Windows the event loop cannot watch descriptors.
 """
 
 from __future__ import annotations
@@ -28,35 +27,35 @@ log = logging.getLogger(__name__)
 
 OnData = asyncio.Future[None] | None
 
-# glibc serves up to 128 KiB from its heap and maps larger blocks again each time, page faults included. So reads start
-# below that and grow only while a peer keeps them full of one message, which is when a large one is on its way. A flood
-# of small ones is read in small pieces: all of a piece is handled in one pass of the loop, and others wait for it.
+# glibc serves up to 128 KiB from its heap and maps larger blocks anew each time, with page faults. So reads start below
+# that and grow only while they are filled by a single message, which means that a large one is arriving. A flood of
+# small ones is read in small pieces: each piece is handled in one iteration of the loop, while other clients wait.
 SMALL_READ: Final = 64 * 1024
 LARGE_READ: Final = 256 * 1024
-# Linux takes at most 1,024 buffers in one call.
+# Linux accepts at most 1,024 buffers in one call.
 MOST_BUFFERS: Final = 1024
 
-# A pipe holds 64 KiB unless it is told otherwise; a message of a megabyte then costs sixteen hand-overs between two
-# processes. All pipes of an unprivileged user together may hold 64 MiB, so this is no more than a few steps up.
+# A pipe holds 64 KiB by default; a message of a megabyte then costs sixteen switches between two processes. All pipes
+# of an unprivileged user together may hold 64 MiB, so this is only moderately larger.
 PIPE_BYTES: Final = LARGE_READ
 
 
 def widen(fd: int) -> None:
-    """Let a pipe hold more, where the system can do that (Linux) and the descriptor is a pipe."""
+    """Enlarge the buffer of a pipe, if the system supports it (Linux) and the descriptor is a pipe."""
     with contextlib.suppress(OSError, AttributeError):
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 def describe(error: Exception) -> str:
-    """What made a descriptor unusable, in the words of an error message."""
+    """The reason why a descriptor cannot be used, for error messages."""
     return shortage(error) or (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
 
 
 class PipeReader:
-    """Calls back with what a descriptor brings, then once with its end. Owns and closes the descriptor.
+    """Calls back with the data of a descriptor, then once with its end. Owns and closes the descriptor.
 
-    The end comes with the error that made it one, or None. Every error does: the event loop calls again as long as
-    there is something to read, so what fails and lasts would fail in each of its passes. Where `on_data` returns a
+    The end is reported with the error that caused it, or None. Every error is an end: the event loop calls again as
+    long as there is something to read, so a persistent error would recur in each iteration. If `on_data` returns a
     future, nothing is read until it is done.
     """
 
@@ -83,11 +82,11 @@ class PipeReader:
         self._on_data = on_data
         self._ended = ended
         self._size = SMALL_READ
-        # Bytes that came since reads became large.
+        # Bytes received since reads became large.
         self._in_a_row = 0
         self._closed = False
         self._pollable = True
-        # What was read is being handled aside.
+        # Whether data is being handled in a thread.
         self.is_busy = False
         self.paused = True
         self.resume()
@@ -103,7 +102,7 @@ class PipeReader:
         try:
             self._loop.add_reader(self._fd, self._ready)
         except PermissionError:
-            # A regular file cannot be watched, and need not be: reading it never waits.
+            # A regular file cannot be watched, and need not be: reading it never blocks.
             self._pollable = False
             self._loop.call_soon(self._ready_again)
         except (OSError, ValueError, MemoryError) as error:
@@ -111,7 +110,7 @@ class PipeReader:
             self._loop.call_soon(self._end, error)
 
     def pause(self) -> None:
-        """Let the peer wait: the pipe fills up, and it stops writing."""
+        """Make the peer wait: the pipe fills up, and it stops writing."""
         if self._closed or self.paused:
             return
         self.paused = True
@@ -125,7 +124,7 @@ class PipeReader:
         self.pause()
         self._closed = True
         if self._size != SMALL_READ:
-            # In the middle of a large message, which nobody will want any more.
+            # In the middle of a large message, which is not needed any more.
             trim_soon(self._loop)
         os.close(self._fd)
 
@@ -146,14 +145,14 @@ class PipeReader:
             self._end(None)
             return
         if self._size == SMALL_READ:
-            # Full of many small messages, it is enough for one pass of the loop: others are waiting.
+            # A read full of small messages is enough for one iteration of the loop: others are waiting.
             if len(data) == SMALL_READ and b"\n" not in data:
                 self._size = LARGE_READ
                 keep_freed_memory()
         else:
             self._in_a_row += len(data)
             if self._in_a_row > KEPT_BYTES:
-                # Now, and again with the next megabytes: which read is the last of a message cannot be told.
+                # Now, and again after more megabytes: we cannot tell which read is the last of a message.
                 trim_soon(self._loop)
                 self._in_a_row = 0
             if len(data) < SMALL_READ or data.find(b"\n", 0, SMALL_READ) >= 0:
@@ -164,13 +163,13 @@ class PipeReader:
             if handled is not None and not self._closed:
                 self.wait_for(handled)
         except Exception as error:
-            # Where the next message begins is not known any more.
+            # It is no longer known where the next message begins.
             if shortage(error) is None:
                 log.exception("incoming data could not be handled; please report this")
             self._end(error)
 
     def wait_for(self, handled: asyncio.Future[None]) -> None:
-        """Read nothing more before this is done; where it fails, that is the end."""
+        """Read nothing more until this is done; if it fails, end."""
         if self._pollable and not self.paused:
             self._loop.remove_reader(self._fd)
         self.is_busy = True
@@ -217,20 +216,20 @@ class PipeWriter:
         self._parts: list[Part] = []
         self._queued = False
         self._waiting = False
-        # More had to wait for the peer than we keep in memory.
+        # Whether more was queued for the peer than `KEPT_BYTES`.
         self._was_large = False
         self._closed = False
         self.unsent_bytes = 0
-        # What was still to be written when the peer turned out to be gone.
+        # What was unsent when the peer turned out to be gone.
         self.lost_bytes = 0
-        # When the peer took something for the last time, while more waits for it.
+        # When the peer last accepted data, while more is queued for it.
         self.waiting_since = 0.0
         # Called when a queue that had to wait for the peer is empty again.
         self.on_drained: Callable[[], None] | None = None
         os.set_blocking(fd, False)
 
     def write(self, *parts: Part) -> None:
-        """Queue parts; they leave together with the rest of the batch."""
+        """Queue parts; they are written together with the rest of the batch."""
         if self._closed:
             return
         self._parts += parts
@@ -253,10 +252,10 @@ class PipeWriter:
 
     @property
     def unread_bytes(self) -> int:
-        """What the peer has certainly not read, as far as the system tells: on Linux, what is left in the pipe too."""
+        """Bytes that the peer has certainly not read: on Linux including those left in the pipe."""
         if self._closed:
             return self.lost_bytes
-        # Looked at when a server has died at its start, and at no other time.
+        # Needed only when a server has died at its start.
         import termios
 
         count = bytearray(4)
@@ -273,9 +272,9 @@ class PipeWriter:
         del self._parts[-count:]
 
     def stalled_seconds(self) -> float:
-        """For how long the peer has taken nothing of what waits for it."""
+        """For how long the peer has accepted nothing of what is queued for it."""
         if self._waiting:
-            # It may have made room while we were not looking.
+            # It may have made room since we last tried.
             self._writable()
         return self._loop.time() - self.waiting_since if self._waiting else 0.0
 
@@ -312,7 +311,7 @@ class PipeWriter:
             done += 1
         del parts[:done]
         if sent:
-            # A view, so that a large message which leaves in pieces is not copied for each of them.
+            # A view, so that a large message which is written in pieces is not copied for each of them.
             parts[0] = memoryview(parts[0])[sent:]
 
     def _writable(self) -> None:
@@ -331,7 +330,7 @@ class PipeWriter:
             self.on_drained()
 
     def close(self) -> None:
-        """Close the descriptor; what is unsent is dropped."""
+        """Close the descriptor; unsent data is dropped."""
         if self._closed:
             return
         self._closed = True

@@ -1,11 +1,11 @@
 """A number that a process and all its descendants carry, whatever they do to their environment, files and groups.
 
-Resource limits are inherited by fork and by exec, and nobody touches `RLIMIT_RTTIME`, how long a real-time process may
-compute without a pause: it is unlimited everywhere, means nothing to other processes, and has room for nineteen digits.
-Ours are twelve for a workbench and six for a server. A process can get rid of it, but none does so by accident, as
-daemons lose an environment variable when they start with a clean environment.
+Resource limits are inherited by fork and exec, and no program touches `RLIMIT_RTTIME`, how long a real-time process may
+compute without a pause: it is unlimited by default, irrelevant to other processes, and has room for nineteen digits.
+Ours are twelve for a workbench and six for a server. A process can remove it, but none does so by accident, unlike an
+environment variable, which daemons lose when they start with a clean environment.
 
-Linux only; elsewhere processes are not tagged. Owns the numbers. Refuses to know what is done to tagged processes.
+Linux only; elsewhere processes are not tagged. Owns the numbers. Knows nothing about what is done to tagged processes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ProcessTag:
 
     @property
     def prefix(self) -> str:
-        """What the tags of all servers begin with, as `/proc/PID/limits` shows them."""
+        """The common prefix of the tags of all servers, as shown in `/proc/PID/limits`."""
         return f" {_FIRST // _SERVERS + self._instance}"
 
     def number(self, server: int) -> int:
@@ -44,12 +44,12 @@ class ProcessTag:
             return False
 
     def applied(self, server: int) -> contextlib.AbstractContextManager[None]:
-        """Processes that are started meanwhile carry it."""
+        """Tag processes started within this context."""
         return _limited(self.number(server))
 
     @staticmethod
     def cleared() -> contextlib.AbstractContextManager[None]:
-        """Processes that are started meanwhile carry none, not even that of a workbench above us."""
+        """Start processes without a tag, not even that of an outer workbench."""
         return _limited(_FIRST)
 
 
@@ -58,14 +58,14 @@ def _limited(value: int) -> Iterator[None]:
     if not IS_LINUX:
         yield
         return
-    # Not on the start-up path.
+    # Imported here to keep it off the start-up path.
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_RTTIME)
     try:
         resource.setrlimit(resource.RLIMIT_RTTIME, (value, before[1]))
     except (ValueError, OSError):
-        # Somebody has set a limit that we may not raise. The other marks remain.
+        # There is a hard limit that we may not exceed. The other marks remain.
         yield
         return
     try:

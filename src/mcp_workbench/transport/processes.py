@@ -1,14 +1,14 @@
-"""Every process has an owner: what we do so that no server, and nothing a server starts, outlives us.
+"""Every process has an owner: no server, and nothing a server starts, outlives us.
 
 Servers hide behind `npx`, `uvx` and `sh`, and some fork helpers that leave their process group. Three nets catch them:
 
-- each server leads a process group of its own, which is ended as a whole;
-- on Linux we are a *child subreaper*: what is orphaned below us becomes our child, where it can be found, told apart
-  by a mark in its environment or by its tag (`process_tag.py`), and ended;
+- each server leads its own process group, which is ended as a whole;
+- on Linux we are a *child subreaper*: orphans among our descendants become our children, where they are found and
+  identified by a mark in their environment or by their tag (`process_tag.py`), and ended;
 - a small *guardian* process outlives us by a second if we die without warning, and ends all groups and everything that
   is marked or tagged. Parent-death signals would reach direct children only.
 
-Owns the guardian, the marks and the reaping. Refuses to know what a server is.
+Owns the guardian, the marks and the reaping. Knows nothing about servers.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from mcp_workbench.transport.process_tag import ProcessTag
 
 MARK: Final = "MCP_WORKBENCH_PROCESS"
-# How long a killed process may take to be gone.
+# How long killed processes may take to end.
 STRAYS_SECONDS: Final = 1.0
 IS_LINUX: Final = sys.platform.startswith("linux")
 _PR_SET_CHILD_SUBREAPER: Final = 36
-# Generations of processes that are looked for at the very end.
+# Generations of processes that are killed at the very end.
 DEEPEST_FAMILY: Final = 20
 
-# `sh` rather than Python: it starts in a millisecond and takes 1 MB. It reads `+ GROUP` and `- GROUP` until its pipe
-# ends, which happens when we are gone, however we went.
+# `sh` rather than Python: it starts in a millisecond and uses 1 MB. It reads `+ GROUP` and `- GROUP` until its pipe
+# ends, which happens when we are gone, for whatever reason.
 _GUARDIAN: Final = """
 trap '' INT TERM HUP QUIT PIPE
 mark=$0 tag=$1
@@ -71,7 +71,7 @@ class ProcessTable:
         self._foreign: frozenset[int] = frozenset()
         self._guardian: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
-        # Servers have half as long to end as they usually have: most of our own time to end is over.
+        # Whether servers have only half of the usual time to end, because most of our own has passed.
         self.is_hurried = False
 
     @cached_property
@@ -82,10 +82,10 @@ class ProcessTable:
         return ProcessTag()
 
     def prepare(self) -> None:
-        """Done once, before the first server starts: nothing of this belongs on the start-up path."""
+        """Prepare once, before the first server starts, to keep this off the start-up path."""
         if not self.is_prepared:
             self.is_prepared = True
-            # Children of whoever became us by `exec`: a wrapper script's, not ours.
+            # Children of the process that became us by `exec`, such as a wrapper script: not ours.
             self._foreign = frozenset(_children())
             _become_subreaper()
         if self._guardian is None or self._guardian.poll() is not None:
@@ -93,12 +93,12 @@ class ProcessTable:
             self._start_guardian()
 
     def mark(self) -> str:
-        """A value for `MARK` in the environment of the next server, unlike any other."""
+        """A unique value for `MARK` in the environment of the next server."""
         self._started += 1
         return f"{self._instance}/{self._started};"
 
     def tagging(self, mark: str) -> contextlib.AbstractContextManager[None]:
-        """While the server with this mark is started."""
+        """The context in which the server with this mark is started."""
         return self._tag.applied(_serial(mark))
 
     def add(self, group: int) -> None:
@@ -112,7 +112,7 @@ class ProcessTable:
         self._notify_guardian(f"- {group}\n")
 
     def strays(self, mark: str | None = None) -> list[int]:
-        """Orphans below us that are no group leader of ours; with `mark`, only those of that server. Linux only."""
+        """Orphans that lead none of our groups; with `mark`, only those of that server. Linux only."""
         found = []
         for pid in _children():
             if pid in self._groups or pid in self._foreign or (self._guardian and pid == self._guardian.pid):
@@ -122,24 +122,24 @@ class ProcessTable:
         return found
 
     def is_clear_of(self, mark: str) -> bool:
-        """Whether no orphan is left with this mark, or that may do so but cannot be read right now."""
+        """Whether no orphan has this mark, or might have it but cannot be read right now."""
         return all(self._is_marked(pid, mark) is False for pid in self.strays())
 
     def _is_marked(self, pid: int, mark: str) -> bool | None:
-        """In either way; None: cannot be told."""
+        """Whether it has the mark or the tag; None if unknown."""
         return self._tag.is_on(pid, _serial(mark)) or _has_mark(pid, mark)
 
     def reap_strays(self) -> None:
-        """Collect orphans that have ended, so that they do not stay as zombies."""
+        """Collect orphans that have ended, so that they do not remain zombies."""
         for pid in self.strays():
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 
     def kill_strays(self) -> None:
-        """At the very end: whatever is still below us goes."""
-        # Not waited for one by one: one of another user, or in the middle of a disk access, could take for ever.
+        """Kill all remaining strays, at the very end."""
+        # Not waited for one by one: a process of another user, or one blocked on a disk, could take forever.
         end = time.monotonic() + STRAYS_SECONDS
-        # The children of a stray come to us when it is gone.
+        # The children of a stray become ours when it is gone.
         for _ in range(DEEPEST_FAMILY):
             strays = self.strays()
             if not strays:
@@ -158,22 +158,22 @@ class ProcessTable:
         return left
 
     def kill_all(self) -> None:
-        """There is no time left: every group and every stray goes now."""
+        """Kill every group and every stray now, because there is no time left."""
         for group in self._groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
         self.kill_strays()
 
     def close(self) -> None:
-        """Let the guardian go. All groups have ended by now."""
+        """End the guardian. All groups have ended by now."""
         guardian, self._guardian = self._guardian, None
         if guardian is None:
             return
-        # Everything it would look for is gone; there is nothing to wait for.
+        # Everything it would look for is gone.
         guardian.kill()
         if guardian.stdin:
             guardian.stdin.close()
-        # It was killed; what is left is to collect it.
+        # It was killed, and only has to be reaped.
         with contextlib.suppress(subprocess.TimeoutExpired):
             guardian.wait(STRAYS_SECONDS)
 
@@ -181,7 +181,7 @@ class ProcessTable:
         if sys.platform == "win32":
             return
         try:
-            # It carries nothing by which it could be found, by itself or by the guardian of a workbench above us.
+            # Without a tag, so that neither it nor the guardian of an outer workbench finds it.
             with self._tag.cleared():
                 self._guardian = subprocess.Popen(
                     ["/bin/sh", "-c", _GUARDIAN, f"{MARK}={self._instance}/", self._tag.prefix],
@@ -229,13 +229,13 @@ def _serial(mark: str) -> int:
 
 
 def _has_mark(pid: int, mark: str) -> bool | None:
-    """None: cannot be told, because the process is in the middle of `exec` or of its end."""
+    """Whether it has this mark. None if unknown, because the process is in the middle of `exec` or exit."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             environment = file.read()
         if environment:
             return f"{MARK}={mark}".encode() in environment
-        # Field 51 of `stat` is where the environment ends; 0 says that there is none yet, or none any more.
+        # Field 51 of `stat` is where the environment ends; 0 means that there is none yet, or no longer one.
         with open(f"/proc/{pid}/stat", "rb") as file:
             return None if file.read().rpartition(b")")[2].split()[48] == b"0" else False
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""One timer for many that wait, instead of one for each. It runs only while somebody waits."""
+"""One timer for many members, instead of one for each. It runs only while it has members."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from mcp_workbench.jsonrpc.pending import STOPPED_SECONDS
 
 
 class TimerMember(Protocol):
-    """Has something to do after a while."""
+    """Has something to do periodically."""
 
     def on_timer(self, now: float) -> None:
-        """Called once an interval with the time of the loop."""
+        """Called once per interval with the time of the loop."""
 
 
 W = TypeVar("W", bound=TimerMember)
 
 
 class SharedTimer(Generic[W]):
-    """Calls its members once an interval, so that what they do after a while is late by at most one.
+    """Calls its members once per interval, so that their timeouts are late by at most one interval.
 
-    After we were stopped, what came meanwhile is read before anybody is judged by the time that has passed.
+    After this process was suspended, pending input is read before members are judged by the time that has passed.
     """
 
     __slots__ = ("_due", "_handle", "_interval", "_loop", "_members")
@@ -29,7 +29,7 @@ class SharedTimer(Generic[W]):
     def __init__(self, interval: float) -> None:
         self._interval = interval
         self._loop = asyncio.get_running_loop()
-        # In the order they came.
+        # In order of arrival.
         self._members: dict[W, None] = {}
         self._handle: asyncio.TimerHandle | None = None
         self._due = 0.0

@@ -1,4 +1,4 @@
-"""What a server said on stderr: always drained, the end of it remembered.
+"""A server's stderr: always drained, its last lines kept.
 
 Owns a bounded ring of lines. A server may write gigabytes, with or without newlines, and costs no more than this.
 """
@@ -14,11 +14,11 @@ from mcp_workbench.printable import plain
 
 MOST_LINES: Final = 100
 LONGEST_LINE: Final = 1000
-# Stands where lines were left out.
+# Marks where lines were left out.
 GAP: Final = "…"
 
-# How programs say what is wrong. Each alternative begins with something rare and none can match in two ways, so that a
-# line costs one pass.
+# How programs report errors. Each alternative begins with something rare and none can match in two ways, so that a line
+# costs one pass.
 _CAUSE: Final = re.compile(
     r"(?:error|exception|fatal|panic)\b\s?[:!\]]"
     r"|\b(?:npm err|panicked at|traceback)"
@@ -31,12 +31,12 @@ _CAUSE: Final = re.compile(
     re.IGNORECASE,
 )
 _USAGE: Final = re.compile(r"\s*usage\b", re.IGNORECASE)
-# Of a stack, and of a list of options.
+# A stack frame, or an entry in a list of options.
 _FRAME: Final = re.compile(r"\s+(?:at |File |\^|-{1,2}\w)|-{1,2}\w")
 
 
 class StderrRing:
-    """The last lines that a server wrote. Many servers say why they fail here and nowhere else."""
+    """The last lines that a server wrote. Many servers report why they fail here and nowhere else."""
 
     __slots__ = ("_lines", "_rest", "conceal", "on_line")
 
@@ -44,12 +44,12 @@ class StderrRing:
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
         self._rest = b""
         self.on_line: Callable[[str], None] | None = None
-        # What is quoted to clients passes through this first: servers print their keys when they fail.
+        # Applied to lines that are quoted to clients: servers print their keys when they fail.
         self.conceal: Callable[[str], str] = str
 
     def feed(self, data: bytes) -> None:
         lines = (self._rest + data).split(b"\n")
-        # Of a line that never ends only the start is kept.
+        # Only the beginning of an endless line is kept.
         self._rest = lines.pop()[: LONGEST_LINE + 1]
         lines = list(filter(None, lines))
         for line in lines if self.on_line else lines[-MOST_LINES:]:
@@ -66,11 +66,11 @@ class StderrRing:
         lines = [*self._lines]
         if self._rest.strip():
             lines.append(_text(self._rest))
-        # Made plain first: a secret with a colour in the middle would not be recognised.
+        # Control codes are removed first: a secret with a colour code inside would not be recognised.
         return [self.conceal(plain(line)) for line in lines[max(0, len(lines) - count) :]]
 
     def most_relevant(self, count: int) -> list[str]:
-        """About `count` lines, oldest first: the last ones, and those that name the cause where more follows them."""
+        """About `count` lines, oldest first: the last ones, and an earlier one that names the cause, if any."""
         return most_relevant_lines(self.last(MOST_LINES + 1), count)
 
     def _add(self, line: bytes) -> None:
@@ -82,10 +82,10 @@ class StderrRing:
 
 
 def most_relevant_lines(lines: list[str], count: int) -> list[str]:
-    """Of all that a server said when it failed, what tells most.
+    """The most informative lines that a server wrote when it failed.
 
-    The last lines, as a rule. Where none of them names a cause but an earlier one does (usage text follows the error,
-    or a long stack), half of the room goes to that one and what follows it.
+    Usually the last ones. If none of them names a cause but an earlier line does (because usage text or a long stack
+    follows the error), half of the lines are that one and those after it.
     """
     last = len(lines) - count
     if last <= 0:
@@ -102,7 +102,7 @@ def most_relevant_lines(lines: list[str], count: int) -> list[str]:
 
 
 def _causes(lines: list[str]) -> list[int]:
-    """Which lines name a cause. Usage text does not, though it is full of words that sound like it."""
+    """The lines that name a cause. Usage text does not, although it contains similar words."""
     found = []
     is_usage = False
     for number, line in enumerate(lines):
@@ -116,7 +116,7 @@ def _causes(lines: list[str]) -> list[int]:
 
 
 def readable(line: bytes) -> str:
-    """A line of whatever a server wrote, safe to show and not too long."""
+    """A line of a server's output, safe to show and bounded."""
     return plain(_text(line))
 
 

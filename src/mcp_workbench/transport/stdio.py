@@ -1,6 +1,6 @@
 """The client's end: lines on two descriptors, which over stdio are our own stdin and stdout.
 
-Owns the descriptors while we serve. Refuses to know what the messages mean.
+Owns the descriptors while we serve. Knows nothing about what messages mean.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from mcp_workbench.transport.link import Receiver
 from mcp_workbench.transport.pipes import PipeReader, PipeWriter, describe, widen
 from mcp_workbench.transport.write_batch import WriteBatch
 
-# A client that does not read makes its answers pile up here. Beyond the first bound we stop reading its requests;
-# beyond the second an answer becomes an error, and a client that reads nothing at all is taken for dead.
+# Answers accumulate here if a client does not read. Beyond the first limit we stop reading its requests; beyond the
+# second an answer is replaced by an error, and a client that reads nothing at all is considered dead.
 PAUSE_ABOVE = 8 * 1024 * 1024
 DROP_ABOVE = 512 * 1024 * 1024
-# Whoever reads takes something within milliseconds, or is stopped in a debugger.
+# A live client reads something within milliseconds, unless it is stopped in a debugger.
 UNREAD_SECONDS: Final = 10.0
 _LONGEST_HEAD: Final = 300
 
 
 class DescriptorLink:
-    """Messages from one descriptor, messages to another one."""
+    """Messages from one descriptor, messages to another."""
 
     writer_type: type[PipeWriter] = PipeWriter
-    # Where the messages come from, for the audit.
+    # The origin of the messages, for the audit.
     peer = "stdio"
 
     def __init__(self, batch: WriteBatch, limit: int, read_fd: int, write_fd: int) -> None:
@@ -40,11 +40,11 @@ class DescriptorLink:
         self._receiver: Receiver | None = None
         self._closed = False
         self._stall_timer: asyncio.TimerHandle | None = None
-        # The receiver knows that the client is gone.
+        # Whether the receiver has been notified that the client is gone.
         self._has_reported_end = False
         self._read_fd = read_fd
         self._write_fd = write_fd
-        # How the two are called in the reasons that a receiver is told.
+        # What the two are called in reasons given to the receiver.
         self._source, self._target = "the connection", "the connection"
 
     def start(self, receiver: Receiver) -> None:
@@ -56,19 +56,19 @@ class DescriptorLink:
         self._writer.on_drained = self._reader.resume
 
     def _feeder(self, lines: LineFeed) -> Callable[[bytes], asyncio.Future[None] | None]:
-        """What takes in what was read."""
+        """The function that processes data that was read."""
         return lines.feed
 
     def _most_unsent(self) -> int:
-        """How much may wait for the client. Asked only where it is a lot."""
+        """How much may be queued for the client. Called only when it is a lot."""
         return DROP_ABOVE
 
     def send_bytes(self, data: bytes) -> None:
-        """Send what somebody else had to send on the connection before us."""
+        """Send data that a previous owner of the connection had left to send."""
         self._writer.write(data)
 
     def feed(self, data: bytes) -> None:
-        """Take what somebody else has read of the connection before us."""
+        """Process data that a previous owner of the connection has read."""
         assert self._lines is not None
         handled = self._batch.run(self._lines.feed, data)
         if handled is not None:
@@ -91,7 +91,7 @@ class DescriptorLink:
         return self._writer.unsent_bytes
 
     def stop_reading(self) -> None:
-        """Accept no more messages; answers still go out."""
+        """Accept no more messages; answers are still sent."""
         self._reader.close()
 
     def close(self) -> None:
@@ -101,22 +101,22 @@ class DescriptorLink:
         if self._stall_timer is not None:
             self._stall_timer.cancel()
         if self._receiver is None:
-            # Whoever was to be served could not be.
+            # It was never started.
             self._give_back()
             os.close(self._read_fd)
             os.close(self._write_fd)
             return
         self._reader.close()
-        # The last answers may have been written in this very pass of the loop.
+        # The last answers may have been queued in this very iteration of the loop.
         self._writer.flush()
         self._give_back()
         self._writer.close()
 
     def _give_back(self) -> None:
-        """Leave the descriptors as they were found."""
+        """Restore the descriptors to their original state."""
 
     def _make_it_fit(self, parts: tuple[Part, ...]) -> None:
-        """More waits for the client than may: the newest answer is replaced by one that says so."""
+        """Too much is queued for the client: replace the newest answer by an error."""
         self._writer.take_back(len(parts) + 1)
         id = find_id(b"".join(parts)[:_LONGEST_HEAD])
         if id is not None:
@@ -125,7 +125,7 @@ class DescriptorLink:
         self.watch_stalled()
 
     def watch_stalled(self) -> None:
-        """A client that reads nothing for a while is taken for dead."""
+        """Watch for a client that reads nothing for a while, which is considered dead."""
         if self._stall_timer is None and not self._closed:
             self._stall_timer = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._check_stalled)
 
@@ -158,8 +158,8 @@ class DescriptorLink:
 class StdioLink(DescriptorLink):
     """Messages from stdin, messages to stdout.
 
-    stdout belongs to the protocol: descriptor 1 is pointed at stderr for as long as we serve, so that a stray `print`
-    in any library cannot corrupt it.
+    stdout belongs to the protocol: descriptor 1 is redirected to stderr while we serve, so that a stray `print` in any
+    library cannot corrupt it.
     """
 
     def __init__(self, batch: WriteBatch, limit: int) -> None:
