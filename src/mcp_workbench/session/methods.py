@@ -31,16 +31,20 @@ def _list(kind: str) -> Method:
             call.finish_error(INVALID_PARAMS, "unknown cursor: the list has one page")
             return
 
-        def answer(definitions: Sequence[bytes]) -> None:
+        def note_listed(_: object = None) -> None:
             session.listed.add(listed_as)
+
+        def answer(definitions: Sequence[bytes]) -> None:
+            # Before the answer is sent: a change right after it must be announced.
+            note_listed()
             call.finish_result(session.welcome.list_result(kind, definitions, call.revision, call.view))
 
         session.router.list(call, kind, answer)
         if call.route.task is None:
-            session.listed.add(listed_as)
+            note_listed()
         else:
             # A client that stops waiting still wants a notification when there is something to list.
-            call.route.task.add_done_callback(lambda _: session.listed.add(listed_as))
+            call.route.task.add_done_callback(note_listed)
 
     return list_kind
 
