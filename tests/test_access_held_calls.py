@@ -30,7 +30,8 @@ async def test_a_held_call_is_judged_by_the_rules_that_are_in_force_when_the_use
     async with rigged(tmp_path, "legacy", "stdio", "legacy") as rig:
         await rig.decide("ask")
         assert rig.gateway.access is not None
-        (step,) = rig.gateway.access.holding()
+        step = rig.gateway.access.approval_step
+        assert step is not None
         call = GuardedRequest(
             principal="bob",
             method="tools/call",
@@ -85,7 +86,8 @@ async def test_a_call_that_waits_for_the_user_is_judged_by_who_made_it(
     async with workbench_with(tmp_path, {"dev": {"git": Server(tool("push"))}}, policy=policy) as bench:
         assert bench.gateway.access is not None
         access, identities = bench.gateway.access, bench.gateway.identities()
-        (step,) = access.holding()
+        step = access.approval_step
+        assert step is not None
         request = GuardedRequest(
             principal="alice",
             method="tools/call",
@@ -101,7 +103,7 @@ async def test_a_call_that_waits_for_the_user_is_judged_by_who_made_it(
         assert isinstance(held, Ask)
         identities.remember(GUEST)
         assert isinstance(held.answered(b'{"action":"accept","content":{"allow":"once"}}'), Pass)
-        assert isinstance(access.judging()[0].check(replace(request, identity=mine)), Pass if passes else Denial)
+        assert isinstance(access.policy_step.check(replace(request, identity=mine)), Pass if passes else Denial)
 
 
 async def test_a_list_that_waits_for_its_servers_is_of_who_asked_for_it(tmp_path: Path) -> None:

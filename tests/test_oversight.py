@@ -18,6 +18,8 @@ from mcp_workbench.file_watch import FileWatch
 from mcp_workbench.guard.lock_file import LockedServer, LockFile, definition_hash, written
 from mcp_workbench.live import LiveConfig
 from mcp_workbench.observe.audit_chain import verify
+from mcp_workbench.observe.call_watch import CallWatch
+from mcp_workbench.steps import Step
 from tests.support.client import RpcError
 from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with, write
 from tests.support.processes import eventually
@@ -266,3 +268,39 @@ async def test_a_lock_file_that_stays_unusable_is_logged_once(tmp_path: Path, ca
         await settings(client, tmp_path, server, lock="enforce")
     logged = [each.message for each in caplog.records if each.levelno == logging.ERROR]
     assert len(logged) == 1 and "there is no" in logged[0]
+
+
+# ── the order of the steps ──
+
+
+async def test_the_steps_stand_in_their_order_whatever_was_configured_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recorded first, judged next, a person asked last; and what is in force is what the router has."""
+    server = Server(READ)
+    lock_in(tmp_path, tools={"read": READ})
+    used: list[tuple[Step, ...]] = []
+    configured: dict[str, Any] = {}
+    parts: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+        ({"limits": [{"who": ["*"], "callsPerMinute": 5}]}, ("PolicyStep", "LimitStep")),
+        ({"policy": [{"then": "ask"}]}, ("PolicyStep", "LimitStep", "ApprovalStep")),
+        ({"lock": "enforce"}, ("PolicyStep", "LockStep", "LimitStep", "ApprovalStep")),
+        ({"audit": {"file": "audit.jsonl"}}, ("Audit", "PolicyStep", "LockStep", "LimitStep", "ApprovalStep")),
+    ]
+    async with workbench_with(tmp_path, {"box": {"files": server}}, options=UNCACHED) as client:
+        gateway = client.gateway
+        monkeypatch.setattr(gateway.router, "use_steps", used.append)
+        for part, expected in parts:
+            configured |= part
+            await settings(client, tmp_path, server, **configured)
+            assert gateway.rejected is None
+            assert tuple(type(step).__name__ for step in gateway.steps()) == expected
+            assert tuple(type(step).__name__ for step in used[-1]) == expected
+        gateway.runtime._use_call_watch(CallWatch())
+        assert tuple(type(step).__name__ for step in used[-1]) == ("CallWatch", *expected)
+        gateway.runtime._use_call_watch(None)
+        for part, _ in parts:
+            configured = {key: value for key, value in configured.items() if key not in part}
+            await settings(client, tmp_path, server, **configured)
+            assert [type(step) for step in used[-1]] == [type(step) for step in gateway.steps()]
+        assert used[-1] == ()

@@ -25,7 +25,7 @@ from mcp_workbench.guard.identities import Identities, Identity
 from mcp_workbench.guard.limit_step import LimitStep
 from mcp_workbench.guard.rules_in_force import Policy, PolicyStep, Role, RoleVisibility, denied
 from mcp_workbench.printable import one_line
-from mcp_workbench.steps import LOCAL, Denial, EventRecorder, GuardedRequest, Step, Subject
+from mcp_workbench.steps import LOCAL, Denial, EventRecorder, GuardedRequest, Subject
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.server_subscriptions import Subscriber
@@ -71,8 +71,10 @@ class Access:
         self.policy = Policy(rules, identities, self._definition_of, router.tasks.handles.tool_of)
         self.approvals = approvals
         self._record = record
-        self._limits = LimitStep(limits, identities) if limits else None
-        self._approval = ApprovalStep(self.policy, approvals, record) if self.policy.asks else None
+        # For `Gateway.steps`, which has their order.
+        self.policy_step = PolicyStep(self.policy)
+        self.limit_step = LimitStep(limits, identities) if limits else None
+        self.approval_step = ApprovalStep(self.policy, approvals, record) if self.policy.asks else None
 
     def attach(self) -> None:
         """From now on these rules are in force, for what clients have already too."""
@@ -133,14 +135,6 @@ class Access:
         for uri in forbidden:
             del kept[uri]
         self._router.subscriptions.end(subscriber, forbidden)
-
-    def judging(self) -> tuple[Step, ...]:
-        """What comes first: may it be done at all?"""
-        return (PolicyStep(self.policy),)
-
-    def holding(self) -> tuple[Step, ...]:
-        """Comes last: the user is not asked about what would not pass anyway."""
-        return tuple(step for step in (self._limits, self._approval) if step is not None)
 
     def approve(self, id: str, seconds: float | None, *, only_shows: bool) -> str | None:
         """Our own user looks at a call that waits, or allows it: what it is. None where none waits under this id."""

@@ -141,9 +141,19 @@ class Gateway:
 
     def steps(self) -> tuple[Step, ...]:
         """What every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
-        judging, holding = ((), ()) if self.access is None else (self.access.judging(), self.access.holding())
-        steps = (*judging, *holding) if self.oversight is None else self.oversight.steps(judging, holding)
-        return steps if self.runtime.call_watch is None else (self.runtime.call_watch, *steps)
+        access, oversight = self.access, self.oversight
+        # Those that record come first, so that they learn of every outcome, refusals of all others included. The lock
+        # is after the policy: nothing is disclosed that is hidden from a principal. Limits count only what is allowed.
+        # Approval is last: a person is asked only about what would pass otherwise.
+        ordered = (
+            self.runtime.call_watch,
+            None if oversight is None else oversight.audit_step,
+            None if access is None else access.policy_step,
+            None if oversight is None else oversight.lock_step,
+            None if access is None else access.limit_step,
+            None if access is None else access.approval_step,
+        )
+        return tuple(step for step in ordered if step is not None)
 
     def _use_steps(self) -> None:
         self.router.use_steps(self.steps())
@@ -304,7 +314,8 @@ class Gateway:
                 self.catalog.abandon(plan, DownstreamError(NOT_IN_USE))
                 return None
             # From here on nothing waits: every request sees either the one or the other.
-            if oversight is not None and oversight.use(plan.beginning):
+            if oversight is not None:
+                oversight.use(plan.beginning)
                 self._use_steps()
             for entry, manifest in manifests.items():
                 entry.take_manifest(manifest)

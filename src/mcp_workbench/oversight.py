@@ -71,7 +71,8 @@ class Oversight:
         # What comes next, between `prepare` and `use`; and what was put in force last.
         self._prepared: Prepared | None = None
         self._config: WorkbenchConfig | None = None
-        self._audit: Audit | None = None
+        # For `Gateway.steps`, which has the order of all steps.
+        self.audit_step: Audit | None = None
         # Those before: the last lines of calls that they have seen begin.
         self._former_audits: deque[Audit] = deque(maxlen=MOST_FORMER)
         self._lock: Lock | None = None
@@ -113,7 +114,7 @@ class Oversight:
         audit = None
         if config.audit is not None and self._options.is_audited:
             is_same = self._config is not None and self._config.audit == config.audit
-            audit = self._audit if is_same else None
+            audit = self.audit_step if is_same else None
             if audit is None:
                 from mcp_workbench.observe.audit_step import open_audit
 
@@ -125,21 +126,20 @@ class Oversight:
     def _discard(self) -> None:
         """What was prepared is not put in force after all."""
         prepared, self._prepared = self._prepared, None
-        if prepared is not None and prepared.audit is not None and prepared.audit is not self._audit:
+        if prepared is not None and prepared.audit is not None and prepared.audit is not self.audit_step:
             prepared.audit.discard()
 
-    def use(self, beginning: Iterable[ServerEntry]) -> bool:
-        """Put in force what was prepared, for servers that are about to be shown too. Whether other steps follow."""
+    def use(self, beginning: Iterable[ServerEntry]) -> None:
+        """Put in force what was prepared, for servers that are about to be shown too. The steps may be others now."""
         prepared, self._prepared = self._prepared, None
         assert prepared is not None
-        changed = self._use_audit(prepared)
+        self._use_audit(prepared)
         if prepared.lock is not None:
-            changed |= self._use_lock(prepared.config, prepared.lock)
+            self._use_lock(prepared.config, prepared.lock)
         elif self._lock is not None:
-            self._former_lock, self._lock, changed = self._lock, None, True
+            self._former_lock, self._lock = self._lock, None
         self._config = prepared.config
         self.judge(beginning)
-        return changed
 
     def settle(self, ending: Iterable[ServerEntry], entries: Iterable[ServerEntry]) -> None:
         """These are the servers now, of all users: notify clients of what they are shown from now on."""
@@ -154,10 +154,10 @@ class Oversight:
 
     # ── the audit ──
 
-    def _use_audit(self, prepared: Prepared) -> bool:
-        former, audit = self._audit, prepared.audit
+    def _use_audit(self, prepared: Prepared) -> None:
+        former, audit = self.audit_step, prepared.audit
         if former is audit:
-            return False
+            return
         on_learned = self._catalog.servers.on_learned
         if former is None:
             on_learned.append(self._record_definitions)
@@ -165,33 +165,32 @@ class Oversight:
             # Calls under way tell it of their end all the same.
             former.finish(NOT_IN_FORCE, audit)
             self._former_audits.append(former)
-        self._audit = audit
+        self.audit_step = audit
         if audit is None:
             on_learned.remove(self._record_definitions)
         else:
             audit.record_start(prepared.config.path)
-        return True
 
     @property
     def is_recording(self) -> bool:
-        return self._audit is not None
+        return self.audit_step is not None
 
     def stop_recording(self) -> None:
         """The last line; waits for nothing."""
         self._discard()
-        if self._audit is not None and self._record_definitions in self._catalog.servers.on_learned:
+        if self.audit_step is not None and self._record_definitions in self._catalog.servers.on_learned:
             self._catalog.servers.on_learned.remove(self._record_definitions)
-            self._audit.finish()
+            self.audit_step.finish()
 
     async def wait_recorded(self) -> None:
         """Until the last lines are on the disk, for a bounded time."""
-        audits = [each for each in (self._audit, *self._former_audits) if each is not None]
+        audits = [each for each in (self.audit_step, *self._former_audits) if each is not None]
         await asyncio.gather(*(aside(each.close) for each in audits))
-        self._audit = None
+        self.audit_step = None
 
     def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
-        if self._audit is not None:
-            self._audit.record(kind, **fields)
+        if self.audit_step is not None:
+            self.audit_step.record(kind, **fields)
 
     def _record_definitions(self, entry: ServerEntry, before: Offer | None) -> None:
         """A server lists other things than it did, in this life or the one before."""
@@ -221,17 +220,23 @@ class Oversight:
 
     # ── the lock ──
 
-    def _use_lock(self, config: WorkbenchConfig, reading: LockReading) -> bool:
+    def _use_lock(self, config: WorkbenchConfig, reading: LockReading) -> None:
         is_enforced = config.lock == "enforce"
         if self._lock is None:
             from mcp_workbench.guard.definition_lock import Lock
 
             self._lock = Lock(reading, self.record, is_enforced=is_enforced)
-            return True
-        was_enforced = self._lock.is_enforced
-        if self._lock.use(reading, is_enforced=is_enforced):
+        elif self._lock.use(reading, is_enforced=is_enforced):
             self.record("configuration", decision="applied", reason="the lock file has changed", config=reading.path)
-        return was_enforced != is_enforced
+
+    @property
+    def lock_step(self) -> Step | None:
+        """None where nothing is refused because of the lock."""
+        if self._lock is None or not self._lock.is_enforced:
+            return None
+        from mcp_workbench.guard.definition_lock import LockStep
+
+        return LockStep(self._catalog_of)
 
     @property
     def problem(self) -> str | None:
@@ -262,22 +267,7 @@ class Oversight:
         if entry.withheld != before:
             # Unless told to, whoever calls this notifies our own clients.
             shown = [each for each in entry.catalogs if notifies_own or not each.is_of(self._catalog)]
-            _notify(entry, shown)
-
-    # ── around requests ──
-
-    def steps(self, judging: tuple[Step, ...], holding: tuple[Step, ...]) -> tuple[Step, ...]:
-        """The audit first: it records every outcome. The lock after the policy: nothing is disclosed that is
-        hidden from a principal. Before what holds: a person is asked only about what would pass."""
-        audit: tuple[Step, ...] = () if self._audit is None else (self._audit,)
-        if self._lock is None or not self._lock.is_enforced:
-            return (*audit, *judging, *holding)
-        from mcp_workbench.guard.definition_lock import LockStep
-
-        return (*audit, *judging, LockStep(self._catalog_of), *holding)
-
-
-def _notify(entry: ServerEntry, catalogs: Iterable[Catalog]) -> None:
-    for catalog in catalogs:
-        entry.tools_differ = True
-        catalog.notify(entry, frozenset(KINDS))
+            # Once, and before the first is notified: each looks at it when it decides what its clients are told.
+            entry.tools_differ = True
+            for catalog in shown:
+                catalog.notify(entry, frozenset(KINDS))

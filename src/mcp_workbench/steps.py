@@ -1,7 +1,7 @@
 """Steps around a request to a server: each lets it pass, answers it, refuses it or holds it, and learns how it ended.
 
-Owns the order of the steps, the bound on holding, and that each step that was asked learns of exactly one end. Refuses
-to know what a step decides by, how the client is answered and how the server is reached.
+Owns that steps are asked one by one, the bound on holding, and that each step that was asked learns of exactly one end.
+Refuses to know what a step decides by, how the client is answered and how the server is reached.
 """
 
 from __future__ import annotations
