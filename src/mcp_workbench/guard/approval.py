@@ -1,8 +1,8 @@
-"""`ask`: what a rule does not allow by itself passes once the user has said so, and never otherwise.
+"""`ask`: calls that pass only after the user has approved them.
 
 An approval is for exactly one call (its server, its item, its parameters and `_meta`, byte by byte) of one principal:
-once, for the rest of its session, or for a time. It is kept in memory alone, so that a restart takes all of them back.
-Owns what was approved and what waits; how a client is asked is the request's business (`steps.Ask`).
+once, for the rest of its session, or for a time. Approvals are kept in memory only, so that a restart revokes them.
+Owns what was approved and what waits; how a client is asked is up to the request (`steps.Ask`).
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from mcp_workbench.guard.rules_in_force import APPROVED, COMPLETION, FORBIDDEN, 
 from mcp_workbench.protocol.sealed_state import RETRY_MEMBERS
 from mcp_workbench.steps import LOCAL, Ask, Denial, EventRecorder, GuardedRequest, Outcome, Pass, origin_of
 
-# For how long "for a time" is. Long enough for a piece of work, short enough to be remembered.
+# How long "for an hour" is. Long enough for a piece of work, short enough for the user to remember.
 APPROVED_SECONDS: Final = 3600.0
-# How long a call that could not be asked about waits for `mcp-workbench approve`, and an approved one for its call.
+# How long a call waits for `mcp-workbench approve`, and how long after that it may be made.
 WAITING_SECONDS: Final = 600.0
-# Calls that wait so, in all and of one principal: an agent that tries variations must not bury those of others.
+# Calls that wait, in total and per principal: an agent that tries variations must not crowd out the calls of others.
 MOST_WAITING: Final = 200
 MOST_WAITING_OF_ONE: Final = 20
-# Approvals that are remembered; beyond, the oldest are forgotten, and asked for again.
+# Approvals that are kept; beyond this, the oldest are dropped, and the user is asked again.
 MOST_APPROVALS: Final = 10_000
-# Of one call, retries that are awaited at once: a client may have made it several times side by side.
+# Retries of one call that are expected at once: a client may have made it several times concurrently.
 MOST_RETRIES: Final = 20
-# Calls whose last approved parameters are remembered, to say what is different this time.
+# Calls whose last approved parameters are kept, to show what is different this time.
 MOST_REMEMBERED: Final = 1000
 LARGEST_REMEMBERED: Final = 16 * 1024
-# A call that waits is kept whole up to this, to be looked at with `mcp-workbench approve --show`.
+# A waiting call up to this size is kept in full, for `mcp-workbench approve --show`.
 LARGEST_WAITING: Final = 256 * 1024
 _NO_STATE: Final = Raw(b"null")
-# In `_meta`, what belongs to the protocol and to tracing: no server decides by it what a call does.
+# The part of `_meta` that belongs to the protocol and to tracing: it does not affect what a call does.
 _PROTOCOL: Final = "io.modelcontextprotocol/"
 _FOR_TRANSPORT: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
-# By these known clients (Claude Code, VS Code, Codex) number their calls and turns: no call would be the same twice.
+# Known clients (Claude Code, VS Code, Codex) number their calls and turns with these, so that no two calls are equal.
 _NUMBERS: Final = frozenset({"claudecode/toolUseId", "vscode.requestId", "callId", "itemId", "x-codex-turn-metadata"})
 
 
 class GrantedApproval(Struct):
     expires: float
-    # Only in this session of the client; None in any.
+    # Valid in this session of the client only; None: in any.
     session: int | None = None
     is_once: bool = False
 
@@ -63,15 +63,15 @@ class WaitingCall(Struct, frozen=True):
     arguments: str
     digest: str
     expires: float
-    # What will be sent; None where that is too much to be kept.
+    # What will be sent; None if it is too large to be kept.
     whole: bytes | None = None
-    # Its parameters; None where they are too large to be compared with those of the next call.
+    # Its parameters; None if they are too large to be compared with those of the next call.
     params: bytes | None = None
 
 
 class _Interim(Struct):
     resultType: str = ""
-    # Not optional: msgspec takes no `Raw` in a union for what it would take alone.
+    # Not optional: in a union, msgspec does not accept everything for `Raw` that it accepts for `Raw` alone.
     requestState: Raw = _NO_STATE
 
 
@@ -79,21 +79,21 @@ _decode_interim: Final = Decoder(_Interim).decode
 
 
 class Approvals:
-    """What was approved, and what waits for it. Outlives the rules that it was asked for."""
+    """What was approved, and what waits for approval. Outlives the rules that required it."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
         # By principal and digest.
         self._granted: OrderedDict[tuple[str, str], GrantedApproval] = OrderedDict()
-        # The same, when they expire and what `requestState` they have: calls were passed, and their server asked
-        # something. Their retries are no others.
+        # By principal and digest: when they expire, and their `requestState`. These calls passed, but their server
+        # asked for input; their retries are the same calls.
         self._retries: OrderedDict[tuple[str, str], list[tuple[float, str]]] = OrderedDict()
         self._waiting: OrderedDict[str, WaitingCall] = OrderedDict()
-        # By principal and item, what was approved last.
+        # By principal and item: the parameters that were approved last.
         self._last: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-        # Told of the first call that waits: from then on somebody may come and approve.
+        # Called when a call begins to wait: from then on the user may approve it.
         self.on_waiting: Callable[[], None] | None = None
-        # The policy in force now: a call may be held for minutes, and by then another one is than that it was held by.
+        # The current policy: a call may be held for minutes, and the policy may have changed since.
         self.in_force: Policy | None = None
 
     def grant(self, principal: str, digest: str, grant: GrantedApproval) -> None:
@@ -103,8 +103,8 @@ class Approvals:
             self._granted.popitem(last=False)
 
     def grant_retry(self, principal: str, digest: str, state: str = "") -> None:
-        """The server wants to know something before it does what was approved: the client comes back with it, and with
-        the state that the server gave it."""
+        """The server requires input before it does what was approved: expect the client to retry with it, and with the
+        state that the server returned."""
         of_call = self._retries.setdefault((principal, digest), [])
         of_call.append((self.now() + WAITING_SECONDS, state))
         del of_call[:-MOST_RETRIES]
@@ -113,8 +113,8 @@ class Approvals:
             self._retries.popitem(last=False)
 
     def take_retry(self, principal: str, digest: str, state: str | None = None) -> bool:
-        """Whether a retry of this call is awaited: one less is then. Without a state it is one of ours, which was
-        opened on the way here: its seal binds it to the call."""
+        """Whether a retry of this call is expected; if so, one fewer is afterwards. None as the state means that it was
+        ours, opened before this point: its seal binds it to the call."""
         now = self.now()
         of_call = [each for each in self._retries.pop((principal, digest), ()) if each[0] > now]
         awaited = next((each for each in reversed(of_call) if state in (None, each[1])), None)
@@ -125,7 +125,7 @@ class Approvals:
         return awaited is not None
 
     def take(self, principal: str, session: int, digest: str) -> bool:
-        """Whether this very call was approved. One that was approved once is not any more then."""
+        """Whether exactly this call was approved. An approval for one call is used up by this."""
         grant = self._granted.get((principal, digest))
         if grant is None:
             return False
@@ -139,7 +139,7 @@ class Approvals:
         return True
 
     def remember(self, principal: str, place: str, params: bytes) -> None:
-        """What was approved, for the next question about the same item."""
+        """Keep the approved parameters for the next question about the same item."""
         if len(params) <= LARGEST_REMEMBERED:
             self._last[principal, place] = params
             self._last.move_to_end((principal, place))
@@ -152,7 +152,7 @@ class Approvals:
     # ── calls whose client cannot ask the user ──
 
     def wait(self, principal: str, place: str, params: bytes, digest: str, meta: bytes | None = None) -> str | None:
-        """The id by which this call can be approved; None where too many wait."""
+        """The id by which this call can be approved; None if too many are waiting."""
         self._forget_expired()
         for waiting in self._waiting.values():
             if waiting.principal == principal and waiting.digest == digest:
@@ -172,7 +172,7 @@ class Approvals:
         return id
 
     def approve(self, id: str, seconds: float | None = None) -> WaitingCall | None:
-        """The user says yes: once within a while, or for a time. None where no such call waits."""
+        """Record the user's approval: once within a while, or for a time. None if no such call waits."""
         self._forget_expired()
         waiting = self._waiting.pop(id, None)
         if waiting is not None:
@@ -183,12 +183,12 @@ class Approvals:
         return waiting
 
     def look_at(self, id: str) -> WaitingCall | None:
-        """The call that waits under this id, as it is."""
+        """The call that waits under this id, without changing it."""
         self._forget_expired()
         return self._waiting.get(id)
 
     def settle(self, id: str, principal: str, digest: str) -> None:
-        """The question about this call is answered: what was said elsewhere meanwhile does not count beside it."""
+        """The question about this call has been answered: an approval given elsewhere meanwhile no longer counts."""
         self._waiting.pop(id, None)
         grant = self._granted.get((principal, digest))
         if grant is not None and grant.is_once:
@@ -216,24 +216,24 @@ class Approvals:
 
 
 class ApprovalStep:
-    """Holds what the policy says to ask about until the user has answered (`Step`)."""
+    """Holds calls that the policy requires to ask about until the user has answered (`Step`)."""
 
     def __init__(self, policy: Policy, approvals: Approvals, record: EventRecorder) -> None:
         self._policy = policy
         self._approvals = approvals
         self._record = record
-        # Requests under way that were approved, by what their retries are known by.
+        # Approved requests in progress, with the digest that their retries will have.
         self._passed: dict[int, str] = {}
 
     def check(self, request: GuardedRequest) -> Pass | Ask | Denial | None:
         if request.method.startswith(TASKS) or not request.toolbox:
-            # A task was approved as the call that it came from.
+            # A task was approved as the call that created it.
             return None
         decision = self._policy.decide(request)
         if decision.then != "ask":
             return None
         if request.method == COMPLETION:
-            # Clients complete with every key that is typed: a question each time would be a nuisance.
+            # Clients request completions with every keystroke: asking each time would be a nuisance.
             text = f"`{_place(request)}` needs the user's approval, so nothing is completed for it"
             return Denial(FORBIDDEN, text, {"rule": decision.rule}, rule=decision.rule)
         members = _members(request)
@@ -241,7 +241,7 @@ class ApprovalStep:
         is_retry = request.is_retry or not members.keys().isdisjoint(RETRY_MEMBERS)
         state = None
         if "requestState" in members or not request.is_retry:
-            # Servers need not give one.
+            # Servers need not send one.
             state = _state_hash(members.get("requestState", _NO_STATE))
         if is_retry and self._approvals.take_retry(request.principal, _first_digest(request, members), state):
             return self._approved(request)
@@ -301,7 +301,7 @@ class ApprovalStep:
         return Pass(APPROVED)
 
     def _refer(self, request: GuardedRequest, digest: str, rule: str) -> Denial:
-        """This client cannot be asked: say how its user can allow it all the same."""
+        """Deny a call whose client cannot ask, and explain how the user can approve it."""
         place = _place(request)
         waiting = self._approvals.wait(request.principal, place, request.params, digest, _meta_to_judge(request))
         if waiting is None:
@@ -316,7 +316,7 @@ class ApprovalStep:
 
 
 def digest_of(request: GuardedRequest, members: dict[str, Raw] | None = None) -> str:
-    """What identifies exactly this call."""
+    """Identifies exactly this call."""
     found = _members(request) if members is None else members
     digest = sha256()
     for part in (request.method, request.toolbox, request.server, request.item):
@@ -328,7 +328,7 @@ def digest_of(request: GuardedRequest, members: dict[str, Raw] | None = None) ->
 
 
 def _first_digest(request: GuardedRequest, members: dict[str, Raw]) -> str:
-    """What identifies this call and all of its retries: without what the client adds to those."""
+    """Identifies this call and all of its retries: without what the client adds to those."""
     return digest_of(request, {name: each for name, each in members.items() if name not in RETRY_MEMBERS})
 
 
@@ -351,7 +351,7 @@ def _meta_to_judge(request: GuardedRequest) -> bytes | None:
 
 
 def _bound_meta(request: GuardedRequest) -> bytes:
-    """Of that, what has to be the same in a call that was approved before."""
+    """The part of it that must be the same in a call that was approved before."""
     meta = _meta_to_judge(request)
     members = None if meta is None else _named_once(meta)
     if members is None:
@@ -361,7 +361,7 @@ def _bound_meta(request: GuardedRequest) -> bytes:
 
 
 def _named_once(written: bytes) -> list[tuple[str, Raw]] | None:
-    """The members of an object; None for anything else, and where one is named twice: two readers differ on those."""
+    """The members of an object; None for anything else, and if a name is repeated: parsers disagree about those."""
     try:
         members = decode(written, type=dict[str, Raw])
         names = [name for name, _ in json.loads(written, object_pairs_hook=list)]
@@ -375,7 +375,7 @@ def _place(request: GuardedRequest) -> str:
 
 
 def _interim(outcome: Outcome) -> _Interim | None:
-    """What the server wants to know first; None where it has done what it was asked."""
+    """The server's request for input; None if it has done what was asked."""
     try:
         found = _decode_interim(b"".join(outcome.payload))
     except (DecodeError, ValidationError, RecursionError):
@@ -384,5 +384,5 @@ def _interim(outcome: Outcome) -> _Interim | None:
 
 
 def _state_hash(state: Raw) -> str:
-    """States may be of any size, and of any spelling in JSON."""
+    """A hash, because states may be of any size, independent of how the JSON is written."""
     return sha256(encode(decode(state))).hexdigest()

@@ -1,6 +1,6 @@
-"""The question that an approval is: what the user is shown, and what counts as a yes. Pure.
+"""The question for an approval: what the user is shown, and what counts as a yes. Pure.
 
-Everything that the call will do is shown as it will be sent, with nothing in it that a terminal or a window would hide.
+The whole call is shown exactly as it will be sent, with nothing that a terminal or a window would hide.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Duration = Literal["once", "session", "hour"]
 DURATIONS: Final = get_args(Duration)
 _SAID: Final = {"once": "Once", "session": "For this session", "hour": "For an hour"}
 MEMBER: Final = "allow"
-# Nobody reads more in a form, and windows outgrow the screen. The question says how much is left out, with its hash;
-# all of it can be read elsewhere.
+# Users do not read more in a form, and windows outgrow the screen. The question states how much is left out, with its
+# hash; all of it can be read elsewhere.
 LONGEST_SHOWN: Final = 4000
 MOST_DIFFERENCES: Final = 20
 _LONGEST_VALUE: Final = 200
@@ -47,7 +47,7 @@ def question(
     meta: bytes | None = None,
     id: str | None = None,
 ) -> dict[str, object]:
-    """The params of an `elicitation/create`: a message and a form. `id` is where all of it can be seen if it is cut."""
+    """The params of an `elicitation/create`: a message and a form. `id` is how to see all of it if it is cut."""
     lines = [f"Allow this call of {one_line(place)}?", ""]
     if is_cut(params, meta):
         how = (
@@ -63,7 +63,7 @@ def question(
         changes = differences(last, params)
         said = "\n".join(changes) if changes else "nothing"
         lines += ["", "Different from what you approved last:", said]
-    # Where there is no session, nothing says when it would be over.
+    # Without a session there is no end of one.
     choices = [duration for duration in DURATIONS if has_session or duration != "session"]
     form = {
         "type": "object",
@@ -72,7 +72,7 @@ def question(
                 "type": "string",
                 "title": "Allow exactly this call",
                 "enum": choices,
-                # As old as forms are (2025-06-18); titles in `oneOf` came with 2025-11-25.
+                # Supported since forms exist (2025-06-18); titles in `oneOf` came with 2025-11-25.
                 "enumNames": [_SAID[choice] for choice in choices],
             }
         },
@@ -82,7 +82,7 @@ def question(
 
 
 def chosen(answer: Raw | bytes, *, has_session: bool) -> Duration | None:
-    """For how long the user allows it; None for everything that is not a plain yes."""
+    """For how long the user allows it; None for anything but a plain yes."""
     try:
         read = _decode_answer(answer)
         choice = _decode_choice(read.content).allow if read.action == "accept" else ""
@@ -94,8 +94,8 @@ def chosen(answer: Raw | bytes, *, has_session: bool) -> Duration | None:
 
 
 def shown(params: bytes) -> str:
-    """What will be sent, for people."""
-    # As it is written: an object that names a member twice is shown with both.
+    """The parameters as they will be sent, for users."""
+    # As written: an object that repeats a member is shown with both.
     text = one_line(params.decode(errors="backslashreplace"))
     if len(text) <= LONGEST_SHOWN:
         return text
@@ -109,7 +109,7 @@ def is_cut(params: bytes, meta: bytes | None) -> bool:
 
 
 def differences(before: bytes, after: bytes) -> list[str]:
-    """What is not the same, by JSON Pointer."""
+    """What differs, by JSON Pointer."""
     try:
         found = list(_compared("", json.loads(before), json.loads(after)))
     except (ValueError, RecursionError):
@@ -131,7 +131,7 @@ def _compared(pointer: str, before: Any, after: Any) -> list[str]:
             else:
                 found += _compared(below, before[name], after[name])
         return found
-    # Numbers and booleans are different things in JSON, and equal in Python.
+    # Numbers and booleans are different in JSON, but may be equal in Python.
     if json.dumps(before) == json.dumps(after):
         return []
     return [f"{one_line(pointer) or '/'}: {_brief(after)}, was {_brief(before)}"]

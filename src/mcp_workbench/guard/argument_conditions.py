@@ -1,6 +1,7 @@
-"""Arguments as rules look at them: JSON Pointers to values, and globs of what these are. Pure.
+"""Arguments as seen by rules: JSON Pointers to values, and globs for these values. Pure.
 
-Decoded only where a rule asks, and once. Arguments that two readers can read in two ways decide nothing.
+Decoded only if a rule depends on them, and once. For arguments that parsers may read differently, a rule is
+undecidable.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from msgspec import Raw
 
 from mcp_workbench.guard.globs import fits
 
-# Larger ones are not looked into: a rule would hold up the calls of everybody else.
+# Larger ones are not decoded: a rule would delay the calls of all other users.
 LARGEST_JUDGED: Final = 1024 * 1024
 _MISSING: Final = object()
 
@@ -22,7 +23,7 @@ class Undecidable(Exception):
 
 
 class JudgedArguments:
-    """Those of one request; None stands for any."""
+    """The arguments of one request; None matches everything."""
 
     __slots__ = ("_is_read", "_raw", "_value")
 
@@ -32,7 +33,7 @@ class JudgedArguments:
         self._is_read = False
 
     def agree(self, wanted: dict[str, str]) -> bool:
-        """Whether at each pointer is something that fits its glob. Raises `Undecidable`."""
+        """Whether the value at each pointer matches its glob. Raises `Undecidable`."""
         if not wanted or self._raw is None:
             return True
         if not self._is_read:
@@ -48,7 +49,7 @@ def _read(raw: bytes) -> Any:
     except (ValueError, RecursionError):
         raise Undecidable("a rule depends on the arguments, and they cannot be read") from None
     if value is not None and not isinstance(value, dict):
-        # There are servers that take an object written into a string for the object.
+        # Some servers accept an object encoded as a string.
         raise Undecidable("a rule depends on the arguments, and they are not an object")
     return value
 
@@ -62,7 +63,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _at(value: Any, pointer: str) -> Any:
-    """What a JSON Pointer (RFC 6901) leads to."""
+    """The value at a JSON Pointer (RFC 6901)."""
     for step in pointer.split("/")[1:]:
         step = step.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and step in value:
@@ -77,5 +78,5 @@ def _at(value: Any, pointer: str) -> Any:
 def _fits(glob: str, value: Any) -> bool:
     if value is _MISSING:
         return False
-    # What is no string is compared as it is written in JSON.
+    # Values other than strings are compared in their JSON form.
     return fits(glob, value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False))

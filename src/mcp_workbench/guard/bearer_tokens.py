@@ -1,8 +1,7 @@
-"""Bearer tokens of every kind, and who they prove to be calling: the one token, named keys, JWTs, opaque ones.
+"""Bearer tokens of every kind, and the callers they prove: the single token, named keys, JWTs, opaque ones.
 
-A token that was checked before costs a look-up by its hash, until it ends or has to be
-looked at again. Owns which kind a token is and what is
-remembered of it. Refuses to know how it reached us and how a rejection is reported.
+A token that was checked before costs a look-up by its hash, until it expires or has to be checked again. Owns which
+kind a token is, and the cache. Knows nothing about how a token reached us and how a rejection is reported.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from mcp_workbench.guard.token_exchange import SubjectToken, SubjectTokens
 
 T = TypeVar("T")
 
-# Those of identity providers have one or two KiB, with many groups eight.
+# Tokens of identity providers are one or two KiB, with many groups eight.
 LONGEST_TOKEN: Final = 16 * 1024
-# Tokens that are known to be good. One that is forgotten is checked again.
+# Tokens known to be valid. One that is dropped is checked again.
 MOST_KNOWN: Final = 10_000
-# Tokens that are known to be bad, so that trying one repeatedly causes no requests.
+# Tokens known to be invalid, so that trying one repeatedly causes no requests.
 MOST_REJECTED: Final = 1000
 REJECTED_SECONDS: Final = 30.0
 
@@ -51,12 +50,12 @@ class BearerTokens:
         now: Callable[[], float] = time.time,
         age: Callable[[], float] = time.monotonic,
     ) -> None:
-        # The one token, and its principal.
+        # The single token, and its principal.
         self._default = None if default is None else (default[0].encode(), Identity(principal=default[1]))
         self._keys = keys
         self._jwts = {each.settings.issuer: each for each in jwts}
         self._opaque = tuple(opaque)
-        # Where tokens are kept that are to be exchanged for others.
+        # Keeps tokens that are to be exchanged for others.
         self._subjects = subjects
         self._now = now
         self._age = age
@@ -66,7 +65,7 @@ class BearerTokens:
             each.keys.on_withdrawn = partial(self.forget, each.settings.issuer)
 
     def recognise(self, token: str) -> Identity | TokenRejection | asyncio.Future[Identity | TokenRejection]:
-        """Who this token proves to be calling."""
+        """The caller that this token proves."""
         if len(token) > LONGEST_TOKEN:
             return TokenRejection(f"this token is longer than {LONGEST_TOKEN // 1024} KiB")
         own = self._own(token)
@@ -92,18 +91,19 @@ class BearerTokens:
         return later
 
     def fetch_keys(self) -> None:
-        """Those of all identity providers, before the first token comes: whoever has misspelt one learns it now."""
+        """Fetch the keys of all identity providers before the first token arrives, so that a misspelt one is reported
+        now."""
         for each in self._jwts.values():
             each.keys.look_again()
 
     def forget(self, issuer: str) -> None:
-        """What this one's keys have proved is to be proved again."""
+        """Check all tokens of this issuer again."""
         self._known = {digest: each for digest, each in self._known.items() if each.issuer != issuer}
 
     def _own(self, token: str) -> Identity | None:
         if self._default is not None and hmac.compare_digest(token.encode(), self._default[0]):
             return self._default[1]
-        # Told by its beginning: a token of an identity provider is not hashed for it.
+        # Recognised by its prefix, so that other tokens are not hashed for it.
         is_key = self._keys is not None and token.startswith(TOKEN_PREFIX)
         record = self._keys.find(token) if is_key and self._keys is not None else None
         if record is None:
@@ -123,7 +123,7 @@ class BearerTokens:
         return self._first_that_knows([each.verify(token, digest) for each in self._opaque])
 
     def _first_that_knows(self, asked: Sequence[TokenRejection | Pending]) -> Pending:
-        """Nothing on an opaque token says whose it is: all are asked, and one has to know it."""
+        """Ask all providers, since an opaque token does not name its issuer; one has to recognise it."""
         found: Pending = asyncio.get_running_loop().create_future()
         verdicts = [each for each in asked if isinstance(each, TokenRejection)]
         waiting = [each for each in asked if not isinstance(each, TokenRejection)]
@@ -167,7 +167,7 @@ class BearerTokens:
             self._keep_subject(token, verdict)
             return verdict.identity
         if self._opaque and verdict.error != UNREACHABLE and peek(token) is None:
-            # Each look at an opaque token is a request to its provider.
+            # Each check of an opaque token is a request to its provider.
             _keep(self._rejected, digest, (verdict, self._age() + REJECTED_SECONDS), MOST_REJECTED)
         return verdict
 

@@ -1,7 +1,7 @@
-"""What the claims of a token have to say before anybody is taken for its subject. Pure.
+"""What the claims of a token must contain to prove its subject. Pure.
 
-RFC 9068, section 4, and RFC 7519: the issuer, the audience always, the times; then who it is, and which groups and
-scopes they have. The signature, or the issuer's word, has been looked at before.
+RFC 9068, section 4, and RFC 7519: the issuer, always the audience, the times; then the subject, its groups and scopes.
+The signature, or the answer to introspection, has been checked before.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from mcp_workbench.guard.identities import Identity
 
 # A subject is an id or an address; OpenID Connect allows 255 characters.
 LONGEST_SUBJECT: Final = 255
-# Entra ID puts 200 into a token, and refers to a list elsewhere beyond that.
+# Entra ID puts 200 into a token, and beyond that refers to a list elsewhere.
 MOST_GROUPS: Final = 500
 LONGEST_GROUP: Final = 256
 
 
 def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now: float) -> TokenVerdict:
-    """Who these claims are about, if all of them hold now."""
+    """The identity in these claims, if they are valid now."""
     if claims.get("iss") != settings.issuer:
         return TokenRejection("this token is from another issuer")
-    # One audience or several (RFC 7519, section 4.1.3). Without a match, a token for another resource would open this
-    # one.
+    # One audience or several (RFC 7519, section 4.1.3). Without this check, a token for another resource would be
+    # accepted here.
     if not set(_words(claims.get("aud"), split=False)) & set(audience):
         return TokenRejection("this token is for another audience")
     expires = _moment(claims.get("exp"))
@@ -43,7 +43,7 @@ def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now
     groups = _words(find(claims, settings.groups), split=False)
     if len(groups) > MOST_GROUPS or not all(_is_name(group, LONGEST_GROUP) for group in groups):
         return TokenRejection(f"this token has more than {MOST_GROUPS} groups, or one whose name is not valid")
-    # `scp` is the name that Entra ID and Okta have for it.
+    # Entra ID and Okta call it `scp`.
     given = {*_words(claims.get("scope"), split=True), *_words(claims.get("scp"), split=True)}
     if not given.issuperset(settings.scopes):
         return TokenRejection("this token lacks a scope", INSUFFICIENT, " ".join(settings.scopes))
@@ -52,8 +52,8 @@ def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now
 
 
 def find(claims: Claims, name: str) -> object:
-    """A claim; where there is none of that name, what its parts between dots lead to."""
-    # Some providers name claims by addresses, with dots in them; others, like Keycloak, nest them.
+    """A claim; if there is none of that name, the nested claim at its dotted path."""
+    # Some providers name claims by URLs, which contain dots; others, like Keycloak, nest them.
     if name in claims:
         return claims[name]
     found: object = claims
@@ -69,7 +69,7 @@ def _words(value: object, *, split: bool) -> list[str]:
 
 
 def _moment(value: object) -> float | None:
-    # A boolean is a number to Python.
+    # In Python a boolean is an integer.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -79,5 +79,5 @@ def _moment(value: object) -> float | None:
 
 
 def _is_name(text: str, longest: int) -> bool:
-    """One that can stand in a line of a log, and in a header."""
+    """Whether a name is safe in a log line and in a header."""
     return 0 < len(text) <= longest and text.isprintable() and text == text.strip()

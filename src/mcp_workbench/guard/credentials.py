@@ -16,28 +16,28 @@ INVALID: Final = "invalid_token"
 INSUFFICIENT: Final = "insufficient_scope"
 UNREACHABLE: Final = "temporarily_unavailable"
 
-# A request to the identity provider; an answer with status 0 says why there was none.
+# A request to the identity provider; if there is no response, status 0 and the reason.
 Fetch = Callable[[OAuthRequest], Awaitable[OAuthResponse]]
 StartTask = Callable[[Awaitable[None]], "asyncio.Task[None]"]
 
 
 class Verified(Struct, frozen=True):
-    """Somebody, until a moment (seconds since 1970)."""
+    """A proven identity, valid until a moment (seconds since 1970)."""
 
     identity: Identity
     expires: float
-    # Who vouches for it: what it proved is looked at again when that one's keys have changed.
+    # The issuer that vouches for it: the token is checked again when its keys change.
     issuer: str
-    # On a clock that nobody sets: when it has to be looked at again, whatever the time is then.
+    # On the monotonic clock: when it must be checked again, whatever the wall clock shows.
     believed_until: float = math.inf
 
 
 class TokenRejection(Struct, frozen=True):
-    """Why it was rejected: sent to the client and logged, so it quotes nothing of a token."""
+    """Why it was rejected: sent to the client and logged, so it quotes no part of a token."""
 
     message: str
     error: str = INVALID
-    # What it would take.
+    # The required scope.
     scope: str = ""
 
 

@@ -1,8 +1,8 @@
-"""The lock while a workbench runs: what differs from `workbench.lock` is said, and under `enforce` withheld.
+"""The lock while a workbench runs: differences from `workbench.lock` are reported, and withheld under `enforce`.
 
-Sits where definitions become visible (`ServerEntry.judges`), so that no list, search or call sees what is withheld, in
-any face; and as a step around requests, for what can be reached without having been listed. What cannot be judged,
-because the file is missing, damaged, in conflict or of another configuration, is withheld: closed, not open.
+Applied where definitions become visible (`ServerEntry.judges`), so that no list, search or call sees a withheld one, in
+any face; and as a step around requests, for items that can be reached without being listed. What cannot be judged,
+because the file is missing, damaged, in conflict or of another configuration, is withheld: it fails closed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HINT: Final = "`mcp-workbench lock diff` shows the difference, `mcp-workbench lock accept` accepts it"
-# How many of them a line of the log names, and how many events the audit gets for one list.
+# How many differences a log line names, and how many audit events there are for one list.
 MOST_NAMED: Final = 5
 MOST_EVENTS: Final = 50
-# Hashes that are remembered, so that a list that comes again is compared quickly.
+# Cached hashes, so that the same list is compared quickly when it comes again.
 MOST_HASHES: Final = 100_000
 
-# What exactly is wrong names files of the user's: that is for `status` and the log, not for whoever calls.
+# The details name the user's files: they are shown by `status` and in the log, not to callers.
 UNUSABLE: Final = "the lock file cannot be used (`mcp-workbench status` says why)"
 
 _TEXTS: Final[dict[How, str]] = {
@@ -47,7 +47,7 @@ _TEXTS: Final[dict[How, str]] = {
     "changed": "it has changed since it was locked",
     "removed": "it is gone",
 }
-# Which lists the item of a request may be in.
+# The lists that the item of a request may be in.
 _KINDS: Final = {
     "tools/call": ("tools",),
     "prompts/get": ("prompts",),
@@ -55,9 +55,9 @@ _KINDS: Final = {
     "resources/subscribe": ("resources",),
     "completion/complete": ("prompts", "resources", "resourceTemplates"),
 }
-# Those whose item need not be in a list: addresses, of which templates stand for many.
+# Methods whose item need not be in a list: URIs, of which a template covers many.
 _BY_ADDRESS: Final = frozenset({"resources/read", "resources/subscribe", "completion/complete"})
-# They end or follow what was let through before, or are about no item. What any other method reaches, nobody knows.
+# These end or follow what was let through before, or are about no item. It is unknown what any other method reaches.
 _FREE: Final = frozenset(
     {
         "resources/unsubscribe",
@@ -74,7 +74,7 @@ WithheldReasons = dict[str, dict[str, str]]
 
 
 class LockReading(Struct, frozen=True):
-    """What was found at the place of a lock file: either the file, or why there is nothing to compare with."""
+    """The result of reading a lock file: the file, or why there is nothing to compare with."""
 
     path: str
     modified_at: int
@@ -83,8 +83,8 @@ class LockReading(Struct, frozen=True):
 
 
 def look_at_lock(target: LockTarget) -> LockReading:
-    """Reads from the disk, so not for the event loop."""
-    # First the time: what is written while we read then counts as later.
+    """Read the lock file. Blocks on the disk, so not for the event loop."""
+    # The time first: a change while we read then counts as a later one.
     at = modified_at(target.path)
     try:
         file = read_lock(target)
@@ -99,21 +99,21 @@ def look_at_lock(target: LockTarget) -> LockReading:
 
 
 class Lock:
-    """The lock file of one configuration, in force."""
+    """The current lock file of one configuration."""
 
     def __init__(self, reading: LockReading, record: EventRecorder, *, is_enforced: bool) -> None:
         self._record = record
         self.is_enforced = is_enforced
-        # What was computed, by place: the definition, and its hash.
+        # Computed hashes by place: the definition, and its hash.
         self._hashes: dict[tuple[str, str], tuple[Raw, str]] = {}
-        # What was said last of each server, for each user whose connection listed it.
+        # What was reported last for each server, and for each user whose connection listed it.
         self._said: dict[str, frozenset[tuple[str, str, How]]] = {}
         self._problem_said = ""
         self._take(reading)
 
     @property
     def problem(self) -> ConfigError | None:
-        """Why there is nothing to compare with; None while there is."""
+        """Why there is nothing to compare with; None if there is a lock file."""
         return self._reading.problem
 
     def _take(self, reading: LockReading) -> None:
@@ -124,15 +124,15 @@ class Lock:
             log.error("%s; %s. hint: %s", self.problem.message, what, self.problem.hint or HINT)
 
     def has_changed(self) -> bool:
-        """Whether the file was written or deleted since it was read. Looks at the disk."""
+        """Whether the file was written or deleted since it was read. Accesses the disk."""
         return modified_at(self._reading.path) != self._reading.modified_at
 
     def use(self, reading: LockReading, *, is_enforced: bool) -> bool:
-        """The file may be another one now, and something else may become of what differs. Whoever calls this has
-        servers judged again. Whether the file is another one."""
+        """Switch to a new reading of the file, and to new consequences. The caller judges all servers again. Returns
+        whether the file has changed."""
         before = self._reading
         if is_enforced != self.is_enforced:
-            # What was said was said of other consequences.
+            # Earlier reports named other consequences.
             self._said.clear()
             self._problem_said = ""
         self.is_enforced = is_enforced
@@ -140,7 +140,7 @@ class Lock:
         return (before.path, before.modified_at) != (reading.path, reading.modified_at)
 
     def judge(self, entry: ServerEntry, offer: Offer) -> WithheldReasons:
-        """What of this offer must not be shown, with the reason."""
+        """The definitions in this offer that must not be shown, with the reason."""
         if self.problem is not None:
             return self._all(offer, UNUSABLE) if self.is_enforced else {}
         assert self._reading.file is not None
@@ -166,13 +166,13 @@ class Lock:
             return known[1]
         found = definition_hash(definition)
         if len(self._hashes) >= MOST_HASHES:
-            # Some servers list a resource for each file, and others the next day.
+            # Some servers list a resource for each file, and different ones the next day.
             self._hashes.clear()
         self._hashes[place, name] = definition, found
         return found
 
     def _say(self, entry: ServerEntry, found: frozenset[tuple[str, str, How]], locked: LockedServer | None) -> None:
-        # For each user: their connections may list other things.
+        # By user: their connections may list different definitions.
         who = f"{entry.label} {entry.context.principal}"
         before = self._said.get(who, frozenset())
         self._said[who] = found
@@ -198,12 +198,12 @@ class Lock:
 
 
 class LockStep:
-    """Keeps requests for what is withheld from servers, however the client came to know of it (`DefinitionStep`)."""
+    """Stops requests for withheld items, however the client learned of them (`DefinitionStep`)."""
 
     judges_definitions = True
 
     def __init__(self, catalog_of: Callable[[str], Catalog]) -> None:
-        # What a principal's own connections have listed.
+        # The catalogue of a principal's own connections.
         self._catalog_of = catalog_of
 
     def check(self, request: GuardedRequest) -> Denial | None:

@@ -1,4 +1,4 @@
-"""The definitions that were locked on this machine, by their hashes: what a difference is shown against."""
+"""The definitions that were locked on this machine, by hash, to show differences against."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from msgspec import Raw
 from mcp_workbench.config.state_folder import state_path
 from mcp_workbench.guard.lock_file import canonical_definition, definition_hash
 
-# Definitions have a limit of their own, 64 MiB at most; nobody reads the difference of such.
+# Definitions may be up to 64 MiB; differences of that size are not readable.
 LARGEST_KEPT: Final = 1024 * 1024
 _PREFIX: Final = "sha256:"
 
 
 class DefinitionStore:
-    """A folder of the user's. Where there is none, nothing is remembered."""
+    """A folder of the user's. Without one, nothing is kept."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
 
     def known(self, hash: str) -> bytes | None:
-        """The definition with this hash; None where it was locked elsewhere, or the file was changed."""
+        """The definition with this hash; None if it was locked elsewhere, or the file was changed."""
         digits = hash.removeprefix(_PREFIX)
         if self._folder is None or len(digits) != 64 or not digits.isalnum():
             return None
@@ -36,7 +36,7 @@ class DefinitionStore:
         return found if definition_hash(Raw(found)) == hash else None
 
     def keep(self, definitions: Iterable[Raw]) -> None:
-        """Remember them. A disk that is full is no reason to fail: the lock is what counts."""
+        """Store definitions. A full disk is no reason to fail: the lock is what counts."""
         if self._folder is None:
             return
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Globs in rules: `*` for any text, `?` for one character, everything else for itself. Pure.
+"""Globs in rules: `*` matches any text, `?` one character, everything else itself. Pure.
 
-Both stand for a slash too. Matching takes linear time, whatever the text: arguments are an agent's to choose, and may
-be megabytes.
+Both match a slash too. Matching takes linear time, whatever the text: arguments are chosen by agents, and may be
+megabytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 # As many as a policy of the largest size can have.
 @lru_cache(maxsize=4096)
 def compiled(glob: str) -> re.Pattern[str]:
-    # `translate` makes each `*` an atomic group, which never goes back. Brackets mean nothing here.
+    # `translate` makes each `*` an atomic group, which never backtracks. Brackets have no meaning here.
     return re.compile(translate(glob.replace("[", "[[]")))
 
 
@@ -25,13 +25,13 @@ def fits(glob: str, text: str) -> bool:
 
 
 def takes_all(glob: str) -> bool:
-    """Whether every text fits."""
+    """Whether every text matches."""
     return not glob.strip("*") and bool(glob)
 
 
 class PathGlob(Struct, frozen=True):
-    """A glob of `toolbox/server/item`. Cut at its first two slashes, so that names are compared part by part: a toolbox
-    named `a/b` is not a server `b` in a toolbox `a`. Parts that are left out may be anything."""
+    """A glob for `toolbox/server/item`, split at its first two slashes, so that names are compared part by part: a
+    toolbox named `a/b` is not a server `b` in a toolbox `a`. Missing parts match anything."""
 
     toolbox: str
     server: str = "*"
@@ -42,7 +42,7 @@ class PathGlob(Struct, frozen=True):
         return cls(*written.split("/", 2))
 
     def reaches(self, toolbox: str, server: str) -> bool:
-        """Whether it may fit items of this server."""
+        """Whether it may match items of this server."""
         return fits(self.toolbox, toolbox) and fits(self.server, server)
 
     def fits(self, toolbox: str, server: str, item: str) -> bool:

@@ -1,6 +1,6 @@
-"""What is known of a principal beside its name, which keys everything that is a person's.
+"""What is known about a principal besides its name, which is the key of everything that belongs to a user.
 
-Written by whoever authenticates, read by whoever decides. Refuses to know how somebody was authenticated.
+Written by authentication, read by decisions. Knows nothing about how a user was authenticated.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from msgspec import Struct
 
 from mcp_workbench.steps import LOCAL, GuardedRequest, Subject
 
-# Principals of which something is remembered. Whoever calls is remembered with each request, so the ones that are
-# forgotten have not called for longest. Nobody is who is being served, or is limited to some toolboxes.
+# Principals that are remembered. A caller is refreshed with each request, so the ones that are dropped have not called
+# for longest. Principals being served, or limited to some toolboxes, are never dropped.
 MOST_IDENTITIES: Final = 20_000
-# So many are forgotten at once: to find out who is being served takes a look at all of them.
+# How many are dropped at once: finding out who is being served requires a pass over all of them.
 _FORGOTTEN_AT_ONCE: Final = 200
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """Who somebody is, as far as rules can depend on it."""
+    """The identity of a caller, as far as rules can depend on it."""
 
     # A key's name, `issuer#subject`, `default` (the single token), `anonymous`, or `local` (stdio, our own user).
     principal: str
@@ -33,15 +33,15 @@ class Identity(Struct, frozen=True, kw_only=True):
 
 
 class Identities:
-    """Bounded: the principals that were neither seen nor asked about for longest are forgotten first."""
+    """Bounded: the principals that were neither seen nor looked up for longest are dropped first."""
 
     __slots__ = ("_known", "on_change", "served")
 
     def __init__(self) -> None:
-        # Told of somebody of whom something else is known than before.
+        # Called with an identity that has changed.
         self.on_change: list[Callable[[Identity], None]] = []
         self._known: OrderedDict[str, Identity] = OrderedDict()
-        # Those who have something open: a stream may last for hours without a word.
+        # Principals with something open: a stream may be silent for hours.
         self.served: Callable[[], Collection[str]] = frozenset
 
     def __len__(self) -> int:
@@ -49,11 +49,11 @@ class Identities:
 
     @property
     def has_limits(self) -> bool:
-        """Whether anybody is limited to some toolboxes."""
+        """Whether any principal is limited to some toolboxes."""
         return any(identity.toolboxes is not None for identity in self._known.values())
 
     def of(self, principal: str) -> Identity:
-        """What is known of this principal; its name where nothing else is."""
+        """What is known about this principal; only its name if nothing else is."""
         known = self._known.get(principal)
         if known is None:
             return known_by_name(principal)
@@ -61,7 +61,7 @@ class Identities:
         return known
 
     def remember(self, identity: Identity) -> None:
-        """What was proved last counts: groups change, and keys are made again with other limits."""
+        """Record the latest identity: groups change, and keys are recreated with other limits."""
         known = self._known
         before = known.get(identity.principal)
         known[identity.principal] = identity
@@ -77,7 +77,7 @@ class Identities:
         idle = (
             principal
             for principal, each in self._known.items()
-            # Of a key that is forgotten nobody would know the limits. There are few of them.
+            # The limits of a key would be lost with it. There are few keys.
             if each.toolboxes is None and principal not in served and principal != newest
         )
         for principal in list(islice(idle, _FORGOTTEN_AT_ONCE)):
@@ -85,11 +85,11 @@ class Identities:
 
 
 def known_by_name(principal: str) -> Identity:
-    """Somebody of whom nothing else is known."""
+    """An identity of which only the name is known."""
     return Identity(principal=principal or LOCAL)
 
 
 def identity_in(subject: Subject, identities: Identities) -> Identity:
-    """Who makes a request, as they proved it then; of what is no request, as they did last."""
+    """The identity that a request proved when it arrived; for anything else, the latest one of its principal."""
     proved = subject.identity if isinstance(subject, GuardedRequest) else None
     return proved if isinstance(proved, Identity) else identities.of(subject.principal)

@@ -1,7 +1,7 @@
-"""Assertions of ours about who the user is: JWTs that servers check with our public key.
+"""Our assertions about who the user is: JWTs that servers check with our public key.
 
-The key is made with the first assertion and kept, so that servers may remember it. Owns the key and the claims; refuses
-to know how an assertion travels. `joserfc` is imported with the first one.
+The key is created with the first assertion and kept, so that servers may cache it. Owns the key and the claims; knows
+nothing about how an assertion is transmitted. `joserfc` is imported with the first one.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 FILE_NAME: Final = "identity-key.json"
 ALGORITHM: Final = "ES256"
-# Good for the requests of a few minutes; a server that was stopped must not find yesterday's in its log useful.
+# Valid for the requests of a few minutes, so that assertions found later in a server's log are useless.
 ASSERTION_SECONDS: Final = 300
 LARGEST_KEY: Final = 16 * 1024
-# Of an endpoint whose public address is not configured.
+# The issuer if the public address of the endpoint is not configured.
 UNNAMED_ISSUER: Final = "urn:mcp-workbench"
 
 
@@ -40,7 +40,7 @@ class IdentityAssertions:
         self._key: ECKey | None = None
 
     def sign(self, identity: Identity, audience: str, now: float) -> str:
-        """Who is calling, for this server alone. Raises `DownstreamError`."""
+        """Assert who is calling, for this server alone. Raises `DownstreamError`."""
         from joserfc import jwt
 
         key = self._own_key()
@@ -57,7 +57,7 @@ class IdentityAssertions:
         return jwt.encode({"alg": ALGORITHM, "typ": "JWT", "kid": key.thumbprint()}, claims, key)
 
     def jwks(self) -> bytes:
-        """The public key, as servers fetch it. Raises `DownstreamError`."""
+        """The public key, as served to servers. Raises `DownstreamError`."""
         key = self._own_key()
         public = {**key.as_dict(private=False), "kid": key.thumbprint(), "use": "sig", "alg": ALGORITHM}
         return encode({"keys": [public]})
@@ -104,7 +104,7 @@ class IdentityAssertions:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(draft, flags, 0o600), "wb") as file:
                 file.write(encode(key))
-            # Another workbench may have just made one: then that is the key of both.
+            # Another workbench may have just created one: then both use that.
             with contextlib.suppress(FileExistsError):
                 os.link(draft, self._path)
         finally:
@@ -115,5 +115,5 @@ class IdentityAssertions:
 
 
 def key_path() -> str | None:
-    """Where the key lies; None where the user has no home."""
+    """Where the key is stored; None if the user has no home."""
     return state_path(FILE_NAME)

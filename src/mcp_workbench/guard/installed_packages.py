@@ -1,8 +1,8 @@
-"""Which version of a package a command has installed, where that can be seen on the disk: the command itself may name
+"""Which version of a package a command has installed, if that can be seen on the disk: the command itself may name
 none, and start another one tomorrow.
 
-Looks where npx and pip keep what they install. Runs nothing, and is silent where nothing can be known: uvx and docker
-do not say in files which of the versions that they keep is the one.
+Looks where npx and pip store packages. Runs nothing, and returns nothing if the version cannot be known: uvx and docker
+do not record in files which of their cached versions is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mcp_workbench.guard.packages import package_of
 _NPM: Final = "npm:"
 _EXACT: Final = re.compile(r"\d+(?:\.\d+){2}\S*")
 _PYTHON: Final = re.compile(r"python[0-9.]*")
-# Lists of installed files have some megabytes for the largest packages.
+# Lists of installed files are some megabytes for the largest packages.
 LARGEST_RECORD: Final = 16 * 1024 * 1024
 
 
@@ -33,7 +33,7 @@ class _PackageJson(Struct):
 
 
 def installed_package(config: ServerConfig, environ: Mapping[str, str]) -> str:
-    """As `package_of`, with the version that is installed where the command names none."""
+    """As `package_of`, with the installed version if the command names none."""
     named = package_of(config)
     env = {**environ, **config.env}
     if named.startswith(_NPM):
@@ -47,7 +47,7 @@ def _npx(spec: str, env: Mapping[str, str]) -> str:
     if _EXACT.fullmatch(version):
         return spec
     cache = env.get("npm_config_cache") or os.path.join(env.get("HOME", ""), ".npm")
-    # As npx names the folder of what it was asked for.
+    # How npx names the folder for a package spec.
     folder = hashlib.sha512(spec.encode()).hexdigest()[:16]
     path = os.path.join(cache, "_npx", folder, "node_modules", *name.split("/"), "package.json")
     try:
@@ -59,7 +59,7 @@ def _npx(spec: str, env: Mapping[str, str]) -> str:
 
 
 def _pip(command: str, args: Sequence[str], env: Mapping[str, str]) -> str:
-    """The package of a script beside a Python, or of `python -m MODULE`."""
+    """The package of a script next to a Python, or of `python -m MODULE`."""
     path = shutil.which(command, path=env.get("PATH"))
     if path is None:
         return ""
@@ -71,8 +71,8 @@ def _pip(command: str, args: Sequence[str], env: Mapping[str, str]) -> str:
         wanted: tuple[str, ...] = (f"{module}/__main__.py,", f"{module}.py,")
     else:
         wanted = (f"../../../bin/{name},",)
-    # First as it is called: the Python of a virtual environment is a link to another one. Then where it leads: pipx
-    # and uv link scripts into a folder of their own.
+    # First the path as called: the Python of a virtual environment is a link to another one. Then the resolved path:
+    # pipx and uv link scripts into a separate folder.
     for folder in dict.fromkeys((os.path.dirname(path), os.path.dirname(os.path.realpath(path)))):
         for package, files in _distributions(folder):
             if any(each.startswith(wanted) for each in files.decode(errors="replace").splitlines()):
@@ -81,7 +81,7 @@ def _pip(command: str, args: Sequence[str], env: Mapping[str, str]) -> str:
 
 
 def _distributions(folder: str) -> Iterator[tuple[str, bytes]]:
-    """`name==version` of what pip has installed for the Python in this folder, and the files of each."""
+    """`name==version` of the packages installed by pip for the Python in this folder, and the files of each."""
     packages = os.path.join(glob.escape(os.path.dirname(folder)), "lib", "python*", "site-packages")
     for record in sorted(glob.glob(os.path.join(packages, "*.dist-info", "RECORD"))):
         name, _, version = os.path.basename(os.path.dirname(record)).removesuffix(".dist-info").rpartition("-")

@@ -1,7 +1,7 @@
-"""Opaque tokens: the provider that issued one is asked about it (RFC 7662).
+"""Opaque tokens: their issuer is asked about them (RFC 7662).
 
-Each question costs a request, and anybody can make tokens up: so there is one question at a time for a token, a bound
-on all of them, and both answers are remembered for a while. Owns what is asked; what the answer has to say is `claims`.
+Each question costs a request, and anyone can make up tokens: so there is one question at a time for a token, a limit on
+all of them, and both answers are cached for a while. Owns what is asked; `claims` judges the answer.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse, SignInFail
 
 log = logging.getLogger(__name__)
 
-# A token that was withdrawn is accepted for this long at most.
+# A revoked token is accepted for this long at most.
 BELIEVED_SECONDS: Final = 60.0
-# Questions under way to one provider; requests beyond that are asked to try again.
+# Questions in progress at one provider; requests beyond that are asked to try again.
 MOST_UNDER_WAY: Final = 32
-# How often the log says that it does not answer.
+# How often the log reports that it does not answer.
 LOG_SECONDS: Final = 60.0
 
 BUSY: Final = TokenRejection("too many tokens are being checked; try again", UNREACHABLE)
@@ -62,7 +62,7 @@ class Introspection:
         self._logged_at: float | None = None
 
     def verify(self, token: str, digest: bytes) -> TokenRejection | Pending:
-        """What it says of this token, once it has been asked."""
+        """The provider's verdict on this token, once it has answered."""
         asked = self._under_way.get(digest)
         if asked is not None:
             return asked
@@ -100,15 +100,15 @@ class Introspection:
         claims = answer.fields()
         if claims.get("active") is not True:
             return UNKNOWN
-        # Whoever was asked vouches for it; one that names somebody else is not its own.
+        # The provider vouches for its own tokens; an answer that names another issuer is rejected.
         claims.setdefault("iss", self.settings.issuer)
         now = self._now()
-        # Some do not say when a token ends: it is asked about again before long.
+        # Some answers do not state when a token expires: then it is checked again soon.
         claims.setdefault("exp", now + BELIEVED_SECONDS)
         verdict = judge(claims, self.settings, self._audience, now)
         if isinstance(verdict, TokenRejection):
             return verdict
-        # By both clocks: the one may be set back, the other stands still while the machine sleeps.
+        # By both clocks: the wall clock may be set back, the monotonic one may stop while the machine sleeps.
         ends = min(verdict.expires, now + BELIEVED_SECONDS)
         return Verified(verdict.identity, ends, verdict.issuer, self._age() + BELIEVED_SECONDS)
 

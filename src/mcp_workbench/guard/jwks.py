@@ -1,8 +1,8 @@
-"""The public keys of one identity provider: fetched when the first token comes, and again when a token names another.
+"""The public keys of one identity provider: fetched with the first token, and again when a token names an unknown one.
 
-Keys rotate, so an unknown `kid` is a reason to look; anybody can make one up, so it is one look in half a minute at
-most, for all of them together. While the provider cannot be reached, keys that are known stay good for a day. Owns when
-its keys are fetched and which of them may be tried; `joserfc` is imported with the first key.
+Keys rotate, so an unknown `kid` is a reason to fetch them; but anyone can make one up, so they are fetched at most once
+in half a minute. While the provider cannot be reached, known keys remain valid for a day. Owns when keys are fetched
+and which of them may be tried; `joserfc` is imported with the first key.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Somebody's first request waits for it.
+# The first request of a user waits for it.
 FETCH_SECONDS: Final = 5.0
-# Older than this, keys are fetched again beside the requests that use them, so that one that was withdrawn ends.
+# Older keys are fetched again in the background, so that withdrawn ones are noticed.
 FRESH_SECONDS: Final = 600.0
-# Keys that the provider has not confirmed for this long are not used any more, and no token is accepted.
+# Keys that the provider has not confirmed for this long are no longer used, and no token is accepted.
 KNOWN_SECONDS: Final = 86_400.0
-# Between two looks, whatever tokens say: a flood of made-up `kid`s must not become one of requests.
+# Between two fetches, whatever tokens contain: a flood of made-up `kid`s must not become a flood of requests.
 LOOK_AGAIN_SECONDS: Final = 30.0
-# The same while there are no keys at all, so that users get in soon after the provider is back.
+# The same while there are no keys at all, so that users are let in soon after the provider is back.
 RETRY_SECONDS: Final = 5.0
 # Providers have two to ten.
 MOST_KEYS: Final = 100
-# Larger RSA keys than 8192 bits make each check a denial of service; smaller ones than 2048 are broken.
+# RSA keys larger than 8192 bits make each check a denial of service; those smaller than 2048 are broken.
 RSA_BITS: Final = (2048, 8192)
-# Of a token without `kid`, all keys that fit are tried, up to this many.
+# For a token without `kid`, up to this many matching keys are tried.
 MOST_TRIED: Final = 8
 LONGEST_KID: Final = 512
 
@@ -47,7 +47,7 @@ _CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 
 
 class IssuerKeys:
-    """The keys of one provider as far as they are known."""
+    """The known keys of one provider."""
 
     def __init__(
         self,
@@ -62,31 +62,31 @@ class IssuerKeys:
         self._now = now
         self._keys: list[Key] = []
         self._thumbprints: frozenset[str] = frozenset()
-        # When keys were last fetched, and when they were last asked for.
+        # When keys were last fetched successfully, and when they were last requested.
         self._fetched_at: float | None = None
         self._asked_at: float | None = None
         self._under_way: asyncio.Future[None] | None = None
         self.problem = ""
-        # Told when a key that was known is no more.
+        # Called when a known key has been withdrawn.
         self.on_withdrawn: Callable[[], None] = lambda: None
 
     @property
     def are_known(self) -> bool:
-        """Whether there are keys, and they have not ended."""
+        """Whether there are keys that have not become too old."""
         return self._fetched_at is not None and self._now() - self._fetched_at < KNOWN_SECONDS
 
     @property
     def believed_until(self) -> float:
-        """Until when a token that they have just proved need not meet them again: one that is used all day would
-        otherwise never notice that its key was withdrawn, and no key would ever be fetched on its account."""
+        """Until when a token that was just verified need not be verified again. Without this, a token that is used all
+        day would never notice that its key was withdrawn, and would never cause keys to be fetched."""
         if self._fetched_at is None:
             return self._now()
-        # While they cannot be fetched again, as often as that is tried.
+        # While they cannot be fetched, as often as that is tried.
         again = max(self._fetched_at + FRESH_SECONDS, self._now() + LOOK_AGAIN_SECONDS)
         return min(again, self._fetched_at + KNOWN_SECONDS)
 
     def candidates(self, kid: object, algorithm: str) -> list[Key]:
-        """The keys that a token with this header may have been signed with."""
+        """The keys that may have signed a token with this header."""
         if not self.are_known:
             return []
         if self._fetched_at is not None and self._now() - self._fetched_at >= FRESH_SECONDS:
@@ -102,7 +102,7 @@ class IssuerKeys:
         ][:MOST_TRIED]
 
     def look_again(self) -> asyncio.Future[None] | None:
-        """Fetch them, one fetch for all who want it; None where that was tried a moment ago."""
+        """Fetch the keys, once for all callers; None if that was tried a moment ago."""
         if self._under_way is not None:
             return self._under_way
         pause = LOOK_AGAIN_SECONDS if self.are_known and self._keys else RETRY_SECONDS
@@ -138,7 +138,7 @@ class IssuerKeys:
         return document
 
     async def _discovered(self) -> str:
-        """Where its metadata says. The metadata has to be its own (RFC 8414, 3.3)."""
+        """The `jwks_uri` in the issuer's metadata, which must name this issuer (RFC 8414, 3.3)."""
         metadata = await fetch_metadata(self._settings.issuer, self._fetch)
         found = metadata.get("jwks_uri")
         if not isinstance(found, str):
@@ -150,7 +150,7 @@ class IssuerKeys:
         if not keys:
             if not all(isinstance(each, dict) and isinstance(each.get("kty"), str) for each in document["keys"]):
                 raise SignInFailed("its keys cannot be read")
-            # A set of none is a set (RFC 7517, 5), and says that those before are withdrawn.
+            # An empty set is valid (RFC 7517, 5), and means that the earlier keys are withdrawn.
             log.warning(
                 "the identity provider `%s` has no key that can be used: none of its tokens is accepted",
                 self._settings.issuer,
@@ -163,7 +163,7 @@ class IssuerKeys:
 
 
 async def fetch_metadata(issuer: str, fetch: Fetch) -> dict[str, Any]:
-    """The metadata of an authorization server, compared with whom it was asked of. Raises `SignInFailed`."""
+    """The metadata of an authorization server, checked to name this issuer. Raises `SignInFailed`."""
     problem = ""
     for url in server_metadata_urls(issuer):
         answer = await fetch(get(checked_url(url, "the address of the identity provider's metadata")))
@@ -175,7 +175,7 @@ async def fetch_metadata(issuer: str, fetch: Fetch) -> dict[str, Any]:
 
 
 def read_key(written: object) -> Key | None:
-    """One key of a set; None where it is not for checking signatures, or not one that should be used."""
+    """One key of a set; None if it is not for verifying signatures, or should not be used."""
     if not isinstance(written, dict) or written.get("use", "sig") != "sig":
         return None
     operations = written.get("key_ops")
@@ -189,13 +189,13 @@ def read_key(written: object) -> Key | None:
     from joserfc.errors import JoseError
     from joserfc.jwk import import_key
 
-    # Only what is public: some publish more than they should, and we would keep it.
+    # Only the public members: some providers publish more than they should, and we would store it.
     public = {name: written[name] for name in ("kty", "kid", "alg", "crv", "n", "e", "x", "y") if name in written}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             key: Key = import_key(public)
-            # Imported when it is first used, otherwise.
+            # Otherwise it would be imported when it is first used.
             _ = key.public_key
             return key
     except (JoseError, ValueError, TypeError, KeyError):
@@ -209,7 +209,7 @@ def _has_usual_size(written: dict[str, Any]) -> bool:
     modulus, exponent = written.get("n"), written.get("e")
     if not isinstance(modulus, str) or not isinstance(exponent, str) or len(exponent) > 8:
         return False
-    # Six bits a letter, in Base64 without padding; the first of them may be zero.
+    # Six bits per character in Base64 without padding; leading bits may be zero.
     return RSA_BITS[0] - 8 <= len(modulus) * 6 <= RSA_BITS[1] + 16
 
 

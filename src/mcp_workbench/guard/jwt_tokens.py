@@ -1,7 +1,7 @@
-"""Access tokens that are JWTs: the signature of an identity provider proves whose they are.
+"""Access tokens that are JWTs: the signature of an identity provider proves their subject.
 
-Owns the order of the checks: shape, issuer, algorithm, key, signature, claims. A token is taken apart before it is
-known to be genuine only to find out whose key to try. `joserfc` is imported with the first token.
+Owns the order of the checks: shape, issuer, algorithm, key, signature, claims. An unverified token is parsed only to
+find out which key to try. `joserfc` is imported with the first token.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class JwtIssuer:
         self._now = now
 
     def verify(self, token: str, header: Mapping[str, Any]) -> TokenVerdict | Pending:
-        """Who this token proves to be calling. Waits where its key is not known yet."""
+        """The caller that this token proves. Waits if its key is not known yet."""
         algorithm, kid = header.get("alg"), header.get("kid")
-        # Before a key is looked for: what is not on the list is not tried, whatever key there is (RFC 8725, 3.1).
+        # Before a key is looked up: other algorithms are never tried, whatever keys there are (RFC 8725, 3.1).
         if not isinstance(algorithm, str) or algorithm not in self.settings.algorithms:
             return TokenRejection("the algorithm of this token is not accepted")
         if kid is not None and not (isinstance(kid, str) and len(kid) <= LONGEST_KID):
@@ -70,7 +70,7 @@ class JwtIssuer:
         found.set_result(self._checked(token, algorithm, candidates) if candidates else self._without_key())
 
     def _without_key(self) -> TokenRejection:
-        # Only where the issuer has been reached can a key be said not to be one of its keys.
+        # A key is known not to be the issuer's only if the issuer has been reached.
         if self.keys.are_known:
             return UNKNOWN_KEY
         return TokenRejection("the identity provider cannot be reached to check this token", UNREACHABLE)
@@ -82,7 +82,7 @@ class JwtIssuer:
         for key in candidates:
             try:
                 with warnings.catch_warnings():
-                    # `EdDSA` is what providers write; its successor in RFC 9864 is too young.
+                    # Providers write `EdDSA`; its successor in RFC 9864 is not in use yet.
                     warnings.simplefilter("ignore")
                     signed = jws.deserialize_compact(token, key, algorithms=[algorithm])
             # `kid` is optional (RFC 7515, section 4.1.4), so any key of that kind may have signed it.
@@ -102,7 +102,7 @@ class JwtIssuer:
 
 
 def peek(token: str) -> tuple[dict[str, Any], str] | None:
-    """The header of a JWT and the issuer that it names, not verified yet; None if it is not a JWT."""
+    """The header of a JWT and the issuer that it names, unverified; None if it is not a JWT."""
     parts = token.split(".")
     if len(parts) != 3:
         return None
@@ -117,5 +117,5 @@ def peek(token: str) -> tuple[dict[str, Any], str] | None:
 
 
 def _decoded(part: str) -> bytes:
-    # Without padding (RFC 7515, section 2), which Python insists on.
+    # Without padding (RFC 7515, section 2), which Python requires.
     return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))

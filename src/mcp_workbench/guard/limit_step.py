@@ -1,7 +1,7 @@
-"""How much each principal and each server may use: calls in flight, calls and bytes a minute, the time of a call.
+"""How much each principal and each server may use: calls in flight, calls and bytes per minute, the duration of a call.
 
-Owns the counting. A limit with `who` counts for each principal by itself, one with `servers` for each server, one with
-both for each pair of them.
+Owns the counting. A limit with `who` counts for each principal separately, one with `servers` for each server, one with
+both for each pair.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from mcp_workbench.guard.identities import Identities, identity_in
 from mcp_workbench.guard.policy import Who
 from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Pass
 
-# Beside `FORBIDDEN`: what is refused now may be allowed in a moment.
+# Differs from `FORBIDDEN`: what is refused now may be allowed in a moment.
 LIMIT_REACHED: Final = -32011
-# Principals and servers that are counted. One that has used nothing within a minute, and has nothing under way, makes
-# room for another; where all have, the newcomer waits: who is forgotten would begin from zero.
+# Principals and servers that are counted. An entry without usage in the last minute, and with nothing in flight, is
+# replaced by a new one; if there is none, the new one has to wait: an entry that is dropped would restart from zero.
 MOST_COUNTED: Final = 20_000
-# Of so many it is looked at whether they make room.
+# How many entries are checked for that at a time.
 _LOOKED_AT: Final = 50
 MINUTE: Final = 60
 
-# A limit, a principal, and a toolbox with a server; empty where it does not count by that.
+# A limit, a principal, and a toolbox with a server; empty where the limit does not count by them.
 _Key = tuple[int, str, str, str]
 
 
 class LastMinute:
-    """A sum over the last sixty seconds, in steps of one."""
+    """A sum over the last sixty seconds, in steps of one second."""
 
     __slots__ = ("_second", "_steps", "total")
 
@@ -53,7 +53,7 @@ class LastMinute:
         self.total += amount
 
     def free_in(self) -> int:
-        """Seconds until something of it is over."""
+        """Seconds until the oldest part expires."""
         for ahead in range(1, MINUTE + 1):
             if self._steps[(self._second + ahead) % MINUTE]:
                 return ahead
@@ -74,7 +74,7 @@ class _Usage:
 
 
 class _Limit:
-    """A limit of the configuration, made ready."""
+    """A limit of the configuration, compiled."""
 
     __slots__ = ("number", "servers", "who", "written")
 
@@ -85,7 +85,7 @@ class _Limit:
         self.servers = None if written.servers is None else tuple(map(PathGlob.read, written.servers))
 
     def key(self, request: GuardedRequest, identities: Identities) -> _Key | None:
-        """What it counts this request under; None where it is not about it."""
+        """The key under which it counts this request; None if it does not apply."""
         if self.who is not None and not self.who.concerns(identity_in(request, identities)):
             return None
         if self.servers is not None and not any(each.reaches(request.toolbox, request.server) for each in self.servers):
@@ -95,7 +95,7 @@ class _Limit:
 
 
 class LimitStep:
-    """Refuses what is too much (`Step`)."""
+    """Refuses requests beyond a limit (`Step`)."""
 
     def __init__(
         self, limits: Iterable[LimitRule], identities: Identities, now: Callable[[], float] = time.monotonic
@@ -104,7 +104,7 @@ class LimitStep:
         self._identities = identities
         self._now = now
         self._used: OrderedDict[_Key, _Usage] = OrderedDict()
-        # Requests under way, and what they are counted under.
+        # Requests in progress, and the usage that they count towards.
         self._under_way: dict[int, list[_Usage]] = {}
 
     def check(self, request: GuardedRequest) -> Pass | Denial | None:
@@ -130,13 +130,13 @@ class LimitStep:
             counted.append(used)
             if limit.written.call_seconds is not None:
                 longest = min(limit.written.call_seconds, longest or limit.written.call_seconds)
-        # Once no limit has refused it: what is refused has used nothing.
+        # Only now, after all limits: a refused request uses nothing.
         for used in counted:
             used.in_flight += 1
             used.calls.add(1)
             used.bytes.add(len(request.body))
         if counted:
-            # By identity: two requests may be equal, and are two calls all the same.
+            # By identity: two equal requests are still two calls.
             self._under_way[id(request)] = counted
         if longest is None:
             return None
@@ -148,7 +148,7 @@ class LimitStep:
         for used in self._under_way.pop(id(request), ()):
             used.in_flight -= 1
             used.bytes.advance(self._now())
-            # How large an answer is shows only when it is there, so a call may go beyond the limit; those after it are
+            # The size of an answer is known only when it arrives, so a call may exceed the limit; later calls are then
             # refused.
             used.bytes.add(outcome.size)
 
@@ -169,13 +169,13 @@ class LimitStep:
             if not (used.in_flight or used.calls.total or used.bytes.total):
                 del self._used[key]
                 return True
-            # Others are looked at next time.
+            # Check others next time.
             self._used.move_to_end(key)
         return False
 
 
 def _reached(limit: LimitRule, used: _Usage, size: int) -> tuple[str, int] | None:
-    """Which limit is reached, and after how many seconds it may be worth another try."""
+    """The limit that is reached, and after how many seconds another attempt makes sense."""
     if limit.calls_in_flight is not None and used.in_flight >= limit.calls_in_flight:
         return f"{limit.calls_in_flight} calls are in flight already, the most allowed", 1
     if limit.calls_per_minute is not None and used.calls.total >= limit.calls_per_minute:

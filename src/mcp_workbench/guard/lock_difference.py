@@ -1,4 +1,4 @@
-"""What differs between the lock file and what servers offer now, and what to look at in it. Pure."""
+"""The differences between the lock file and what servers offer now, and what to review in them. Pure."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from mcp_workbench.guard.lock_file import LockedServer, LockFile, definition_has
 from mcp_workbench.guard.suspicion import hidden_characters, instructions, taken_names, wider_annotations
 
 How = Literal["new", "changed", "removed"]
-# A definition by its hash, as far as this machine remembers it.
+# Returns a definition by its hash, if this machine has stored it.
 KnownDefinition = Callable[[str], bytes | None]
 LONGEST_SHOWN: Final = 300
 
 
 class DefinitionChange(Struct, frozen=True, kw_only=True):
-    """One definition that is not as it was locked."""
+    """One definition that differs from the lock."""
 
     toolbox: str
     server: str
     kind: str
     name: str
     how: How
-    # What has changed in it, as lines; empty where it is not known what it was.
+    # What has changed in it, as lines; empty if the previous definition is not known.
     lines: tuple[str, ...] = ()
-    # What a person should look at.
+    # What a person should review.
     warnings: tuple[str, ...] = ()
 
     @property
     def what(self) -> str:
-        """`tool read`"""
+        """For example `tool read`."""
         return f"{SINGULAR[self.kind]} {self.name}"
 
     @property
@@ -44,7 +44,7 @@ class DefinitionChange(Struct, frozen=True, kw_only=True):
 def changes_of(locked: LockedServer | None, offer: Offer, hash_of: Callable[[str, str, Raw], str]) -> Iterator[
     tuple[str, str, How]
 ]:  # fmt: skip
-    """Kind, name and how, of every definition that is not as it was locked. `hash_of` may remember what it computed."""
+    """Kind, name and how, of every definition that differs from the lock. `hash_of` may cache hashes."""
     for kind in KINDS:
         before = {} if locked is None else locked.hashes(kind)
         now = offer.lists.get(kind, {})
@@ -66,7 +66,7 @@ def described_changes(
     others: Mapping[str, Iterable[str]],
     known: KnownDefinition,
 ) -> list[DefinitionChange]:
-    """The same with what has changed in each, for people. `others`: tools of other servers, by `toolbox/server`."""
+    """The same with the changes in each, for users. `others`: the tools of other servers, by `toolbox/server`."""
     locked = None if lock is None else lock.server(*place)
     found = []
     for kind, name, how in changes_of(locked, offer, lambda _, __, definition: definition_hash(definition)):
@@ -87,7 +87,7 @@ def described_changes(
 
 
 def about_server(locked: LockedServer | None, now: LockedServer) -> str:
-    """What has changed of the server itself; empty where nothing has."""
+    """What has changed in the server itself; empty if nothing has."""
     if locked is None:
         return ""
     said = []

@@ -1,7 +1,8 @@
-"""`workbench.lock`: what each server offered when somebody looked at it and agreed, as one hash for each definition.
+"""`workbench.lock`: what each server offered when a person reviewed it, as one hash for each definition.
 
-Made to be committed: names in a stable order, one definition a line, no address, no time, no secret. Owns the format
-and what is said of a file that cannot be used. Refuses to know what follows from a difference (`lock`).
+Meant to be committed: names in a stable order, one definition per line, no address, no time, no secret. Owns the format
+and the errors about a file that cannot be used. Knows nothing about the consequences of a difference
+(`definition_lock`).
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from mcp_workbench.guard.packages import package_of
 from mcp_workbench.protocol.handshake import who
 
 VERSION: Final = 1
-# A hundred thousand definitions; beyond, it is some other file.
+# A hundred thousand definitions; anything larger is some other file.
 LARGEST_LOCK: Final = 16 * 1024 * 1024
 _MARKS: Final = (b"<<<<<<< ", b"=======", b">>>>>>> ")
 
 
 class LockedServer(Struct, omit_defaults=True):
-    # What was started, as far as that has a name and a version: `npm:@scope/name@1.2.3`.
+    # The package that was started, if it is known: `npm:@scope/name@1.2.3`.
     package: str = ""
-    # What it calls itself: name and version.
+    # Name and version that the server reports.
     server: str = ""
     tools: dict[str, str] = field(default_factory=dict)
     prompts: dict[str, str] = field(default_factory=dict)
@@ -44,7 +45,7 @@ class LockedServer(Struct, omit_defaults=True):
 
 class LockFile(Struct):
     version: int
-    # The name of the configuration that it lies beside.
+    # The name of the configuration file next to it.
     config: str
     toolboxes: dict[str, dict[str, LockedServer]] = field(default_factory=dict)
 
@@ -57,7 +58,7 @@ class _Versioned(Struct):
 
 
 def parse_lock(content: bytes, target: LockTarget) -> LockFile:
-    """Raises `ConfigError` for a file that was damaged, is in conflict, of a newer version, or of another
+    """Parse a lock file. Raises `ConfigError` if it is damaged, in conflict, of a newer version, or belongs to another
     configuration."""
     path = target.path
     lines = content.split(b"\n")
@@ -91,7 +92,7 @@ _WRITE_AGAIN: Final = "`mcp-workbench lock` writes a new one; review it before y
 
 
 def read_lock(target: LockTarget) -> LockFile | None:
-    """What is in the file; None where there is none. Raises `ConfigError`."""
+    """Read the file; None if there is none. Raises `ConfigError`."""
     path = target.path
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -106,7 +107,7 @@ def read_lock(target: LockTarget) -> LockFile | None:
 
 
 def written(lock: LockFile) -> bytes:
-    """The file: every definition on a line of its own, in one order."""
+    """The content of the file: each definition on its own line, in a stable order."""
     return json.dumps(msgspec.to_builtins(lock), indent=2, ensure_ascii=False, sort_keys=True).encode() + b"\n"
 
 
@@ -120,7 +121,7 @@ def locked_server(config: ServerConfig, offer: Offer) -> LockedServer:
 
 
 def definition_hash(definition: Raw) -> str:
-    """Equal for definitions that say the same, whatever the order of their members and the space between them."""
+    """Equal for equivalent definitions, whatever the order of their members and the white space."""
     return f"sha256:{hashlib.sha256(canonical_definition(definition)).hexdigest()}"
 
 
@@ -128,12 +129,12 @@ def canonical_definition(definition: Raw) -> bytes:
     try:
         return msgspec.json.encode(msgspec.json.decode(definition), order="sorted")
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        # What cannot be read by everybody is compared as it was written.
+        # What not every parser can read is compared as written.
         return bytes(definition)
 
 
 def merged(lock: LockFile | None, target: LockTarget, servers: Mapping[tuple[str, str], LockedServer]) -> LockFile:
-    """The lock with these servers as they are now; those that the configuration has no more are left out."""
+    """The lock with these servers updated; those no longer in the configuration are left out."""
     toolboxes: dict[str, dict[str, LockedServer]] = {}
     for place in target.places:
         found = servers.get(place, None if lock is None else lock.server(*place))

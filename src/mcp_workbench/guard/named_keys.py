@@ -1,8 +1,8 @@
-"""Named keys: tokens that we hand out, each to a person or an agent of theirs.
+"""Named keys: tokens that we issue, each to a person or one of their agents.
 
-One file for each, in a folder that only its owner can read: making and revoking are single steps of the file system, so
-two commands at once lose nothing, and half a key is never seen. A file holds a hash of the token, never the token; of
-256 random bits a plain SHA-256 is enough, there is nothing to guess. Refuses to know how a token reaches us.
+One file each, in a folder that only its owner can read: creating and revoking are atomic in the file system, so
+concurrent commands lose nothing, and a partial key is never seen. A file contains a hash of the token, never the token;
+for 256 random bits a plain SHA-256 is enough, since they cannot be guessed. Knows nothing about how a token reaches us.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from mcp_workbench.steps import LOCAL
 log = logging.getLogger(__name__)
 
 FOLDER_NAME: Final = "keys"
-# Scanners for leaked secrets look for a prefix like this one.
+# Scanners for leaked secrets look for a prefix like this.
 TOKEN_PREFIX: Final = "wbk_"
 TOKEN_BYTES: Final = 32
 # A record is some hundred bytes; anything larger is another file.
 LARGEST_RECORD: Final = 64 * 1024
-# Each is read when one of them changes. A larger team has an identity provider.
+# All are read when one of them changes. A larger team has an identity provider.
 MOST_KEYS: Final = 1000
 # Principals that are not keys: a key must not be taken for one of them.
 RESERVED: Final = frozenset(("default", "anonymous", LOCAL, "token"))
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-# After keys could not be read, because there were no more files to open for example: whoever shows a key has it tried
-# again, this often at most.
+# If keys could not be read, for example because no more files could be opened, requests with a key try again, at most
+# this often.
 RETRY_SECONDS: Final = 1.0
 _SUFFIX: Final = ".json"
-# It is gone, a link, or not for us: that is so the next time, too. Any other error says nothing about the key.
+# The file is gone, a link, or not ours: trying again will not help. Any other error reveals nothing about the key.
 _LASTING: Final = frozenset(
     (errno.ENOENT, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENOTDIR, errno.EISDIR)
 )
 
 
-# Inode, and when it was written: another file has another one.
+# Inode and modification time, which identify a file.
 FileIdentity = tuple[int, int]
 
 
 class KeyProblem(WorkbenchError):
-    """Keys can be neither read nor written, or this one cannot be made."""
+    """Keys can be neither read nor written, or this one cannot be created."""
 
 
 class KeyRecord(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class KeyRecord(Struct, frozen=True, kw_only=True):
     # Seconds since 1970.
     created: float
     expires: float | None = None
-    # Globs of the toolboxes that it is for; None: all.
+    # Globs of the toolboxes that it is limited to; None: all.
     toolboxes: tuple[str, ...] | None = None
 
     def has_expired(self, now: float) -> bool:
@@ -72,7 +72,7 @@ class KeyRecord(Struct, frozen=True, kw_only=True):
 
 
 def folder() -> str | None:
-    """Where keys lie; None where the user has no home."""
+    """Where keys are stored; None if the user has no home."""
     return state_path(FOLDER_NAME)
 
 
@@ -85,7 +85,7 @@ class KeyFolder:
         self.path = path
 
     def create(self, name: str, *, toolboxes: tuple[str, ...] | None = None, expires: float | None = None) -> str:
-        """Make a key; its token, which is not kept. Raises `KeyProblem`."""
+        """Create a key and return its token, which is not stored. Raises `KeyProblem`."""
         if not NAME.fullmatch(name) or name.lower() in RESERVED:
             raise KeyProblem(
                 f"`{name}` cannot be the name of a key",
@@ -108,7 +108,7 @@ class KeyFolder:
         return token
 
     def revoke(self, name: str) -> bool:
-        """Whether there was such a key. Raises `KeyProblem`."""
+        """Revoke a key. Returns whether there was one. Raises `KeyProblem`."""
         if not NAME.fullmatch(name):
             return False
         try:
@@ -122,12 +122,13 @@ class KeyFolder:
         return True
 
     def records(self) -> list[KeyRecord]:
-        """All of them, by name. One that is damaged, or that others may have written, is left out, which is logged.
-        Raises `KeyProblem` where others may have put keys there."""
+        """All keys, by name. Those that are damaged, or that others may have written, are left out, which is logged.
+        Raises
+        `KeyProblem` if others may have put keys there."""
         return list(self.read()[0])
 
     def read(self) -> tuple[dict[KeyRecord, FileIdentity], dict[str, OSError]]:
-        """The same with the files that they are in, and the names of keys that could not be read this time, with the
+        """All keys with the files that they are in, and the names of keys that could not be read this time, with the
         reason. Raises `KeyProblem`."""
         try:
             about = os.stat(self.path, follow_symlinks=False)
@@ -156,14 +157,14 @@ class KeyFolder:
         return found, unread
 
     def identity(self, name: str) -> FileIdentity | None:
-        """Which file this key is in now, whether it can be read or not; None where there is none."""
+        """The file that this key is in now, whether it can be read or not; None if there is none."""
         try:
             return _identity(os.stat(self._file(name), follow_symlinks=False))
         except OSError:
             return None
 
     def fingerprint(self) -> tuple[int, int, int] | None:
-        """Changes when a key is made or revoked."""
+        """Changes when a key is created or revoked."""
         try:
             about = os.stat(self.path)
         except OSError:
@@ -174,7 +175,7 @@ class KeyFolder:
         return os.path.join(self.path, name + _SUFFIX)
 
     def _read(self, file: str) -> tuple[KeyRecord, FileIdentity] | None:
-        """None where it is not accepted. Raises `OSError` where that cannot be told now."""
+        """None if it is not accepted. Raises `OSError` if that cannot be decided now."""
         path = os.path.join(self.path, file)
         try:
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
@@ -200,7 +201,7 @@ class KeyFolder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(draft, flags, 0o600), "wb") as file:
                 file.write(encode(record))
-            # Unlike a rename it leaves alone what is there already.
+            # Unlike a rename, this does not replace an existing file.
             os.link(draft, self._file(record.name))
         finally:
             with contextlib.suppress(OSError):
@@ -212,7 +213,7 @@ def _identity(about: os.stat_result) -> FileIdentity:
 
 
 class KeysInForce:
-    """The keys as they are at the moment, by the hash of their token."""
+    """The current keys, by the hash of their token."""
 
     def __init__(
         self, keys: KeyFolder, now: Callable[[], float] = time.time, age: Callable[[], float] = time.monotonic
@@ -220,14 +221,14 @@ class KeysInForce:
         self._keys = keys
         self._now = now
         self._age = age
-        # When to read them again, because it has failed; and how, so that it is said once.
+        # When to read them again after a failure; and the failure, so that it is logged once.
         self._retry_at: float | None = None
         self._problem = ""
         self._by_hash: dict[str, KeyRecord] = {}
         # By name, the file that each was read from.
         self._files: dict[str, FileIdentity] = {}
         self._fingerprint: tuple[int, int, int] | None = None
-        # Told the names of keys that are no more.
+        # Called with the names of revoked keys.
         self.on_revoked: list[Callable[[frozenset[str]], None]] = []
         self.reload()
 
@@ -239,23 +240,23 @@ class KeysInForce:
         return self._keys.path
 
     def find(self, token: str) -> KeyRecord | None:
-        """The key that this token is; None where it is none, or not any more."""
+        """The key with this token; None if there is none, or it is no longer valid."""
         if self._retry_at is not None and self._age() >= self._retry_at:
             self.reload()
         hashed = digest(token)
-        # A look-up by a hash tells nobody how much of a guessed token was right.
+        # A look-up by hash does not reveal how much of a guessed token was right.
         record = self._by_hash.get(hashed)
         if record is None and token.startswith(TOKEN_PREFIX) and self._keys.fingerprint() != self._fingerprint:
-            # One that has just been made is good at once.
+            # A key that has just been created is valid at once.
             self.reload()
             record = self._by_hash.get(hashed)
         return None if record is None or record.has_expired(self._now()) else record
 
     def reload(self) -> None:
-        """See what is on disk. What cannot be read stays in force as it is, which is logged, and is read again soon: a
+        """Read the keys from disk. Those that cannot be read remain valid, which is logged, and are read again soon: a
         revocation must not be lost because it could not be seen at once."""
         before = {record.name: record.sha256 for record in self._by_hash.values()}
-        # Before it is read: what changes meanwhile is then read again.
+        # Before reading: changes in the meantime then cause another read.
         self._fingerprint = self._keys.fingerprint()
         try:
             records, unread = self._keys.read()
@@ -266,7 +267,7 @@ class KeysInForce:
         self._note(f"`{first}` and perhaps others: {unread[first].strerror}" if unread else "")
         for record in self._by_hash.values():
             known = self._files.get(record.name)
-            # To look at a file takes no descriptor: one that was revoked and made again is another file.
+            # `stat` needs no descriptor. A key that was revoked and created again is in another file.
             if record.name in unread and known is not None and known == self._keys.identity(record.name):
                 records[record] = known
         self._by_hash = {record.sha256: record for record in records}

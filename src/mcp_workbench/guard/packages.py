@@ -1,4 +1,4 @@
-"""Which package a command starts, and in which version, as far as its arguments say so. Pure."""
+"""Which package a command starts, and in which version, if its arguments name it. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from mcp_workbench.config.model import ServerConfig
 
-# Options of the runners that take a value, which is no package.
+# Options of the runners that are followed by a value, which is not the package.
 _NPM_VALUES: Final = frozenset({"-p", "--package", "-c", "--call", "-w", "--workspace", "--registry", "--cache"})
 _UV_VALUES: Final = frozenset(
     {"--with", "-w", "--python", "-p", "--index", "--index-url", "-i", "--extra-index-url", "--from", "--directory"}
@@ -23,12 +23,12 @@ _PYTHON_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
 
 def package_of(config: ServerConfig) -> str:
-    """`npm:@scope/name@1.2.3`, `pypi:name==1.2.3`, `docker:image@sha256:…`; without a version where none is pinned.
-    Empty where the command says nothing of a package."""
+    """`npm:@scope/name@1.2.3`, `pypi:name==1.2.3`, `docker:image@sha256:…`; without a version if none is pinned. Empty
+    if the command names no package."""
     if config.command is None:
         return ""
     runner = os.path.basename(config.command).removesuffix(".cmd").removesuffix(".exe").lower()
-    # A variable may say something else on each machine that shares the lock file.
+    # A variable may differ between the machines that share the lock file.
     args = [argument for argument in config.args if "${" not in argument]
     if runner in ("npx", "bunx", "pnpx"):
         return _npm(args)
@@ -57,7 +57,7 @@ def _pypi(args: Sequence[str]) -> str:
         return ""
     match = _PYTHON_NAME.match(named)
     if match is not None and named[match.end() :].startswith("@"):
-        # As `uvx name@1.2.3` writes it.
+        # The notation of `uvx name@1.2.3`.
         return f"pypi:{match[0]}=={named[match.end() + 1 :]}"
     return f"pypi:{named}"
 

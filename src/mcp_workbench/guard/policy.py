@@ -1,8 +1,8 @@
 """Who may do what: one pure function of rules and values, for lists, searches, calls, completions and reads alike.
 
-The first rule that matches decides. What a server says of its own tools can make a decision stricter and never looser:
-a rule with a condition on annotations counts only where what follows it is not stricter. Owns the decision; refuses to
-know how it is carried out.
+The first rule that matches decides. What a server reports about its own tools can make a decision stricter, never
+looser: a rule with a condition on annotations counts only if the decision after it is not stricter. Owns the decision;
+knows nothing about how it is carried out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mcp_workbench.guard.uri_spellings import (
 from mcp_workbench.steps import Subject
 
 KINDS: Final = ("tools", "prompts", "resources")
-# By what is asked, what it is about. Everything else is only matched by rules that are about everything.
+# The kind of item by method. All other methods are matched only by rules about everything.
 KIND_OF: Final = {
     "tools/call": "tools",
     "prompts/get": "prompts",
@@ -36,14 +36,14 @@ KIND_OF: Final = {
     "resources/subscribe": "resources",
     "resources/unsubscribe": "resources",
 }
-# What a list asks about each of its items.
+# The method by which an item in a list is judged.
 METHOD_OF: Final = {
     "tools": "tools/call",
     "prompts": "prompts/get",
     "resources": "resources/read",
     "resourceTemplates": "resources/read",
 }
-# Where two decisions hold for one request, the stricter one counts.
+# If two decisions apply to one request, the stricter one counts.
 STRICTNESS: Final[dict[Then, int]] = {"allow": 0, "ask": 1, "deny": 2, "hide": 3}
 GROUP: Final = "group:"
 KEY_RULE: Final = "key"
@@ -60,8 +60,8 @@ class Place(Protocol):
 
 
 class Annotations(Struct, frozen=True):
-    """What a server says of a tool, with the defaults of the specification: of a tool that says nothing the worst is
-    assumed."""
+    """What a server reports about a tool, with the defaults of the specification: the worst is assumed for missing
+    hints."""
 
     read_only: bool = False
     destructive: bool = True
@@ -78,7 +78,7 @@ class PolicyDecision(Struct, frozen=True):
 
 
 class Who:
-    """`who` of a rule, made ready. Nobody named is everybody."""
+    """`who` of a rule, compiled. An empty one matches everyone."""
 
     __slots__ = ("_groups", "_principals")
 
@@ -95,7 +95,7 @@ class Who:
 
 
 class Rule:
-    """A rule of the configuration, made ready."""
+    """A rule of the configuration, compiled."""
 
     __slots__ = ("_bare", "_same", "_who", "name", "paths", "written")
 
@@ -103,11 +103,11 @@ class Rule:
         self.name = f"policy[{number}]"
         self.written = written
         self._who = Who(written.who)
-        # None where it is about everything; then also about what is no item.
+        # None if it is about everything, including requests about no item.
         self.paths: dict[str, tuple[PathGlob, ...]] | None = None
         if any(patterns is not None for patterns in written.kinds.values()):
             self.paths = {kind: tuple(map(PathGlob.read, patterns or ())) for kind, patterns in written.kinds.items()}
-        # Addresses in other spellings; and for what is allowed, what is left of them without query and fragment.
+        # Other spellings of the URIs; and for `allow`, the same without query and fragment.
         resources = () if self.paths is None else self.paths["resources"]
         self._same = _spelled(resources, globs_of_same)
         self._bare = _spelled((*resources, *self._same), bare_globs) if self.then == "allow" else ()
@@ -117,12 +117,12 @@ class Rule:
         return self.written.then
 
     def concerns(self, identity: Identity) -> bool:
-        """Whether it is about this principal."""
+        """Whether it applies to this principal."""
         return self._who.concerns(identity)
 
     def is_about(self, kind: str, subject: Subject, *, is_other_spelling: bool = False) -> bool:
-        """Whether it is about this item, whatever is said of it. `is_other_spelling`: an address that is written
-        otherwise in the request."""
+        """Whether it applies to this item, annotations and arguments aside. `is_other_spelling`: a URI that is spelled
+        differently in the request."""
         if self.written.has_annotations and kind != "tools":
             return False
         if self.written.arguments and kind not in ("tools", "prompts"):
@@ -130,7 +130,7 @@ class Rule:
         if self.paths is None:
             return True
         paths = self.paths.get(kind, ())
-        # What is allowed is allowed as it is written; everything else holds for all spellings.
+        # `allow` applies to the URI as written; all others apply to every spelling.
         if kind == "resources" and (is_other_spelling or self.then != "allow"):
             paths += self._same
         if kind == "resources" and is_other_spelling:
@@ -138,7 +138,7 @@ class Rule:
         return any(path.fits(subject.toolbox, subject.server, subject.item) for path in paths)
 
     def agrees(self, annotations: Annotations) -> bool:
-        """Whether what the server says of its tool is as this rule wants it."""
+        """Whether the annotations are those that this rule requires."""
         wanted = self.written
         return (
             wanted.read_only in (None, annotations.read_only)
@@ -147,7 +147,7 @@ class Rule:
         )
 
     def described(self) -> str:
-        """What it says, for people."""
+        """Its conditions, for users."""
         said = [f"{kind} {', '.join(globs)}" for kind, globs in self.written.kinds.items() if globs]
         if self.written.who:
             said.insert(0, f"who {', '.join(self.written.who)}")
@@ -181,10 +181,10 @@ def decide(
     arguments: bytes | Raw | None = None,
     kind: str | None = None,
 ) -> PolicyDecision:
-    """What becomes of this request. Without `arguments`, as for a list or for what a call has left behind: the best
-    that any arguments get.
+    """Decide about a request. Without `arguments`, as for a list or for what a call has left behind: the best decision
+    for any arguments.
 
-    `kind` says what the item is where the method does not."""
+    `kind` is the kind of item if the method does not determine it."""
     if identity.toolboxes is not None and not any(fits(glob, subject.toolbox) for glob in identity.toolboxes):
         return PolicyDecision("hide", KEY_RULE, f"the key is limited to toolboxes {', '.join(identity.toolboxes)}")
     if not rules:
@@ -214,7 +214,7 @@ def _first_match(
     is_other_spelling: bool = False,
 ) -> PolicyDecision:
     read = JudgedArguments(arguments)
-    # Those that go by annotations, and hold unless what follows is stricter.
+    # Rules with annotations, which apply unless the decision after them is stricter.
     tightening: list[Rule] = []
     decision = PolicyDecision("deny", "policy", "no rule matches")
     for rule in rules:
@@ -223,13 +223,13 @@ def _first_match(
         if rule.written.has_annotations and not rule.agrees(annotations or Annotations()):
             continue
         if arguments is None and rule.written.arguments and rule.then in ("deny", "hide"):
-            # It keeps some calls of this item from somebody, and not the item.
+            # It denies some calls of this item, but not the item itself.
             continue
         try:
             if not read.agree(rule.written.arguments):
                 continue
         except Undecidable as error:
-            # Nobody can say whether it matches. What a server makes of such arguments is anybody's guess.
+            # It is unknown whether it matches, and how a server would read such arguments.
             decision = PolicyDecision("deny", rule.name, str(error))
             break
         if rule.written.has_annotations:
@@ -249,8 +249,8 @@ def _first_match(
 def may_show(
     rules: Sequence[Rule], identity: Identity, toolbox: str, server: str, kinds: Sequence[str] = KINDS
 ) -> bool:
-    """Whether a server can have anything of these kinds that is not hidden from this principal, whatever it turns out
-    to offer."""
+    """Whether a server can have anything of these kinds that is visible to this principal, whatever it turns out to
+    offer."""
     if identity.toolboxes is not None and not any(fits(glob, toolbox) for glob in identity.toolboxes):
         return False
     concerned = [rule for rule in rules if rule.concerns(identity)]
@@ -259,7 +259,7 @@ def may_show(
 
 def _may_show(rules: Sequence[Rule], kind: str, toolbox: str, server: str) -> bool:
     for rule in rules:
-        # One that goes by annotations never loosens, so it shows nothing that would not be shown without it.
+        # A rule with annotations never loosens, so it makes nothing visible that would not be without it.
         if rule.written.has_annotations or not _reaches(rule, kind, toolbox, server):
             continue
         if rule.then != "hide":
@@ -287,7 +287,7 @@ def _reaches(rule: Rule, kind: str, toolbox: str, server: str) -> bool:
 
 
 def _covers(rule: Rule, kind: str, toolbox: str, server: str) -> bool:
-    """Whether it is about everything of this kind on this server."""
+    """Whether it applies to everything of this kind on this server."""
     if rule.paths is None:
         return True
     return any(takes_all(path.item) and path.reaches(toolbox, server) for path in rule.paths.get(kind, ()))
@@ -311,7 +311,7 @@ _decode_hints: Final = Decoder(_Hints | None).decode
 
 
 def annotations_of(definition: Raw | bytes | None) -> Annotations:
-    """What the definition of a tool says of it. Whatever is not a boolean was not said."""
+    """The annotations in a tool's definition. Hints that are not booleans are ignored."""
     try:
         hints = None if definition is None else _decode_hints(_decode_annotated(definition).annotations)
     except (DecodeError, ValidationError, RecursionError):
@@ -321,7 +321,7 @@ def annotations_of(definition: Raw | bytes | None) -> Annotations:
     read_only = hints.readOnlyHint is True
     return Annotations(
         read_only=read_only,
-        # The specification: it means something only where the tool is not read-only.
+        # The specification: it is meaningful only if the tool is not read-only.
         destructive=not read_only and hints.destructiveHint is not False,
         open_world=hints.openWorldHint is not False,
     )

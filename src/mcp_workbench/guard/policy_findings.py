@@ -1,6 +1,6 @@
 """Rules that can never take effect, and why: for `mcp-workbench check`. Pure.
 
-What is said here is certain of what is known: a rule that is not mentioned may still match nothing.
+Reports are certain, given what is known: a rule that is not reported may still match nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from mcp_workbench.guard.globs import PathGlob, fits, takes_all
 from mcp_workbench.guard.policy import KINDS, STRICTNESS, Rule
 from mcp_workbench.nearest import nearest
 
-# By toolbox and server, what is known of their items by kind; None where it is not known.
+# By toolbox and server, the known items by kind; None if unknown.
 KnownOffers = Mapping[tuple[str, str], Mapping[str, Collection[str]] | None]
 
 
@@ -43,7 +43,7 @@ def _takes_everyone(other: Rule, rule: Rule) -> bool:
 
 def _covers_all(other: Rule, rule: Rule) -> bool:
     if other.paths is not None and rule.paths is None and not rule.written.has_annotations:
-        # It is about methods that have no name here too.
+        # It also covers methods that are not listed here.
         return False
     return all(_covers(other, rule, kind) for kind in KINDS)
 

@@ -1,7 +1,7 @@
-"""A proxy that authenticates for us: the user that it names in a header, where it is the proxy. Pure.
+"""A proxy that authenticates for us: the user that it names in a header, if it is the proxy. Pure.
 
-It has to come from an address that the user has named, and to prove itself with a secret, or with a certificate whose
-verified name is the one that was expected. From anybody else the header means nothing.
+It must connect from a configured address, and prove itself with a secret, or with a certificate whose verified name is
+the expected one. From any other client the header is ignored.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from mcp_workbench.guard.claims import LONGEST_GROUP, LONGEST_SUBJECT, MOST_GROU
 from mcp_workbench.guard.credentials import TokenRejection
 from mcp_workbench.guard.identities import Identity
 
-# What principals begin with that a proxy has named, so that none can be taken for a key or for another provider's.
+# The prefix of principals named by a proxy, so that none can be taken for a key or for another provider's user.
 PREFIX: Final = "proxy#"
-# Of a request from the user that the proxy runs as.
+# For a request from the user that the proxy runs as.
 NOT_VOUCHED_FOR: Final = TokenRejection("the proxy names no user, or does not prove that it is the proxy", "")
 UNNAMED: Final = TokenRejection("the proxy names no user, or one that cannot be a name")
 
@@ -29,14 +29,14 @@ class ProxyHeader:
         self._networks = [
             ipaddress.ip_network(peer, strict=False) for peer in settings.peers if not peer.startswith("unix:")
         ]
-        # `unix:USER` by uid, as the peer of a Unix socket is called.
+        # `unix:USER` by uid, as in the peer of a Unix socket.
         self._users = {
             f"uid:{_uid_of(peer.removeprefix('unix:'))}" for peer in settings.peers if peer.startswith("unix:")
         }
 
     @property
     def headers(self) -> tuple[str, ...]:
-        """The headers that have to be looked at."""
+        """The headers that have to be read."""
         settings = self._settings
         return tuple(
             filter(None, (settings.header, settings.groups_header, settings.address_header, settings.secret_header))
@@ -45,12 +45,12 @@ class ProxyHeader:
     def recognise(
         self, peer: str, certificate: Sequence[str], headers: Mapping[str, str]
     ) -> Identity | TokenRejection | None:
-        """The user that the proxy names; None where this is not the proxy, or it says nothing of a user."""
+        """The user that the proxy names; None if this is not the proxy, or it names none."""
         settings = self._settings
         given = headers.get(settings.header)
         if given is None or not self._is_proxy(peer, certificate, headers):
             return None
-        # Headers are bytes; what a proxy writes there is UTF-8 nowadays.
+        # Headers are bytes; proxies write UTF-8 nowadays.
         user = _text(given)
         if not (0 < len(user) <= LONGEST_SUBJECT and user.isprintable()):
             return UNNAMED
@@ -61,17 +61,17 @@ class ProxyHeader:
         return Identity(principal=PREFIX + user, groups=frozenset(groups))
 
     def runs_as(self, peer: str) -> bool:
-        """Whether this is a user of the machine that the proxy runs as. What comes from there is somebody else's, whom
-        the proxy has to name: it must not be taken for a request of that user."""
+        """Whether this is the local user that the proxy runs as. Requests from there belong to a user whom the proxy
+        has to name, and must not be taken for requests of the proxy's own user."""
         return peer in self._users
 
     def address(self, peer: str, certificate: Sequence[str], headers: Mapping[str, str]) -> str:
-        """Where the proxy says that a request came from; empty where this is not the proxy, or it says nothing."""
+        """The client's address according to the proxy; empty if this is not the proxy, or it sends none."""
         name = self._settings.address_header
         written = None if name is None else headers.get(name)
         if written is None or not self._is_proxy(peer, certificate, headers):
             return ""
-        # What a client has sent under this name stands before what the proxy adds.
+        # The proxy appends its value to whatever the client has sent under this name.
         last = written.rpartition(",")[2].strip()
         try:
             return str(ipaddress.ip_address(last.strip("[]")))
@@ -86,7 +86,7 @@ class ProxyHeader:
             return False
         if settings.secret is None:
             return settings.certificate is not None
-        # As bytes, which is what headers are: they are kept as Latin-1, whatever was meant.
+        # As bytes: headers are stored as Latin-1, whatever their encoding.
         given = headers.get(settings.secret_header, "").encode("latin-1")
         return hmac.compare_digest(given, settings.secret.encode())
 

@@ -1,6 +1,6 @@
-"""The rules in force, for everybody who asks about them: the step around requests, lists, and what is kept of calls.
+"""The current rules, for everything that depends on them: the step around requests, lists, and what is kept of calls.
 
-Owns which rules these are and what is known of who asks; the decision itself is `policy.decide`.
+Owns which rules these are and what is known about callers; the decision itself is `policy.decide`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Pass, Subject
 
 # In the range that JSON-RPC leaves to implementations, and used by no revision of MCP.
 FORBIDDEN: Final = -32010
-# How the methods about tasks begin: a task is judged as the tool that it came from.
+# The prefix of methods about tasks: a task is judged as the tool that created it.
 TASKS: Final = "tasks/"
 COMPLETION: Final = "completion/complete"
-# In place of a rule, of a request that the user was asked about and said yes to.
+# Recorded instead of a rule for a request that the user has approved.
 APPROVED: Final = "approved"
 
-# The definition of a tool as a principal's own connection lists it, by principal, toolbox, server and name.
+# A tool's definition as listed by a principal's own connection, by principal, toolbox, server and name.
 DefinitionOf = Callable[[str, str, str, str], Raw | None]
-# The tool that a task came from, by principal, toolbox, server and what the server calls it.
+# The tool that created a task, by principal, toolbox, server and the server's id of the task.
 ToolOfTask = Callable[[str, str, str, str], str]
 
 
 class _CallParams(Struct):
-    # Not optional: msgspec takes no `Raw` in a union for what it would take alone.
+    # Not optional: in a union, msgspec does not accept everything for `Raw` that it accepts for `Raw` alone.
     arguments: Raw = Raw(b"null")
 
 
@@ -50,7 +50,7 @@ _decode_completion: Final = Decoder(_Completion).decode
 
 
 class Role(Struct, frozen=True):
-    """Principals that see the same: those whom the same rules concern."""
+    """Principals that see the same items, because the same rules apply to them."""
 
     rules: tuple[str, ...]
     toolboxes: tuple[str, ...] | None
@@ -65,18 +65,18 @@ class Policy:
         self._definition_of = definition_of
         self._tool_of_task = tool_of_task
         self._hides = any(rule.then == "hide" for rule in self.rules)
-        # Whether any rule goes by what servers say of their tools.
+        # Whether any rule depends on annotations.
         self.judges_annotations = any(rule.written.has_annotations for rule in self.rules)
 
     @property
     def asks(self) -> bool:
-        """Whether any rule has the user asked."""
+        """Whether any rule requires asking the user."""
         return any(rule.then == "ask" for rule in self.rules)
 
     def decide(self, subject: Subject) -> PolicyDecision:
-        """What becomes of a request, or of an item that somebody wants to see."""
+        """Decide about a request, or about the visibility of an item."""
         if not subject.toolbox:
-            # About the client itself: its log level, and what it tells the servers that it uses.
+            # About the client itself: its log level, and notifications to the servers that it uses.
             return policy.NO_RULES
         kind, arguments = None, None
         if subject.method.startswith(TASKS):
@@ -99,19 +99,19 @@ class Policy:
             method="tools/call",
             toolbox=subject.toolbox,
             server=subject.server,
-            # One whose tool is unknown is judged by rules about everything that a server has.
+            # A task whose tool is unknown is judged by rules about everything on a server.
             item=tool,
         )
 
     def permits(self, subject: Subject) -> bool:
-        """Whether what was once let through may still be had. Asking is over by then."""
+        """Whether something that was let through before is still permitted. The user is not asked again."""
         return self.decide(subject).then in ("allow", "ask")
 
     def may_hide_from(self, principal: str) -> bool:
         return self._hides or self.identities.of(principal).toolboxes is not None
 
     def role_of(self, principal: str) -> Role | None:
-        """What decides about what this principal sees; None where nothing can be hidden from it."""
+        """What determines the items that this principal sees; None if nothing can be hidden from it."""
         identity = self.identities.of(principal)
         concerned = tuple(rule for rule in self.rules if rule.concerns(identity))
         if identity.toolboxes is None and not any(rule.then == "hide" for rule in concerned):
@@ -120,7 +120,7 @@ class Policy:
 
 
 class PolicyStep:
-    """Lets pass what the policy allows (`Step`). What the user is to be asked about passes here: `ask` comes last."""
+    """Passes what the policy allows (`Step`). `ask` passes here too: the user is asked in a later step."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -128,7 +128,7 @@ class PolicyStep:
 
     def check(self, request: GuardedRequest) -> Pass | Denial | None:
         if request.method == "tasks/list" and not request.item:
-            # Of what it lists, each is judged (`TaskLists`). One that is passed on unread has its method for an item.
+            # Each listed task is judged (`TaskLists`). One that is passed on unread has its method as the item.
             return None
         decision = self._policy.decide(request)
         if decision.then in ("allow", "ask"):
@@ -136,12 +136,12 @@ class PolicyStep:
         return denied(request, decision)
 
     def judge_again(self, request: GuardedRequest, rules: tuple[str, ...]) -> Denial | None:
-        """By the annotations that its server gives a tool now (`DefinitionStep`)."""
+        """Judge by the tool's current annotations (`DefinitionStep`)."""
         decision = self._policy.decide(request)
         if decision.then in ("deny", "hide"):
             return denied(request, decision)
         if decision.then == "ask" and APPROVED not in rules:
-            # It is on its way already, and the user is asked before that.
+            # It is already being sent, and the user must be asked before that.
             text = (
                 f"what the server says of `{request.item[:500]}` has changed, and it needs the user's approval now: "
                 "make the same call again"
@@ -153,7 +153,7 @@ class PolicyStep:
         pass
 
     def identify(self, principal: str) -> Identity:
-        """What is known of whoever makes the request that has just come (`IdentifyingStep`)."""
+        """The identity of the caller of a request that has just arrived (`IdentifyingStep`)."""
         return self._policy.identities.of(principal)
 
     def recall(self, identity: object) -> None:
@@ -162,7 +162,7 @@ class PolicyStep:
             identities.remember(identity)
 
     def hiding_rule(self, subject: Subject) -> str:
-        """What hides an item, where that is so (`HidingStep`)."""
+        """The rule that hides an item, if any (`HidingStep`)."""
         decision = self._policy.decide(subject)
         return decision.rule if decision.then == "hide" else ""
 
@@ -170,7 +170,7 @@ class PolicyStep:
 def denied(subject: Subject, decision: PolicyDecision) -> Denial:
     place = f"{subject.toolbox}/{subject.server}/{subject.item}"[:500]
     if decision.then == "hide":
-        # Whoever comes here has been told of it by somebody else, or has filled in a template.
+        # The client knows of it from elsewhere, or has filled in a template.
         if subject.method.startswith("resources/"):
             return Denial(
                 RESOURCE_NOT_FOUND,
@@ -187,7 +187,7 @@ def _arguments(request: GuardedRequest) -> bytes | Raw:
     try:
         return _decode_params(request.params).arguments
     except (DecodeError, ValidationError, RecursionError):
-        # A rule that depends on them cannot say.
+        # A rule that depends on them is undecidable.
         return b"unreadable"
 
 

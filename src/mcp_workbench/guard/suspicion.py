@@ -1,4 +1,4 @@
-"""What a person should look at in a definition that is new or has changed. Points out, never decides."""
+"""What a person should review in a definition that is new or has changed. Points out, never decides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from mcp_workbench.catalog.hidden_text import described, in_definition, texts_in
 
-# Sentences that are meant for the model and against the user. Short and bounded: descriptions may be of any length.
+# Sentences that instruct the model against the user. Bounded patterns, because descriptions may be of any length.
 INSTRUCTIONS: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
@@ -20,24 +20,24 @@ INSTRUCTIONS: Final = tuple(
         r"(?: this| it| that| anything)?(?: to)? (?:the |your )?(?:user|human|person|anyone|operator)\b",
         r"\bwithout (?:telling|informing|asking|notifying|alerting) (?:the |your )?(?:user|human|person)\b",
         r"\b(?:keep|hide) (?:this|it) (?:a )?(?:secret|hidden|from (?:the )?user)\b",
-        # `--secret <secret>` stands for a value.
+        # `--secret <secret>` is a placeholder.
         r"<(?:important|system|instructions?|assistant)>|(?:^|[.:\n])\s*<secret>",
         r"\b(?:your|its|their|print|reveal|show|repeat|send|include|output) (?:(?:the|own|full|whole|entire) ){0,3}"
         r"(?:system prompt|developer message)\b",
         r"\b(?:before|instead of) (?:using|calling|invoking) (?:any |all |every )?(?:other )?tools?\b",
-        # "You must call X first" is how ordinary tools explain themselves; what they want each time is something else.
+        # "You must call X first" is common in ordinary tools; demanding it every time is not.
         r"\byou (?:must|have to|should) (?:always (?:call|invoke|use)|(?:always|also|first) "
         r"(?:read|send|include|append|copy|forward))\b",
         r"\b(?:read|open|send|include|cat)\b.{0,40}(?:id_rsa|\.ssh/|\.aws/|\.env\b)",
     )
 )
 MOST_INSTRUCTIONS: Final = 5
-# So much of a definition is looked at; the rest is data.
+# How much of a text is searched; the rest is data.
 MOST_SEARCHED: Final = 64 * 1024
 _LONGEST_QUOTE: Final = 80
 
-# Hints that loosen what a client may do with a tool: from the value on the left to anything else. Defaults are the
-# specification's: nothing is read-only or idempotent, everything is destructive and open, unless it says otherwise.
+# Hints that restrict a tool, with the restricting value; any other value is wider. The specification's defaults:
+# nothing is read-only or idempotent, everything is destructive and open, unless stated.
 _NARROW: Final = {"readOnlyHint": True, "idempotentHint": True, "destructiveHint": False, "openWorldHint": False}
 
 

@@ -1,7 +1,7 @@
-"""The token that a user has shown us, exchanged for one that is for a server (RFC 8693).
+"""The user's token, exchanged for one that is valid at a server (RFC 8693).
 
-The user's own token goes to the identity provider that issued it, and to nobody else: never to a server. It is kept in
-memory for as long as it is valid. Owns what is asked of the provider; refuses to know how a token travels.
+The user's own token is sent to the identity provider that issued it, and never to a server. It is kept in memory while
+it is valid. Owns the request to the provider; knows nothing about how a token is transmitted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from mcp_workbench.signin.token_requests import Tokens, read, request
 
 GRANT: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
-# Users whose tokens are kept. Whoever has not called for longest is forgotten first, and calls again.
+# Users whose tokens are kept. The least recently active are dropped first, until they call again.
 MOST_SUBJECTS: Final = 10_000
-# One exchange, with the metadata that it may need first.
+# One exchange, including the metadata that it may need first.
 EXCHANGE_SECONDS: Final = 15.0
 
 
 class SubjectToken(Struct, frozen=True):
-    """What a user has shown last."""
+    """The token that a user has sent last."""
 
     token: str
     issuer: str
@@ -40,7 +40,7 @@ class SubjectToken(Struct, frozen=True):
 
 
 class SubjectTokens:
-    """The tokens of those who call, by principal."""
+    """The tokens of callers, by principal."""
 
     def __init__(self) -> None:
         self._tokens: OrderedDict[str, SubjectToken] = OrderedDict()
@@ -76,7 +76,7 @@ class TokenExchanges:
         self._endpoints: dict[str, str] = {}
 
     async def token_for(self, principal: str, wanted: TokenExchangeConfig) -> Tokens:
-        """A token for a server. Raises `DownstreamError`."""
+        """Get a token for a server. Raises `DownstreamError`."""
         subject = self._subjects.of(principal)
         issuer = self._issuers.get(subject.issuer)
         if issuer is None or issuer.client_id is None or issuer.client_secret is None:
@@ -102,7 +102,7 @@ class TokenExchanges:
 
 
 def _client(issuer: IssuerConfig) -> OAuthClient:
-    # What every authorization server has to support (RFC 6749, section 2.3.1).
+    # The method that every authorization server must support (RFC 6749, section 2.3.1).
     return OAuthClient(issuer=issuer.issuer, id=issuer.client_id or "", auth_method=BASIC)
 
 

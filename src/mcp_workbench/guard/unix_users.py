@@ -1,4 +1,4 @@
-"""Users of this machine, as the kernel tells at the other end of a Unix socket."""
+"""Local users, as reported by the kernel for the other end of a Unix socket."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ STRANGER: Final = TokenRejection("this user of the machine may not connect", "")
 
 
 class UnixUsers:
-    """Ourselves, and those who were allowed."""
+    """Our own user, and those who were allowed."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         self._identities = {f"uid:{uid_of(user)}": Identity(principal=f"{PREFIX}{user}") for user in allowed}
-        # Last: whoever started us is themselves, also where they are named in the list.
+        # Last: the user who started us is `local`, even if named in the list.
         self._identities[f"uid:{os.geteuid()}"] = Identity(principal=LOCAL)
 
     def recognise(self, peer: str) -> Identity | TokenRejection | None:
-        """Who is at the other end; None where that is no user of this machine."""
+        """The user at the other end; None if the peer is not a local user."""
         if not peer.startswith("uid:"):
             return None
         return self._identities.get(peer, STRANGER)

@@ -1,8 +1,8 @@
-"""Other ways to write the address of a resource that a server may take for the same. Pure.
+"""Other spellings of a resource's URI that a server may consider the same. Pure.
 
-Whatever a rule keeps from somebody is kept from them in every spelling; so this errs on the side of too many. Follows
-RFC 3986, section 6, and what the URL parsers of servers do beyond it (WHATWG: tabs and line breaks are dropped, a
-backslash is a slash, `file:/x` is `file:///x`). Refuses to know what a rule says of an address.
+What a rule denies is denied in every spelling; so this errs on the side of too many. Follows RFC 3986, section 6, and
+what the URL parsers of servers do beyond it (WHATWG: tabs and line breaks are dropped, a backslash is a slash,
+`file:/x` is `file:///x`). Knows nothing about rules.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import Final, Literal
 from urllib.parse import unquote
 
-# How often the address of a resource may be percent-encoded over again. Servers decode once; gateways before them may
-# do so too. Nobody writes more than that but to get around a rule.
+# How often a URI may be percent-encoded repeatedly. Servers decode once; gateways before them may do so too. More is
+# only used to circumvent a rule.
 MOST_ENCODINGS: Final = 4
-# Beyond, marks on letters are compared as they are written: sorting them takes time in the square of their number. What
-# only makes an address longer has been taken out by then.
+# Longer texts are compared without Unicode normalisation, which takes quadratic time for combining marks. Whatever only
+# makes a URI longer has been removed by then.
 LONGEST_COMPOSED: Final = 1000
-# What has no other spelling: most addresses in lists, which are judged by the thousand.
+# URIs without another spelling: most in lists, which are judged by the thousand.
 _PLAIN: Final = re.compile(
     r"(?!file://[^/])[a-z][a-z0-9+.-]*://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)?"
     r"(?:/[A-Za-z0-9_~!$&'()*+,;=:@-][^/%#?\\\x00-\x20\x7f-\U0010ffff]*)*"
@@ -28,7 +28,7 @@ _TAIL: Final = re.compile(r"[?#]")
 _PORT: Final = re.compile(r":([0-9]*)$")
 _SLASHES: Final = re.compile(r"//+")
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443", "ws": "80", "wss": "443"}
-# Dropped wherever they stand, and at the ends, as browsers do.
+# Dropped everywhere, and stripped at both ends, as in browsers.
 _DROPPED: Final = {ord(each): None for each in "\t\r\n"}
 _AROUND: Final = "".join(map(chr, range(0x21)))
 
@@ -40,7 +40,7 @@ def is_encoded_too_often(uri: str) -> bool:
 
 
 def other_spellings(uri: str) -> Iterator[str]:
-    """Those that are judged beside the address as it is written, each once."""
+    """The spellings that are judged in addition to the URI as written, each once."""
     if _PLAIN.fullmatch(uri):
         return
     seen = {uri}
@@ -57,7 +57,7 @@ def other_spellings(uri: str) -> Iterator[str]:
 
 
 def normalised(uri: str) -> str:
-    """The same address: its scheme and host in lower case, its path without `.` and `..`."""
+    """The same URI with scheme and host in lower case, and without `.` and `..` in its path."""
     scheme, rest = _cut_scheme(_cleaned(uri))
     rest, tail = _cut_tail(rest)
     authority, path = _cut_authority(rest)
@@ -71,7 +71,7 @@ def normalised(uri: str) -> str:
 
 
 def bare(uri: str) -> str:
-    """What many servers look at alone: without query, fragment and user, with no slash doubled or at the end."""
+    """The part that many servers use alone: without query, fragment and user, without doubled or trailing slashes."""
     scheme, rest = _cut_scheme(uri)
     authority, path = _cut_authority(_cut_tail(rest)[0])
     place = "" if authority is None else "//" + authority.rpartition("@")[2]
@@ -79,17 +79,17 @@ def bare(uri: str) -> str:
 
 
 def globs_of_same(glob: str) -> set[str]:
-    """Other ways to write a glob of addresses, so that a rule may be written in any."""
+    """Other spellings of a glob for URIs, so that a rule may be written in any."""
     found = {normalised(glob)}
     decoded = unquote(glob)
-    # An encoded `*` or `?` is no wildcard.
+    # An encoded `*` or `?` is not a wildcard.
     if all(glob.count(each) == decoded.count(each) for each in "*?"):
         found |= {decoded, normalised(decoded)}
     return found - {glob}
 
 
 def bare_globs(glob: str) -> set[str]:
-    """Globs of what is left of addresses that fit this one, where only that is looked at."""
+    """Globs for the `bare` form of URIs that match this glob."""
     return {bare(each) for each in (glob, glob.removesuffix("/*"))} - {glob}
 
 
@@ -98,7 +98,7 @@ def _cleaned(uri: str) -> str:
 
 
 def _composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
-    """Letters and the marks on them in one piece."""
+    """The text in Unicode normal form, unless it is too long."""
     if text.isascii() or len(text) > LONGEST_COMPOSED:
         return text
     from unicodedata import normalize
@@ -107,7 +107,7 @@ def _composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
 
 
 def _as_one_path(uri: str) -> str:
-    """As somebody reads it who takes all that follows the scheme for a path: `note://public/../secret`."""
+    """The URI read as if everything after the scheme were a path: `note://public/../secret`."""
     scheme, rest = _cut_scheme(_cleaned(uri))
     rest, tail = _cut_tail(rest)
     if not rest.startswith("//"):
@@ -125,7 +125,7 @@ def _cut_scheme(uri: str) -> tuple[str, str]:
 
 
 def _cut_tail(rest: str) -> tuple[str, str]:
-    """What comes before the query or fragment, and these."""
+    """The part before the query or fragment, and the rest."""
     found = _TAIL.search(rest)
     return (rest, "") if found is None else (rest[: found.start()], rest[found.start() :])
 
@@ -139,7 +139,7 @@ def _cut_authority(rest: str) -> tuple[str | None, str]:
 
 def _host(authority: str, scheme: str) -> str:
     user, at, place = authority.rpartition("@")
-    # Names are looked up in this form: fullwidth letters are letters.
+    # Names are resolved in this form: fullwidth letters are letters.
     place = _composed(place, "NFKC").lower()
     port = _PORT.search(place)
     if port is None:
@@ -149,7 +149,7 @@ def _host(authority: str, scheme: str) -> str:
 
 
 def _resolved(path: str) -> str:
-    """Without dot segments (RFC 3986, 5.2.4)."""
+    """The path without dot segments (RFC 3986, 5.2.4)."""
     if "." not in path:
         return path
     found: list[str] = []
