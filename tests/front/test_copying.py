@@ -316,7 +316,7 @@ def test_a_signal_ends_an_idle_front_end_of_a_workbench_that_hangs(rig: Rig, mon
     rig.copying.signalled, wake = os.pipe()
 
     def signal() -> None:
-        wait_until(lambda: rig.copying._heard > 0, PATIENCE, "the loop")
+        wait_until(lambda: rig.copying._last_seen > 0, PATIENCE, "the loop")
         # As a handler does while the loop waits: nothing that is watched becomes ready by it.
         rig.copying.begin_to_end()
         os.write(wake, b"x")

@@ -32,7 +32,7 @@ class FakeLink:
     def release(self) -> None:
         self.is_held = False
 
-    def say_held(self) -> None:
+    def report_held(self) -> None:
         self.reassured += 1
 
     def watch_stalled(self) -> None:

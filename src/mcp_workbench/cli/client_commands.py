@@ -131,13 +131,13 @@ def run(client: Client, command: Sequence[str]) -> str:
     except OSError as error:
         raise ConfigError(f"`{command[0]}` cannot be started: {error.strerror}") from None
     # Some clients report errors on stdout.
-    said = (done.stdout + done.stderr).decode(errors="replace").strip()
+    output = (done.stdout + done.stderr).decode(errors="replace").strip()
     if done.returncode:
         raise ConfigError(
-            f"`{' '.join(command[:3])}` failed with status {done.returncode}: {said[-_LAST_WORDS:]}",
+            f"`{' '.join(command[:3])}` failed with status {done.returncode}: {output[-_LAST_WORDS:]}",
             hint=f"mcp-workbench install {client.name} --print shows what to enter by hand",
         )
-    return said
+    return output
 
 
 def _filled_in(client: Client, words: Sequence[str], scope: Scope, name: str, entry: Mapping[str, Any]) -> list[str]:

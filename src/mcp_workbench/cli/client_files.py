@@ -46,8 +46,8 @@ def message_and_hint(error: ConfigError) -> tuple[str, str | None]:
     """Return what is wrong with a client or its file, and separately what to do about it."""
     if not isinstance(error, ConfigProblems):
         return error.message, error.hint
-    said = error.message if error.first_hint is None else error.message.replace(f"\n  hint: {error.first_hint}", "")
-    return said, error.first_hint or _REPAIR
+    message = error.message if error.first_hint is None else error.message.replace(f"\n  hint: {error.first_hint}", "")
+    return message, error.first_hint or _REPAIR
 
 
 class FoundFile(Struct, frozen=True):

@@ -144,10 +144,10 @@ def _catalog(rest: Sequence[str]) -> Catalog:
 
 def _described(word: str, description: object) -> str:
     # Shells separate candidates by lines, and word from description by a tab.
-    said = " ".join(str(description or "").split())
-    if len(said) > _LONGEST_DESCRIPTION:
-        said = said[: _LONGEST_DESCRIPTION - 1] + "…"
-    return f"{word}\t{said}" if said.isprintable() and said else word
+    text = " ".join(str(description or "").split())
+    if len(text) > _LONGEST_DESCRIPTION:
+        text = text[: _LONGEST_DESCRIPTION - 1] + "…"
+    return f"{word}\t{text}" if text.isprintable() and text else word
 
 
 def _named(place: str, definitions: Iterable[tuple[str, bytes]]) -> Iterator[str]:

@@ -64,7 +64,7 @@ class TerminalAsker:
         if not isinstance(asked, dict):
             return None
         # The workbench puts the server in front of each question, and our prompt names the tool as well.
-        message = _unplaced(str(asked.get("message", "")), self._where)
+        message = _without_place(str(asked.get("message", "")), self._where)
         # One question at a time, whatever the server does.
         async with self._lock:
             with self._paused():
@@ -145,7 +145,7 @@ class TerminalAsker:
         return typed.decode(errors="replace")
 
 
-def _unplaced(message: str, where: str) -> str:
+def _without_place(message: str, where: str) -> str:
     """Remove the `[toolbox/server]` that the workbench puts before a question, if `where` says more than that."""
     place, bracket, rest = message.removeprefix("[").partition("] ")
     return rest if bracket and message.startswith("[") and f"{where}/".startswith(f"{place}/") else message
@@ -171,31 +171,31 @@ def _keys(fields: dict[str, dict[str, Any]], required: list[object], *, is_appro
     """Return what the keys do in this form."""
     if is_approval:
         return "y allows it once; n or Ctrl-D declines."
-    said = []
+    effects = []
     if any(name not in required and about.get("default") is None for name, about in fields.items()):
-        said.append("leaves a field with ? out")
+        effects.append("leaves a field with ? out")
     if any(about.get("default") is not None for about in fields.values()):
-        said.append("takes the default")
-    return f"Enter {' or '.join(said)}; Ctrl-D declines." if said else "Ctrl-D declines."
+        effects.append("takes the default")
+    return f"Enter {' or '.join(effects)}; Ctrl-D declines." if effects else "Ctrl-D declines."
 
 
 def expected(about: dict[str, Any]) -> str:
     """Return what a field accepts, in brackets."""
     named = _titled(about)
     if named:
-        said = "/".join(named)
+        text = "/".join(named)
     elif about.get("type") == "boolean":
-        said = "y/n"
+        text = "y/n"
     elif about.get("type") == "array":
         items = about.get("items")
         of = _titled(items) if isinstance(items, dict) else []
-        said = "several of " + "/".join(of) + ", with commas" if of else "several, with commas"
+        text = "several of " + "/".join(of) + ", with commas" if of else "several, with commas"
     else:
-        said = str(about.get("format") or about.get("type") or "")
+        text = str(about.get("format") or about.get("type") or "")
     default = about.get("default")
     if default is not None:
-        said += f"{', ' * bool(said)}default {_typed(default)}"
-    return f" [{said}]" if said else ""
+        text += f"{', ' * bool(text)}default {_typed(default)}"
+    return f" [{text}]" if text else ""
 
 
 def _typed(value: object) -> str:

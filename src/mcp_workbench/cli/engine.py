@@ -165,9 +165,9 @@ class Engine:
         catalog = self._gateway.catalog
         for entry in paths.concerned(catalog, path):
             entry.load_manifest()
-        meant = paths.find(catalog, path)
-        if isinstance(meant, paths.Ambiguous):
-            raise UsageError(ambiguous(path, meant.paths))
+        resolved = paths.find(catalog, path)
+        if isinstance(resolved, paths.Ambiguous):
+            raise UsageError(ambiguous(path, resolved.paths))
         places = [(entry.toolbox, entry.name, tool) for entry, tool in paths.candidates(catalog, path)]
         # Several servers have not been listed yet: none is started just to find out which has the tool.
         return places[0] if len(places) == 1 else None
@@ -195,8 +195,8 @@ class Engine:
             ask = "write toolbox/server/tool, or run mcp-workbench list --connect"
             hint = f"{servers} not been asked for tools yet: {ask}"
         near = nearest(name, known, 3)
-        meant = f"; did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
-        return UsageError(f"no known tool is named `{name}`{meant}", hint=hint)
+        suggestion = f"; did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
+        return UsageError(f"no known tool is named `{name}`{suggestion}", hint=hint)
 
     def toolbox_of(self, server: str) -> str | None:
         """Return the toolbox of the only server with this name; None if there is none, or several."""
@@ -402,7 +402,7 @@ class ToolClient:
         elif not isinstance(message.id, UnsetType):
             self._ask(bytes(message.id), message.method, message.params)
         elif not isinstance(message.params, UnsetType):
-            self._told(message.method, message.params)
+            self._on_notification(message.method, message.params)
 
     def _ask(self, id: bytes, method: str, params: Raw | UnsetType) -> None:
         """Handle a server's question in a task, because the answer may take a while."""
@@ -423,7 +423,7 @@ class ToolClient:
     def _answer(self, id: bytes, kind: bytes, content: object) -> None:
         self.deliver(b'{"jsonrpc":"2.0","id":%b,%b:%b}' % (id, kind, messages.encode(content)))
 
-    def _told(self, method: str, params: Raw) -> None:
+    def _on_notification(self, method: str, params: Raw) -> None:
         from msgspec import MsgspecError
         from msgspec.json import decode
 

@@ -74,8 +74,8 @@ async def interactive_client(engine: Engine, where: str) -> AsyncIterator[ToolCl
 
 def _report(message: LogMessage) -> None:
     if message.level in _LOUD_LEVELS:
-        said = message.data if isinstance(message.data, str) else repr(message.data)
-        remark("warning", f"the server says: {said}")
+        text = message.data if isinstance(message.data, str) else repr(message.data)
+        remark("warning", f"the server says: {text}")
 
 
 class LiveProgress:

@@ -43,8 +43,8 @@ def show(reading: ResultContent, target: Path | None) -> None:
         _show_binaries(screen, reading.binaries)
     else:
         save_all(target, reading.binaries)
-    for said in reading.remarks:
-        remark("note", said)
+    for note in reading.remarks:
+        remark("note", note)
 
 
 def _show_text(screen: Screen, reading: ResultContent) -> None:

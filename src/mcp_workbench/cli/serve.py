@@ -205,7 +205,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
         warn_if_others_can_read(os.stat(log_file), f"log file `{log_file}`")
     _log_choice(choice)
     gateway = Gateway(config, options, redactor)
-    _say_what_has_no_effect(parsed, gateway.face.name)
+    _warn_of_ignored_options(parsed, gateway.face.name)
     if token is not None:
         return _serve_http(parsed, gateway, token)
     from mcp_workbench.serving import serve_stdio
@@ -269,7 +269,7 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
             serve_http(
                 gateway,
                 options,
-                lambda url: _say_where(url, token),
+                lambda url: _report_address(url, token),
                 _source(parsed),
                 pages=callers.pages(),
                 callers=callers.started,
@@ -287,13 +287,13 @@ def _source(parsed: Parsed) -> ConfigSource:
     return ConfigSource(parsed.value("config"), parsed.positional(0), os.environ)
 
 
-def _say_where(url: str, token: HttpToken) -> None:
+def _report_address(url: str, token: HttpToken) -> None:
     remark("note", f"serving MCP at {url}")
     if token.remark is not None:
         remark(*token.remark)
 
 
-def _say_what_has_no_effect(parsed: Parsed, face: str) -> None:
+def _warn_of_ignored_options(parsed: Parsed, face: str) -> None:
     """Warn about ignored options, which would otherwise seem not to work."""
     for name in dict.fromkeys(name for other in FACES.values() for name in other.flags):
         if parsed.has(name) and name not in FACES[face].flags:

@@ -175,7 +175,7 @@ def _numbers(cost: Cost) -> list[int]:
     return [cost.tools, cost.flat, *(cost.forms[form] for form in FORMS)]
 
 
-def said(report: Report) -> list[str]:
+def summary(report: Report) -> list[str]:
     """Summarise in sentences what the face in use costs, and what another would."""
     lines = _as_toolboxes(report) if report.face == "proxy" else _as_served(report)
     if report.unknown:
@@ -225,7 +225,7 @@ def percent(part: float) -> str:
     return f"{min(part * 100, 99.9):.1f} %" if part > 0.99 else f"{part * 100:.0f} %"
 
 
-def in_short(config: WorkbenchConfig) -> str | None:
+def short_summary(config: WorkbenchConfig) -> str | None:
     """Return one line for `check` from the cache; None if it is empty."""
     engine = Engine(config, use_cache=True)
     face = engine.face

@@ -16,7 +16,7 @@ from mcp_workbench.cli.token_report import (
     ToolboxCost,
     percent,
     rows,
-    said,
+    summary,
 )
 from mcp_workbench.printable import plural
 
@@ -24,7 +24,7 @@ from mcp_workbench.printable import plural
 def tokens_html(report: Report) -> str:
     """Return figures, charts and the table, without a page around them."""
     heads = "".join(f"<th>{head}</th>" for head in ("", *COLUMNS))
-    sentences = "".join(f"<p>{escape(line)}</p>" for line in said(report))
+    sentences = "".join(f"<p>{escape(line)}</p>" for line in summary(report))
     return f"""<h1>What tools cost an agent</h1>
 <p><code>{escape(report.config)}</code>, in tokens (bytes / 4)</p>
 <div class="cards">{"".join(_cards(report))}</div>

@@ -263,8 +263,8 @@ def _yaml(text: str, path: str) -> Any:
     except Exception as error:
         # `ruamel.yaml` does not catch what its constructors raise: for an invalid date, or a mapping merged with
         # itself.
-        said = str(error).splitlines() or [type(error).__name__]
-        raise _problem(path, f"is not YAML: {said[0]}") from None
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise _problem(path, f"is not YAML: {lines[0]}") from None
 
 
 def _round_trip(text: str) -> Any:

@@ -48,7 +48,7 @@ _EVERYWHERE: Final = frozenset({"_", "PWD", "OLDPWD", "SHLVL", "HOSTNAME"})
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPLIT: Final = re.compile(r"[^a-z0-9]+")
 # Shorter names of variables are ordinary words, and shorter words match too much.
-_SHORTEST_SPOKEN: Final = 4
+_SHORTEST_MENTIONED: Final = 4
 _SHORTEST_WORD: Final = 3
 _MOST_MISSED: Final = 4
 _COMMON_WORDS: Final = frozenset(
@@ -135,11 +135,11 @@ def is_ours(pattern: str) -> bool:
 
 
 def missed_variables(
-    base: Mapping[str, str], inherit: Iterable[str], own: Mapping[str, str], command_line: Iterable[str], said: str
+    base: Mapping[str, str], inherit: Iterable[str], own: Mapping[str, str], command_line: Iterable[str], output: str
 ) -> list[str]:
     """Return variables that are set but not passed on and that a failing server seems to need; the likeliest first.
 
-    First those that it mentioned in its output (`said`), then those named like the server (`GITHUB_TOKEN` for
+    First those that it mentioned in its `output`, then those named like the server (`GITHUB_TOKEN` for
     `server-github`), then those that configure its runner. `command_line` begins with the name of the server.
     """
     given = server_environment(base, inherit, own)
@@ -149,11 +149,11 @@ def missed_variables(
         return []
     name, *command = command_line
     # Programs often name the variable that they lack in their last output.
-    spoken = set(_WORD.findall(said))
+    mentioned = set(_WORD.findall(output))
     words = {word for text in (name, *command) for word in _own_words(text)}
     runner = _Patterns(_RUNNERS.get(_program(command[0]), ()) if command else (), IS_WINDOWS)
     reasons = (
-        lambda variable: len(variable) >= _SHORTEST_SPOKEN and variable in spoken,
+        lambda variable: len(variable) >= _SHORTEST_MENTIONED and variable in mentioned,
         lambda variable: variable.partition("_")[0].lower() in words,
         runner.match,
     )
@@ -161,19 +161,19 @@ def missed_variables(
     return list(dict.fromkeys(ranked))[:_MOST_MISSED]
 
 
-def advice(base: Mapping[str, str], server: ServerConfig, said: str) -> str | None:
+def advice(base: Mapping[str, str], server: ServerConfig, output: str) -> str | None:
     """Suggest variables to inherit for a server that does not start; None if nothing suggests any."""
     command_line = (server.name, server.command or "", *server.args)
-    missed = missed_variables(base, server.inherit_env, server.env, command_line, said)
+    missed = missed_variables(base, server.inherit_env, server.env, command_line, output)
     if not missed:
         return None
     names = " and ".join(filter(None, (", ".join(f"`{name}`" for name in missed[:-1]), f"`{missed[-1]}`")))
     written = ", ".join(f'"{name}"' for name in (*server.inherit_env, *missed))
     if len(missed) == 1:
-        said_of_them, needed = "is set, but not passed on to this server", "if it needs it"
+        state, needed = "is set, but not passed on to this server", "if it needs it"
     else:
-        said_of_them, needed = "are set, but not passed on to this server", "if it needs them"
-    return f'{names} {said_of_them}; {needed}, add `"inheritEnv": [{written}]` to it'
+        state, needed = "are set, but not passed on to this server", "if it needs them"
+    return f'{names} {state}; {needed}, add `"inheritEnv": [{written}]` to it'
 
 
 def _own_words(text: str) -> Iterable[str]:

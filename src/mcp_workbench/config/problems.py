@@ -77,10 +77,10 @@ class ConfigProblems(ConfigError):
 
 def in_one_line(problems: Sequence[Problem]) -> str:
     """Summarise problems and their places, for readers who do not have the file at hand."""
-    said = [f"{problem.found}, at {problem.path_in_file}" for problem in problems[:_MOST_IN_ONE_LINE]]
-    if len(problems) > len(said):
-        said.append(f"and {len(problems) - len(said):,} more")
-    return "; ".join(said)
+    parts = [f"{problem.found}, at {problem.path_in_file}" for problem in problems[:_MOST_IN_ONE_LINE]]
+    if len(problems) > len(parts):
+        parts.append(f"and {len(problems) - len(parts):,} more")
+    return "; ".join(parts)
 
 
 def render_path(steps: Path) -> str:

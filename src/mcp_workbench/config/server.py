@@ -128,12 +128,12 @@ class WrittenServer:
 
     def ignored_keys(self) -> list[str]:
         """Return the non-empty keys that have no effect here, and that their author may rely on."""
-        said = [name for name, value in self._entry.items() if value and name not in keys.SERVER_KEYS]
-        if not said:
+        others = [name for name, value in self._entry.items() if value and name not in keys.SERVER_KEYS]
+        if not others:
             return []
         from mcp_workbench.config.foreign_keys import IDLE_KEYS
 
-        return [name for name in said if name in IDLE_KEYS]
+        return [name for name in others if name in IDLE_KEYS]
 
     def _read(self, key: Key[T]) -> T | None:
         if key.name not in self._entry:
@@ -145,15 +145,15 @@ class WrittenServer:
 
     def _check_keys(self) -> None:
         """Report unknown and unsupported keys, and require exactly one of `command` and `url`."""
-        meant: set[str] = set()
+        suggested: set[str] = set()
         if others := self._entry.keys() - keys.SERVER_KEYS.keys():
-            meant = self._check_other_keys([name for name in self._entry if name in others])
+            suggested = self._check_other_keys([name for name in self._entry if name in others])
         ways = [key.name for key in (keys.COMMAND, *_ADDRESSES) if key.name in self._entry]
         if len(ways) > 1:
             found = " and ".join(map(quote, ways))
             self._reader.problem((*self._path, ways[1]), f"found {found}", "only one of them", at_key=True)
         # A misspelt `command` has already been reported, with the right key as a suggestion.
-        elif not ways and not meant.intersection(("command", "url", "serverUrl", "httpUrl")):
+        elif not ways and not suggested.intersection(("command", "url", "serverUrl", "httpUrl")):
             self._reader.problem(
                 self._path, "found neither `command` nor `url`", "one of them", hint=_NO_WAY_HINT, at_key=True
             )
@@ -164,7 +164,7 @@ class WrittenServer:
         """Check keys that are not ours. Returns the settings that unknown keys may be misspellings of."""
         from mcp_workbench.config.foreign_keys import FOREIGN_KEYS, UNSUPPORTED_KEYS
 
-        meant: set[str] = set()
+        suggested: set[str] = set()
         for name in names:
             path = (*self._path, name)
             if (hint := UNSUPPORTED_KEYS.get(name)) is not None:
@@ -172,8 +172,8 @@ class WrittenServer:
                     self._reader.problem(path, f"{quote(name)} is not supported", hint=hint, at_key=True)
             elif name not in FOREIGN_KEYS:
                 self._reader.unknown_key(path, keys.SERVER_KEYS)
-                meant.update(self._reader.problems[-1].suggestions)
-        return meant
+                suggested.update(self._reader.problems[-1].suggestions)
+        return suggested
 
     def _check_company(self, way: str) -> None:
         """Report keys that mean nothing for this kind of server. Only in our own files: other clients leave them

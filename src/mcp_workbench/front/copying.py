@@ -89,9 +89,9 @@ class Copying:
         # Why that line is useless.
         self._lost_to = DIED
         # What to send to the client between two lines of the workbench.
-        self._owed = b""
+        self._pending_errors = b""
         # When the workbench last showed that it is alive, or nothing was expected of it.
-        self._heard = 0.0
+        self._last_seen = 0.0
         self._goodbye: str | None = None
         # Readable after a signal: a wait is then restarted, and would not notice what the signal changed.
         self.signalled = -1
@@ -102,7 +102,7 @@ class Copying:
         down, up = self._down, self._up
         if self._skips_line:
             down.waiting += self._read_past_line()
-        return Handover(self.resume, down.waiting + down.held, up.waiting[up.begun :] + self._owed)
+        return Handover(self.resume, down.waiting + down.held, up.waiting[up.begun :] + self._pending_errors)
 
     def _read_past_line(self) -> bytes:
         """Read to the end of the skipped line, which may have its id last. Returns what follows it."""
@@ -131,21 +131,21 @@ class Copying:
         """Read no more from the client, but still deliver answers. Also called by signal handlers."""
         if not self.is_client_done:
             self.is_client_done = True
-            self._say_that_no_more_comes()
+            self._close_our_half()
 
     def run(self, workbench: int) -> str:
         """Copy until one side disconnects. Returns how it ended. Closes the descriptor of the workbench."""
         down, up = self._down, self._up
         down.target = up.source = workbench
         self._goodbye, self._is_deaf, self._is_asked = None, False, False
-        self._heard = monotonic()
+        self._last_seen = monotonic()
         os.set_blocking(workbench, False)
         os.set_blocking(up.target, False)
         try:
             if down.waiting:
                 self._on_workbench_writable()
             if self.is_client_done:
-                self._say_that_no_more_comes()
+                self._close_our_half()
             return self._loop()
         finally:
             if self.signalled >= 0:
@@ -173,10 +173,10 @@ class Copying:
             elif self._polled == usual and self._is_between_lines:
                 events = self._copy_whole_lines()
             elif passed or tracking.is_waited_for:
-                events = wait(max(0.0, self._heard + SILENCE_SECONDS - monotonic()) * 1000)
+                events = wait(max(0.0, self._last_seen + SILENCE_SECONDS - monotonic()) * 1000)
             else:
                 events = wait()
-                self._heard = monotonic()
+                self._last_seen = monotonic()
             end = None
             for descriptor, event in events:
                 if event == _IN:
@@ -198,7 +198,7 @@ class Copying:
             if end is not None:
                 return end
             # Also while the client keeps sending.
-            if not self.is_client_done and monotonic() - self._heard >= SILENCE_SECONDS and not self._is_there():
+            if not self.is_client_done and monotonic() - self._last_seen >= SILENCE_SECONDS and not self._is_there():
                 return HANGS
             if len(passed) > MOST_PASSED:
                 tracking.catch_up()
@@ -210,7 +210,7 @@ class Copying:
         disconnect."""
         down, up = self._down, self._up
         is_mid_line = down.is_mid_line or down.was_mid_line or up.is_mid_line or self._skips_line
-        is_late = down.waiting or down.held or up.waiting or up.held or self._owed or self._is_asked
+        is_late = down.waiting or down.held or up.waiting or up.held or self._pending_errors or self._is_asked
         return not (is_mid_line or is_late or self._is_deaf or self._goodbye is not None)
 
     def _copy_whole_lines(self) -> list[tuple[int, int]]:
@@ -224,11 +224,11 @@ class Copying:
         workbench, client_out = up.source, up.target
         passed = tracking.passed
         read, write, wait, now = os.read, os.write, self._poll.poll, monotonic
-        left = (self._heard + SILENCE_SECONDS - now()) * 1000 if passed or tracking.is_waited_for else None
+        left = (self._last_seen + SILENCE_SECONDS - now()) * 1000 if passed or tracking.is_waited_for else None
         while (left is None or left > 0) and not self.is_client_done:
             events = wait(left)
             if left is None:
-                self._heard = now()
+                self._last_seen = now()
             elif not events:
                 break
             for descriptor, event in events:
@@ -249,7 +249,7 @@ class Copying:
                     written = 0
                 if is_answer:
                     passed.append((False, data))
-                    self._heard = now()
+                    self._last_seen = now()
                 if written != len(data):
                     (up if is_answer else down).keep(data, written)
                     return []
@@ -257,7 +257,7 @@ class Copying:
                     passed.append((True, data))
                 if len(data) > LONGEST_PASSED or len(passed) > MOST_PASSED:
                     tracking.catch_up()
-            left = (self._heard + SILENCE_SECONDS - now()) * 1000
+            left = (self._last_seen + SILENCE_SECONDS - now()) * 1000
         return []
 
     def _forget_signals(self) -> None:
@@ -300,12 +300,12 @@ class Copying:
         down = self._down
         data = down.waiting
         # It has read something, which made room.
-        self._heard, self._is_asked = monotonic(), False
+        self._last_seen, self._is_asked = monotonic(), False
         try:
             if down.write_waiting():
                 self.tracking.sent(data)
                 if self.is_client_done:
-                    self._say_that_no_more_comes()
+                    self._close_our_half()
                 self._pause_before_the_end()
         except OSError:
             self._is_deaf = True
@@ -313,9 +313,9 @@ class Copying:
     def _pause_before_the_end(self) -> None:
         """The workbench is about to end: what the client sends from now on is for the next one."""
         if self._goodbye is not None and not self._down.is_mid_line:
-            self._say_that_no_more_comes()
+            self._close_our_half()
 
-    def _say_that_no_more_comes(self) -> None:
+    def _close_our_half(self) -> None:
         """Close our half of the connection: the workbench finishes what is in progress, and closes the other half."""
         if self._down.target >= 0 and not self._down.waiting:
             half_close(self._down.target)
@@ -335,9 +335,9 @@ class Copying:
             data = None
         if data is None:
             return CLIENT_GONE if self.is_client_done else self._goodbye or DIED
-        self._heard, self._is_asked = monotonic(), False
+        self._last_seen, self._is_asked = monotonic(), False
         if CONTROL in data:
-            data = self._obey(data)
+            data = self._take_control_lines(data)
         if not data:
             return None
         try:
@@ -354,7 +354,7 @@ class Copying:
             return CLIENT_GONE
         return None
 
-    def _obey(self, data: bytes) -> bytes:
+    def _take_control_lines(self, data: bytes) -> bytes:
         """Handle the lines that are for us. Returns the data without them."""
         kept = []
         for line in _lines(data):
@@ -401,18 +401,18 @@ class Copying:
         else:
             loses_line = down.is_mid_line
         failed, asked = self.tracking.clear()
-        said = reason.encode()
+        text = reason.encode()
         # End a line whose beginning the client has seen; it is useless, and its request fails below.
         messages = [b"\n"] if up.is_mid_line else []
-        messages += [_FAILED % (id, said) for id in failed]
-        messages += [_NOT_WAITED_FOR % (id, said) for id in asked]
+        messages += [_FAILED % (id, text) for id in failed]
+        messages += [_NOT_WAITED_FOR % (id, text) for id in asked]
         up.held, up.is_mid_line = b"", False
         if loses_line and not self._skips_line:
             self._skips_line, self._lost_to = True, reason
             if down.waiting:
                 down.waiting = self._skip(down.waiting)
-        up.waiting += b"".join(messages) + self._owed
-        self._owed = b""
+        up.waiting += b"".join(messages) + self._pending_errors
+        self._pending_errors = b""
         if up.waiting:
             os.set_blocking(up.target, False)
             self._on_client_writable()
@@ -428,15 +428,15 @@ class Copying:
         return data[end + 1 :]
 
     def _fail_unfinished(self) -> None:
-        said = self._lost_to.encode()
-        self._owed += b"".join(_FAILED % (id, said) for id in self.tracking.take_unfinished())
+        text = self._lost_to.encode()
+        self._pending_errors += b"".join(_FAILED % (id, text) for id in self.tracking.take_unfinished())
 
     # ── waiting ──
 
     def _is_there(self) -> bool:
         """Ping the workbench after a silence, or conclude that it is dead."""
         down = self._down
-        self._heard = monotonic()
+        self._last_seen = monotonic()
         if self._is_asked:
             # While the client does not read, neither do we.
             return bool(self._up.waiting)
@@ -453,9 +453,9 @@ class Copying:
 
     def _watch_what_matters(self) -> None:
         down, up = self._down, self._up
-        if self._owed and not up.is_mid_line:
-            up.waiting += self._owed
-            self._owed = b""
+        if self._pending_errors and not up.is_mid_line:
+            up.waiting += self._pending_errors
+            self._pending_errors = b""
         is_pausing = self._goodbye is not None and not down.is_mid_line
         self._watch(down.source, 0 if self.is_client_done or down.waiting or self._is_deaf or is_pausing else _IN)
         wanted = 0 if up.waiting else _IN

@@ -35,7 +35,7 @@ def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover | None
         return None
     except CannotJoin as reason:
         if not reason.is_expected:
-            say(f"{reason}; serving alone")
+            report(f"{reason}; serving alone")
         return Handover()
     copying = Copying()
     signals = _Signals(copying)
@@ -67,9 +67,9 @@ def _serve(arguments: Sequence[str], joined: Joined, copying: Copying, signals: 
             handover = copying.handover()
             if copying.is_client_done:
                 return 0
-            say(f"{reason}; serving alone from now on")
+            report(f"{reason}; serving alone from now on")
             return handover
-        say(f"{end}; joined the one of process {joined.pid}")
+        report(f"{end}; joined the one of process {joined.pid}")
 
 
 def _has_standard_streams() -> bool:
@@ -125,7 +125,7 @@ class _Signals:
                 pass
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     """Write to stderr, which the client may log for the user."""
     try:
         os.write(2, f"mcp-workbench: {text}\n".encode())

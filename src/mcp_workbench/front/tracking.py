@@ -292,10 +292,10 @@ def _near_end(line: bytes) -> list[tuple[str, bytes]]:
             # Another member whose value is a string: the method, the version.
             name, at = _id_at(rest[1:].lstrip(), 0)
             rest = rest[1:].lstrip()[at:].lstrip()
-            said = rest[1:].lstrip()
-            if name[:1] != b'"' or rest[:1] != b":" or said[:1] != b'"':
+            member = rest[1:].lstrip()
+            if name[:1] != b'"' or rest[:1] != b":" or member[:1] != b'"':
                 break
-            rest = said[_id_at(said, 0)[1] :].lstrip()
+            rest = member[_id_at(member, 0)[1] :].lstrip()
         if rest == b"}" and id and id[:1] not in b"{[":
             return [(REQUEST if b'"method"' in line else ANSWER, id)]
 

@@ -31,7 +31,7 @@ class BudgetedLink(Protocol):
     def release(self) -> None:
         """Continue reading."""
 
-    def say_held(self) -> None:
+    def report_held(self) -> None:
         """Tell the front end that we are alive, although we read nothing."""
 
     def watch_stalled(self) -> None:
@@ -112,7 +112,7 @@ class ClientBudgets:
             self._release_some()
         if self._held:
             for link in self._held:
-                link.say_held()
+                link.report_held()
             self._watch_first()
 
     def close(self) -> None:

@@ -98,7 +98,7 @@ class SharedClient:
             link.feed(first)
             await self._ended.wait()
             if self.goodbye:
-                link.say(self.goodbye)
+                link.send_control(self.goodbye)
                 # What it sent before it got the goodbye is still served.
                 await wait_until(lambda: self._is_silent or is_urgent.is_set(), LAST_REQUESTS_SECONDS)
             log.info("client of process %d leaves: %s", self.hello.pid, self._reason)

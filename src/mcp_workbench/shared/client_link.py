@@ -84,9 +84,9 @@ class FrontEndLink(DescriptorLink):
         self._is_held = False
         self._on_drained()
 
-    def say_held(self) -> None:
+    def report_held(self) -> None:
         """Report that we are alive: a front end whose data is not read considers us dead after a while."""
-        self.say(HELD)
+        self.send_control(HELD)
 
     def _on_drained(self) -> None:
         if not self._is_held and self._writer.unsent_bytes <= PAUSE_ABOVE:
@@ -100,7 +100,7 @@ class FrontEndLink(DescriptorLink):
 
         def feed(data: bytes) -> asyncio.Future[None] | None:
             if self._control or CONTROL in data:
-                data = self._obey(data, is_line_begun=lines.unfinished_bytes > 0)
+                data = self._take_control_lines(data, is_line_begun=lines.unfinished_bytes > 0)
             reading = lines.feed(data)
             if budgets is not None and (self._is_arriving or data[-1:] != b"\n"):
                 unfinished, was_arriving = lines.unfinished_bytes, self._is_arriving
@@ -111,14 +111,14 @@ class FrontEndLink(DescriptorLink):
 
         return feed
 
-    def _obey(self, data: bytes, *, is_line_begun: bool) -> bytes:
+    def _take_control_lines(self, data: bytes, *, is_line_begun: bool) -> bytes:
         """Handle the lines that are meant for us. Returns the data without them."""
         *lines, unfinished = (self._control + data).split(b"\n")
         self._control = b""
         kept = []
         for line in lines:
             if line == _PING and not is_line_begun:
-                self.say(PONG)
+                self.send_control(PONG)
             else:
                 kept.append(line + b"\n")
             is_line_begun = False
@@ -133,12 +133,12 @@ class FrontEndLink(DescriptorLink):
         writer = self._announcer
         if writer.is_stuck:
             for line in self.unannounced():
-                self.say(line)
+                self.send_control(line)
         # As in `DescriptorLink`, inlined because it is on the path of every call.
         writer.write(*parts, b"\n")
         if writer.unsent_bytes > PAUSE_ABOVE:
             self._on_unread(parts)
 
-    def say(self, line: bytes) -> None:
+    def send_control(self, line: bytes) -> None:
         """Send a line to the front end."""
         self._writer.write(CONTROL, line, b"\n")

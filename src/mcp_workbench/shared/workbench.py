@@ -102,7 +102,7 @@ class SharedWorkbench:
         self._hello_bytes = 0
         # Greetings and commands in progress: a second signal ends them, whatever they wait for.
         self._unserved: set[asyncio.Task[None]] = set()
-        self._told_by: list[socket.socket] = []
+        self._awaiting_end: list[socket.socket] = []
         self._ending = asyncio.Event()
         self._is_urgent = asyncio.Event()
         self._goodbye = SERVE_ALONE
@@ -211,7 +211,7 @@ class SharedWorkbench:
                 self._unserved.discard(task)
                 await self._serve(connection, hello, context, rest)
             else:
-                await self._obey(connection, hello)
+                await self._carry_out(connection, hello)
         except (OSError, TimeoutError):
             return
         except Exception:
@@ -325,7 +325,7 @@ class SharedWorkbench:
 
     # ── commands ──
 
-    async def _obey(self, connection: socket.socket, hello: Hello) -> None:
+    async def _carry_out(self, connection: socket.socket, hello: Hello) -> None:
         if hello.command == PING:
             await self._answer(connection, f"{PING} {os.getpid()}")
         elif hello.command == RELOAD:
@@ -338,7 +338,7 @@ class SharedWorkbench:
             goodbye = COME_AGAIN if hello.command == RESTART else SERVE_ALONE
             self.end(f"requested by `mcp-workbench {hello.command}` (process {hello.pid})", goodbye)
             # Kept open until we are gone, which is what the command waits for.
-            self._told_by.append(connection.dup())
+            self._awaiting_end.append(connection.dup())
             await self._answer(connection, f"{ENDING} {os.getpid()} {count}")
         else:
             await self._answer(connection, f"{UNABLE} the shared workbench does not know the command `{hello.command}`")

@@ -127,7 +127,7 @@ def test_how_many_servers_failed_is_said_as_people_say_it(
     capsys: pytest.CaptureFixture[str], states: list[str], said: str
 ) -> None:
     findings = [check.Finding("box", f"s{number}", state) for number, state in enumerate(states)]
-    assert check._say_failed(findings, 1) == 1
+    assert check._report_failed(findings, 1) == 1
     assert capsys.readouterr().err == f"error: {said}\n"
 
 

@@ -239,7 +239,7 @@ def test_what_is_chosen_is_a_server_and_not_a_row(monkeypatch: pytest.MonkeyPatc
         said = []
         for key in ("down", "s", "s", "s"):
             live._looks = await fake.look()
-            await live._obey(key)
+            await live._handle_key(key)
             said.append(live._rows()[live._index(live._rows())].server)
         return said
 

@@ -44,7 +44,7 @@ _FORMS: Final = "a program goes after --, for example: mcp-workbench add time --
 
 
 def run(parsed: Parsed) -> int:
-    name, source, words = _meant(parsed)
+    name, source, words = _name_and_source(parsed)
     file = own_configuration(parsed, makes=True)
     given = dict(named_value(each, "--env") for each in parsed.values("env"))
     headers = dict(named_value(each, "--header", "=:") for each in parsed.values("header"))
@@ -60,11 +60,11 @@ def run(parsed: Parsed) -> int:
         entry = store.taken_from(name, entry)
         store.write()
         file.write(file.with_server(toolbox, description, name, entry))
-    _say_added(file, toolbox, name, entry, store)
+    _report_added(file, toolbox, name, entry, store)
     return 0 if parsed.has("no-check") else _started(file.path, toolbox, name)
 
 
-def _meant(parsed: Parsed) -> tuple[str, str | None, list[str]]:
+def _name_and_source(parsed: Parsed) -> tuple[str, str | None, list[str]]:
     """Return the name, the source if there is one, and the words after `--`. Raises `UsageError`."""
     end = len(parsed.positionals) if parsed.before_dashes is None else parsed.before_dashes
     before, words = parsed.positionals[:end], parsed.positionals[end:]
@@ -290,7 +290,7 @@ def _refuse_doubles(file: OwnConfiguration, name: str, toolbox: str | None) -> N
         )
 
 
-def _say_added(file: OwnConfiguration, toolbox: str, name: str, entry: dict[str, Any], store: SecretStore) -> None:
+def _report_added(file: OwnConfiguration, toolbox: str, name: str, entry: dict[str, Any], store: SecretStore) -> None:
     where = "" if file.is_plain else f"to toolbox {toolbox} "
     remark("note", f"{name}: added {where}in {file.path}")
     if not file.is_plain and toolbox not in file.toolboxes:

@@ -112,8 +112,8 @@ def _show(screen: Screen, row: list[Part]) -> None:
 
 def _spaced(*parts: Part) -> list[Part]:
     """Join the non-empty parts with spaces."""
-    said = [part for part in parts if (part if isinstance(part, str) else part[0])]
-    return [each for part in said for each in ("  ", part)][1:]
+    shown = [part for part in parts if (part if isinstance(part, str) else part[0])]
+    return [each for part in shown for each in ("  ", part)][1:]
 
 
 def _matching(parsed: Parsed, path: str) -> Iterator[dict[str, Any]]:

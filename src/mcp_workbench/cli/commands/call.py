@@ -78,7 +78,7 @@ def run(parsed: Parsed) -> int:
     try:
         reading = engine.run(work)
     except RemoteError as error:
-        return _say_error(where, error.error, redactor, _unanswered(engine))
+        return _report_error(where, error.error, redactor, _unanswered(engine))
     except WorkbenchError as error:
         message = redactor.text(f"[{toolbox}/{server}] {error.message}")
         hint = hint_about(error, unlisted)
@@ -176,8 +176,8 @@ def _show(parsed: Parsed, reading: ResultContent, where: str, redactor: Redactor
         return complain(f"[{where}] asks: {'; '.join(reading.questions)}", unanswered, status=FAILED)
     if reading.is_error:
         # It may quote the server's stderr, so it is redacted; data on stdout is never changed.
-        said = redactor.text(reading.as_text())
-        return _say_failed(where, said or "the tool failed without giving a reason", unanswered)
+        text = redactor.text(reading.as_text())
+        return _report_failure(where, text or "the tool failed without giving a reason", unanswered)
     target = parsed.value("output")
     show(reading, None if target is None else Path(target))
     if not (reading.as_text() or reading.binaries or reading.remarks):
@@ -195,7 +195,7 @@ def print_raw(raw: bytes) -> None:
     stdout().text(raw.decode(errors="backslashreplace"))
 
 
-def _say_failed(where: str, text: str, unanswered: str) -> int:
+def _report_failure(where: str, text: str, unanswered: str) -> int:
     # Messages of the workbench already contain the name, and their own hint.
     message, _, hint = text.partition("\nhint: ") if text.startswith(f"[{where}]") else (f"[{where}] {text}", "", "")
     if not hint and asks_the_user(text):
@@ -203,7 +203,7 @@ def _say_failed(where: str, text: str, unanswered: str) -> int:
     return complain(message, hint, status=FAILED)
 
 
-def _say_error(where: str, error: ErrorObject, redactor: Redactor, unanswered: str) -> int:
+def _report_error(where: str, error: ErrorObject, redactor: Redactor, unanswered: str) -> int:
     text = f"[{where}] {error.message} (code {error.code})"
     if isinstance(error.data, Raw):
         text += f"\ndata: {bytes(error.data).decode(errors='replace')}"

@@ -121,8 +121,8 @@ def run(parsed: Parsed) -> int:
         for warning in looked.warnings:
             remark("warning", warning)
         if lacking is None and not looked.unfetched:
-            return _say_valid(parsed, config)
-        return _say_unresolved(parsed, config, lacking, looked.unfetched)
+            return _report_valid(parsed, config)
+        return _report_unresolved(parsed, config, lacking, looked.unfetched)
     engine = engine_for(parsed, config, use_cache=False, redactor=redactor)
     findings, warnings = connect(config, engine, remember=not parsed.has("no-cache"), redactor=redactor)
     failed = sum(finding.state in ("failed", SIGN_IN_NEEDED) for finding in findings)
@@ -138,7 +138,7 @@ def run(parsed: Parsed) -> int:
             remark("warning", text)
         if failed:
             # What a server lacks is already shown as the reason for its failure.
-            return _say_failed(findings, FAILED if lacking is None else USAGE)
+            return _report_failed(findings, FAILED if lacking is None else USAGE)
         if hidden := sum(len(finding.hidden) for finding in findings):
             remark("warning", f"{_HIDDEN_FOUND[hidden > 1]}: read what your agent will read before you use it")
         else:
@@ -146,7 +146,7 @@ def run(parsed: Parsed) -> int:
     return USAGE if lacking is not None else FAILED if failed else 0
 
 
-def _say_failed(findings: list[Finding], status: int) -> int:
+def _report_failed(findings: list[Finding], status: int) -> int:
     """Report how many servers cannot be used: at least one."""
     unsigned = [quote(finding.server) for finding in findings if finding.state == SIGN_IN_NEEDED]
     failed = len(unsigned) + sum(finding.state == "failed" for finding in findings)
@@ -314,22 +314,22 @@ def show(screen: Screen, findings: list[Finding]) -> None:
                 screen.line(("hint: ", "name"), finding.hint, indent=2)
 
 
-def _say_valid(parsed: Parsed, config: WorkbenchConfig) -> int:
+def _report_valid(parsed: Parsed, config: WorkbenchConfig) -> int:
     servers = len(config.servers())
     if parsed.has("json"):
         stdout().json({"config": config.path, "valid": True, "toolboxes": len(config.toolboxes), "servers": servers})
         return 0
     toolboxes = "1 toolbox" if len(config.toolboxes) == 1 else f"{len(config.toolboxes)} toolboxes"
     stdout().line((config.path, "strong"), ": ", ("valid", "good"), f", {toolboxes} with {plural(servers, 'server')}")
-    from mcp_workbench.cli.token_report import in_short
+    from mcp_workbench.cli.token_report import short_summary
 
-    context = in_short(config)
+    context = short_summary(config)
     if context is not None:
         stdout().line("context: ", context)
     return 0
 
 
-def _say_unresolved(
+def _report_unresolved(
     parsed: Parsed, config: WorkbenchConfig, lacking: ConfigProblems | None, unfetched: Sequence[Unfetched]
 ) -> int:
     """Report a valid file with servers that cannot be started from here: variables are not set, or something they refer

@@ -43,8 +43,8 @@ def run(parsed: Parsed) -> int:
         try:
             Walkthrough(stdout(), Path(folder)).run()
         except DemoFailed as error:
-            said = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
-            return complain("\n".join([error.message, *said]), "please report this", status=FAILED)
+            last_lines = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
+            return complain("\n".join([error.message, *last_lines]), "please report this", status=FAILED)
     return 0
 
 
@@ -217,8 +217,8 @@ class Walkthrough:
 
     def _request(self, what: str, result: str, seconds: float | None) -> None:
         took = "" if seconds is None else f"  {_ms(seconds)}"
-        said = f"  {result}" if result else ""
-        self._screen.line(("→ ", "dim"), (what, "name"), said, (took, "dim"), indent=3)
+        shown = f"  {result}" if result else ""
+        self._screen.line(("→ ", "dim"), (what, "name"), shown, (took, "dim"), indent=3)
 
     def _answer(self, text: str, *, bad: bool = False) -> None:
         self._screen.line((text, "bad" if bad else "plain"), indent=5)

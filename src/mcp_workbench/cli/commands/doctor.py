@@ -186,7 +186,7 @@ def _show(screen: Screen, found: list[Diagnosis]) -> None:
 def _sum_up(found: list[Diagnosis]) -> None:
     left = [each for each in found if not each.fixed]
     counts = {severity: sum(each.severity == severity for each in left) for severity in ("error", "warning")}
-    said = [plural(count, word) for word, count in counts.items() if count]
-    remark("note", " and ".join(said) if said else "nothing is wrong")
+    counted = [plural(count, word) for word, count in counts.items() if count]
+    remark("note", " and ".join(counted) if counted else "nothing is wrong")
     if any(each.fix is not None for each in left):
         remark("hint", "mcp-workbench doctor --fix fixes what is safe to fix")

@@ -60,13 +60,13 @@ def run(parsed: Parsed) -> int:
     files = _agreed(files, parsed)
     imported = read_all(files, is_of_project=parsed.has("project"))
     if not parsed.has("project"):
-        _say_of_this_folder(files)
+        _mention_folder_servers(files)
     servers = merged(imported.servers, shutil.which)
     if not servers:
-        _say_left_out(imported, [])
+        _report_left_out(imported, [])
         raise ConfigError("none of the files has an MCP server that can be used here", hint="--from names a client")
-    _say_found(servers)
-    _say_left_out(imported, servers)
+    _list_found(servers)
+    _report_left_out(imported, servers)
     boxes = _edited(proposed(servers), parsed)
     # A repository can bring a `.mcp.json`, and starting the servers in it would run a stranger's programs.
     is_confirmed = not any(map(_came_with_the_project, files)) or _confirmed(parsed)
@@ -115,7 +115,7 @@ def _written(config: dict[str, Any]) -> bytes:
     return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _say_of_this_folder(files: list[FoundFile]) -> None:
+def _mention_folder_servers(files: list[FoundFile]) -> None:
     """Mention servers that apply to this folder only but are in a file of the user, as Claude Code's are, which was
     just read."""
     read = {file.path: file.file.key for file in files}
@@ -258,7 +258,7 @@ def _needed(question: str) -> str:
     return answer
 
 
-def _say_found(servers: list[ImportedServer]) -> None:
+def _list_found(servers: list[ImportedServer]) -> None:
     """List each server with what it starts or connects to, before any of them is started."""
     rows: list[list[Part]] = []
     for server in servers:
@@ -270,7 +270,7 @@ def _say_found(servers: list[ImportedServer]) -> None:
     screen.flush()
 
 
-def _say_left_out(imported: Imported, servers: list[ImportedServer]) -> None:
+def _report_left_out(imported: Imported, servers: list[ImportedServer]) -> None:
     for where, why in imported.left_out:
         remark("warning", f"{where}: {why}")
     for server in servers:

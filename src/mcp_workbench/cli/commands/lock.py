@@ -74,7 +74,7 @@ class _Locking:
                 remark("note", f"{len(changes)} of them were different before; your version control shows which")
             if self._config.lock is None:
                 remark("hint", 'nothing compares with it yet: set `"lock": "warn"` or `"enforce"` in the configuration')
-        return self._say_failures(before)
+        return self._report_failures(before)
 
     def show(self) -> int:
         lock = self._lock()
@@ -95,12 +95,12 @@ class _Locking:
                 remark("note", f"{label}: {text}")
             if not changes and not self._failures:
                 remark("note", "everything is as it was locked")
-        failed = self._say_failures(lock)
+        failed = self._report_failures(lock)
         return FAILED if changes else failed
 
     def accept(self, named: str | None) -> int:
         lock = self._lock()
-        chosen, item = (None, None) if named is None else self._meant(named)
+        chosen, item = (None, None) if named is None else self._find_item(named)
         entries = self._listed(chosen)
         changes = [each for each in self._changes(lock, entries) if item is None or each.name == item]
         if item is not None and not changes and not self._failures:
@@ -120,7 +120,7 @@ class _Locking:
         self._record(changes)
         if not self._parsed.has("json"):
             print(f"accepted {plural(len(changes), 'definition')}, in {self._path}")
-        return self._say_failures(lock)
+        return self._report_failures(lock)
 
     # ── the parts ──
 
@@ -161,7 +161,7 @@ class _Locking:
             found += described_changes(place, lock, entry.offer, others, self._store.known)
         return found
 
-    def _meant(self, named: str) -> tuple[ServerEntry, str | None]:
+    def _find_item(self, named: str) -> tuple[ServerEntry, str | None]:
         """Return the named server, and the item of it. Names may contain slashes."""
         entries = list(self._engine.face.catalog.entries())
         for entry in entries:
@@ -204,7 +204,7 @@ class _Locking:
         audit.finish()
         audit.close()
 
-    def _say_failures(self, lock: LockFile | None) -> int:
+    def _report_failures(self, lock: LockFile | None) -> int:
         for place, message in self._failures.items():
             remark("warning", f"{place}: {message}")
         if not self._failures:

@@ -81,7 +81,7 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
         record_sign_in(gateway, entry, target, "failed", error.message)
         raise
     record_sign_in(gateway, entry, target, "signed in")
-    _say_signed_in(entry, record)
+    _report_signed_in(entry, record)
     if target.principal:
         return
     try:
@@ -168,7 +168,7 @@ def _show_code(step: DeviceCodeWait) -> None:
     print(f"{visible(step.page)}\n{visible(step.code)}", flush=True)
 
 
-def _say_signed_in(entry: ServerEntry, record: SignInRecord) -> None:
+def _report_signed_in(entry: ServerEntry, record: SignInRecord) -> None:
     who = f" as {visible(record.account)}" if record.account else ""
     print(f"signed in to {entry.name}{who}")
     end = ends_at(record)

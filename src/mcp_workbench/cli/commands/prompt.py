@@ -49,9 +49,9 @@ def run(parsed: Parsed) -> int:
         print_raw(result)
     else:
         messages = decoded(result).get("messages")
-        said = messages if isinstance(messages, list) else []
+        items = messages if isinstance(messages, list) else []
         # Roles are for models; a shell gets the text.
-        content = [each.get("content") for each in said if isinstance(each, dict)]
+        content = [each.get("content") for each in items if isinstance(each, dict)]
         # A message has one content block and a result has many, so the same code shows both.
         show(ResultContent(encode({"content": content})), None)
     return 0

@@ -11,7 +11,7 @@ from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, stdout
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_that_knows, reported
-from mcp_workbench.cli.token_report import ABOUT_FLAT, ABOUT_FULL, COLUMNS, Report, Row, as_json, measure, rows, said
+from mcp_workbench.cli.token_report import ABOUT_FLAT, ABOUT_FULL, COLUMNS, Report, Row, as_json, measure, rows, summary
 
 # The most important columns, if there is no room for all.
 _NARROW: Final = ["", "tools", "flat list", "full", "opened"]
@@ -50,7 +50,7 @@ def show(screen: Screen, report: Report) -> None:
         header, cells = _NARROW, [[row[column] for column in kept] for row in cells]
     screen.table(header, cells, right=range(1, len(header) - 1))
     screen.blank()
-    for line in [*said(report), ABOUT_FLAT, ABOUT_FULL]:
+    for line in [*summary(report), ABOUT_FLAT, ABOUT_FULL]:
         screen.line(line)
 
 

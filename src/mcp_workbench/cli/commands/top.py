@@ -156,7 +156,7 @@ class _Live:
                 end = loop.time() + LOOK_SECONDS
                 while (left := end - loop.time()) > 0:
                     key = await self._key(left)
-                    if key is not None and await self._obey(key):
+                    if key is not None and await self._handle_key(key):
                         return 0
         except asyncio.CancelledError:
             if self._ended_by is None:
@@ -216,7 +216,7 @@ class _Live:
         except TimeoutError:
             return None
 
-    async def _obey(self, key: str) -> bool:
+    async def _handle_key(self, key: str) -> bool:
         """Handle a key. Returns whether to quit."""
         rows = self._rows()
         if key == "q":
