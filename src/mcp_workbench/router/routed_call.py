@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.clients import ForwardedCall
@@ -66,11 +65,6 @@ class Route(Struct, eq=False):
     def own_item(self) -> str:
         """What its server calls the tool, prompt or resource."""
         return "" if self.decision is None else self.decision.item
-
-    def forget_body(self) -> None:
-        """The server has accepted it: it is never sent again, and may be large."""
-        if self.decision is not None:
-            self.decision = replace(self.decision, body=b"")
 
 
 class RoutedCall(ForwardedCall, Requester, Protocol):

@@ -324,6 +324,16 @@ class Router:
             # It is not kept: what a cancelled task remembers leads back to this call and all that it holds.
             task.cancel()
 
+    def work_done(self, call: RoutedCall) -> None:
+        """What this call waited for is there, and its task goes on to answer or send it: to cancel it from now on must
+        not end that task halfway."""
+        call.route.task = None
+
+    def forget_body(self, call: RoutedCall) -> None:
+        """The server has accepted it: it is never sent again, and may be large."""
+        if call.route.decision is not None:
+            call.route.decision = replace(call.route.decision, body=b"")
+
     def send_again(self, call: RoutedCall, body: bytes) -> None:
         """The same request with more in it, as the server asked for. The steps have let it pass already."""
         assert call.route.decision is not None

@@ -324,7 +324,7 @@ class ClientCall(Struct, eq=False):
             self.on_failure(DownstreamError(f"the server's question cannot be asked: {error}"))
             return
         parts = await asyncio.to_thread(modern_parts, result, kind, self.method, info, is_escaped=is_escaped)
-        self.route.task = None
+        self.session.router.work_done(self)
         self.emit("result", *parts)
 
     def _with_question_or_task(self, result: bytes | Raw, kind: str | None) -> bytes | Raw:
@@ -397,7 +397,7 @@ class ClientCall(Struct, eq=False):
         """
         self.was_resent = True
         self.meta = None
-        self.route.forget_body()
+        self.session.router.forget_body(self)
         if self.progress_token is not None:
             # A `Raw` is a view of the whole message, and would keep it in memory.
             self.progress_token = Raw(bytes(self.progress_token))

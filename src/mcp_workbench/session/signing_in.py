@@ -108,7 +108,7 @@ async def show_link(call: ClientCall, sign_ins: SignInService, needed: SignInNee
         text = needed.message if isinstance(error, SignInNeeded) else f"{needed.message}; {error.message}"
     else:
         text = f"{needed.message}: ask the user to open {pending.url} and to sign in there, then call again"
-    call.route.task = None
+    call.session.router.work_done(call)
     call.on_failure(DownstreamError(text, hint=needed.hint))
 
 
@@ -126,7 +126,7 @@ def can_visit_pages(capabilities: bytes) -> bool:
 
 
 def _go_on(call: ClientCall) -> None:
-    call.route.task = None
+    call.session.router.work_done(call)
     if call.route.decision is None:
         # The tool has not been resolved yet, because the server could not be asked for its list.
         call.start_over()
