@@ -1,4 +1,4 @@
-"""The connection that a request takes, and waiting until requests can be sent on it."""
+"""Finds the connection for a request, and waits until requests can be sent on it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mcp_workbench.router.routed_call import RoutedCall
 if TYPE_CHECKING:
     from mcp_workbench.downstream.connection import Connection
 
-# A server that was not of the era that was expected is looked for again: once in the other era, and once more should
-# it have been replaced meanwhile.
+# If a server speaks a different era than expected, the connection is looked up again: once for the other era, and again
+# if the server has been replaced meanwhile.
 MOST_HANDSHAKES: Final = 4
 CHANGES_ERAS: Final = "the server speaks a different era of MCP each time it starts"
 
 
 class CallerConnections:
-    """Connections as callers reach them. Whoever uses one is known to it as a client that its server may ask."""
+    """The connections of callers. Registers each caller with its connection as a client that the server may ask."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -30,15 +30,15 @@ class CallerConnections:
         caller, client = call.route.caller, call.client
         connection = self._pool.connection(entry, caller)
         clients = connection.traffic.clients
-        # Whoever used it last has joined, and most calls are theirs.
+        # The last client to use it has joined already, and most calls are from the same client.
         if client is not clients.last and (client is not clients.passing or caller.client > SHARED):
             clients.join(client, caller.client > SHARED)
         return connection
 
     async def ready(self, entry: ServerEntry, call: RoutedCall) -> Connection:
-        """The connection that this call uses, once requests can be sent on it. Raises `DownstreamError`.
+        """Return the connection for this call, once requests can be sent on it. Raises `DownstreamError`.
 
-        The handshake may show that the server speaks other eras than expected; then the call takes another connection.
+        The handshake may show that the server speaks other eras than expected; then the call uses another connection.
         """
         for _ in range(MOST_HANDSHAKES):
             connection = self.of_call(entry, call)
@@ -48,7 +48,7 @@ class CallerConnections:
         raise DownstreamError(CHANGES_ERAS, hint="set `protocol` of this server to the revision that it speaks")
 
     def forget_client(self, client: ClientPeer) -> None:
-        """A client with a session is gone: no server asks it anything any more."""
+        """Remove a client whose session has ended, so that no server asks it anything."""
         for connection in self._pool.connections():
             connection.traffic.clients.leave(client)
         self._pool.end_client(client.caller.client)

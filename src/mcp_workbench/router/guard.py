@@ -1,6 +1,6 @@
-"""The steps around every request that reaches a server: the only place where a request is let through.
+"""The steps around every request to a server: the only place where a request is let through.
 
-Owns what becomes of a verdict. Without steps there is no guard, and the router sends at once.
+Acts on the verdicts of steps. Without steps there is no guard, and the router sends requests at once.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from mcp_workbench.steps import (
 
 log = logging.getLogger(__name__)
 
-# Notifications that steps may hold at once: they are no calls, so nothing else counts them, and clients send few.
+# The maximum number of notifications that steps hold. The limit on calls does not include them, and clients send few.
 MOST_HELD_NOTIFICATIONS: Final = 100
-# What the results of faces say where something could not be done.
+# Marks the results in which faces report an error.
 IS_ERROR: Final = b'"isError":true'
-# In place of a rule: there is no such item, or its arguments cannot be right.
+# Recorded instead of a rule, for an unknown item or invalid arguments.
 NOT_FOUND: Final = "face"
-# Kinds of calls that are remembered: most clients use a few tools again and again.
+# The maximum number of cached descriptions of calls: most clients use the same few tools.
 MOST_ORIGINS: Final = 1024
 
 
 class Guard:
-    """Has every request pass the steps, in their order."""
+    """Sends every request through the steps, in order."""
 
     def __init__(
         self,
@@ -61,15 +61,15 @@ class Guard:
         act: Callable[[RoutedCall, Forward], None],
     ) -> None:
         self._act = act
-        # Those that write down what happens, whether they are asked or not.
+        # The steps that record what happens, whether they decide or not.
         self._observers = tuple(step for step in steps if isinstance(step, Observer))
-        # Those that are not asked come first in the list, and last when it ends.
+        # The observers that do not decide. They are first in the list of steps, and last when a request ends.
         self._passive = tuple(step for step in self._observers if not step.is_asked)
         self._steps = tuple(step for step in steps if step not in self._passive)
-        # Where nobody decides, and one looks on: calls go past it for as little as can be.
+        # The only step, if it does not decide: the cheapest case, which is handled separately.
         self._sole_observer = self._passive[0] if len(self._passive) == 1 and not self._steps else None
         self._origins: dict[object, GuardedRequest] = {}
-        # Where there are any, a server has to say what it offers before anything is sent to it.
+        # If there are any, a server has to be listed before anything is sent to it.
         self.definition_steps = tuple(
             cast("DefinitionStep", step) for step in self._steps if getattr(step, "judges_definitions", False)
         )
@@ -79,17 +79,17 @@ class Guard:
         self._stop = stop
         self._held_notifications = 0
 
-    # ── who makes a request ──
+    # ── the identity of the requester ──
 
     def begin_to_wait(self, call: RoutedCall) -> None:
-        """When it goes on, what is known of its principal may be another thing, and its time of arrival is past."""
+        """Store the time of arrival and the identity of a call before it waits: the identity may change meanwhile."""
         if call.route.passage is None and call.route.arrived is None:
             call.route.arrived = monotonic()
         if self._identifier is not None and call.route.identity is None:
             call.route.identity = self._identifier.identify(call.caller.principal)
 
     def recall_identity(self, call: RoutedCall) -> None:
-        """It goes on, and everything that is decided about it now is by who made it."""
+        """Restore the identity when a call continues, so that decisions are about the user who made it."""
         if self._identifier is not None and call.route.identity is not None:
             self._identifier.recall(call.route.identity)
 
@@ -107,7 +107,7 @@ class Guard:
             identity = self._identifier.identify(call.caller.principal)
         return _describe(call, call.introduction, method, entry, item, body, meta, identity)
 
-    # ── a request that is answered by itself ──
+    # ── a request with its own response ──
 
     def admit(
         self,
@@ -118,20 +118,20 @@ class Guard:
         body: bytes,
         send: Callable[[], None],
     ) -> None:
-        """Call `send` once every step has let it pass; otherwise answer it as a step says."""
+        """Call `send` once every step has let it pass; otherwise answer as a step decided."""
         if self.passes(call, method, entry, item, body, send):
             send()
 
     def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
-        """Whether every step lets it pass at once. If they do so later, the decision is acted upon then."""
+        """Whether every step lets it pass at once. If they do so later, the decision is carried out then."""
         route = call.route
         passage = route.passage
-        # One that the steps have let pass comes back with its passage. It may have been held for minutes. One that they
+        # It has passed the steps already, perhaps after being held for minutes. One that they
         # have never seen has one too, if its server could not say what it offers before its user had signed in.
         if passage is not None and (isinstance(passage, UncheckedPassage) or passage.decision == "passed"):
             return not self.denies_again(call, decision)
         observer = self._sole_observer
-        # Nobody can say no: there is nothing to check, and calls that are alike share one description.
+        # No step can deny it: there is nothing to check, and equal calls share one description.
         if observer is not None:
             key = (call.caller, call.introduction, call.method, decision.entry, decision.item)
             origin = self._origins.get(key) or self._new_origin(key, call, decision)
@@ -155,10 +155,10 @@ class Guard:
         body: bytes,
         send: Callable[[], None],
     ) -> bool:
-        """Whether every step lets it pass at once. If not, it is answered, or sent later, as the steps say."""
+        """Whether every step lets it pass at once. If not, it is answered, or sent later, as the steps decide."""
         request = self._describe(call, method, entry, item, body, call.meta)
         if "requestState" in call.params:
-            # A state of ours has been taken out of the body by now; an approval of the first try counts for the retry.
+            # Our own state has been removed from the body by now. An approval of the first request covers the retry.
             request = replace(request, is_retry=True)
         passage = call.route.passage = Passage(self._steps, request, self._passive, _arrival(call))
         verdict = passage.check()
@@ -172,15 +172,14 @@ class Guard:
         return False
 
     def _new_origin(self, key: object, call: RoutedCall, decision: Forward) -> GuardedRequest:
-        """Whose request it is and what for; one for all calls that are alike."""
+        """Describe the requester and the item, once for all equal calls."""
         if len(self._origins) >= MOST_ORIGINS:
             self._origins.clear()
         found = self._origins[key] = self._describe(call, call.method, decision.entry, decision.item, b"")
         return found
 
     def denies_again(self, call: RoutedCall, decision: Forward) -> bool:
-        """Its server has listed again what it offers, or it was let pass before these steps were in force. Whether it
-        is refused now."""
+        """Whether a call is denied after it had passed: its server has been listed again, or the steps have changed."""
         if not self.definition_steps:
             return False
         before = call.route.passage
@@ -192,7 +191,7 @@ class Guard:
         return denial is not None
 
     def _belated(self, call: RoutedCall, decision: Forward, before: UncheckedPassage | None) -> Passage:
-        """Of a call that began while nobody decided: whoever listened then learns of its end."""
+        """The passage of a call that began without deciding steps: its observers still learn how it ends."""
         request = self._describe(call, call.method, decision.entry, decision.item, decision.body, call.meta)
         if before is None:
             return Passage((), request, self._observers)
@@ -205,15 +204,16 @@ class Guard:
         _act_on(verdict, call, send)
 
     def _limit(self, passage: Passage, call: RoutedCall) -> None:
-        """Stop the call when the time is over that a step gave it."""
+        """Stop the call after the time limit that a step set."""
         limit = passage.limit
         if limit is not None and limit.within is not None and limit.late is not None:
             passage.timer = asyncio.get_running_loop().call_later(limit.within, self._stop, call, limit.late)
 
     def notes(self, call: RoutedCall, decision: Answer | Reject) -> bool:
-        """Whether a face keeps this from every server: then those who look on learn of it, and of its end.
+        """Whether the face answers this with an error and sends it to no server. If so, observers learn of it and its
+        end.
 
-        Of what does not exist, and so of what is hidden from this client, they learn what the client called it."""
+        For items that do not exist, or are hidden from this client, they get the name that the client used."""
         if isinstance(decision, Answer) and IS_ERROR not in decision.result:
             return False
         refusal = decision.refusal
@@ -228,7 +228,7 @@ class Guard:
         return True
 
     def _hiding_rule(self, request: GuardedRequest) -> str:
-        """What hides it, where a step knows; else it is just not there."""
+        """The rule that hides it, if a step knows one; otherwise it does not exist."""
         for step in self._steps:
             if isinstance(step, HidingStep) and (rule := step.hiding_rule(request)):
                 return rule
@@ -240,8 +240,8 @@ class Guard:
         return replace(request, toolbox=wanted.toolbox, server=wanted.server)
 
     def unsent(self, call: RoutedCall) -> Passage | None:
-        """Of a call that ends while it waits to learn what its server offers: those who look on learn of its end. None
-        of what we answer by ourselves: lists name no item."""
+        """The passage of a call that ends while it waits for its server to be listed, so that observers learn of its
+        end. None for requests that we answer ourselves, such as lists, which name no item."""
         route = call.route
         if route.arrived is None:
             return None
@@ -254,14 +254,14 @@ class Guard:
     def judge_by_list(
         self, call: RoutedCall, method: str, entry: ServerEntry, item: str, passage: Passage | None
     ) -> None:
-        """Its server has said what it offers. Raises `RemoteError` where it is refused by that."""
+        """Check a request again now that its server has been listed. Raises `RemoteError` if it is denied."""
         if passage is None:
             passage = Passage((), self._describe(call, method, entry, item, b"{", call.meta))
         denial = passage.check_again(self.definition_steps)
         if denial is not None:
             raise RemoteError(ErrorObject(denial.code, denial.message))
 
-    # ── one of several parts of a request ──
+    # ── one part of a request to several servers ──
 
     async def run(
         self,
@@ -272,7 +272,7 @@ class Guard:
         body: bytes,
         work: Callable[[Passage], Awaitable[None]],
     ) -> None:
-        """Do `work` if every step lets it pass: nobody is answered for it by itself. Raises what `work` raises."""
+        """Do `work` if every step lets it pass. The part has no response of its own. Raises what `work` raises."""
         passage = Passage(self._steps, self._describe(call, method, entry, item, body, call.meta), self._passive)
         try:
             verdict = passage.check()
@@ -290,10 +290,10 @@ class Guard:
             passage.end("error", encode({"code": INTERNAL_ERROR, "message": error.message}))
             raise
         finally:
-            # Whatever has not ended by now was cancelled.
+            # If it has not ended by now, it was cancelled.
             passage.end("cancelled")
 
-    # ── a notification, which nobody answers ──
+    # ── a notification, which has no response ──
 
     def notify(self, sender: Notifier, method: str, body: bytes, send: Callable[[], None]) -> None:
         """Call `send` once every step has let it pass; otherwise it is dropped."""
@@ -305,7 +305,7 @@ class Guard:
         verdict = passage.check()
         if not isinstance(verdict, Held):
             _finish_notification(passage, verdict, send)
-        # Nobody waits for a notification, so nobody has to be told that it was dropped.
+        # A notification has no response, so the client need not learn that it was dropped.
         elif self._held_notifications >= MOST_HELD_NOTIFICATIONS:
             log.warning("dropped `%s` of a client: %d notifications are held", method[:100], MOST_HELD_NOTIFICATIONS)
             passage.end("cancelled")

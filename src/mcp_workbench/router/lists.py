@@ -1,7 +1,8 @@
-"""When a list can be given: which servers have to be listed first, how long that is waited for, and whose lists are
-out of date.
+"""Decides when a list can be returned: which servers have to be listed first, how long to wait for them, and whose
+lists are out of date.
 
-Owns the waiting. Refuses to know what a list looks like, and who asks: it is told how a server is reached.
+Owns the waiting. Knows neither the content of a list nor the caller, which passes a function that returns the
+connection to a server.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How long the first list waits for servers that are not known yet, once there is something to list. Clients give a
-# server five seconds at the least, and have to start us and shake hands within them too.
+# How long the first list waits for servers that have not been listed yet. Clients allow a server at least five seconds,
+# which include starting us and the handshake.
 FIRST_LIST_PATIENCE: Final = 3.0
-# A cache takes milliseconds. Where the disk does not answer, servers say themselves what they offer.
+# Reading a cache takes milliseconds. If the disk does not respond, the servers are listed instead.
 CACHE_SECONDS: Final = 10.0
-# Servers whose lists are remembered are started behind an answer, a few at a time: nobody waits for them.
+# Servers with cached lists are started after the response, a few at a time, because no request waits for them.
 STARTS_AT_ONCE: Final = 8
-# A server that failed is started again for a list at most this often.
+# A failed server is started again for a list at most this often.
 ASK_AGAIN_AFTER: Final = 30.0
-# How long a list, or a call of a tool that is not known, waits for a running server to list its tools again. Servers
-# answer at once; one that hangs must not hold up the lists of all others.
+# How long a list, or a call of an unknown tool, waits for a running server to list its tools again. Servers respond at
+# once; one that hangs must not delay the lists of all others.
 REFRESH_PATIENCE: Final = 3.0
 
-# Definitions of tools, in bytes, beyond which they are shown from a thread: shortening a megabyte of them takes about a
-# tenth of a second.
+# Tool definitions with more bytes than this are written in a thread: shortening a megabyte of them takes about a tenth
+# of a second.
 LARGE_LISTING: Final = 512 * 1024
 
 Reach = Callable[[ServerEntry], "Connection"]
-# A function rather than a coroutine: one that is never run, as its caller was cancelled first, leaves nothing behind.
+# A function rather than a coroutine, which would have to be closed if its caller is cancelled before it runs.
 Preparation = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -53,7 +54,7 @@ def is_rested(connection: Connection) -> bool:
 
 
 def is_large(entries: Iterable[ServerEntry]) -> bool:
-    """Whether there is so much to say of these servers' tools that others would notice it."""
+    """Whether these servers have so many tools that writing them would delay other requests."""
     total = 0
     for entry in entries:
         for definition in entry.tools.values():
@@ -64,7 +65,7 @@ def is_large(entries: Iterable[ServerEntry]) -> bool:
 
 
 class Lists:
-    """What has to happen before a list is given."""
+    """Does what is needed before a list is returned."""
 
     def __init__(
         self,
@@ -78,18 +79,18 @@ class Lists:
         self._start_task = start_task
         self._patience = patience
         self._use_cache = use_cache
-        # Servers that a list has waited for once; it does not wait for them again.
+        # Servers that a list has waited for once. It does not wait for them again.
         self._waited_for: set[ServerEntry] = set()
 
     def prepare(self, view: View, kind: str, reach: Reach) -> Preparation | None:
-        """What to call and wait for before this list is given; None where it can be given at once."""
+        """What to await before this list is returned; None if it can be returned at once."""
         unread = view.face.catalog.unread(view.face.needed(view, kind))
         if unread:
             return partial(self._load_and_prepare, unread, view, kind, reach)
         awaited = view.face.awaited(view)
         unlisted = [entry for entry in awaited if not entry.is_live or entry.failure is not None]
         if unlisted and view.face.client_of(view).health_check:
-            # It wants to know whether we answer, and is gone before any server would have started.
+            # A health check only tests whether we respond, and disconnects before any server would have started.
             unlisted = []
         outdated = self.outdated(view.face.listed(view, kind), reach)
         if not unlisted and not outdated:
@@ -99,15 +100,15 @@ class Lists:
         return partial(self._wait_for_lists, view, kind, unlisted, outdated, reach)
 
     def forget(self, entries: Iterable[ServerEntry]) -> None:
-        """These servers are no more."""
+        """Remove servers that have ended."""
         self._waited_for.difference_update(entries)
 
     async def load(self, entries: Iterable[ServerEntry]) -> None:
-        """Have the manifests of these servers read, in a thread: they may be large, and disks slow."""
+        """Read the manifests of these servers in a thread, because they may be large and disks slow."""
         unread = [entry for entry in entries if not entry.is_read]
         if not unread:
             return
-        # A pool has few threads, and on a disk that hangs they would be gone for everybody.
+        # Not in the thread pool: it has few threads, and a disk that hangs would block them for everything else.
         from mcp_workbench.blocking_work import aside
 
         try:
@@ -137,7 +138,7 @@ class Lists:
 
     async def _list_missing(self, view: View, kind: str, unlisted: list[ServerEntry], reach: Reach) -> None:
         for entry in unlisted:
-            # Failed for somebody else, perhaps; here it runs.
+            # It may have failed for a different caller, while it runs for this one.
             if entry.failure is not None and reach(entry).state is State.READY:
                 self._catalog.servers.works(entry)
         known = [entry for entry in unlisted if entry.is_available]
@@ -150,15 +151,15 @@ class Lists:
         if new and starting:
             _, starting = await asyncio.wait(starting, timeout=self._patience)
             self._waited_for.update(new)
-        # With nothing to show yet a client is better served late than with an error: it times out by itself when it
-        # must. Each start is bounded by `startupTimeout`.
+        # With nothing to show yet, a late response is better for a client than an error, and it has its own timeout.
+        # Each start is bounded by `startupTimeout`.
         while starting and not self._has_something(view, kind):
             _, starting = await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
 
     def _has_something(self, view: View, kind: str) -> bool:
         if kind == "tools":
             return bool(view.face.definitions(view, kind))
-        # Most servers have neither prompts nor resources: a list without any is whole as soon as one server is listed.
+        # Most servers have neither prompts nor resources, so an empty list is good enough once one server is listed.
         return any(entry.is_available for entry in view.face.catalog.whole.entries())
 
     async def _list_one(self, connection: Connection) -> None:
@@ -180,7 +181,7 @@ class Lists:
         async def start(entry: ServerEntry) -> None:
             async with places:
                 try:
-                    # Looked up when it is started: the handshake of another caller may have changed which one it is.
+                    # Looked up here, because another caller's handshake may have changed which connection is used.
                     await reach(entry).ensure_ready()
                 except WorkbenchError as error:
                     self._catalog.servers.missed(entry, error)
@@ -188,7 +189,7 @@ class Lists:
         await asyncio.gather(*map(start, entries))
 
     def why_empty(self, view: View) -> str | None:
-        """Where a list is empty because every server failed: what happened to each of them."""
+        """The failure of each server, if a list is empty because all of them failed."""
         entries = list(view.face.catalog.entries())
         if not entries or any(entry.is_available for entry in entries):
             return None
@@ -201,9 +202,9 @@ class Lists:
     # ── servers whose lists may have changed ──
 
     def outdated(self, entries: Iterable[ServerEntry], reach: Reach) -> list[Connection]:
-        """The running servers that cannot announce changes and whose lists do not hold any more by their own word.
+        """The running servers that cannot announce changes and whose lists have expired by their own TTL.
 
-        Where nothing is to be remembered, that is all that cannot announce changes."""
+        Without the cache, these are all servers that cannot announce changes."""
         found = []
         for entry in entries:
             if entry.is_live and entry.offer is not None and (entry.offer.ttls or not self._use_cache):
@@ -217,21 +218,22 @@ class Lists:
         return bool(unannounced) and (not self._use_cache or connection.lists.has_expired(unannounced))
 
     async def refresh(self, connections: Sequence[Connection]) -> None:
-        """Have these servers list again what they offer. Where one cannot in time, what it offered before stays."""
+        """List these servers again. If one does not respond in time, its previous lists are kept."""
         await asyncio.gather(*map(self._refresh, connections))
 
     async def _refresh(self, connection: Connection) -> None:
         if connection.lists.has_been_asking_for(REFRESH_PATIENCE):
-            # Somebody has waited for it in vain already; its answer is told when it comes.
+            # A request has waited for it in vain already. Its response is announced when it arrives.
             return
         with contextlib.suppress(WorkbenchError, TimeoutError):
             async with asyncio.timeout(REFRESH_PATIENCE):
                 await connection.list_again()
 
     async def look_again(self, connection: Connection, *, may_start: bool) -> None:
-        """Somebody wants what this server is not known to have: only the server itself can say no.
+        """List a server again, because a call wants an item that is not in its lists, and only the server knows for
+        sure.
 
-        Raises `DownstreamError` where it has not been listed before and cannot be now."""
+        Raises `DownstreamError` if it was never listed and cannot be listed now."""
         if not connection.entry.is_live:
             await connection.ensure_listed()
         elif connection.state is State.READY:

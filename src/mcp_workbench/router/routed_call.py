@@ -1,4 +1,4 @@
-"""A client's request as the router sees it (`RoutedCall`), and where that goes (`Route`)."""
+"""A client's request as the router sees it (`RoutedCall`), and its destination (`Route`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Requester(Protocol):
-    """Whose request or notification it is."""
+    """The sender of a request or notification."""
 
     caller: Caller
 
@@ -35,40 +35,40 @@ class Requester(Protocol):
 class Notifier(Requester, Protocol):
     """A client that notifies servers."""
 
-    # How it introduced itself, as JSON, and where it is.
+    # Its `clientInfo` as JSON, and its address.
     client_info: bytes
     peer: str
     view: View
 
 
 class Route(Struct, eq=False):
-    """Where a request goes, as far as it got. Written by the router alone."""
+    """The destination of a request, as far as it is known. Only the router writes it."""
 
-    # What decides about the connection: the client's, or a call's own where nobody else's may be under way with it.
+    # Determines the connection: the client's own, or one made for this call if it must not share its connection.
     caller: Caller
     entry: ServerEntry | None = None
     decision: Forward | None = None
-    # What the client called it, before there is a decision.
+    # The client's name for the item, before there is a decision.
     item: str = ""
     traffic: Traffic | None = None
-    # The id that it has there. Not the exchange itself: that leads back here, and would be left to the collector.
+    # The id of the request to the server. Not the exchange itself, which would be a reference cycle.
     wire_id: int = 0
-    # What it waits for before it is sent, or before it is answered.
+    # The task that it waits for before it is sent or answered.
     task: asyncio.Task[None] | None = None
-    # Where there are steps: its way through them; and if it has to wait before it comes to them, when it arrived, and
-    # what is known of who makes it.
+    # With steps: its passage through them; if it has to wait before them, also when it arrived and the identity of the
+    # requester.
     passage: Passage | UncheckedPassage | None = None
     arrived: float | None = None
     identity: object = None
 
     @property
     def own_item(self) -> str:
-        """What its server calls the tool, prompt or resource."""
+        """The server's name for the tool, prompt or resource."""
         return "" if self.decision is None else self.decision.item
 
 
 class RoutedCall(ForwardedCall, Requester, Protocol):
-    """A client's request, as far as the router has to know it. Read here, never written, but for its `route`."""
+    """What the router needs of a client's request. The router reads it and writes only its `route`."""
 
     @property
     def method(self) -> str: ...
@@ -78,22 +78,22 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
 
     @property
     def revision(self) -> Revision:
-        """What the client speaks to us."""
+        """The revision that the client speaks."""
 
     @property
     def is_retry(self) -> bool:
-        """Whether it has a `requestState` that is not ours: a modern server has given it out."""
+        """Whether it has a `requestState` that is not ours but was issued by a modern server."""
 
     @property
     def meta(self) -> Raw | None: ...
 
     @property
     def params(self) -> dict[str, Raw]:
-        """As the client sent them, `_meta` aside."""
+        """As the client sent them, without `_meta`."""
 
     @property
     def introduction(self) -> tuple[bytes, str]:
-        """How the client introduced itself, as JSON, and where it is."""
+        """The `clientInfo` as JSON, and the address of the client."""
 
     @property
     def route(self) -> Route: ...
@@ -106,29 +106,28 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
     def finish_error(self, code: int, message: str, data: object = None) -> None: ...
 
     def refuse(self, denial: Denial) -> None:
-        """A step does not let it reach the server."""
+        """Answer a call that a step has denied."""
 
     def user(self) -> UserAsker:
-        """Whom a step may ask about it."""
+        """Access for steps to the user of this call."""
 
     def keep_waiting(self) -> None:
-        """It is still in flight, and the server has sent nothing about it for a while."""
+        """Called when it is still in flight and the server has sent nothing about it for a while."""
 
 
 def why_unhandled(error: Exception) -> str:
-    """What a client is told of a request that failed by a shortage or a defect of ours, which is logged here: its
-    request must end all the same."""
+    """Log a shortage or a defect of ours, and return the error message for the client, whose request must still end."""
     what = shortage(error)
     if what is not None:
         log.warning("a request could not be handled: %s", what)
         return f"the workbench could not handle this request: {what}"
-    # What the error says may quote others' data, so it is for the log alone.
+    # The text of the error may contain data of others, so it only goes to the log.
     log.error("a request could not be handled; please report this", exc_info=error)
     return "the workbench could not handle this request; its log says why"
 
 
 def remind(task: asyncio.Task[None], call: RoutedCall) -> None:
-    """While this call waits for the task, have its client wait on."""
+    """Keep the client waiting while its call waits for the task."""
     handle: list[asyncio.TimerHandle] = []
 
     def look() -> None:
@@ -137,7 +136,7 @@ def remind(task: asyncio.Task[None], call: RoutedCall) -> None:
             handle[:] = [task.get_loop().call_later(REMIND_INTERVAL, look)]
 
     handle[:] = [task.get_loop().call_later(REMIND_INTERVAL, look)]
-    # A timer leads to the call and all that it holds.
+    # A timer refers to the call and everything it holds.
     task.add_done_callback(lambda _: handle[0].cancel())
 
 

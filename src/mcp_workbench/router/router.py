@@ -1,7 +1,7 @@
-"""What a session may ask for, and what is done about it: the face decides, the router acts.
+"""The operations of a session: the face decides, the router acts.
 
-The one way to a server: every request of a client that reaches one passes the steps (`guard.py`) here. Refuses to know
-how a face decides and how a connection works inside.
+The only way to a server: every request of a client to a server passes the steps (`guard.py`) here. Knows neither how a
+face decides nor how a connection works.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A result that has to be shortened and is larger than this is shortened in a thread, so that others need not wait.
+# Results larger than this are shortened in a thread, so that other calls need not wait.
 LARGE_TO_SHORTEN: Final = 256 * 1024
 UNKNOWN_STATE: Final = "`requestState` does not belong to any question asked here; send the request again without it"
 
 
 class Router:
-    """Carries out what clients ask for."""
+    """Carries out the requests of clients."""
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class Router:
         self.views = Views(face)
         self.connections = CallerConnections(pool)
         self._catalog = catalog
-        # There only where something is configured that requests have to pass.
+        # None unless steps are configured.
         self.guard: Guard | None = None
-        # Told when a toolbox is opened for the first time in a view.
+        # Called when a toolbox is opened for the first time in a view.
         self.on_opened: list[Callable[[View, str], None]] = []
-        # Resources of ours, by URI: how we are doing, as far as a view shows it.
+        # Our own resources by URI, such as our status, limited to what a view shows.
         self.own_resources: dict[str, Callable[[View], bytes]] = {}
         self.follow(catalog)
 
     def follow(self, catalog: Catalog) -> None:
-        """From now on views are told of what changes in this catalogue."""
+        """From now on, pass changes in this catalogue on to views."""
         catalog.subscribe(partial(self.views.on_change, catalog))
         catalog.on_replaced.append(partial(self._on_replaced, catalog))
 
@@ -80,7 +80,7 @@ class Router:
         self._lists.forget(plan.ending)
         self.views.on_replaced(catalog, plan)
 
-    # Imported with the first request that needs them: starting up does not.
+    # Imported with the first request that needs them, to keep them out of start-up.
 
     @cached_property
     def _toolboxes(self) -> Toolboxes:
@@ -90,24 +90,24 @@ class Router:
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
-        """Resources that clients watch."""
+        """Resources that clients subscribe to."""
         from mcp_workbench.router.subscriptions import Subscriptions
 
         return Subscriptions(self)
 
     @cached_property
     def tasks(self) -> TaskRequests:
-        """What servers go on with after they have answered."""
+        """Tasks, which servers continue after their response."""
         from mcp_workbench.router.task_requests import TaskRequests
 
         return TaskRequests(self, self._pool, self._lists)
 
     def use_steps(self, steps: tuple[Step, ...]) -> None:
-        """From now on every request passes these; those that are under way go on as they began."""
+        """Send every new request through these steps. Requests in flight continue as they began."""
         self.guard = _make_guard(steps, self) if steps else None
 
     def in_background(self, work: Awaitable[None]) -> None:
-        """Work that nobody waits for; the task group owns it."""
+        """Start work that no request waits for. The task group owns it."""
         _ = self._start_task(work)
 
     def has_one_server(self, view: View) -> bool:
@@ -116,28 +116,29 @@ class Router:
     # ── requests ──
 
     def call_tool(self, call: RoutedCall, params: Params) -> None:
-        """A `tools/call`. Nothing on the way of a call to a ready server waits for anything."""
+        """Handle a `tools/call`. A call to a ready server waits for nothing on its way."""
         self.act(call, call.view.face.resolve_tool(call.view, params), params)
 
     def get_prompt(self, call: RoutedCall, params: Params) -> None:
         self._resolve(call, "prompts", lambda: call.view.face.resolve_prompt(call.view, params))
 
     def read_resource(self, call: RoutedCall, params: Params) -> None:
-        """A `resources/read` of something that is not ours."""
+        """Handle a `resources/read`, except for our own resources."""
         self._resolve(call, "resources", lambda: call.view.face.resolve_resource(call.view, params, call.revision))
 
     def complete(self, call: RoutedCall, params: Params) -> None:
         self._resolve(call, "prompts", lambda: call.view.face.resolve_completion(call.view, params, call.revision))
 
     def relay(self, call: RoutedCall, params: Params) -> None:
-        # Nobody would look through the answer for the tasks of other users.
+        # Refused, because the result would not be filtered for tasks of other users.
         if call.method.startswith("tasks/") and call.method not in call.revision.task_methods:
             self.act(call, unsupported(call.method))
         else:
             self.act(call, call.view.face.resolve_unknown(call.view, call.method, params))
 
     def _resolve(self, call: RoutedCall, kind: str, decide: Callable[[], Decision]) -> None:
-        """What no server is known to have is looked for again when every server has been listed."""
+        """Carry out a decision. An item that no server is known to have is looked up again after all have been
+        listed."""
         decision = decide()
         if isinstance(decision, Reject):
             self.when_listed(call, kind, lambda: self.act(call, decide()))
@@ -145,14 +146,14 @@ class Router:
             self.act(call, decision)
 
     def act(self, call: RoutedCall, decision: Decision, params: Params | None = None) -> None:
-        """Do what was decided."""
+        """Carry out a decision."""
         match decision:
             case Forward():
                 guard = self.guard
                 if guard is not None and not guard.lets_pass(call, decision):
                     return
-                # Over stdio nothing says which call a question belongs to: a client without a session goes where no
-                # other client's call is under way.
+                # Over stdio, nothing shows which call a question belongs to, so a client without a session gets a
+                # connection without calls of other clients.
                 if decision.entry.asks and not call.caller.client:
                     call.route.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
                 connection = self.connections.of_call(decision.entry, call)
@@ -162,7 +163,7 @@ class Router:
                     self._send(call, decision, connection)
                 else:
                     self._forward_later(call, decision, connection)
-            # What a face keeps from every server passes here twice: noted for those who look on, then answered.
+            # An error of the face passes here twice: it is noted for observers, then answered.
             case Answer() | Reject() if self.guard and not call.route.passage and self.guard.notes(call, decision):
                 self.act(call, decision)
             case Answer():
@@ -181,11 +182,11 @@ class Router:
                 self.start_for(call, self._list_and_call(call, decision, params))
 
     def start_for(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
-        """A task that a call waits for: should it fail by a defect of ours, the call ends all the same."""
+        """Start a task that a call waits for. If it fails because of a defect of ours, the call still ends."""
         if self.guard is not None:
             self.guard.begin_to_wait(call)
         task = call.route.task = self._start_task(self._ending_in_an_answer(call, work))
-        # A call that is cancelled before the first step of its task leaves `work` behind.
+        # If a call is cancelled before its task first runs, `work` would never be awaited or closed.
         task.add_done_callback(lambda _: work.close())
         if call.progress_token is not None:
             remind(task, call)
@@ -207,12 +208,13 @@ class Router:
             self.act(call, instead)
 
     def _go_on(self, call: RoutedCall) -> None:
-        """A call that had to wait is decided about: by who made it, not by who has come since then."""
+        """Restore the identity of a call that had to wait: decisions are about the user who made it, and no later
+        one."""
         if self.guard is not None:
             self.guard.recall_identity(call)
 
     def _note_unsent(self, call: RoutedCall) -> None:
-        """It ends, and may not have come to the steps: it may have started a server all the same."""
+        """Record the end of a call that never reached the steps, because it may have started a server."""
         if self.guard is not None and call.route.passage is None:
             call.route.passage = self.guard.unsent(call)
 
@@ -224,7 +226,7 @@ class Router:
 
     async def _list_and_call(self, call: RoutedCall, learn: Learn, params: Params) -> None:
         entries = (learn.entry, *learn.others)
-        # No server is started for a guess: of several candidates only those that run are asked again.
+        # No server is started for a guess: of several candidates, only the running ones are listed again.
         may_start = not learn.others
         listing = [
             self._lists.look_again(self.connections.of_call(entry, call), may_start=may_start) for entry in entries
@@ -233,7 +235,7 @@ class Router:
         self._go_on(call)
         decision = call.view.face.resolve_tool(call.view, params, fresh=True)
         for entry, outcome in outcomes.items():
-            # Of several candidates one may fail, where another has the tool.
+            # One of several candidates may fail if another has the tool.
             if isinstance(outcome, WorkbenchError) and not (learn.others and isinstance(decision, Forward)):
                 call.route.entry = entry
                 self._note_unsent(call)
@@ -249,7 +251,8 @@ class Router:
         call.route.entry, call.route.decision = decision.entry, decision
         self.start_for(call, self._forward_when_ready(call, decision))
         if decision.entry.asks and call.route.caller.client <= SHARED and call.route.task is not None:
-            # Nobody else's call joins the server while it starts for this one: its first question is this client's.
+            # No call of another client joins while the server starts for this one: its first question is for this
+            # client.
             connection.traffic.clients.reserved_for = call.client
             call.route.task.add_done_callback(lambda _: _release(connection.traffic.clients))
 
@@ -264,18 +267,18 @@ class Router:
         self._send_unless_withheld(call, decision, connection)
 
     def _send_unless_withheld(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
-        """The steps let it pass before; its server may have said since then that it offers something else."""
+        """Send a call that has passed the steps, unless its server's lists have changed and it is denied now."""
         if self.guard is None or not self.guard.denies_again(call, decision):
             self._send(call, decision, connection)
 
     def _must_list(self, connection: Connection) -> bool:
-        """Whether this server has to say what it offers before anything is sent to it."""
+        """Whether this server has to be listed before anything is sent to it."""
         return self.guard is not None and bool(self.guard.definition_steps) and not connection.lists.is_done
 
     async def judge_by_list(
         self, call: RoutedCall, method: str, connection: Connection, item: str, passage: Passage | None
     ) -> None:
-        """It may have started its server, and is judged by what that offers. Raises `WorkbenchError`."""
+        """Check a call, which may have started its server, against the server's lists. Raises `WorkbenchError`."""
         if self._must_list(connection):
             await connection.ensure_listed()
         if self.guard is not None:
@@ -285,12 +288,12 @@ class Router:
         route = call.route
         route.entry = decision.entry
         route.decision = decision
-        # It waits for nothing of ours any more. To cancel it from now on is to tell the server.
+        # It no longer waits for a task of ours. From now on, it is cancelled at the server.
         if route.task is not None:
             route.task = None
         route.traffic = traffic = connection.traffic
         if call.is_retry and not traffic.takes_retries:
-            # A legacy server would take it for a new call, and do once more what was done before.
+            # A legacy server would take it for a new call and do everything a second time.
             call.finish_error(INVALID_PARAMS, UNKNOWN_STATE)
             return
         if call.log_level is not None:
@@ -301,7 +304,7 @@ class Router:
         )
 
     def cancel(self, call: RoutedCall, params: dict[str, Raw]) -> None:
-        """The client cancelled it, or is gone."""
+        """Cancel a call, because the client did or has disconnected."""
         route = call.route
         self._note_unsent(call)
         if route.passage is not None:
@@ -311,17 +314,17 @@ class Router:
         self.stop_work(call)
 
     def stop(self, call: RoutedCall, denial: Denial) -> None:
-        """End a request, wherever it is: its server is told, its client gets this."""
+        """End a request wherever it is: cancel it at its server, and answer its client with this error."""
         if call.route.traffic is not None:
             call.route.traffic.cancel(call.route.wire_id, {"reason": Raw(b'"a limit of the workbench was reached"')})
         self.stop_work(call)
         call.refuse(denial)
 
     def stop_work(self, call: RoutedCall) -> None:
-        """Nobody waits any more for what this call waits for."""
+        """Cancel the task that this call waits for."""
         task, call.route.task = call.route.task, None
         if task is not None:
-            # It is not kept: what a cancelled task remembers leads back to this call and all that it holds.
+            # No reference is kept: a cancelled task refers to this call and everything it holds.
             task.cancel()
 
     def work_done(self, call: RoutedCall) -> None:
@@ -335,7 +338,7 @@ class Router:
             call.route.decision = replace(call.route.decision, body=b"")
 
     def send_again(self, call: RoutedCall, body: bytes) -> None:
-        """The same request with more in it, as the server asked for. The steps have let it pass already."""
+        """Send a request again with what the server asked for. The steps have let it pass already."""
         assert call.route.decision is not None
         decision = replace(call.route.decision, body=body)
         connection = self.connections.of_call(decision.entry, call)
@@ -345,7 +348,7 @@ class Router:
             self.start_for(call, self._forward_when_ready(call, decision))
 
     def send_after_listing(self, call: RoutedCall) -> None:
-        """The same request once more, when the server has listed again what it offers: its headers depend on that."""
+        """Send a request again after listing the server again, because its headers depend on the lists."""
         assert call.route.decision is not None
         self.start_for(call, self._list_and_send(call, call.route.decision))
 
@@ -361,7 +364,7 @@ class Router:
     # ── results ──
 
     def take_result(self, call: RoutedCall, result: Raw) -> None:
-        """Pass a server's result on as this client's face shows it: within its budget, its links remembered."""
+        """Pass a server's result on as the client's face shows it: shortened to its budget, with its links recorded."""
         decision = call.route.decision
         if decision is None:
             call.pass_on(result)
@@ -372,14 +375,14 @@ class Router:
             call.pass_on(result)
         elif len(result) > LARGE_TO_SHORTEN:
             self.start_for(call, self._shorten_aside(call, decision, result))
-        # What asks for input, or is a task, must be read whole by the client.
+        # A client needs the whole of a result that asks for input or is a task.
         elif result_type(result) in (None, "complete"):
             call.pass_on(Raw(bytes(call.view.face.shorten(call.view, decision, result))))
         else:
             call.pass_on(result)
 
     async def _shorten_aside(self, call: RoutedCall, decision: Forward, result: Raw) -> None:
-        """In a thread: a large result takes a while, and other calls must not wait for it."""
+        """Shorten a large result in a thread, so that other calls need not wait."""
         if await asyncio.to_thread(result_type, result) in (None, "complete"):
             shortening = call.view.face.shortening(call.view, decision, result)
             if shortening is not None:
@@ -391,7 +394,8 @@ class Router:
     # ── lists ──
 
     def list(self, call: RoutedCall, kind: str, answer: Callable[[Sequence[bytes]], None]) -> None:
-        """Give `answer` the definitions that this client sees, when every server has been listed that has to be."""
+        """Call `answer` with the definitions that this client sees, once the servers that are needed have been
+        listed."""
 
         def list_now() -> None:
             definitions = call.view.face.definitions(call.view, kind)
@@ -406,7 +410,7 @@ class Router:
         self.when_listed(call, kind, list_now)
 
     def when_listed(self, call: RoutedCall, kind: str, act: Callable[[], None]) -> None:
-        """Do this when every server has been listed that has to be."""
+        """Call `act` once the servers that are needed have been listed."""
         waiting = self._lists.prepare(call.view, kind, lambda entry: self.connections.of_call(entry, call))
         if waiting is None:
             act()
@@ -420,14 +424,14 @@ class Router:
         act()
 
     async def wait_for_list(self, call: RoutedCall, kind: str) -> None:
-        """The same for a call that has a task already."""
+        """Like `when_listed`, for a call that already has a task."""
         waiting = self._lists.prepare(call.view, kind, lambda entry: self.connections.of_call(entry, call))
         if waiting is not None:
             await waiting()
             self._go_on(call)
 
     def own_resource(self, view: View, uri: str) -> bytes | None:
-        """The result of reading a resource of ours."""
+        """The result of reading our own resource; None if there is none with this URI."""
         if uri in self.own_resources:
             text = self.own_resources[uri](view).decode()
             return encode({"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]})
@@ -436,7 +440,7 @@ class Router:
     # ── log levels, and notifications to servers ──
 
     def set_log_level(self, call: RoutedCall, level: str, accepted: Callable[[], None]) -> None:
-        """Have every server that callers like this one use log from this level on, those started later included."""
+        """Set the log level of all servers that serve this caller, including those started later."""
 
         def send() -> None:
             accepted()
@@ -449,7 +453,7 @@ class Router:
             self.guard.admit(call, call.method, None, "", encode({"level": level})[:-1], send)
 
     def notify_servers(self, sender: Notifier, method: str, params: bytes | None) -> None:
-        """A notification that concerns all servers of callers like this one which are running."""
+        """Send a notification to all running servers that serve this caller."""
 
         def send() -> None:
             for connection in self._pool.used_by(sender.caller, sender.view.face.catalog.whole):

@@ -1,4 +1,4 @@
-"""Resources that clients watch: who watches what where, from the first request to its undoing."""
+"""Subscriptions of clients to resources, from the request to their end."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ UNSUBSCRIBE = "resources/unsubscribe"
 
 
 class Subscription:
-    """One resource that one client watches. Kept by the client, and undone where it was made, whoever has the resource
-    by then."""
+    """One client's subscription to one resource. Kept by the client, and ended at the server where it was made, even if
+    the resource belongs to a different server by then."""
 
     __slots__ = ("entry", "subscriptions", "uri")
 
@@ -37,7 +37,7 @@ class Subscription:
 
 
 class Subscriptions:
-    """Watches resources for clients of both eras."""
+    """Subscribes to resources for clients of both eras."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -45,8 +45,8 @@ class Subscriptions:
     def subscribe(
         self, call: RoutedCall, params: Params, subscriber: Subscriber, kept: dict[str, Subscription]
     ) -> None:
-        """A `resources/subscribe`, answered when the server has accepted it. `kept` is what is undone when the client
-        goes."""
+        """Handle a `resources/subscribe`, answered when the server has accepted it. `kept` are the subscriptions that
+        end with the client."""
 
         def subscribe_now() -> None:
             found = _owner(call, params)
@@ -56,7 +56,7 @@ class Subscriptions:
                 self._subscribe_at(call, *found, subscriber, kept)
 
         if isinstance(_owner(call, params), Reject):
-            # It may be the client's first request, and whoever has this resource may not be listed yet.
+            # It may be the client's first request, and the server with this resource may not be listed yet.
             self._router.when_listed(call, "resources", subscribe_now)
         else:
             subscribe_now()
@@ -78,7 +78,7 @@ class Subscriptions:
     def unsubscribe(
         self, call: RoutedCall, uri: str, params: Params, subscriber: Subscriber, kept: dict[str, Subscription]
     ) -> None:
-        """A `resources/unsubscribe`. Of what this client does not watch it matters only whether it exists."""
+        """Handle a `resources/unsubscribe`. Without a subscription, it succeeds if the resource exists."""
         if uri not in kept:
             found = _owner(call, params)
             self._router.act(call, found if isinstance(found, Reject) else Answer(b"{}"))
@@ -105,7 +105,7 @@ class Subscriptions:
     async def subscribe_all(
         self, call: RoutedCall, uris: Sequence[str], subscriber: Subscriber, kept: dict[str, Subscription]
     ) -> None:
-        """The resources of a `subscriptions/listen`; those that can be watched are in `kept` then."""
+        """Subscribe to the resources of a `subscriptions/listen`, and add those that succeed to `kept`."""
         has_listed = False
         for uri in uris:
             params = {"uri": Raw(encode(uri))}
@@ -114,7 +114,7 @@ class Subscriptions:
                 has_listed = True
                 await self._router.wait_for_list(call, "resources")
                 found = _owner(call, params)
-            # What nobody has is left out of the acknowledgement, which says what the client will get.
+            # Unknown resources are left out of the acknowledgement, which lists what the client will get.
             if not isinstance(found, Reject):
                 await self._try_one(call, found[0], uri, subscriber, kept)
 
@@ -144,12 +144,13 @@ class Subscriptions:
     ) -> None:
         connection = await self._router.connections.ready(entry, call)
         await self._router.judge_by_list(call, SUBSCRIBE, connection, uri, passage)
-        # Kept before the server has answered: should the client go meanwhile, it is undone all the same.
+        # Kept before the server has answered, so that it is ended even if the client disconnects meanwhile.
         kept[uri] = Subscription(entry, uri, connection.subscriptions)
         await connection.subscriptions.subscribe(uri, subscriber)
 
     def end(self, subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
-        """The client is gone, or its stream. Nobody asked for this, so no step can keep it from being undone."""
+        """End all subscriptions, because the client or its stream has ended. No step is asked, because no client
+        requested it."""
         if kept:
             self._router.in_background(_end_all(subscriber, kept))
 
@@ -160,7 +161,7 @@ async def _end_all(subscriber: Subscriber, kept: dict[str, Subscription]) -> Non
 
 
 def _owner(call: RoutedCall, params: Params) -> tuple[ServerEntry, str] | Reject:
-    """Which server the resource belongs to."""
+    """The server that the resource belongs to."""
     return call.view.face.resource_owner(call.view, params, call.revision)
 
 

@@ -1,7 +1,7 @@
-"""`tasks/list` of 2025-11-25 with several servers: one page is the pages of all of them that list their tasks.
+"""`tasks/list` of 2025-11-25 with several servers: one page combines a page of each server that lists its tasks.
 
-Owns how pages are put together, and the cursor of the whole, which says how far each server has got and is all that is
-kept of a list: nothing of it is kept here.
+Owns how pages are combined, and the combined cursor. The cursor contains the position at each server, so nothing is
+kept here between pages.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from mcp_workbench.steps import Passage
 
 METHOD: Final = "tasks/list"
-# For one server to give its page, its start included: a server that hangs must not keep the tasks of all others back.
+# The time for one server's page, including its start: a server that hangs must not hold back the tasks of all others.
 PAGE_PATIENCE: Final = 10.0
-# Tasks on one page of one server. Their handles are remembered; servers have pages to say more.
+# The maximum number of tasks on one page of one server, because we record their ids. Servers can use more pages.
 MOST_ON_PAGE: Final = 1000
-# In the `_meta` of a list: the servers whose tasks are missing in it, and why.
+# The member of a list's `_meta` with the servers whose tasks are missing, and why.
 UNAVAILABLE_META: Final = "mcp-workbench/unavailable"
 BAD_CURSOR: Final = "`cursor` was not given out here; list the tasks from the beginning"
 
@@ -44,7 +44,7 @@ class _Page(Struct):
 
 
 class _Position(Struct, frozen=True, array_like=True):
-    """Where the list goes on for one server."""
+    """Where the list continues for one server."""
 
     toolbox: str
     server: str
@@ -66,7 +66,7 @@ class TaskLists:
         self._guard = guard
 
     async def answer(self, call: RoutedCall, params: Params, no_server: Callable[[], None]) -> None:
-        """Answer with the next page of each server that has one; call `no_server` where none lists its tasks."""
+        """Answer with the next page of each server that has one. Call `no_server` if none lists its tasks."""
         await self._lists.load(call.view.face.needed(call.view, "prompts"))
         having = having_lists(call.view.face.entries(call.view))
         if not having:
@@ -97,7 +97,7 @@ class TaskLists:
         call.finish_result(_written(tasks, following, unavailable))
 
     async def _page(self, call: RoutedCall, entry: ServerEntry, cursor: str | None) -> _Page | WorkbenchError | None:
-        """One page of one server, or why there is none; None where a step does not let it be asked."""
+        """One page of one server, or the error; None if a step denies the request."""
         pages: list[_Page] = []
         members = b"" if cursor is None else b'"cursor":' + encode(cursor)
 
@@ -130,7 +130,7 @@ class TaskLists:
 
 
 def _read_cursor(params: Params, having: list[ServerEntry]) -> list[tuple[ServerEntry, str | None]]:
-    """Which servers are asked, and from where on. Raises `ValueError` and what msgspec raises."""
+    """The servers to ask, each with its cursor. Raises `ValueError` and the errors of msgspec."""
     cursor = _decode_cursor(params.get("cursor", b"null"))
     if cursor is None:
         return [(entry, None) for entry in having]
@@ -140,8 +140,8 @@ def _read_cursor(params: Params, having: list[ServerEntry]) -> list[tuple[Server
     known: list[tuple[ServerEntry, str | None]] = [
         (entry, own) for entry, own in found if entry is not None and own is not None
     ]
-    # A server is named once in a cursor of ours. One that is gone since makes the whole list begin again, not end
-    # early.
+    # Our cursors name each server once. If one has been removed since, the client has to start the list again, rather
+    # than get an incomplete one.
     if not known or len({entry for entry, _ in known}) != len(positions):
         raise ValueError(cursor)
     return known
@@ -157,7 +157,7 @@ def _written(tasks: list[bytes], following: list[_Position], unavailable: dict[s
 
 
 def _fail(call: RoutedCall, entries: list[ServerEntry], failures: list[WorkbenchError]) -> None:
-    """No server answered: the error of the only one, or the error of each."""
+    """Answer with the error of the only server, or with the errors of all."""
     (first, *others) = failures
     if isinstance(first, RemoteError) and not others:
         call.on_error(Raw(encode(first.error)))

@@ -1,7 +1,7 @@
-"""Tasks of servers: where a request about one goes, and under which handle its client sees it.
+"""Tasks of servers: where a request about a task goes, and the id by which its client knows it.
 
-Loaded with the first request or result that is about a task. Who gave out which handle is the face's to know
-(`face.tasks`); `tasks/list` is put together in `task_lists`.
+Loaded with the first request or result about a task. The face records which server issued which id (`face.tasks`);
+`task_lists` combines the results of `tasks/list`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class TaskRequests:
         self._lists = lists
 
     def ask(self, call: RoutedCall, params: Params) -> None:
-        """One of the methods of tasks; without the extension, those of a sole server pass as they are, unless users
-        share it, or a policy has to know which tool a task is of."""
+        """Handle one of the methods of tasks. Without the extension, those of a sole server pass unchanged, unless
+        users share the server, or a policy needs the tool of a task."""
         router, client = self._router, call.revision
         sole = None if self.handles.judge is not None else call.view.face.sole_entry()
         passes = not client.has_task_extension and sole is not None and sole.config.share != "everyone"
-        # With one server there is nobody whose tasks could be mistaken for another's.
+        # With one server, ids of tasks are not ambiguous.
         if call.method not in client.task_methods or passes:
             router.relay(call, params)
         elif call.method == "tasks/list":
@@ -47,27 +47,28 @@ class TaskRequests:
             router.act(call, self.handles.resolve(call.view, call.method, params, client))
 
     def remember(self, call: RoutedCall, result: bytes) -> bytes:
-        """A server answered with a handle: it has to stay up for it. Returns the answer that the client gets."""
+        """Record the task in a server's result, and keep the server running for it. Returns the result for the
+        client."""
         entry = call.route.entry
         assert entry is not None
         seconds, result = self.handles.remember(call.view, entry, result, call.revision, call.route.own_item)
         connection = self._router.connections.of_call(entry, call)
-        # Longer than its idle timeout: a server that is stopped forgets its tasks.
+        # Beyond its idle timeout, because a server that is stopped loses its tasks.
         connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
         return result
 
     def shown(self, call: RoutedCall, members: bytes) -> bytes:
-        """What a server says about a task, under the handle that the client has."""
+        """A server's message about a task, with the client's id of the task."""
         assert call.route.entry is not None
         return self.handles.shown(call.view, call.route.entry, members, call.revision)
 
     def shown_result(self, call: RoutedCall, result: bytes) -> bytes:
-        """The same for the answer to a request about a task of 2025-11-25."""
+        """Like `shown`, for the response to a request about a task of 2025-11-25."""
         assert call.route.entry is not None
         return self.handles.shown_result(call.view, call.route.entry, result, call.revision)
 
     def shown_outside(self, view: View, traffic: Traffic, members: bytes, client: Revision) -> bytes:
-        """The same for a notification about a task when no call is under way."""
+        """Like `shown`, for a notification that belongs to no call in flight."""
         if not self.handles.has_renamed:
             return members
         entry = next((each.entry for each in self._pool.connections() if each.traffic is traffic), None)

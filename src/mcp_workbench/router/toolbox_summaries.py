@@ -1,6 +1,6 @@
-"""When it is worked out again what tells toolboxes apart: a moment after their servers have spoken.
+"""Computes the summaries that distinguish toolboxes again, shortly after their servers have been listed.
 
-Owns the moment, and that nobody waits for it. Imported with the first server that lists other tools than are known.
+Owns the timing, and that no request waits for it. Imported with the first server whose tools differ from its manifest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mcp_workbench.router.lists import Lists
     from mcp_workbench.router.router import Router
 
-# Servers of a toolbox become known together; once is enough for all of them.
+# The servers of a toolbox are listed at about the same time, so once is enough for all of them.
 SUMMARISE_AFTER: Final = 1.0
 
 
@@ -23,7 +23,7 @@ class ToolboxSummaries:
     def __init__(self, router: Router, lists: Lists, trim: Callable[[], None]) -> None:
         self._router = router
         self._lists = lists
-        # Gives memory back to the system.
+        # Returns memory to the system.
         self._trim = trim
         self._timers: dict[ToolIndex, asyncio.TimerHandle] = {}
 
@@ -41,9 +41,9 @@ class ToolboxSummaries:
         self._router.in_background(self._summarise_aside(tool_index))
 
     async def _summarise_aside(self, tool_index: ToolIndex) -> None:
-        # All that is remembered counts, also of servers that nobody has asked for this time.
+        # All cached lists count, including those of servers that have not been used since we started.
         await self._lists.load(tool_index.catalog.entries())
-        # In a thread: thousands of tools take a moment, and calls must not wait for it.
+        # In a thread, because thousands of tools take a moment and calls must not wait.
         await asyncio.to_thread(tool_index.summarise)
-        # The words of thousands of tools leave megabytes behind.
+        # Indexing thousands of tools leaves megabytes of free memory behind.
         self._trim()

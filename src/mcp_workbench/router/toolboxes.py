@@ -1,6 +1,6 @@
-"""Opening a toolbox and searching for tools: which servers are started for it, and for how long that is waited for.
+"""Opening a toolbox and searching for tools: which servers to start, and how long to wait for them.
 
-Owns the order in which servers are started and listed. Refuses to know what the answer looks like (`Face.opened`).
+Owns the order in which servers are started and listed. Does not know what the result looks like (`Face.opened`).
 """
 
 from __future__ import annotations
@@ -20,19 +20,17 @@ from mcp_workbench.router.caller_connections import CallerConnections
 from mcp_workbench.router.lists import STARTS_AT_ONCE, Lists, is_large, is_rested
 from mcp_workbench.router.routed_call import RoutedCall
 
-# How long a search through everything waits for servers that are not listed yet. Downloads by `npx` or `uvx` take
-# longer; what is found without them is better than a client that has timed out.
+# How long a search in all toolboxes waits for servers that are not listed yet. Downloads by `npx` or `uvx` take longer,
+# but incomplete results are better than a client that times out.
 SEARCH_PATIENCE: Final = 10.0
-# A server that was started only to say what it offers is stopped again after this long, unless somebody calls it: an
-# agent that looks through fifty servers uses one of them, and that soon.
+# A server that was started only to be listed is stopped after this long, unless it is called: an agent that searches
+# fifty servers uses one of them, and soon.
 LISTED_STAYS: Final = 60.0
-# A catalogue that changes while it is indexed is indexed again, but not for ever.
+# A catalogue that changes while it is being indexed is indexed again, at most this often.
 MOST_PREPARATIONS: Final = 3
 
 
 class Toolboxes:
-    """Opens toolboxes and searches them."""
-
     def __init__(
         self,
         catalog: Catalog,
@@ -45,11 +43,11 @@ class Toolboxes:
         self._connections = connections
         self._lists = lists
         self._start_task = start_task
-        # Told when a toolbox is opened for the first time in a view.
+        # Called when a toolbox is opened for the first time in a view.
         self._on_opened = on_opened
 
     async def open(self, call: RoutedCall, decision: Open) -> Decision | None:
-        """Start or list servers as decided, and answer with what they offer; or return what is to be done instead."""
+        """Start or list servers as decided and answer with their tools, or return a decision to carry out instead."""
         face, request, toolbox = call.view.face, decision.request, decision.request.toolbox_name
         first_time = decision.starts_known and toolbox is not None and toolbox not in call.view.opened
         await self._lists.load(decision.entries)
@@ -63,12 +61,12 @@ class Toolboxes:
             preparation = face.preparation(request)
             if preparation is None:
                 break
-            # In a thread: thousands of tools take a moment, and other calls must not wait for it.
+            # In a thread, because thousands of tools take a moment and other calls must not wait.
             await asyncio.to_thread(preparation)
         if toolbox is not None and toolbox not in face.catalog.toolboxes:
-            # Removed from the configuration while it was opened.
+            # It was removed from the configuration while it was being opened.
             return face.no_such_toolbox(toolbox)
-        # Only a face that changes nothing but its view may do so while other requests are served.
+        # Only for faces that change nothing but the view, because other requests are served meanwhile.
         if face.opens_in_thread and is_large(decision.entries):
             call.finish_result(await asyncio.to_thread(face.opened, call.view, request, failures))
         else:
@@ -79,7 +77,7 @@ class Toolboxes:
         return None
 
     async def _start_all(self, entries: Sequence[ServerEntry], call: RoutedCall) -> Failures:
-        """Connect servers side by side."""
+        """Connect to servers concurrently."""
         opening = (self._open_server(entry, call, starts_known=True) for entry in entries)
         results = await asyncio.gather(*opening, return_exceptions=True)
         failures: Failures = {}
@@ -92,7 +90,7 @@ class Toolboxes:
         return failures
 
     async def _list_all(self, entries: Sequence[ServerEntry], call: RoutedCall, patience: float | None) -> Failures:
-        """Have the servers that are not listed yet say what they offer, a few at a time; others are not started."""
+        """List the servers that have not been listed yet, a few at a time. Others are not started."""
         places = asyncio.Semaphore(STARTS_AT_ONCE)
         failures: Failures = {}
 
@@ -113,7 +111,7 @@ class Toolboxes:
         if outdated:
             refreshing = self._start_task(self._lists.refresh(outdated))
             if patience is None:
-                # A search through everything goes by what is known: asking all servers each time would take too long.
+                # A search in all toolboxes uses the known lists: listing all servers each time would take too long.
                 await asyncio.wait({refreshing})
         asked = {entry: self._start_task(list_one(entry)) for entry in unknown}
         if asked:
@@ -128,7 +126,7 @@ class Toolboxes:
         if connection.entry.is_available:
             if not starts_known:
                 return
-            # Answer from what is known, and start the server behind it.
+            # Answer from the known lists, and start the server in the background.
             if connection.state in (State.CONFIGURED, State.KNOWN, State.STOPPED):
                 connection.start_in_background()
                 return
@@ -139,5 +137,5 @@ class Toolboxes:
             await connection.ensure_listed(asked=True)
             self._catalog.servers.works(connection.entry)
         elif connection.last_error is not None:
-            # Looking through everything does not try again what has just failed.
+            # A search does not start a server again that has just failed.
             raise connection.last_error

@@ -1,4 +1,4 @@
-"""What a client wanted, as it said so itself, where no server is known to have it. For those who write it down."""
+"""The client's own name for an item that no server is known to have. For the audit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.json import Decoder
 
 
 class WantedItem(NamedTuple):
-    """None of it exists, as far as this client is concerned."""
+    """An item that does not exist, or not for this client."""
 
     toolbox: str = ""
     server: str = ""
@@ -33,7 +33,7 @@ class _WantedReference(Struct):
     uri: str = ""
 
 
-# The tools of ours that lead to others, whatever the face calls them.
+# Prefixes of our own tools that lead to others.
 _USE: Final = "use_tool"
 OPEN: Final = "open_toolbox"
 _read_text: Final = Decoder(str).decode
@@ -42,7 +42,7 @@ _read_reference: Final = Decoder(_WantedReference).decode
 
 
 def wanted_item(method: str, params: Mapping[str, Raw]) -> WantedItem:
-    """From the params of a request; nothing where they cannot be read."""
+    """Read it from the params of a request; empty if they cannot be read."""
     try:
         if method == "completion/complete":
             reference = _read_reference(params["ref"])
@@ -62,7 +62,7 @@ def wanted_item(method: str, params: Mapping[str, Raw]) -> WantedItem:
     wanted = arguments.tool
     if isinstance(wanted, _WantedTool):
         return WantedItem(wanted.toolbox, wanted.server, wanted.tool)
-    # Cut blindly, unlike where a tool is looked up: there is nothing that it could be found among.
+    # Split at the first slashes, unlike when a tool is looked up, because there are no known names to compare with.
     toolbox, _, rest = wanted.partition("/")
     server, slash, tool = rest.partition("/")
     return WantedItem(toolbox, server, tool) if slash else WantedItem(item=wanted or item)
