@@ -68,7 +68,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "turns a request into a decision, for the client that it comes from; does no I/O, so no sockets, processes or "
         "connections",
     ),
-    "steps": ({"jsonrpc"}, "values in and out: policy, audit and metrics will import it, and it none of them"),
+    "steps": ({"jsonrpc"}, "values in and out: policy, audit and metrics import it, and it imports none of them"),
     "guard": (
         {"errors", "nearest", "printable", "config", "signin", "jsonrpc", "protocol", "catalog", "steps"},
         "who is calling and what they may do; does not know transports: of `signin` the requests to an authorization "
@@ -297,8 +297,9 @@ KNOTS: dict[frozenset[str], str] = {
     ): "a connection joins the table of all, and the table closes connections",
 }
 
-# Packages that decide, or that hold what was said, and leave doing to others.
-WITHOUT_IO = (
+# Packages without sockets, processes and an event loop: they decide, or hold what was said. `config` and `catalog` read
+# and write files all the same.
+WITHOUT_SOCKETS_OR_PROCESSES = (
     "config",
     "clients",
     "catalog",
@@ -358,7 +359,7 @@ def test_every_package_of_the_table_exists() -> None:
     named = (
         ALLOWED_IMPORTS.keys()
         | {package for allowed, _ in ALLOWED_IMPORTS.values() for package in allowed}
-        | set(WITHOUT_IO)
+        | set(WITHOUT_SOCKETS_OR_PROCESSES)
     )
     missing = sorted(package for package in named if not package_exists(package))
     assert not missing, f"packages that are only in the tables: {missing}"
@@ -407,8 +408,8 @@ def test_the_allowed_imports_form_no_cycle() -> None:
         placed |= ready
 
 
-@pytest.mark.parametrize("package", WITHOUT_IO)
-def test_packages_that_decide_do_no_io(package: str) -> None:
+@pytest.mark.parametrize("package", WITHOUT_SOCKETS_OR_PROCESSES)
+def test_packages_that_decide_have_no_sockets_or_processes(package: str) -> None:
     doing = [
         f"{path.relative_to(ROOT)}:{line} imports {target}"
         for path in modules()

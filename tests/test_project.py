@@ -18,6 +18,8 @@ from packaging.utils import canonicalize_name
 
 import mcp_workbench
 from mcp_workbench.cli.usage import COMMANDS
+from mcp_workbench.clients.table import clients
+from mcp_workbench.config.fixed_settings import FIXED
 from mcp_workbench.config.load import load
 
 pytestmark = pytest.mark.processes
@@ -287,6 +289,13 @@ def test_the_readme_names_every_command() -> None:
     assert [name for name in COMMANDS if f"`{name}`" not in table] == []
 
 
+def test_the_readme_counts_the_clients() -> None:
+    readme = text("README.md")
+    known = [not client.import_only for client in clients().values()]
+    assert f"[{len(known)} clients](docs/clients.md)" in readme
+    assert f"`install` knows {sum(known)} of them" in readme
+
+
 def test_the_readme_leads_to_every_document() -> None:
     table = text("README.md").partition("## Documents")[2].partition("\n## ")[0]
     documents = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
@@ -326,3 +335,23 @@ def test_the_security_policy_says_who_is_trusted_what_is_not_defended_and_how_to
     for who in ("The author of the configuration", "Servers", "Clients", "Other users of the machine", "Web pages"):
         assert who in headings
     assert "Report a vulnerability" in policy
+
+
+def test_the_design_names_code_that_exists() -> None:
+    rows = text("docs/design.md").partition("### Where a change goes")[2].partition("\n## ")[0]
+    package = ROOT / "src" / "mcp_workbench"
+    source = "\n".join(path.read_text("utf-8") for path in package.rglob("*.py"))
+    named = [word.partition("(")[0] for word in re.findall(r"`([^`]+)`", rows)]
+    assert "Gateway.steps" in named
+    for name in named:
+        if "/" in name or name.endswith(".py"):
+            assert (package / name).exists() or (ROOT / name).exists(), name
+        elif name.islower() and "_" not in name.strip("_"):
+            assert name in COMMANDS, name
+        else:
+            assert re.search(rf"(?:class|def) {name.rpartition('.')[2]}\b", source), name
+
+
+def test_the_design_names_every_setting_that_needs_a_restart() -> None:
+    said = text("docs/design.md").partition("lists have changed. ")[2].partition(" stay as they were at")[0]
+    assert set(re.findall(r"`(\w+)`", said)) == {"face", *FIXED.values()}

@@ -29,13 +29,14 @@ MOST_REMEMBERED: Final = 512
 
 
 class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """What is known about one client. None: unknown."""
+    """What is known about one client. None: unknown. Fields marked "documented" change nothing while serving:
+    `docs/client-behaviour.md` shows them, for people who choose settings."""
 
     name: str
     title: str = ""
     # Names and globs that match `clientInfo.name`.
     match: tuple[str, ...] = ()
-    # Whether it withholds tool definitions from its model until they are searched for.
+    # Documented: whether it withholds tool definitions from its model until they are searched for.
     defers: Literal["always", "some models", "never"] | None = None
     # The face that `auto` shows it, and up to how many tools; 0: any number.
     face: str = DEFAULT_FACE
@@ -48,28 +49,30 @@ class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True,
     name_length: int | None = 64
     # In characters, where it truncates; 0: its model never sees them, None: it does not truncate.
     instructions_length: int | None = USUAL_ROOM
-    # Where it truncates results.
+    # Documented: where it truncates results.
     results: str = ""
-    # What its model sees of a result with both text and structured content.
+    # Documented: what its model sees of a result with both text and structured content.
     structured: Literal["only", "both", "text"] | None = None
-    # Whether it tries the stateless revision before the handshake.
+    # Documented: whether it tries the stateless revision before the handshake.
     probes_modern: bool | None = None
-    # The capabilities for servers' requests that it declares.
+    # Documented: the capabilities for servers' requests that it declares.
     declares: tuple[str, ...] | None = None
-    # Whether it answers requests that it has not declared, even if with an error. A client that does not is never
-    # asked.
+    # Documented: whether it answers requests for which it has declared no capability, even if with an error.
     answers_undeclared: bool | None = None
+    # Documented: what it does about changed lists, and whether tools that only read run without asking its user.
     list_changed: Literal["fetches", "ignores"] | None = None
     read_only_skips_prompt: bool | None = None
-    # How long it waits for us to be ready, and for a call; whether progress extends that.
+    # Documented: how long it waits for us to be ready, and for a call.
     connect_seconds: int | None = None
     call_seconds: int | None = None
+    # Whether progress extends its wait for a call.
     progress_extends: bool | None = None
     # How its user is asked to sign in to a server: with a question containing the page, if the client declares that it
     # can, or else with the page's address in the result (`link`) or the command to run.
     sign_in: Literal["ask", "link", "command"] = "ask"
     # It only checks whether we answer.
     health_check: bool = False
+    # Documented: where this is from.
     checked: Literal["measured", "code", "documentation", "guess"] = "guess"
     date: str = ""
     source: str = ""
