@@ -60,6 +60,15 @@ def test_what_clients_start_beside_us_is_told_also_behind_a_wrapper(home: Path, 
     assert ("warning", "Cursor also starts `time`, `docs` itself, beside the workbench") in texts(subject)
 
 
+def test_disabled_servers_are_not_started_on_either_side(home: Path) -> None:
+    off = {"command": "x", "disabled": True}
+    time = {"command": "uvx", "args": ["mcp-server-time"]}
+    own = write(home, "own.json", {"time": time, "off": off})
+    write(home, ".cursor/mcp.json", {"w": us(own), "time": {**time, "disabled": True}, "off": {"command": "x"}})
+    found = texts(Examined(load(str(own), os.environ), os.environ))
+    assert found == [("note", "these clients start the workbench: Cursor")]
+
+
 def test_programs_and_files_that_are_gone_are_errors(home: Path, subject: Examined) -> None:
     gone = {"command": "/nowhere/mcp-workbench", "args": ["serve"]}
     write(home, ".cursor/mcp.json", {"workbench": gone})

@@ -81,7 +81,7 @@ def _about(client: Client, served: list[Served]) -> tuple[list[Diagnosis], bool]
             if is_own(entry):
                 own.append((file, name, entry))
             # The agent would see its tools twice, and two processes would run.
-            elif is_served(name, entry, served, shutil.which):
+            elif not entry.get("disabled") and is_served(name, entry, served, shutil.which):
                 doubles.append(name)
     for file, name, entry in own:
         found += _about_own(client, file, name, entry)

@@ -239,6 +239,14 @@ def test_a_server_that_is_none_does_not_stand_in_the_way_of_the_others(tmp_path:
     assert "$.toolboxes.x" not in json.dumps(told["leftOut"]), "nobody has seen such a toolbox"
 
 
+def test_where_every_server_is_disabled_it_says_so(tmp_path: Path) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"clock": {**CLOCK, "disabled": True}})
+    done = shell(tmp_path, "--yes")
+    assert done.status == 2 and not config_of(tmp_path).exists()
+    assert "every server that was found is disabled in its client: clock\n" in done.stderr
+    assert "workbench-config" not in done.stderr
+
+
 def test_without_clients_it_points_to_add(tmp_path: Path) -> None:
     done = shell(tmp_path, "--yes")
     assert done.status == 2 and "hint: mcp-workbench add NAME -- COMMAND" in done.stderr

@@ -112,46 +112,6 @@ def test_a_name_that_clients_would_refuse_or_misread_is_refused(home: Path, name
     assert done.status == 2 and "is no name that every client takes" in done.stderr and not done.stdout
 
 
-def test_replace_takes_out_what_the_workbench_serves(home: Path) -> None:
-    servers = {"clock": SERVER, "other": {"command": "x", "env": {"API_TOKEN": "hunter2hunter2"}}}
-    path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": servers}, indent=2))
-    done = shell(home, "install", "kiro", "--replace")
-    assert done.status == 0 and "hunter2" not in done.stderr
-    assert list(json.loads(path.read_text())["mcpServers"]) == ["other", "workbench"]
-
-
-def test_replace_knows_servers_whose_variables_init_has_moved_to_a_file(home: Path) -> None:
-    theirs = {"time": {**SERVER, "env": {"API_TOKEN": "sk-abcdefghijklmnop"}}}
-    path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": theirs}))
-    ours = {"time": {**SERVER, "envFile": "time.env"}}
-    config = write(home, ".config/mcp-workbench/workbench-config.json", json.dumps({"mcpServers": ours}))
-    write(config.parent, "time.env", "API_TOKEN='sk-another'").chmod(0o600)
-    assert shell(home, "install", "kiro", "--replace").status == 0
-    assert list(json.loads(path.read_text())["mcpServers"]) == ["time", "workbench"], "another key, another server"
-    write(config.parent, "time.env", "API_TOKEN='sk-abcdefghijklmnop'")
-    assert shell(home, "install", "kiro", "--replace").status == 0
-    assert list(json.loads(path.read_text())["mcpServers"]) == ["workbench"]
-
-
-def test_replace_knows_servers_whose_secrets_or_wrapper_init_has_taken_away(home: Path) -> None:
-    config = home / ".config" / "mcp-workbench" / "workbench-config.json"
-    ours = {
-        "search": {"command": "s", "args": ["--api-key", "${file:api-key}"]},
-        "docs": {"url": "https://d.example/mcp?key=${DOCS_URL_KEY:-x}"},
-    }
-    config.write_text(json.dumps({"mcpServers": ours}))
-    write(config.parent, "api-key", "sk-abcdefghijklmnop").chmod(0o600)
-    theirs = {
-        "search": {"command": "s", "args": ["--api-key", "sk-abcdefghijklmnop"]},
-        "docs": {"command": "npx", "args": ["-y", "mcp-remote@latest", "https://d.example/mcp?key=hunter2hunter2"]},
-        "longer": {"command": "s", "args": ["--api-key", "sk-abcdefghijklmnop", "--more"]},
-        "other": {"url": "https://other.example/mcp"},
-    }
-    path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": theirs}, indent=2))
-    assert shell(home, "install", "kiro", "--replace").status == 0
-    assert list(json.loads(path.read_text())["mcpServers"]) == ["longer", "other", "workbench"]
-
-
 def test_what_is_printed_is_what_is_written(home: Path) -> None:
     path = write(home, ".cursor/mcp.json", "")
     printed = json.loads(shell(home, "install", "cursor", "--print").stdout)
@@ -287,25 +247,6 @@ def test_a_command_of_the_client_is_used_where_it_is_there(home: Path) -> None:
     program.write_text("#!/bin/sh\necho no such command >&2; exit 3\n")
     failed = shell(home, "install", "codex")
     assert failed.status == 2 and "failed with status 3: no such command" in failed.stderr
-
-
-def test_replace_leaves_what_the_workbench_cannot_start(home: Path) -> None:
-    servers = {
-        "clock": SERVER,
-        "variable": {"command": "a", "args": ["${NOT_SET}"]},
-        "file": {"command": "b", "env": {"T": "${file:missing.txt}"}},
-    }
-    write(home, ".config/mcp-workbench/workbench-config.json", json.dumps({"mcpServers": servers}))
-    secrets = {"variable": {"command": "a", "args": ["abc"]}, "file": {"command": "b", "env": {"T": "x"}}}
-    theirs = {"clock": SERVER, **secrets}
-    path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": theirs}))
-    done = shell(home, "install", "kiro", "--replace", "--json")
-    assert list(json.loads(path.read_text())["mcpServers"]) == [*secrets, "workbench"]
-    (result,) = json.loads(done.stdout)
-    assert result["removed"] == ["clock"] and list(result["kept"]) == [*secrets]
-    assert (
-        "warning: `variable` stays in Kiro: the workbench cannot start it" in done.stderr and "NOT_SET" in done.stderr
-    )
 
 
 def test_uninstall_says_how_servers_that_were_replaced_come_back(home: Path) -> None:

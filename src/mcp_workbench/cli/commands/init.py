@@ -67,6 +67,11 @@ def run(parsed: Parsed) -> int:
         raise ConfigError("none of the files has an MCP server that can be used here", hint="--from names a client")
     _list_found(servers)
     _report_left_out(imported, servers)
+    if all(server.entry.get("disabled") for server in servers):
+        raise ConfigError(
+            f"every server that was found is disabled in its client: {', '.join(each.name for each in servers)}",
+            hint="enable one in its client and run this again, or add one: mcp-workbench add NAME -- COMMAND",
+        )
     boxes = _edited(proposed(servers), parsed)
     # A repository can bring a `.mcp.json`, and starting the servers in it would run a stranger's programs.
     is_confirmed = not any(map(_came_with_the_project, files)) or _confirmed(parsed)

@@ -167,11 +167,13 @@ def _own_environment(client: Client) -> dict[str, str]:
 def served_by(config: str) -> dict[str, Served]:
     """Return the servers of the configuration by `toolbox/server`, to recognise them elsewhere. Raises
     `ConfigError`."""
+    # What is loaded, not what is written: a disabled server is not served, so clients keep theirs.
     loaded = load(config, os.environ)
+    written = servers_written(read(config), config)
     return {
-        f"{toolbox}/{name}": Served(name, entry, _filled_in(loaded.toolboxes[toolbox].servers[name]))
-        for toolbox, servers in servers_written(read(config), config).items()
-        for name, entry in servers.items()
+        f"{toolbox}/{name}": Served(name, written[toolbox][name], _filled_in(server))
+        for toolbox, box in loaded.toolboxes.items()
+        for name, server in box.servers.items()
     }
 
 
@@ -382,12 +384,12 @@ def _variables_kept_back(client: Client, config: str) -> list[str]:
     """Return variables without a default that the configuration refers to and that this client does not pass on."""
     if client.environment == "inherited":
         return []
-    loaded = load(config, os.environ)
+    written = servers_written(read(config), config)
     names: dict[str, None] = {}
-    for toolbox, servers in servers_written(read(config), config).items():
-        for name, server in loaded.toolboxes[toolbox].servers.items():
+    for toolbox, box in load(config, os.environ).toolboxes.items():
+        for name, server in box.servers.items():
             own: set[str] = set().union(*map(_variables_of_file, server.env_files))
-            found = _VARIABLE.findall(json.dumps(servers[name], ensure_ascii=False))
+            found = _VARIABLE.findall(json.dumps(written[toolbox][name], ensure_ascii=False))
             names |= dict.fromkeys(variable for variable in found if variable not in own)
     if client.environment == "cleared":
         return [name for name in names if name not in server_environment(dict.fromkeys(names, "x"), (), {})]
