@@ -40,6 +40,11 @@ from mcp_workbench.jsonrpc.messages import encode
         ("b", {"oneOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]}, "b"),
         ("bee", {"enum": ["a", "b"], "enumNames": ["Ay", "Bee"]}, "b"),
         ("a, b", {"type": "array", "items": {"enum": ["a", "b", "c"]}}, ["a", "b"]),
+        ("a@b", {"type": "string", "format": "email"}, "a@b"),
+        ("urn:x", {"type": "string", "format": "uri"}, "urn:x"),
+        ("2026-01-31", {"type": "string", "format": "date"}, "2026-01-31"),
+        ("2026-01-31T09:30:00Z", {"type": "string", "format": "date-time"}, "2026-01-31T09:30:00Z"),
+        ("anything", {"type": "string", "format": "hostname"}, "anything"),
         ("", {"type": "string", "default": "x"}, "x"),
         ("", {"type": "boolean", "default": False}, False),
         ("", {"type": "string"}, None),
@@ -62,6 +67,10 @@ def test_what_is_typed_becomes_what_the_form_wants(typed: str, about: dict[str, 
         ("a, z", {"type": "array", "items": {"enum": ["a"]}}),
         ("ab", {"type": "string", "minLength": 3}),
         ("abcd", {"type": "string", "maxLength": 3}),
+        ("notmail", {"type": "string", "format": "email"}),
+        ("a@b.co", {"type": "string", "format": "uri"}),
+        ("tomorrow", {"type": "string", "format": "date"}),
+        ("09:30", {"type": "string", "format": "date-time"}),
     ],
 )
 def test_what_the_form_does_not_take_is_asked_again(typed: str, about: dict[str, Any]) -> None:
@@ -196,10 +205,10 @@ async def test_an_approval_is_answered_with_yes_or_no_too(
 
 
 async def test_what_the_keys_do_is_said_as_it_is_in_this_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "Enter leaves a field with ? out; Ctrl-D" in (await typing(monkeypatch, [b"\x04"], FORM))[1]
+    assert "Press Enter to skip a field marked ?, Ctrl-D to decline." in (await typing(monkeypatch, [b"\x04"], FORM))[1]
     fields = {"a": {"type": "string"}, "b": {"type": "string", "default": "x"}}
     form = {"message": "?", "requestedSchema": {"properties": fields, "required": ["a", "b"]}}
-    assert "Enter takes the default; Ctrl-D declines." in (await typing(monkeypatch, [b"\x04"], form))[1]
+    assert "Press Enter to accept the default, Ctrl-D to decline." in (await typing(monkeypatch, [b"\x04"], form))[1]
 
 
 async def test_the_place_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,16 @@ def test_a_command_names_the_arguments_that_are_missing_unless_help_is_wanted() 
     assert command.parse(["here", "there"]).positionals == ["here", "there"]
 
 
+def test_options_of_a_program_before_the_dashes_are_explained() -> None:
+    command = Command("add NAME -- COMMAND ...", "Add a server", "", [Flag("env", "NAME=VALUE", "a variable")])
+    with pytest.raises(UsageError, match="unknown option `-y`") as caught:
+        command.parse(["foo", "npx", "-y", "@x/y"])
+    assert "go after --" in (caught.value.hint or "")
+    with pytest.raises(UsageError, match="unknown option `-y`") as caught:
+        command.parse(["-y", "foo", "--", "npx"])
+    assert caught.value.hint is None
+
+
 def test_a_command_knows_its_actions() -> None:
     command = Command("shop [sell|buy]", "shop", "Shops.", (), actions=("sell", "buy"), takes=1)
     assert command.name == "shop"

@@ -173,10 +173,10 @@ def _keys(fields: dict[str, dict[str, Any]], required: list[object], *, is_appro
         return "y allows it once; n or Ctrl-D declines."
     effects = []
     if any(name not in required and about.get("default") is None for name, about in fields.items()):
-        effects.append("leaves a field with ? out")
+        effects.append("skip a field marked ?")
     if any(about.get("default") is not None for about in fields.values()):
-        effects.append("takes the default")
-    return f"Enter {' or '.join(effects)}; Ctrl-D declines." if effects else "Ctrl-D declines."
+        effects.append("accept the default")
+    return f"Press Enter to {' or '.join(effects)}, Ctrl-D to decline." if effects else "Ctrl-D declines."
 
 
 def expected(about: dict[str, Any]) -> str:
@@ -280,7 +280,26 @@ def _one(text: str, about: dict[str, Any]) -> object:
     least, most = about.get("minLength"), about.get("maxLength")
     if (isinstance(least, int) and len(text) < least) or (isinstance(most, int) and len(text) > most):
         raise WrongAnswer(f"between {least or 0} and {most or 'any number of'} characters")
+    if not named:
+        _check_format(text.strip(), about.get("format"))
     return text.strip() if named else text
+
+
+def _check_format(text: str, name: object) -> None:
+    """The formats that the specification allows in forms. Only what is certainly wrong is refused."""
+    import re
+    from datetime import date, datetime
+
+    if name == "email" and not re.fullmatch(r"[^@\s]+@[^@\s]+", text):
+        raise WrongAnswer("an email address, such as name@example.com")
+    if name == "uri" and not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:\S+", text):
+        raise WrongAnswer("an address with its scheme, such as https://example.com")
+    if name in ("date", "date-time"):
+        try:
+            (date if name == "date" else datetime).fromisoformat(text)
+        except ValueError:
+            example = "2026-01-31" if name == "date" else "2026-01-31T09:30:00Z"
+            raise WrongAnswer(f"a {'date' if name == 'date' else 'date and time'}, such as {example}") from None
 
 
 def _number(value: object) -> float | None:

@@ -136,7 +136,14 @@ class Command:
 
     def parse(self, arguments: Sequence[str]) -> Parsed:
         """Read the command's arguments. Raises `UsageError`."""
-        parsed = parse(arguments, self.flags, positionals=self.takes, is_runner=self.is_runner)
+        try:
+            parsed = parse(arguments, self.flags, positionals=self.takes, is_runner=self.is_runner)
+        except UsageError as error:
+            # The commonest mistake with `add`: the options of the program stand where ours are expected.
+            if error.hint is None and "-- COMMAND" in self.usage and "--" not in arguments:
+                after = f"a program and its options go after --; mcp-workbench {self.name} --help has an example"
+                raise UsageError(str(error), hint=after) from None
+            raise
         if parsed.wants_help:
             return parsed
         action = parsed.positional(0)

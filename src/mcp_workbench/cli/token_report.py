@@ -177,7 +177,13 @@ def _numbers(cost: Cost) -> list[int]:
 
 def summary(report: Report) -> list[str]:
     """Summarise in sentences what the face in use costs, and what another would."""
-    lines = _as_toolboxes(report) if report.face == "proxy" else _as_served(report)
+    lines = _as_toolboxes(report) if report.face in ("proxy", "auto") else _as_served(report)
+    if report.face == "auto" and report.flat:
+        # What they pay at the start is theirs to decide: they load definitions when their model searches for them.
+        lines.append(
+            f"Clients that defer tool definitions, such as Claude Code, get all {plural(report.tools, 'tool')} instead "
+            "(face auto) and load those that they need."
+        )
     if report.unknown:
         count = len(report.unknown)
         lines.append(
@@ -238,7 +244,9 @@ def short_summary(config: WorkbenchConfig) -> str | None:
     start = _start(face)
     in_force = sum(_in_force(engine, config, start))
     otherwise = f"{flat:,} as a flat list"
-    if config.face_in_force != "proxy":
+    if config.face_in_force == "auto":
+        otherwise += "; clients that defer definitions get that list (face auto)"
+    elif config.face_in_force != "proxy":
         way = "grouped into toolboxes" if config.plain else "in the face proxy"
         otherwise = f"as served in the face {config.face_in_force}, {sum(start):,} {way}"
     uncounted = f" ({plural(unknown, 'server')} not counted)" if unknown else ""

@@ -119,7 +119,7 @@ def test_a_name_in_several_toolboxes_has_to_be_said_in_full(home: Path) -> None:
     [
         (["x"], "what is `x`?"),
         (["--", "uvx"], "the server needs a name"),
-        (["x", "uvx"], "`uvx` is neither an address, a server.json nor"),
+        (["x", "localhost:8080/mcp"], "for example: http://localhost:8080/mcp"),
         (["x", "uvx", "y"], "unexpected argument `y`"),
         (["x", "missing.json"], "the server.json `missing.json` does not exist"),
         (["x", "--env", "hunter2", "--", "y"], "--env takes NAME=VALUE\n"),

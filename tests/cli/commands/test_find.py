@@ -49,6 +49,16 @@ def test_advice_at_the_end_is_for_whoever_reads_it(tmp_path: Path, capsys: pytes
     assert json.loads(capsys.readouterr().out)["text"].endswith("`open_toolbox` with `tools`.")
 
 
+def test_a_server_that_cannot_be_used_takes_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    noisy = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('one\\ntwo\\n' + 'three ' * 50)"]}
+    config = write_config(tmp_path, {"desk": {"clock": demo("clock"), "noisy": noisy}})
+    assert run("find", "--config", config, "time") == 0
+    *found, reason, more = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("desk/clock/now") for line in found) and not any("noisy" in line for line in found)
+    assert reason.startswith("Not available: noisy: ") and len(reason) <= 100
+    assert more == "More about servers: mcp-workbench doctor"
+
+
 def test_words_are_words_and_never_a_command_or_an_address(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

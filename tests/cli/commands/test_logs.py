@@ -63,6 +63,11 @@ def test_a_server_without_a_line_is_named(log: Path) -> None:
     assert run("logs", "nosuch") == (0, "", "note: the shared workbench has logged nothing about `nosuch` yet\n")
 
 
+def test_a_server_with_a_similar_name_is_suggested(log: Path) -> None:
+    assert "; did you mean `github`?" in run("logs", "githbu").stderr
+    assert "; did you mean `box/github`?" in run("logs", "box/githbu").stderr
+
+
 def test_a_number_of_lines_is_a_number(log: Path) -> None:
     done = run("logs", "--lines", "few")
     assert done.status == 2 and "--lines is a number, not `few`" in done.stderr

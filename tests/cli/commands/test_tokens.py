@@ -93,6 +93,18 @@ def test_a_file_that_is_served_flat_is_told_what_that_costs(tmp_path: Path, plai
     assert f"{report['inForce']:,}tokens that a conversation starts with here, in the face flat" in said
 
 
+def test_with_the_face_auto_clients_that_defer_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "auto.json"
+    box = {"description": "Many.", "mcpServers": {"many": scripted_entry("--tools", 40)}}
+    path.write_text(json.dumps({"face": "auto", "toolboxes": {"box": box}}))
+    shown = " ".join(run("tokens", "--connect", path).stdout.split())
+    report = json.loads(run("tokens", "--json", path).stdout)
+    assert f"Every conversation starts with {report['start']:,} tokens" in shown
+    assert "Clients that defer tool definitions, such as Claude Code, get all 40 tools instead" in shown
+    checked = run("check", path).stdout
+    assert f"{report['flat']:,} as a flat list; clients that defer definitions get that list (face auto)" in checked
+
+
 def test_on_a_narrow_terminal_no_number_is_broken(tmp_path: Path) -> None:
     path = config(tmp_path)
     run("tokens", "--connect", path)

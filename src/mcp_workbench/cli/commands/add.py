@@ -121,8 +121,11 @@ def _described(source: str, registry: str) -> Described:
             raise ConfigError(f"the server.json `{source}` does not exist", hint="check the path")
         return described(content, source)
     if not _REGISTRY_NAME.fullmatch(source):
+        # `localhost:8080/mcp`, as browsers take it.
+        is_address = (":" in source and "/" in source) or source.startswith("localhost")
         raise UsageError(
-            f"`{source}` is neither an address, a server.json nor the name of a server in a registry", hint=_FORMS
+            f"`{source}` is neither an address, a server.json nor the name of a server in a registry",
+            hint=f"an address begins with http:// or https://, for example: http://{source}" if is_address else _FORMS,
         )
     from mcp_workbench.cli.mcp_registry import fetched
 

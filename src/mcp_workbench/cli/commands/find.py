@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from msgspec import Raw
@@ -11,10 +12,13 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.interactive_client import configured_engine, interactive_client
 from mcp_workbench.cli.result_content import ResultContent
 from mcp_workbench.cli.screen import stdout
+from mcp_workbench.economy.prose import clip
 from mcp_workbench.economy.search_answer import FULL_DEFINITIONS, MORE, NOTHING
 from mcp_workbench.errors import WorkbenchError
 
 _MOST: Final = 1000
+_LONGEST_REASON: Final = 100
+_MORE_ABOUT_SERVERS: Final = "More about servers: mcp-workbench doctor"
 _WHOLE: Final = "Full definitions: mcp-workbench open TOOLBOX --budget null."
 
 
@@ -53,7 +57,13 @@ def _for_people(text: str) -> str:
     """Replace the advice for agents with advice for a shell."""
     # The longer one first: it begins with the other.
     text = text.replace(f"\n{FULL_DEFINITIONS}{MORE}", f"\n{_WHOLE} More: --limit N.")
-    return text.replace(f"\n{FULL_DEFINITIONS}", f"\n{_WHOLE}")
+    text = text.replace(f"\n{FULL_DEFINITIONS}", f"\n{_WHOLE}")
+    found, *missing = re.split(r"\n(?=Not available: |Still starting: )", text)
+    if not missing:
+        return text
+    # An agent has to decide whether to ask again and is told everything; a person wants to see what was found.
+    reasons = [clip(each.partition("\n")[0], _LONGEST_REASON) for each in missing]
+    return "\n".join([found, "", *reasons, _MORE_ABOUT_SERVERS])
 
 
 def _limit(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -11,12 +12,15 @@ from typing import BinaryIO, Final
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.front.joining import log_path
+from mcp_workbench.nearest import nearest
 from mcp_workbench.observe.rotated_log import OLD
 
 LAST_LINES: Final = 200
 LAST_LINES_BEFORE_FOLLOWING: Final = 20
 # The delay until a new line is seen, which only has to suit a person.
 LOOK_SECONDS: Final = 0.2
+# `[toolbox/server]`, as lines about a server contain it.
+_LABEL: Final = re.compile(rb"\[([^\[\]\s]+/[^\[\]\s]+)\]")
 
 
 def run(parsed: Parsed) -> int:
@@ -30,14 +34,17 @@ def run(parsed: Parsed) -> int:
     file: BinaryIO | None = None
     try:
         file = _opened(path)
-        lines = [line for line in _written(path, file) if _is_about(line, server)]
+        written = list(_written(path, file))
     except OSError as error:
         return complain(f"`{path}` cannot be read: {error.strerror}", status=FAILED)
+    lines = [line for line in written if _is_about(line, server)]
     for line in lines[-count:] if count else ():
         _print(line)
     if not lines:
         about = "" if server is None else f" about `{server}`"
-        remark("note", f"the shared workbench has logged nothing{about} yet")
+        near = [] if server is None else _similar(server, written)
+        meant = f"; did you mean `{near[0]}`?" if near else ""
+        remark("note", f"the shared workbench has logged nothing{about} yet{meant}")
     if parsed.has("follow"):
         # Continues where reading ended, so that nothing written in the meantime is lost.
         _follow(path, file, server)
@@ -70,6 +77,12 @@ def _is_about(line: bytes, server: str | None) -> bool:
     """Whether a line is about the server. Lines about a server contain its label; of a traceback, only the first line
     does."""
     return server is None or f"/{server}]".encode() in line or f"[{server}]".encode() in line
+
+
+def _similar(server: str, written: list[bytes]) -> list[str]:
+    """The servers in the log whose names are similar."""
+    labels = {label.decode(errors="replace") for line in written for label in _LABEL.findall(line)}
+    return nearest(server, {label if "/" in server else label.rpartition("/")[2] for label in labels}, 1)
 
 
 def _follow(path: str, file: BinaryIO | None, server: str | None) -> None:
