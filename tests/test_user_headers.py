@@ -25,12 +25,12 @@ from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchCon
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway, Options
-from mcp_workbench.guard.identities import Identity
+from mcp_workbench.guard.identities import Identities, Identity
 from mcp_workbench.guard.identity_assertions import ASSERTION_SECONDS, IdentityAssertions
 from mcp_workbench.guard.token_exchange import SubjectToken, SubjectTokens, TokenExchanges
 from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse
 from mcp_workbench.transport.http.client.headers import CredentialRefusal, FixedHeaders
-from mcp_workbench.user_headers import RENEW_SECONDS, AssertedIdentity, ExchangedToken
+from mcp_workbench.user_headers import MOST_EXCHANGED, RENEW_SECONDS, AssertedIdentity, ExchangedToken
 from tests.transport.http.listening import Reply, Request, scripted_http
 
 ISSUER = "https://id.example.com"
@@ -96,18 +96,20 @@ class Inner:
 async def test_an_assertion_goes_with_the_servers_own_headers_and_is_renewed_in_time() -> None:
     now, age, made, inner = 0.0, 0.0, [], Inner()
 
-    def sign(at: float) -> str:
-        made.append(at)
-        return f"assertion {len(made)}"
+    identity = Identity(principal=ALICE, groups=frozenset({"admins"}))
 
-    source = AssertedIdentity(inner, "x-identity", sign, lambda: now, lambda: age)
+    def sign(of: Identity, at: float) -> str:
+        made.append(at)
+        return f"assertion {len(made)} of {sorted(of.groups)}"
+
+    source = AssertedIdentity(inner, "x-identity", lambda: identity, sign, lambda: now, lambda: age)
     assert source.headers() is None
     first = await source.fetch()
-    assert first == {"authorization": "Bearer own", "x-identity": "assertion 1"}
+    assert first == {"authorization": "Bearer own", "x-identity": "assertion 1 of ['admins']"}
     assert source.headers() is first, "the same object until something changes"
     now = ASSERTION_SECONDS - RENEW_SECONDS
     second = source.headers()
-    assert second is not None and second["x-identity"] == "assertion 2"
+    assert second is not None and second["x-identity"] == "assertion 2 of ['admins']"
     assert await source.refused(CredentialRefusal(REFUSED, "", second))
     assert inner.refusals[0].sent is inner.given, "the other source is told of what it gave"
     now = 10.0
@@ -116,6 +118,11 @@ async def test_an_assertion_goes_with_the_servers_own_headers_and_is_renewed_in_
     age = ASSERTION_SECONDS - RENEW_SECONDS
     source.headers()
     assert len(made) == 4, "the clock stands, and time passes"
+    former, identity = source.headers(), Identity(principal=ALICE)
+    bare = source.headers()
+    assert bare is not None and bare["x-identity"] == "assertion 5 of []", "another token of the user has other groups"
+    assert former is not None and await source.refused(CredentialRefusal(REFUSED, "", former))
+    assert inner.refusals[1].sent is inner.given, "also of what was sent with another assertion"
 
 
 def subjects(token: str = "inbound") -> SubjectTokens:
@@ -170,6 +177,39 @@ async def test_a_token_that_the_server_refuses_is_exchanged_once_more() -> None:
     assert await source.refused(CredentialRefusal(REFUSED, "", sent))
     assert await source.refused(CredentialRefusal(REFUSED, "", sent)), "another request has seen to it"
     assert len(provider.asked) == 2
+
+
+async def test_what_was_exchanged_for_another_token_of_the_user_is_not_used() -> None:
+    provider, kept = Provider(), subjects("of all groups")
+    source = ExchangedToken(TokenExchanges(AUTH, kept, provider.fetch), ALICE, WANTED, {})
+    first = await source.fetch()
+    kept.keep(ALICE, SubjectToken("of none", ISSUER, time.time() + 60))
+    assert source.headers() is None
+    other = await source.fetch()
+    assert [asked["subject_token"] for asked in provider.asked] == [["of all groups"], ["of none"]]
+    kept.keep(ALICE, SubjectToken("of all groups", ISSUER, time.time() + 60))
+    assert source.headers() is first is not other
+    for number in range(MOST_EXCHANGED):
+        kept.keep(ALICE, SubjectToken(f"refreshed {number}", ISSUER, time.time() + 60))
+        await source.fetch()
+    assert len(source._made) == MOST_EXCHANGED
+
+
+async def test_a_request_that_waits_goes_on_with_what_it_came_with() -> None:
+    """Another token of the same user comes meanwhile, with other groups."""
+    identities, kept, arrived = Identities(), SubjectTokens(), asyncio.Event()
+
+    async def come(token: str, *groups: str) -> tuple[list[str], str]:
+        identities.remember(Identity(principal=ALICE, groups=frozenset(groups)))
+        kept.keep(ALICE, SubjectToken(token, ISSUER, time.time() + 60))
+        await arrived.wait()
+        return sorted(identities.of_request(ALICE).groups), kept.of(ALICE).token
+
+    requests = [asyncio.ensure_future(come(*each)) for each in (("a", "admins"), ("b",), ("c", "dev"))]
+    await asyncio.sleep(0)
+    arrived.set()
+    assert await asyncio.gather(*requests) == [(["admins"], "a"), ([], "b"), (["dev"], "c")]
+    assert identities.of_request(ALICE).groups == {"dev"} and kept.of(ALICE).token == "c", "of no request: the latest"
 
 
 @pytest.mark.parametrize(
@@ -245,7 +285,7 @@ async def test_a_server_is_told_who_the_user_is_and_never_gets_their_token(
 
 def test_what_a_source_of_fixed_headers_gives_stays_the_same() -> None:
     inner = FixedHeaders({"A": "1"})
-    source = AssertedIdentity(inner, "x-identity", lambda now: "signed", lambda: 0.0)
+    source = AssertedIdentity(inner, "x-identity", lambda: Identity(principal=ALICE), lambda of, at: "signed")
     assert source.headers() == {"a": "1", "x-identity": "signed"} and source.headers() is source.headers()
 
 

@@ -23,7 +23,7 @@ from mcp_workbench.guard.credentials import INSUFFICIENT, UNREACHABLE, Fetch, St
 from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.named_keys import KeysInForce
 from mcp_workbench.guard.proxy_header import NOT_VOUCHED_FOR, ProxyHeader
-from mcp_workbench.guard.token_exchange import SubjectTokens
+from mcp_workbench.guard.token_exchange import SubjectToken, SubjectTokens
 from mcp_workbench.guard.unix_users import UnixUsers
 from mcp_workbench.transport.http.server.authentication import (
     DEFAULT_PRINCIPAL,
@@ -74,6 +74,7 @@ class Callers:
         self._proxy = None if settings.proxy is None else ProxyHeader(settings.proxy)
         self._users = settings.users
         self._auth = settings.auth
+        self._subjects = settings.subjects
         self._tokens = _bearer_tokens(settings, fetch, start_task)
         self.depends_on_peer = self._proxy is not None or self._users is not None
 
@@ -108,9 +109,10 @@ class Callers:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer":
             return self._outcome(head, NO_TOKEN)
-        found = self._tokens.recognise(token.strip())
+        token = token.strip()
+        found = self._tokens.recognise(token)
         if not isinstance(found, asyncio.Future):
-            return self._when_loaded(self._outcome(head, found))
+            return self._when_loaded(self._outcome(head, found, token))
         later: asyncio.Future[Authentication] = asyncio.get_running_loop().create_future()
 
         def settle(done: asyncio.Future[Identity | TokenRejection]) -> None:
@@ -119,7 +121,7 @@ class Callers:
             if done.cancelled():
                 later.cancel()
             else:
-                self._when_loaded(self._outcome(head, done.result()), later)
+                self._when_loaded(self._outcome(head, done.result(), token), later)
 
         found.add_done_callback(settle)
         return later
@@ -138,13 +140,19 @@ class Callers:
         _ = self._start_task(_settle_after(loading, later, outcome))
         return later
 
-    def _outcome(self, head: RequestHead, found: Identity | TokenRejection) -> Authentication:
+    def _recall(self, identity: Identity, subject: SubjectToken | None) -> None:
+        self._remember(identity)
+        if self._subjects is not None and subject is not None:
+            self._subjects.keep(identity.principal, subject)
+
+    def _outcome(self, head: RequestHead, found: Identity | TokenRejection, token: str = "") -> Authentication:
         if isinstance(found, Identity):
             # A stream asks nothing of us: its token must not decide about requests that come with another.
             if not head.is_of_stream:
-                self._remember(found)
+                subject = None if self._subjects is None or not token else self._tokens.subject(token)
+                self._recall(found, subject)
                 # Its body may come later, and somebody else with the same principal before that.
-                head.recall = partial(self._remember, found)
+                head.recall = partial(self._recall, found, subject)
             return found.principal
         # Not a challenge: the token may be good, and clients would throw it away and have their user sign in.
         if found.error == UNREACHABLE:
@@ -226,7 +234,7 @@ def _bearer_tokens(settings: CallerSettings, fetch: Fetch, start_task: StartTask
         jwts.append(JwtIssuer(each, audience, IssuerKeys(each, fetch, start_task)))
         if each.introspection is not None:
             opaque.append(Introspection(each, audience, fetch, start_task))
-    return BearerTokens(default=default, keys=settings.keys, jwts=jwts, opaque=opaque, subjects=settings.subjects)
+    return BearerTokens(default=default, keys=settings.keys, jwts=jwts, opaque=opaque)
 
 
 def _require_joserfc() -> None:

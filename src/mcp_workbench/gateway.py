@@ -105,7 +105,7 @@ class Gateway:
             runtime.describe = self._status_for_our_user
             runtime.look_up = lambda: self.lists.load(self.catalog.entries())
             runtime.auth = config.auth
-            runtime.identity_of = lambda principal: self.identities().of(principal)
+            runtime.identity_of = lambda principal: self.identities().of_request(principal)
         else:
             runtime.redactor.replace(self, config.secrets)
         self._identities: Identities | None = None

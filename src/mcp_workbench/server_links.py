@@ -159,7 +159,10 @@ def _headers_of_user(means: Means, connection: Connection, config: ServerConfig)
         return inner
     assertions, audience = means.identity_assertions(), asked.audience or config.url or ""
     return AssertedIdentity(
-        inner, asked.header, lambda now: assertions.sign(means.identity_of(principal), audience, now)
+        inner,
+        asked.header,
+        lambda: means.identity_of(principal),
+        lambda identity, now: assertions.sign(identity, audience, now),
     )
 
 

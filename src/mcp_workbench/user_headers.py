@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from mcp_workbench.config.auth_model import TokenExchangeConfig
+from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.identity_assertions import ASSERTION_SECONDS
 from mcp_workbench.guard.token_exchange import TokenExchanges
 from mcp_workbench.transport.http.client.headers import CredentialRefusal, HeaderSource
@@ -20,6 +21,8 @@ from mcp_workbench.transport.http.client.headers import CredentialRefusal, Heade
 RENEW_SECONDS: Final = 60.0
 # A token without an expiry is exchanged again after this long.
 UNKNOWN_LIFE: Final = 300.0
+# Exchanged tokens of one user for one server: one for each token of theirs. An agent has one, a user few agents.
+MOST_EXCHANGED: Final = 8
 
 Clock = Callable[[], float]
 
@@ -45,17 +48,20 @@ class AssertedIdentity:
         self,
         inner: HeaderSource,
         header: str,
-        sign: Callable[[float], str],
+        identity: Callable[[], Identity],
+        sign: Callable[[Identity, float], str],
         now: Clock = time.time,
         age: Clock = time.monotonic,
     ) -> None:
         self._inner = inner
         self._header = header
+        self._identity = identity
         self._sign = sign
         self._now = now
         self._age = age
         self._given: Mapping[str, str] | None = None
         self._made: Mapping[str, str] = {}
+        self._of: Identity | None = None
         self._validity: Validity | None = None
 
     def headers(self) -> Mapping[str, str] | None:
@@ -67,19 +73,24 @@ class AssertedIdentity:
 
     async def refused(self, refusal: CredentialRefusal) -> bool:
         # The other source knows what it gave, and not what came of it.
-        sent = self._given if refusal.sent is self._made and self._given is not None else refusal.sent
+        given, sent = self._given, refusal.sent
+        if given is not None and sent == {**given, self._header: sent.get(self._header)}:
+            sent = given
         return await self._inner.refused(refusal._replace(sent=sent))
 
     def _with_assertion(self, given: Mapping[str, str]) -> Mapping[str, str]:
-        if given is not self._given or self._validity is None or self._validity.is_over:
-            self._made = {**given, self._header: self._sign(self._now())}
-            self._given = given
+        # One user may have several tokens: a request must not be given the groups of another's.
+        identity = self._identity()
+        if given is not self._given or identity != self._of or self._validity is None or self._validity.is_over:
+            self._made = {**given, self._header: self._sign(identity, self._now())}
+            self._given, self._of = given, identity
             self._validity = Validity(self._now, self._age, ASSERTION_SECONDS - RENEW_SECONDS)
         return self._made
 
 
 class ExchangedToken:
-    """A token for this server, made from the user's own (`HeaderSource`)."""
+    """A token for this server, made from the one that the user has shown with the request (`HeaderSource`). Another
+    token of theirs may allow something else, so what was made from that is not used."""
 
     def __init__(
         self,
@@ -96,12 +107,14 @@ class ExchangedToken:
         self._base = base
         self._now = now
         self._age = age
-        self._headers: Mapping[str, str] | None = None
-        self._validity: Validity | None = None
+        # By the user's own token.
+        self._made: dict[str, tuple[Mapping[str, str], Validity]] = {}
         self._lock = asyncio.Lock()
 
     def headers(self) -> Mapping[str, str] | None:
-        return None if self._validity is None or self._validity.is_over else self._headers
+        subject = self._exchanges.subjects.shown(self._principal)
+        made = None if subject is None else self._made.get(subject.token)
+        return None if made is None or made[1].is_over else made[0]
 
     async def fetch(self) -> Mapping[str, str]:
         async with self._lock:
@@ -110,14 +123,19 @@ class ExchangedToken:
 
     async def refused(self, refusal: CredentialRefusal) -> bool:
         async with self._lock:
-            if refusal.sent is self._headers:
+            if refusal.sent is self.headers():
                 # Once: whoever refuses the next one too has another reason.
                 await self._exchange()
         return True
 
     async def _exchange(self) -> Mapping[str, str]:
-        tokens = await self._exchanges.token_for(self._principal, self._wanted)
+        subject = self._exchanges.subjects.of(self._principal)
+        tokens = await self._exchanges.token_for(subject, self._wanted)
         life = UNKNOWN_LIFE if tokens.expires_in is None else tokens.expires_in
-        self._headers = {**self._base, "authorization": f"Bearer {tokens.access_token}"}
-        self._validity = Validity(self._now, self._age, max(life - min(RENEW_SECONDS, life / 10), 1.0))
-        return self._headers
+        headers = {**self._base, "authorization": f"Bearer {tokens.access_token}"}
+        self._made.pop(subject.token, None)
+        if len(self._made) >= MOST_EXCHANGED:
+            del self._made[next(iter(self._made))]
+        validity = Validity(self._now, self._age, max(life - min(RENEW_SECONDS, life / 10), 1.0))
+        self._made[subject.token] = headers, validity
+        return headers

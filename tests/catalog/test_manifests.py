@@ -20,6 +20,7 @@ from mcp_workbench.catalog import manifests
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import FORMAT, ManifestStore, default_folder, manifest_key
 from mcp_workbench.catalog.offer import Offer
+from mcp_workbench.config.auth_model import ForwardedIdentityConfig, TokenExchangeConfig
 from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.protocol.handshake import ServerProfile
 from mcp_workbench.protocol.revisions import Era, SpokenEras
@@ -348,6 +349,8 @@ def test_processes_that_write_at_once_lose_nothing(folder: Path) -> None:
         {"cwd": "/"},
         {"protocol": "legacy"},
         {"transport": "http", "command": None, "url": "https://example.test"},
+        {"forward_identity": ForwardedIdentityConfig()},
+        {"token_exchange": TokenExchangeConfig(audience="a")},
     ],
 )
 def test_another_server_has_another_key(change: dict[str, Any]) -> None:

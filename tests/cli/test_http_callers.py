@@ -144,7 +144,7 @@ async def test_tokens_are_kept_only_where_they_are_exchanged(keys: KeyFolder) ->
         await callers(token=None, auth=AUTH),
         await callers(token=None, auth=AUTH, server={"token_exchange": TokenExchangeConfig(audience="x")}),
     )
-    assert plain.callers._tokens._subjects is None and exchanging.callers._tokens._subjects is not None
+    assert plain.callers._subjects is None and exchanging.callers._subjects is not None
 
 
 async def test_a_provider_that_cannot_be_reached_is_told_as_such(keys: KeyFolder) -> None:

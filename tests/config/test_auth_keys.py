@@ -91,6 +91,14 @@ def test_what_servers_are_told_of_the_user() -> None:
         ({"trustedProxy": {**PROXY, "header": "a b"}}, "expected the name of a header of its own"),
         ({"server": {"tokenExchange": {}}}, "found neither `audience` nor `resource`"),
         ({"server": {"tokenExchange": True}}, "expected an object with `audience` or `resource`"),
+        (
+            {"server": {"forwardIdentity": {}, "share": "everyone"}},
+            "found `forwardIdentity` beside `share`: `everyone`",
+        ),
+        (
+            {"server": {"tokenExchange": {"audience": "a"}, "share": "everyone"}},
+            "found `tokenExchange` beside `share`: `everyone`",
+        ),
         ({"server": {"forwardIdentity": "yes"}}, "expected `true`, or an object"),
     ],
 )

@@ -78,6 +78,8 @@ def identity_of(server: ServerConfig, folder: str | None = None) -> tuple[object
         *(() if server.ask else ("ask",)),
         # Different accounts may see different tools.
         *((server.oauth.account,) if server.oauth is not None and server.oauth.account else ()),
+        # It is told who the user is, and may offer different tools to each.
+        *((server.forward_identity, server.token_exchange) if server.forward_identity or server.token_exchange else ()),
         # References count by name, because nothing is fetched just to identify servers.
         *((server.env_files, server.references) if server.env_files or server.references else ()),
     )

@@ -119,12 +119,24 @@ class WrittenServer:
             env_files=env_files,
             env_file_times=tuple(map(modified_at, env_files)),
         )
+        if share == "everyone":
+            self._refuse_users_credentials(config)
         if self._reader.references:
             config = replace(config, references=self._references())
         problems = self._reader.problems
         if problems and all(problem.of_environment for problem in problems):
             return replace(config, unresolved=tuple(problems))
         return None if problems else config
+
+    def _refuse_users_credentials(self, config: ServerConfig) -> None:
+        """All users share one connection, which is ours: the server would be told that each of them is us."""
+        for name, value in (
+            (keys.FORWARD_IDENTITY.name, config.forward_identity),
+            (keys.TOKEN_EXCHANGE.name, config.token_exchange),
+        ):
+            if value is not None:
+                found = f"found `{name}` beside `share`: `everyone`, which has one connection for all users"
+                self._reader.problem((*self._path, name), found, hint="remove `share`, so that each user has their own")
 
     def ignored_keys(self) -> list[str]:
         """Return the non-empty keys that have no effect here, and that their author may rely on."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import Context
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -68,7 +69,8 @@ class Pool:
         self._servers = servers
         self._own_info = own_info
         self._open_link = open_link
-        self._start_task = start_task
+        # Without the context of the request that happens to start a server: its groups are not those of later ones.
+        self._start_task = lambda work: Context().run(start_task, work)
         self._connections: dict[ConnectionKey, Connection] = {}
         # The same by caller, for the path of every call.
         self._found: dict[tuple[ServerEntry, Caller], Connection] = {}

@@ -19,7 +19,7 @@ from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.introspection import Introspection
 from mcp_workbench.guard.jwt_tokens import JwtIssuer, peek
 from mcp_workbench.guard.named_keys import TOKEN_PREFIX, KeysInForce
-from mcp_workbench.guard.token_exchange import SubjectToken, SubjectTokens
+from mcp_workbench.guard.token_exchange import SubjectToken
 
 T = TypeVar("T")
 
@@ -46,7 +46,6 @@ class BearerTokens:
         keys: KeysInForce | None = None,
         jwts: Sequence[JwtIssuer] = (),
         opaque: Sequence[Introspection] = (),
-        subjects: SubjectTokens | None = None,
         now: Callable[[], float] = time.time,
         age: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -55,8 +54,6 @@ class BearerTokens:
         self._keys = keys
         self._jwts = {each.settings.issuer: each for each in jwts}
         self._opaque = tuple(opaque)
-        # Keeps tokens that are to be exchanged for others.
-        self._subjects = subjects
         self._now = now
         self._age = age
         self._known: dict[bytes, Verified] = {}
@@ -77,7 +74,6 @@ class BearerTokens:
         known = self._known.get(digest)
         if known is not None:
             if self._now() < known.expires and self._age() < known.believed_until:
-                self._keep_subject(token, known)
                 return known.identity
             del self._known[digest]
         rejected = self._rejected.get(digest)
@@ -89,6 +85,11 @@ class BearerTokens:
         later: asyncio.Future[Identity | TokenRejection] = asyncio.get_running_loop().create_future()
         verdict.add_done_callback(lambda done: self._settle(later, token, digest, done))
         return later
+
+    def subject(self, token: str) -> SubjectToken | None:
+        """This token, to be exchanged for others; None where it is not one of an identity provider."""
+        known = self._known.get(hashlib.sha256(token.encode()).digest())
+        return None if known is None else SubjectToken(token, known.issuer, known.expires)
 
     def fetch_keys(self) -> None:
         """Fetch the keys of all identity providers before the first token arrives, so that a misspelt one is reported
@@ -156,15 +157,9 @@ class BearerTokens:
         else:
             later.set_result(self._noted(token, digest, done.result()))
 
-    def _keep_subject(self, token: str, verified: Verified) -> None:
-        if self._subjects is not None:
-            subject = SubjectToken(token, verified.issuer, verified.expires)
-            self._subjects.keep(verified.identity.principal, subject)
-
     def _noted(self, token: str, digest: bytes, verdict: TokenVerdict) -> Identity | TokenRejection:
         if isinstance(verdict, Verified):
             _keep(self._known, digest, verdict, MOST_KNOWN)
-            self._keep_subject(token, verdict)
             return verdict.identity
         if self._opaque and verdict.error != UNREACHABLE and peek(token) is None:
             # Each check of an opaque token is a request to its provider.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from contextvars import ContextVar
 from itertools import islice
 from typing import Final
 
@@ -30,6 +31,10 @@ class Identity(Struct, frozen=True, kw_only=True):
     groups: frozenset[str] = frozenset()
     # Globs of the toolboxes that a key is limited to; None for all.
     toolboxes: tuple[str, ...] | None = None
+
+
+# Who makes the request that is being handled, also in the tasks that it starts. Those of connections begin without it.
+_proved: Final[ContextVar[Identity | None]] = ContextVar("proved", default=None)
 
 
 class Identities:
@@ -60,8 +65,15 @@ class Identities:
         self._known.move_to_end(principal)
         return known
 
+    def of_request(self, principal: str) -> Identity:
+        """The same, by the token of the request that is being handled, whatever has come since; of what belongs to no
+        request of this principal, what is known last."""
+        proved = _proved.get()
+        return proved if proved is not None and proved.principal == principal else self.of(principal)
+
     def remember(self, identity: Identity) -> None:
         """Record the latest identity: groups change, and keys are recreated with other limits."""
+        _proved.set(identity)
         known = self._known
         before = known.get(identity.principal)
         known[identity.principal] = identity

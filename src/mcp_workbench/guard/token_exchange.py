@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
+from contextvars import ContextVar
 from typing import Any, Final
 
 from msgspec import Struct
@@ -39,6 +40,10 @@ class SubjectToken(Struct, frozen=True):
     expires: float
 
 
+# The principal and the token of the request that is being handled, in the tasks that it starts as well.
+_shown: Final[ContextVar[tuple[str, SubjectToken] | None]] = ContextVar("shown", default=None)
+
+
 class SubjectTokens:
     """The tokens of callers, by principal."""
 
@@ -46,14 +51,20 @@ class SubjectTokens:
         self._tokens: OrderedDict[str, SubjectToken] = OrderedDict()
 
     def keep(self, principal: str, subject: SubjectToken) -> None:
+        _shown.set((principal, subject))
         self._tokens[principal] = subject
         self._tokens.move_to_end(principal)
         if len(self._tokens) > MOST_SUBJECTS:
             self._tokens.popitem(last=False)
 
+    def shown(self, principal: str) -> SubjectToken | None:
+        """The token of the request that is being handled; of what belongs to none, the latest."""
+        shown = _shown.get()
+        return shown[1] if shown is not None and shown[0] == principal else self._tokens.get(principal)
+
     def of(self, principal: str) -> SubjectToken:
-        """Raises `DownstreamError`."""
-        found = self._tokens.get(principal)
+        """The same, if it can be exchanged. Raises `DownstreamError`."""
+        found = self.shown(principal)
         if found is None:
             raise DownstreamError(
                 "this server wants a token of the user's own, and yours is not one of an identity provider",
@@ -71,13 +82,12 @@ class TokenExchanges:
 
     def __init__(self, auth: AuthConfig | None, subjects: SubjectTokens, fetch: Fetch) -> None:
         self._issuers = {each.issuer: each for each in (auth.issuers if auth is not None else ())}
-        self._subjects = subjects
+        self.subjects = subjects
         self._fetch = fetch
         self._endpoints: dict[str, str] = {}
 
-    async def token_for(self, principal: str, wanted: TokenExchangeConfig) -> Tokens:
+    async def token_for(self, subject: SubjectToken, wanted: TokenExchangeConfig) -> Tokens:
         """Get a token for a server. Raises `DownstreamError`."""
-        subject = self._subjects.of(principal)
         issuer = self._issuers.get(subject.issuer)
         if issuer is None or issuer.client_id is None or issuer.client_secret is None:
             raise DownstreamError(

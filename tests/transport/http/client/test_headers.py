@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from contextvars import ContextVar
 
 import pytest
 
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.transport.http.client import http_link as link_module
 from mcp_workbench.transport.http.client.headers import CredentialRefusal, FixedHeaders, HeaderSource
-from tests.transport.http.client.talk import STAMP, Talk, talking
+from tests.transport.http.client.talk import MODERN, STAMP, Talk, talking
 from tests.transport.http.listening import Handler, Reply, Request, scripted_http
 
 SCOPE = 'Bearer error="insufficient_scope", scope="files:write"'
@@ -281,3 +283,53 @@ async def test_fixed_headers_are_there_at_once_and_have_nothing_better() -> None
     assert source.headers() is source.headers() and source.headers() == {"authorization": "Bearer 1"}
     assert await source.fetch() is source.headers()
     assert not await source.refused(CredentialRefusal(401, "Bearer", {}))
+
+
+_who: ContextVar[int] = ContextVar("who", default=0)
+
+
+class OfRequest:
+    """A source whose headers depend on the request that is being handled."""
+
+    def headers(self) -> Mapping[str, str]:
+        return {"authorization": f"Bearer {_who.get()}"}
+
+    async def fetch(self) -> Mapping[str, str]:
+        return self.headers()
+
+    async def refused(self, refusal: CredentialRefusal) -> bool:
+        return True
+
+
+async def test_what_had_to_wait_is_sent_with_the_headers_of_its_own_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too much is under way, so that the others are sent when one ends, whoever's that is."""
+    monkeypatch.setattr(link_module, "MOST_POSTS", 1)
+    async with scripted_http(answer) as server, talking(server.url, source=OfRequest()) as talk:
+        ids = {}
+        for who in range(1, 4):
+            _who.set(who)
+            ids[who] = talk.request("tools/list", modern=True)
+        found = {who: (await talk.answer(id))["result"]["token"] for who, id in ids.items()}
+    assert found == {1: 1, 2: 2, 3: 3}
+
+
+async def test_what_is_sent_again_is_sent_with_the_headers_of_its_own_request() -> None:
+    """The connection was opened by another request, and the answer that brings about the second try comes on it."""
+    refused: set[int] = set()
+
+    async def refuse_once(request: Request, reply: Reply) -> None:
+        who = token_of(request)
+        if who > 1 and who not in refused:
+            refused.add(who)
+            await reply.send(401, b"", www_authenticate="Bearer")
+        else:
+            await answer(request, reply)
+
+    async with scripted_http(refuse_once) as server, talking(server.url, source=OfRequest()) as talk:
+        _who.set(1)
+        await talk.ask("tools/list", modern=True)
+        _who.set(2)
+        message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "t", "_meta": STAMP}}
+        talk.link.send_call(json.dumps(message).encode(), 7, "t", MODERN)
+        _who.set(3)
+        assert (await talk.answer(7))["result"]["token"] == 2

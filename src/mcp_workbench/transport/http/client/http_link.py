@@ -12,6 +12,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context, copy_context
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -58,6 +59,9 @@ SESSION_LOST_GRACE: Final = 1.0
 # A request that stays open indefinitely, and so does not count towards the limit.
 _ENDLESS: Final = "subscriptions/listen"
 
+# With the context that it was sent in.
+HeldMessage = tuple[MessageSummary, bytes, Context]
+
 
 class HttpLink:
     """A server at a `url`, as `ServerLink`, `CallLink` and `UrlLink`."""
@@ -84,7 +88,7 @@ class HttpLink:
         self._waiting: deque[Post] = deque()
         self._running = 0
         # While this is not None, messages are queued: the server must have seen an earlier one first.
-        self._held: list[tuple[MessageSummary, bytes]] | None = None
+        self._held: list[HeldMessage] | None = None
         self._heads = CallHeadCache(session)
         self._one_way = OneWaySender(session, self._start, self.session_lost)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -293,18 +297,18 @@ class HttpLink:
         else:
             self._one_way.put(summary, body)
 
-    def _hold(self, held: list[tuple[MessageSummary, bytes]], summary: MessageSummary, body: bytes) -> None:
+    def _hold(self, held: list[HeldMessage], summary: MessageSummary, body: bytes) -> None:
         cancelled = summary.cancels
         if cancelled is not None:
             # A request that was never sent is dropped, rather than sent after its caller was told that it failed.
-            for number, (other, waiting) in enumerate(held):
+            for number, (other, waiting, _) in enumerate(held):
                 if other.kind == "request" and other.id == cancelled:
                     self.unsent_bytes -= len(waiting)
                     del held[number]
                     return
         if fits(self.unsent_bytes + len(body), len(body)):
             self.unsent_bytes += len(body)
-            held.append((summary, body))
+            held.append((summary, body, copy_context()))
         elif summary.kind == "request" and summary.id is not None:
             why = refusal(self.unsent_bytes, len(body))
             self._loop.call_soon(self._receiver.on_request_failed, summary.id, why)
@@ -317,7 +321,7 @@ class HttpLink:
                 answer = error_response(summary.id, METHOD_NOT_FOUND, "HTTP+SSE servers are of the legacy era")
                 self._loop.call_soon(self._receiver.on_message, answer)
                 return
-            self._held = [(summary, body)]
+            self._held = [(summary, body, copy_context())]
             self.unsent_bytes += len(body)
             self._start(self._open_sse())
             return
@@ -328,6 +332,7 @@ class HttpLink:
 
     def _enter(self, post: Post, head: bytes | None) -> None:
         self._posts[post.id] = post
+        post.context = copy_context()
         size = len(post.body)
         self.unsent_bytes += size
         if self.unsent_bytes > MOST_UNSENT_BYTES and not fits(self.unsent_bytes, size):
@@ -356,7 +361,7 @@ class HttpLink:
             work.close()
             self.over(post)
 
-        task = self._task(self._run_to_end(post, work))
+        task = self._task(self._run_to_end(post, work), post.context)
         task.add_done_callback(done)
         return task
 
@@ -421,20 +426,20 @@ class HttpLink:
             raise
         except Exception as error:
             why = self._session.explain(error)
-            for summary, _ in self._take_held():
+            for summary, _, _ in self._take_held():
                 if summary.kind == "request" and summary.id is not None:
                     self._receiver.on_request_failed(summary.id, why)
             return
         self._release()
 
     def _release(self) -> None:
-        for summary, body in self._take_held():
+        for summary, body, context in self._take_held():
             if not self._is_closed:
-                self._dispatch(summary, body)
+                context.run(self._dispatch, summary, body)
 
-    def _take_held(self) -> list[tuple[MessageSummary, bytes]]:
+    def _take_held(self) -> list[HeldMessage]:
         held, self._held = self._held or [], None
-        self.unsent_bytes -= sum(len(body) for _, body in held)
+        self.unsent_bytes -= sum(len(body) for _, body, _ in held)
         return held
 
     # ── how things end ──
@@ -466,8 +471,8 @@ class HttpLink:
         # `_tasks` keeps it alive until it is done.
         _ = self._task(work)
 
-    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
+    def _task(self, work: Coroutine[Any, Any, None], context: Context | None = None) -> asyncio.Task[None]:
+        task = self._loop.create_task(work, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import Context
 from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
@@ -105,6 +106,8 @@ class Post(Struct, eq=False):
     task: asyncio.Task[None] | None = None
     # The connection that it was sent on, while it has no task.
     connection: OutboundConnection | None = None
+    # Of the request of ours that it is for: retries, and what had to wait, ask for headers in it.
+    context: Context | None = None
     # The number of messages received on its streams.
     _delivered: int = 0
     _headers: dict[str, str] | None = None
