@@ -297,10 +297,10 @@ class Gateway:
         was closed before it could take effect."""
         # A pool of threads would be waited for at the end, on a disk that hangs for ever.
         from mcp_workbench.blocking_work import aside
-        from mcp_workbench.config.fixed_settings import within_what_is_fixed
+        from mcp_workbench.config.fixed_settings import with_fixed_settings
 
         async with self._applying:
-            config, needs_restart = within_what_is_fixed(self.config, config)
+            config, needs_restart = with_fixed_settings(self.config, config)
             if (oversight := self._overseeing(config)) is not None:
                 await oversight.prepare(config)
             self.needs_restart = needs_restart

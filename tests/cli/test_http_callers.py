@@ -24,7 +24,7 @@ from mcp_workbench.config.auth_model import (
     ProxyConfig,
     TokenExchangeConfig,
 )
-from mcp_workbench.config.fixed_settings import within_what_is_fixed
+from mcp_workbench.config.fixed_settings import with_fixed_settings
 from mcp_workbench.config.load import load
 from mcp_workbench.config.model import PolicyRule, ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.errors import ConfigError
@@ -210,7 +210,7 @@ def test_secrets_of_callers_are_fetched_before_anybody_is_served(
     assert callers._proxy is not None and callers._proxy.secret == "s3cret-of-ours"
     assert gateway.runtime.auth is callers._auth, "tokens are exchanged with it too"
     assert gateway.runtime.redactor.text("it is s3cret-of-ours") != "it is s3cret-of-ours"
-    assert within_what_is_fixed(gateway.config, referring(tmp_path, gateway_secret(config)))[1] == [], (
+    assert with_fixed_settings(gateway.config, referring(tmp_path, gateway_secret(config)))[1] == [], (
         "nothing to restart"
     )
     assert "warning" not in capsys.readouterr().err

@@ -34,7 +34,7 @@ def shared(tmp_path: Path) -> Iterator[Shared]:
     shared.clean_up()
 
 
-def want_it() -> None:
+def enable_sharing() -> None:
     make_private(runtime_folder())
     Path(runtime_folder(), WANTED).touch()
 
@@ -53,7 +53,7 @@ async def test_a_stale_socket_is_replaced(shared: Shared, settings: dict[str, An
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(socket_path())
     if not settings:
-        want_it()
+        enable_sharing()
     async with shared.client(BOX, **settings) as client:
         assert await client.request("ping") == {}
         assert client.stderr == ""
@@ -62,7 +62,7 @@ async def test_a_stale_socket_is_replaced(shared: Shared, settings: dict[str, An
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 async def test_the_socket_of_another_user_is_not_used(shared: Shared) -> None:
-    want_it()
+    enable_sharing()
     script = "import os, socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); os.setuid(65534); "
     script += "s.listen(); print(flush=True); sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -76,7 +76,7 @@ async def test_the_socket_of_another_user_is_not_used(shared: Shared) -> None:
 
 @pytest.mark.requirement("sharing.alone")
 async def test_a_folder_that_others_can_enter_is_not_used(shared: Shared) -> None:
-    want_it()
+    enable_sharing()
     os.chmod(runtime_folder(), 0o777)
     done = run("up")
     assert done.status == 1 and "can be entered by other users, or belongs to one" in done.stderr
@@ -118,7 +118,7 @@ async def test_what_is_no_hello_is_sent_away(shared: Shared, first: bytes) -> No
 
 @pytest.mark.requirement("sharing.exactly-one")
 async def test_of_many_that_start_it_at_once_exactly_one_wins(shared: Shared) -> None:
-    want_it()
+    enable_sharing()
     async with AsyncExitStack() as stack:
         starting = (stack.enter_async_context(shared.client(BOX)) for _ in range(10))
         clients = await asyncio.gather(*starting)
@@ -168,7 +168,7 @@ async def test_a_long_call_is_no_reason_to_give_a_workbench_up(shared: Shared) -
 
 @pytest.mark.requirement("sharing.alone")
 async def test_one_that_cannot_start_leaves_everybody_alone(shared: Shared, tmp_path: Path) -> None:
-    want_it()
+    enable_sharing()
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "msgspec.py").write_text("raise SystemExit(3)")

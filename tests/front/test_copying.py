@@ -65,7 +65,7 @@ class Rig:
 
         self.beside(die)
         assert self.copying.run(ours) is DIED
-        self.copying.fail_what_is_under_way(DIED)
+        self.copying.fail_requests(DIED)
 
     def run_to_the_end(self) -> bytes:
         """What the next workbench is sent until the client goes."""
@@ -268,7 +268,7 @@ def test_a_failure_is_told_between_two_lines_of_the_workbench(rig: Rig) -> None:
     rig.beside(serve)
     taking = rig.beside(take)
     assert rig.copying.run(ours) is DIED
-    rig.copying.fail_what_is_under_way(DIED)
+    rig.copying.fail_requests(DIED)
     unsent = rig.copying.handover().unsent
     os.set_blocking(rig.target, True)
     os.write(rig.target, unsent + b"the end\n")
@@ -288,7 +288,7 @@ def test_a_workbench_that_hangs_in_the_middle_of_a_long_line_is_noticed(
     ours, theirs = workbench()
     rig.beside(lambda: rig.write(NEXT + HEAD + b"a" * 3 * LONGEST_FIRST + TAIL))
     assert rig.copying.run(ours) is HANGS
-    rig.copying.fail_what_is_under_way(HANGS)
+    rig.copying.fail_requests(HANGS)
     theirs.close()
     assert NEXT not in rig.run_to_the_end_of(rig.client_out)
 
@@ -306,7 +306,7 @@ def test_one_that_says_that_others_go_first_does_not_hang(rig: Rig, monkeypatch:
     rig.beside(lambda: rig.write(NEXT + HEAD + b"a" * 3 * LONGEST_FIRST + TAIL))
     rig.beside(serve)
     assert rig.copying.run(ours) is DIED
-    rig.copying.fail_what_is_under_way(DIED)
+    rig.copying.fail_requests(DIED)
     rig.run_to_the_end_of(rig.client_out)
 
 
@@ -351,7 +351,7 @@ def test_an_answer_that_waits_for_the_client_to_read_is_an_answer(rig: Rig) -> N
     rig.beside(serve)
     taking = rig.beside(take)
     assert rig.copying.run(ours) is DIED
-    rig.copying.fail_what_is_under_way(DIED)
+    rig.copying.fail_requests(DIED)
     taking.join(PATIENCE)
     lines.close()
     assert [each["id"] for each in got if "result" in each] == list(range(count))
@@ -363,7 +363,7 @@ def test_a_line_that_was_written_up_to_its_end_is_not_sent_again(rig: Rig) -> No
     """A workbench takes what ends with the connection for a message."""
     line = HEAD + TAIL
     rig.copying._down.keep(line + NEXT, len(line) - 1)
-    rig.copying.fail_what_is_under_way(DIED)
+    rig.copying.fail_requests(DIED)
     assert rig.run_to_the_end_of(rig.client_out) == NEXT
     (failed,) = rig.told()
     assert failed["id"] == 7 and failed["error"]["message"].startswith(DIED)

@@ -19,7 +19,7 @@ from mcp_workbench.errors import ConfigError
 
 # Programs on Node take seconds on a busy machine, and some check for updates first.
 COMMAND_SECONDS: Final = 60.0
-_LAST_WORDS: Final = 500
+_MOST_OUTPUT: Final = 500
 
 
 class CommandStep(Struct, frozen=True):
@@ -54,7 +54,7 @@ def can_carry(client: Client, entry: Mapping[str, Any], usual: Container[str] = 
     )
 
 
-def gives_away(client: Client, *contents: bytes) -> bool:
+def expands_variables(client: Client, *contents: bytes) -> bool:
     """Whether the client's command would replace `${VAR}` in these contents with the values of variables, and so write
     secrets into its file."""
     assert client.own is not None
@@ -70,7 +70,7 @@ def _literal_secrets(entry: Mapping[str, Any]) -> list[str]:
     return [secret for secret in secrets_of(entry) if "${" not in secret]
 
 
-def shown_to_others(client: Client, names: Sequence[str], when: str) -> str:
+def exposure_warning(client: Client, names: Sequence[str], when: str) -> str:
     """Return a warning about servers whose secrets are on a command line: Claude Code accepts them no other way."""
     listed = ", ".join(f"`{name}`" for name in names)
     return (
@@ -134,7 +134,7 @@ def run(client: Client, command: Sequence[str]) -> str:
     output = (done.stdout + done.stderr).decode(errors="replace").strip()
     if done.returncode:
         raise ConfigError(
-            f"`{' '.join(command[:3])}` failed with status {done.returncode}: {output[-_LAST_WORDS:]}",
+            f"`{' '.join(command[:3])}` failed with status {done.returncode}: {output[-_MOST_OUTPUT:]}",
             hint=f"mcp-workbench install {client.name} --print shows what to enter by hand",
         )
     return output

@@ -65,7 +65,7 @@ def kept_token() -> HttpToken:
     path = token_path()
     if path is None:
         return _for_this_run("there is no home folder to store it in")
-    found = _read_kept(path)
+    found = _read_stored(path)
     if found is not None:
         return _known(found, path)
     made = secrets.token_urlsafe(TOKEN_BYTES)
@@ -73,7 +73,7 @@ def kept_token() -> HttpToken:
         _write_new(path, made)
     except FileExistsError:
         # Another workbench has just created one.
-        found = _read_kept(path)
+        found = _read_stored(path)
         return _known(found, path) if found is not None else _for_this_run("its file has been removed")
     except OSError as error:
         return _for_this_run(f"`{os.path.dirname(path)}` cannot be written: {error.strerror}")
@@ -88,10 +88,10 @@ def token_path() -> str | None:
     return state_path(FILE_NAME)
 
 
-def read_kept(path: str) -> str | None:
+def read_stored(path: str) -> str | None:
     """Return a generated token for display; None if it cannot be read."""
     try:
-        return _read_kept(path)
+        return _read_stored(path)
     except UsageError:
         return None
 
@@ -107,7 +107,7 @@ def _for_this_run(reason: str) -> HttpToken:
     return HttpToken(made, None, ("note", text))
 
 
-def _read_kept(path: str) -> str | None:
+def _read_stored(path: str) -> str | None:
     # A link could make another file appear as the token, and a FIFO would block the start.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:

@@ -74,7 +74,7 @@ class OwnConfiguration(Struct):
             steps = (self.root, toolbox)
         return remove_member(self._text(), steps).encode()
 
-    def refuse_what_cannot_be_written(self) -> None:
+    def check_writable(self) -> None:
         """Raises `ConfigError` if the file cannot be written, before anything else is done."""
         if self.before is not None:
             refuse_what_is_not_ours(self.path)

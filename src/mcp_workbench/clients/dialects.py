@@ -156,7 +156,7 @@ def is_own(entry: Mapping[str, Any]) -> bool:
         after = words[index + 1 : index + 2]
         if word == "mcp_workbench" and words[index - 1] == "-m":
             return after != ["demo"]
-        if _names_workbench(word) and (index == 0 or after == ["serve"] or _is_what_runs(words, index)):
+        if _names_workbench(word) and (index == 0 or after == ["serve"] or _is_started_program(words, index)):
             return after != ["demo"]
     return False
 
@@ -166,7 +166,7 @@ def _names_workbench(word: str) -> bool:
     return name.removesuffix(".exe").partition("@")[0].partition("==")[0] == "mcp-workbench"
 
 
-def _is_what_runs(words: list[str], index: int) -> bool:
+def _is_started_program(words: list[str], index: int) -> bool:
     """Whether the word is the program that a runner (`uvx`, `pipx run`, `cmd /c`) starts."""
     runner = words[0].replace("\\", "/").rpartition("/")[2].removesuffix(".exe")
     if runner not in _RUNNERS or "/" in words[index]:

@@ -48,7 +48,7 @@ def _is_same(name: str, entry: Mapping[str, Any], ours: Served, find: Find) -> b
     program = _program(entry)
     if not any(is_same_program(program, _program(each), find) for each in (resolved, written)) and not (
         # `init` may have moved a secret out of the address. A reference alone would match any address.
-        "url" in entry and not _program(written).startswith("${") and _has_taken_out(_program(written), program)
+        "url" in entry and not _program(written).startswith("${") and _may_replace(_program(written), program)
     ):
         return False
     theirs, as_written, as_resolved = ([*map(str, each.get("args", ()))] for each in (entry, written, resolved))
@@ -66,7 +66,7 @@ def _is_same(name: str, entry: Mapping[str, Any], ours: Served, find: Find) -> b
     doubtful = [pair for pair in values if pair[0] not in pair[1:]]
     # A secret that has been moved cannot be compared, so the name has to agree as well.
     return not doubtful or (
-        name.casefold() == ours.name.casefold() and all(_has_taken_out(each[1], each[0]) for each in doubtful)
+        name.casefold() == ours.name.casefold() and all(_may_replace(each[1], each[0]) for each in doubtful)
     )
 
 
@@ -74,7 +74,7 @@ def _program(entry: Mapping[str, Any]) -> str:
     return str(entry["command"]) if entry.get("command") else str(entry.get("url", "")).rstrip("/")
 
 
-def _has_taken_out(ours: str, theirs: str) -> bool:
+def _may_replace(ours: str, theirs: str) -> bool:
     """Whether `init` may have made `ours` from `theirs`: the text around the references is the same."""
     pieces = _REFERENCE.split(ours)
     return len(pieces) > 1 and re.fullmatch(".+".join(map(re.escape, pieces)), theirs, re.DOTALL) is not None

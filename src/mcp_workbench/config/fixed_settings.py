@@ -25,7 +25,7 @@ FIXED: Final = {
 }
 
 
-def within_what_is_fixed(before: WorkbenchConfig, after: WorkbenchConfig) -> tuple[WorkbenchConfig, list[str]]:
+def with_fixed_settings(before: WorkbenchConfig, after: WorkbenchConfig) -> tuple[WorkbenchConfig, list[str]]:
     """Return the new configuration, with settings that cannot change now left unchanged, and the names of those."""
     changed = [name for field, name in FIXED.items() if getattr(before, field) != getattr(after, field)]
     # Compared by effect: a file that now names the default has changed nothing.

@@ -37,7 +37,7 @@ _LONE_SURROGATE = re.compile(r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<bad>\
 _SHORT_INTEGER = 16
 _LITERALS = {"true": True, "false": False, "null": None}
 # The values below these keys must not be printed, not even in a syntax error.
-_SECRETIVE = frozenset({"env", "headers"})
+_SECRET_KEYS = frozenset({"env", "headers"})
 _OTHER_LITERALS = {"True": "true", "False": "false", "None": "null", "undefined": "null", "nil": "null"}
 
 
@@ -395,7 +395,7 @@ class Document:
 
     def _shown(self, word: str) -> str:
         """Return the word itself, unless it is where secrets are."""
-        return "a word" if any(step in _SECRETIVE for step in self._steps()) else quote(word)
+        return "a word" if any(step in _SECRET_KEYS for step in self._steps()) else quote(word)
 
     def _steps(self) -> Path:
         return tuple(frame.key for frame in self._stack if frame.key is not None)

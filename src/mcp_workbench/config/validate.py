@@ -23,7 +23,7 @@ T = TypeVar("T")
 PLAIN_TOOLBOX = "default"
 _PROJECTS = "projects"
 # Settings of the file that have no field: `$schema` is for editors, and servers inherit the others.
-_OTHERWISE = frozenset((keys.SCHEMA.name, keys.INHERIT_ENV.name, keys.SHARE.name))
+_WITHOUT_FIELD = frozenset((keys.SCHEMA.name, keys.INHERIT_ENV.name, keys.SHARE.name))
 _EXAMPLE = '`{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}`'
 
 
@@ -156,7 +156,7 @@ class _File:
 
     def _read_settings(self, document: dict[str, object]) -> dict[str, Any]:
         """Return the fields that the file sets; the model has defaults for all others."""
-        read = ((name, self._read(key, document)) for name, key in keys.FILE_KEYS.items() if name not in _OTHERWISE)
+        read = ((name, self._read(key, document)) for name, key in keys.FILE_KEYS.items() if name not in _WITHOUT_FIELD)
         settings = {field_of(name): value for name, value in read if value is not None}
         settings["splits_use_tool"] = settings.pop("use_tool", "one") == "split"
         if settings.get("shared_idle_exit") == 0:

@@ -45,9 +45,7 @@ _FAILED: Final = (
     b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32603,"message":"%b; this request was under way, and whether it was '
     b'carried out is not known. It is not repeated; new requests are served"}}\n'
 )
-_NOT_WAITED_FOR: Final = (
-    b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b,"reason":"%b"}}\n'
-)
+_NOT_AWAITED: Final = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b,"reason":"%b"}}\n'
 
 
 class Handover:
@@ -82,8 +80,8 @@ class Copying:
         self._poll = select.poll()
         self._polled: dict[int, int] = {}
         # The workbench reads no more; what it wrote before must still be read.
-        self._is_deaf = False
-        self._is_asked = False
+        self._is_write_closed = False
+        self._is_pinged = False
         # Skip the rest of a line whose beginning was lost with a workbench.
         self._skips_line = False
         # Why that line is useless.
@@ -137,7 +135,7 @@ class Copying:
         """Copy until one side disconnects. Returns how it ended. Closes the descriptor of the workbench."""
         down, up = self._down, self._up
         down.target = up.source = workbench
-        self._goodbye, self._is_deaf, self._is_asked = None, False, False
+        self._goodbye, self._is_write_closed, self._is_pinged = None, False, False
         self._last_seen = monotonic()
         os.set_blocking(workbench, False)
         os.set_blocking(up.target, False)
@@ -172,7 +170,7 @@ class Copying:
                     return CLIENT_GONE
             elif self._polled == usual and self._is_between_lines:
                 events = self._copy_whole_lines()
-            elif passed or tracking.is_waited_for:
+            elif passed or tracking.is_awaited:
                 events = wait(max(0.0, self._last_seen + SILENCE_SECONDS - monotonic()) * 1000)
             else:
                 events = wait()
@@ -210,8 +208,8 @@ class Copying:
         disconnect."""
         down, up = self._down, self._up
         is_mid_line = down.is_mid_line or down.was_mid_line or up.is_mid_line or self._skips_line
-        is_late = down.waiting or down.held or up.waiting or up.held or self._pending_errors or self._is_asked
-        return not (is_mid_line or is_late or self._is_deaf or self._goodbye is not None)
+        is_late = down.waiting or down.held or up.waiting or up.held or self._pending_errors or self._is_pinged
+        return not (is_mid_line or is_late or self._is_write_closed or self._goodbye is not None)
 
     def _copy_whole_lines(self) -> list[tuple[int, int]]:
         """Copy while there are only whole messages that the receiver accepts at once. Returns the events that the
@@ -224,7 +222,7 @@ class Copying:
         workbench, client_out = up.source, up.target
         passed = tracking.passed
         read, write, wait, now = os.read, os.write, self._poll.poll, monotonic
-        left = (self._last_seen + SILENCE_SECONDS - now()) * 1000 if passed or tracking.is_waited_for else None
+        left = (self._last_seen + SILENCE_SECONDS - now()) * 1000 if passed or tracking.is_awaited else None
         while (left is None or left > 0) and not self.is_client_done:
             events = wait(left)
             if left is None:
@@ -294,13 +292,13 @@ class Copying:
                 self.tracking.sent(data)
         except OSError:
             self._down.waiting, self._down.begun = data, 0
-            self._is_deaf = True
+            self._is_write_closed = True
 
     def _on_workbench_writable(self) -> None:
         down = self._down
         data = down.waiting
         # It has read something, which made room.
-        self._last_seen, self._is_asked = monotonic(), False
+        self._last_seen, self._is_pinged = monotonic(), False
         try:
             if down.write_waiting():
                 self.tracking.sent(data)
@@ -308,7 +306,7 @@ class Copying:
                     self._close_our_half()
                 self._pause_before_the_end()
         except OSError:
-            self._is_deaf = True
+            self._is_write_closed = True
 
     def _pause_before_the_end(self) -> None:
         """The workbench is about to end: what the client sends from now on is for the next one."""
@@ -335,7 +333,7 @@ class Copying:
             data = None
         if data is None:
             return CLIENT_GONE if self.is_client_done else self._goodbye or DIED
-        self._last_seen, self._is_asked = monotonic(), False
+        self._last_seen, self._is_pinged = monotonic(), False
         if CONTROL in data:
             data = self._take_control_lines(data)
         if not data:
@@ -380,7 +378,7 @@ class Copying:
 
     # ── after the workbench is gone ──
 
-    def fail_what_is_under_way(self, reason: str) -> None:
+    def fail_requests(self, reason: str) -> None:
         """Fail all requests to the workbench, which is gone. What it was not sent yet waits for the next one."""
         down, up = self._down, self._up
         if down.waiting == PING_LINE:
@@ -405,7 +403,7 @@ class Copying:
         # End a line whose beginning the client has seen; it is useless, and its request fails below.
         messages = [b"\n"] if up.is_mid_line else []
         messages += [_FAILED % (id, text) for id in failed]
-        messages += [_NOT_WAITED_FOR % (id, text) for id in asked]
+        messages += [_NOT_AWAITED % (id, text) for id in asked]
         up.held, up.is_mid_line = b"", False
         if loses_line and not self._skips_line:
             self._skips_line, self._lost_to = True, reason
@@ -437,16 +435,16 @@ class Copying:
         """Ping the workbench after a silence, or conclude that it is dead."""
         down = self._down
         self._last_seen = monotonic()
-        if self._is_asked:
+        if self._is_pinged:
             # While the client does not read, neither do we.
             return bool(self._up.waiting)
         self.tracking.catch_up()
-        if not self.tracking.is_waited_for:
+        if not self.tracking.is_awaited:
             return True
         # In the middle of a line we cannot ping, but a live workbench reads the rest of it, or reports that others go
         # first.
         if not self._up.waiting and (down.waiting or not down.is_mid_line):
-            self._is_asked = True
+            self._is_pinged = True
             if not down.waiting and self._goodbye is None:
                 self._send(PING_LINE)
         return True
@@ -457,9 +455,11 @@ class Copying:
             up.waiting += self._pending_errors
             self._pending_errors = b""
         is_pausing = self._goodbye is not None and not down.is_mid_line
-        self._watch(down.source, 0 if self.is_client_done or down.waiting or self._is_deaf or is_pausing else _IN)
+        self._watch(
+            down.source, 0 if self.is_client_done or down.waiting or self._is_write_closed or is_pausing else _IN
+        )
         wanted = 0 if up.waiting else _IN
-        self._watch(up.source, wanted | _OUT if down.waiting and not self._is_deaf else wanted)
+        self._watch(up.source, wanted | _OUT if down.waiting and not self._is_write_closed else wanted)
         if up.target != down.source:
             self._watch(up.target, _OUT if up.waiting else 0)
 

@@ -53,7 +53,7 @@ def _serve(arguments: Sequence[str], joined: Joined, copying: Copying, signals: 
         signals.workbench = 0
         if end is CLIENT_GONE:
             return 0
-        copying.fail_what_is_under_way(end)
+        copying.fail_requests(end)
         if end is DIED:
             deaths = [*(at for at in deaths if time.monotonic() - at < _MINUTE), time.monotonic()]
         try:

@@ -59,7 +59,7 @@ class Tracking:
             self.catch_up()
 
     @property
-    def is_waited_for(self) -> bool:
+    def is_awaited(self) -> bool:
         """Whether the client waits for an answer, according to the data examined so far."""
         return len(self.requests) > len(self.lasting)
 

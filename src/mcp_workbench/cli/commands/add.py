@@ -49,7 +49,7 @@ def run(parsed: Parsed) -> int:
     given = dict(named_value(each, "--env") for each in parsed.values("env"))
     headers = dict(named_value(each, "--header", "=:") for each in parsed.values("header"))
     # Before asking questions and storing secrets.
-    file.refuse_what_cannot_be_written()
+    file.check_writable()
     # If the server is not added after all, stored secrets are deleted again.
     with SecretStore(os.path.dirname(file.path)) as store:
         entry = _entry(name, source, words, file, given, headers, store, parsed)
@@ -107,7 +107,7 @@ def _entry(
             more, more_headers = ({key: each[key] for key in each if key not in own} for each in (given, headers))
             return _with_options(entry, more, more_headers, parsed.value("share"))
 
-        _name_what_is_optional([each for each in way.inputs if not each.is_required and each.name not in answers])
+        _list_optional([each for each in way.inputs if not each.is_required and each.name not in answers])
         # Show the server before asking for its values: users should not type a key for something they would not start.
         _agree(server.name or name, completed(_outline(way, answers)), parsed)
         return completed(_with_values(name, way, answers, store))
@@ -208,7 +208,7 @@ def _asked(missing: list[Input]) -> dict[str, str]:
     return {each.name: _ask(each) for each in missing}
 
 
-def _name_what_is_optional(inputs: list[Input]) -> None:
+def _list_optional(inputs: list[Input]) -> None:
     """List the optional values: they are not asked for, but some servers do little without a key."""
     first = sorted(inputs, key=lambda each: not each.is_secret)[:_MOST_OPTIONAL]
     if first:

@@ -51,7 +51,7 @@ _STYLES: Final[dict[Severity, Style]] = {"error": "bad", "warning": "warn", "not
 def run(parsed: Parsed) -> int:
     subject, found = _configuration(parsed)
     # Started before the servers, which take longest, and awaited afterwards.
-    waiting = [_Aside(area, check, subject) for area, check in CHECKS]
+    waiting = [_CheckThread(area, check, subject) for area, check in CHECKS]
     servers, about = _servers(parsed, subject)
     found += about
     # Counted from here, so that they also had the time the servers took.
@@ -78,7 +78,7 @@ def run(parsed: Parsed) -> int:
     return FAILED if any(each.severity == "error" and not each.fixed for each in found) else 0
 
 
-class _Aside:
+class _CheckThread:
     """A check in a thread, awaited for a bounded time: files may be on a network disk that does not respond."""
 
     def __init__(self, area: str, check: Check, subject: Examined) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_workbench.cli.commands.up import unwant_it
+from mcp_workbench.cli.commands.up import disable_sharing
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.front.commanding import end
@@ -13,7 +13,7 @@ from mcp_workbench.front.line_protocol import DOWN
 def run(parsed: Parsed) -> int:
     try:
         # First, or else a client that starts in the meantime would start it again.
-        unwant_it()
+        disable_sharing()
         ended = end(DOWN)
     except NotRunning:
         print("No shared workbench is running.")

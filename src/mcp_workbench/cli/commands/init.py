@@ -74,11 +74,11 @@ def run(parsed: Parsed) -> int:
         )
     boxes = _edited(proposed(servers), parsed)
     # A repository can bring a `.mcp.json`, and starting the servers in it would run a stranger's programs.
-    is_confirmed = not any(map(_came_with_the_project, files)) or _confirmed(parsed)
+    is_confirmed = not any(map(_is_from_project, files)) or _confirmed(parsed)
     config = {"face": PROPOSED_FACE, "toolboxes": boxes}
     # Validate what was typed before storing any secret.
     parse(_written(config), target, os.environ)
-    content = _put_away(target, config, parsed)
+    content = _store_and_write(target, config, parsed)
     if parsed.has("json"):
         stdout().json(_as_json(target, servers, imported, config))
     elif parsed.has("dry-run"):
@@ -99,7 +99,7 @@ def run(parsed: Parsed) -> int:
     return _checked(parsed, target, servers)
 
 
-def _put_away(target: str, config: dict[str, Any], parsed: Parsed) -> bytes:
+def _store_and_write(target: str, config: dict[str, Any], parsed: Parsed) -> bytes:
     """Store the secrets and write the file with references to them, unless it is a dry run. Returns the content."""
     # Without the file nothing would refer to the secrets, so they are deleted again if it cannot be written.
     with SecretStore(os.path.dirname(target), dry=parsed.has("dry-run")) as store:
@@ -137,7 +137,7 @@ def _mention_folder_servers(files: list[FoundFile]) -> None:
                 )
 
 
-def _came_with_the_project(found: FoundFile) -> bool:
+def _is_from_project(found: FoundFile) -> bool:
     """Whether others may have written it: with `--project`, anything in the project's folder. Claude Code keeps servers
     of a project in a file of the user."""
     return found.file.scope == "project" and os.path.abspath(found.path).startswith(os.path.join(os.getcwd(), ""))

@@ -204,7 +204,7 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
     entry = _own_entry(found, name, config)
     # Continue has a list of servers, with the name inside each of them.
     current = {key: value for key, value in servers.get(name, {}).items() if key != "name" or "name" in entry}
-    entry = _with_what_the_user_added(current, entry, DIALECTS[file.dialect])
+    entry = _with_user_settings(current, entry, DIALECTS[file.dialect])
     served = served_by(config) if replaces else {}
     same = {
         other: labels
@@ -233,11 +233,11 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
 
 def _own_entry(found: FoundFile, name: str, config: str) -> dict[str, Any]:
     # Variables that are not set cannot be passed on: some clients would pass the reference itself.
-    passed_on = [variable for variable in _variables_kept_back(found.client, config) if variable in os.environ]
+    passed_on = [variable for variable in _withheld_variables(found.client, config) if variable in os.environ]
     return own_entry(found.file.dialect, name, own_command(config), _own_environment(found.client), passed_on)
 
 
-def _with_what_the_user_added(current: dict[str, Any], entry: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
+def _with_user_settings(current: dict[str, Any], entry: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
     """Return our entry with the settings and variables that the user added, or changed from the usual values."""
     found = current | entry | {key: current[key] for key in dialect.extra if key in current and key != "type"}
     for key, value in entry.items():
@@ -253,7 +253,7 @@ def _use_own_command(plan: InstallPlan, scope: Scope, servers: Servers) -> None:
     """Plan to use the client's command. Additions come first, so that a failure never leaves less than before."""
     client = plan.found.client
     usual = DIALECTS[plan.found.file.dialect].extra
-    if not client_commands.can_carry(client, plan.entry, usual) or client_commands.gives_away(
+    if not client_commands.can_carry(client, plan.entry, usual) or client_commands.expands_variables(
         client, plan.before or b"", plan.after
     ):
         # It would drop settings of our entry, or show or store secrets.
@@ -317,7 +317,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
     results = []
     run = new_run()
     for found in to_write(client, scope):
-        _look_at_link(found.path, scope)
+        _check_link(found.path, scope)
         plan = plan_for(found, scope, name, config, replaces=parsed.has("replace"))
         result: dict[str, Any] = {
             "client": client.name,
@@ -343,7 +343,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
             stdout().line((client.title, "strong"), ": ", ("installed", "good"), f" as {name} in {found.path}")
         if client.graphical:
             remark("note", f"quit {client.title} and start it again")
-        if missing := [each for each in _variables_kept_back(client, config) if each not in os.environ]:
+        if missing := [each for each in _withheld_variables(client, config) if each not in os.environ]:
             listed = ", ".join(f"`{name}`" for name in missing)
             remark(
                 "warning",
@@ -356,15 +356,15 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
 
 
 def _warn_of_secrets(plan: InstallPlan) -> None:
-    """Where a client takes servers on a command line alone: now, or when what is removed comes back."""
+    """Warn of secrets on a command line, now or when `undo` restores a server: some clients accept them only there."""
     now = [step.name for step in plan.steps if client_commands.shows_secrets(step.command)]
     later = [step.name for step in plan.steps if step.back and client_commands.shows_secrets(step.back)]
     for when, names in (("now", now), ("if you undo this", [name for name in later if name not in now])):
         if names:
-            remark("warning", client_commands.shown_to_others(plan.found.client, names, when))
+            remark("warning", client_commands.exposure_warning(plan.found.client, names, when))
 
 
-def _look_at_link(path: str, scope: Scope) -> None:
+def _check_link(path: str, scope: Scope) -> None:
     """Links are followed, but a link that came with a project must not lead to files of the user."""
     target, folder = os.path.realpath(path), os.path.realpath(os.getcwd())
     if scope == "project" and os.path.commonpath([target, folder]) != folder:
@@ -380,7 +380,7 @@ def apply(plan: InstallPlan, run: str) -> str | None:
     return write(plan.found, plan.before, plan.after, plan.name, run)
 
 
-def _variables_kept_back(client: Client, config: str) -> list[str]:
+def _withheld_variables(client: Client, config: str) -> list[str]:
     """Return variables without a default that the configuration refers to and that this client does not pass on."""
     if client.environment == "inherited":
         return []
@@ -426,7 +426,7 @@ def _print(client: Client, scope: Scope, name: str, config: str) -> None:
     assert found is not None
     entry = _own_entry(found, name, config)
     usual = DIALECTS[found.file.dialect].extra
-    is_harmless = client_commands.has_command(client, scope) and not client_commands.gives_away(client, b"$")
+    is_harmless = client_commands.has_command(client, scope) and not client_commands.expands_variables(client, b"$")
     if is_harmless and client_commands.can_carry(client, entry, usual):
         stdout().text(shlex.join(client_commands.add_command(client, scope, name, entry)))
         return

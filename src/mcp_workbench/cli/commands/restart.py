@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_workbench.cli.commands.up import start_it, want_it
+from mcp_workbench.cli.commands.up import enable_sharing, start_shared
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.front.commanding import end
@@ -13,12 +13,12 @@ from mcp_workbench.front.line_protocol import RESTART
 def run(parsed: Parsed) -> int:
     try:
         # As with `up`: a user who restarts it wants it to run.
-        want_it()
+        enable_sharing()
         try:
             end(RESTART)
         except NotRunning:
             print("No shared workbench was running.")
-        pid = start_it()
+        pid = start_shared()
     except CannotJoin as reason:
         return complain(str(reason), status=FAILED)
     print(f"The shared workbench is running (process {pid}).")

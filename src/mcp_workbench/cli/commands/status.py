@@ -125,9 +125,9 @@ def _show_token(screen: Screen, path: object) -> None:
     """Show the token generated for its clients. A token provided by the user is not shown."""
     if not isinstance(path, str):
         return
-    from mcp_workbench.cli.http_token import read_kept
+    from mcp_workbench.cli.http_token import read_stored
 
-    token = read_kept(path)
+    token = read_stored(path)
     screen.line(f"token {token}, stored in {path}" if token else f"its token cannot be read from {path}", indent=2)
 
 

@@ -32,7 +32,7 @@ def _undo(client: Client) -> None:
             _restore(client, change)
         if not _is_as_before(client, change):
             if any(map(client_commands.shows_secrets, change.reverse)):
-                remark("warning", client_commands.shown_to_others(client, [change.name], "as this is undone"))
+                remark("warning", client_commands.exposure_warning(client, [change.name], "as this is undone"))
             for command in change.reverse:
                 client_commands.run(client, command)
         forget(client, change)

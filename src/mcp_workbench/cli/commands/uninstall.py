@@ -69,7 +69,7 @@ def _take_out(found: FoundFile, scope: Scope, run: str) -> str | None:
     taken = [step for step in steps if step is not None]
     # If the client's command can add but not remove, the file is edited.
     has_command = len(taken) == len(ours) and client_commands.can_add(client, scope)
-    if (client.command_only and taken) or (has_command and not client_commands.gives_away(client, before)):
+    if (client.command_only and taken) or (has_command and not client_commands.expands_variables(client, before)):
         take_steps(found, before, taken, run)
     else:
         write(found, before, without_servers(before, file, ours, found.path), ours[0], run)

@@ -29,17 +29,17 @@ def run(parsed: Parsed) -> int:
     if parsed.has("foreground"):
         return _be_it()
     try:
-        want_it()
+        enable_sharing()
         try:
             print(f"The shared workbench is running already (process {ask(PING)}).")
         except NotRunning:
-            print(f"The shared workbench is running (process {start_it()}).")
+            print(f"The shared workbench is running (process {start_shared()}).")
     except CannotJoin as reason:
         return complain(str(reason), status=FAILED)
     return 0
 
 
-def want_it() -> None:
+def enable_sharing() -> None:
     """Make `serve` join it from now on, and start it if it is not running. Raises `CannotJoin`."""
     folder = runtime_folder()
     try:
@@ -50,7 +50,7 @@ def want_it() -> None:
         raise CannotJoin(f"`{folder}` cannot be used for sockets: {error.strerror or error}") from None
 
 
-def unwant_it() -> None:
+def disable_sharing() -> None:
     """Make `serve` work without it from now on, unless the configuration says differently. Raises `CannotJoin`."""
     path = os.path.join(runtime_folder(), WANTED)
     try:
@@ -65,7 +65,7 @@ def _is_wanted() -> bool:
     return os.path.lexists(os.path.join(runtime_folder(), WANTED))
 
 
-def start_it() -> int:
+def start_shared() -> int:
     """Start it if it is not running. Returns its process id. Raises `CannotJoin`."""
     return int(ask(PING, may_start=True))
 
@@ -109,7 +109,7 @@ def _be_it() -> int:
         run_loop(serve())
     finally:
         if stays and not is_replaced:
-            unwant_it()
+            disable_sharing()
         os.close(lock)
     return REPLACED if stays and is_replaced else 0
 
@@ -133,7 +133,7 @@ def _descriptors() -> tuple[socket.socket | None, int | None]:
         if was_wanted and not _is_wanted():
             os.close(taken)
             return None, None
-    want_it()
+    enable_sharing()
     return socket.socket(fileno=listen(folder).detach()), taken
 
 
