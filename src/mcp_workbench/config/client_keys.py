@@ -36,7 +36,11 @@ MEMBERS: Final = Members(
         Whole("characters", 0, 1_000_000, none=True),
         "How much of the instructions it reads; `null`: all.",
     ),
-    ("callSeconds", Whole("seconds", 1, 86_400), "How long it waits for a call."),
+    (
+        "callSeconds",
+        Whole("seconds", 1, 86_400),
+        "How long it waits for a call. For people who read the file: the workbench does nothing with it.",
+    ),
     (
         "progressExtends",
         Boolean(),

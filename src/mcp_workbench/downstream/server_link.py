@@ -14,7 +14,7 @@ class ServerLink(Link, Protocol):
     """A link that ends what it is connected to."""
 
     async def stop(self) -> None:
-        """End it. Bounded."""
+        """End the link, and the server if it is a program. Returns within a bound of the transport."""
 
     def stderr_lines(self, count: int) -> list[str]:
         """The most informative lines of the server's stderr, if the transport has one."""

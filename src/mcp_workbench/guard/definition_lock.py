@@ -236,7 +236,7 @@ class LockStep:
         return self.check(request)
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
-        """Nothing is kept."""
+        """The lock keeps nothing of a request, so it has nothing to release."""
 
 
 def _withheld(what: str, reason: str, code: int = INVALID_PARAMS) -> Denial:

@@ -113,7 +113,7 @@ class Audit:
             writer.wake()
 
     def record(self, kind: EventKind | str, /, **fields: Field) -> None:
-        """An event (`steps.EventRecorder`)."""
+        """Write an event that is not a request, as `steps.EventRecorder` says."""
         self._writer.put(EventEntry(kind, time.time(), fields), self._most)
 
     def discard(self) -> None:

@@ -30,7 +30,7 @@ CLOSE_SECONDS: Final = 2.0
 
 
 class Destination(Protocol):
-    """Where lines go."""
+    """Where the writer puts lines: a file, stdout or syslog."""
 
     def append(self, lines: Sequence[Any]) -> int:
         """How many of them were written, from the first; raises OSError where none was."""

@@ -37,7 +37,7 @@ class KeychainUnusable(DownstreamError):
 
 
 class KeychainMissing(KeychainUnusable):
-    """There is none."""
+    """This machine has no keychain."""
 
 
 class KeychainRequest(Struct, frozen=True):

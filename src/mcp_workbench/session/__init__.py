@@ -8,5 +8,6 @@
   `own_questions`: our own questions to the user.
 - `resuming`: takes over the client of a workbench that has ended.
 - `parking`, `rounds`: questions across eras, for modern and for legacy clients.
-Knows neither the face in use nor the servers behind it.
+Uses the interface that all faces have, and never asks which one is in use. Reaches servers only through the router; of
+the catalogue it reads what servers are capable of (`welcome`) and the names of toolboxes (`resuming`).
 """

@@ -81,7 +81,6 @@ class Parked:
         self._asked = 0
 
     def add(self, asker: QuestionSource, id: bytes, method: str, params: Raw | None) -> None:
-        """Add a question."""
         self._asked += 1
         request = {"method": method, **({} if params is None else {"params": params})}
         # A server may have chosen a key like ours.

@@ -29,7 +29,7 @@ class BudgetedLink(Protocol):
         """Stop reading for now."""
 
     def release(self) -> None:
-        """Continue reading."""
+        """Continue reading from the client that was held."""
 
     def report_held(self) -> None:
         """Tell the front end that we are alive, although we read nothing."""

@@ -51,7 +51,7 @@ LOOK_SECONDS: Final = 10.0
 
 
 class SignedInHeaders:
-    """A `HeaderSource`."""
+    """The `HeaderSource` of a server to which the user signs in: adds the access token, and refreshes it."""
 
     def __init__(
         self,

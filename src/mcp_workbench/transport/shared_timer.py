@@ -46,7 +46,7 @@ class SharedTimer(Generic[W]):
         self._members.pop(member, None)
 
     def members(self) -> list[W]:
-        """Oldest first."""
+        """All that are being timed, the oldest first."""
         return list(self._members)
 
     def stop(self) -> None:
