@@ -1,7 +1,7 @@
 """What each principal sees and may do, for one gateway: policy, limits, approvals, and the toolboxes of keys.
 
-Made only where one of these is configured, and loaded only then. Owns the faces of roles (principals whom the same
-rules concern see the same) and the steps that apply the rules. The rules themselves are in `guard/`.
+Created and loaded only if one of these is configured. Owns the faces of roles (principals with the same rules see the
+same) and the steps that apply the rules. The rules themselves are in `guard/`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from mcp_workbench.session.parking import Parking
     from mcp_workbench.session.session_registry import SessionRegistry
 
-# Roles whose faces are kept, with all that they have worked out: lists, and an index where somebody has searched.
+# Roles whose faces are kept, with everything computed for them: lists, and an index if a search was made.
 MOST_ROLES: Final = 200
-# What is wrong with the lock file may name what is hidden.
+# The details of the problem may name what is hidden.
 LOCK_PROBLEM: Final = "the lock file cannot be used"
 
 
@@ -60,7 +60,7 @@ class Access:
         record: EventRecorder,
     ) -> None:
         self._face = face
-        # What a principal is shown where nothing is hidden from it.
+        # The face of a principal if nothing is hidden from it.
         self._whole_face_of = face_of
         self._make_face = make_face
         self._router = router
@@ -71,19 +71,19 @@ class Access:
         self.policy = Policy(rules, identities, self._definition_of, router.tasks.handles.tool_of)
         self.approvals = approvals
         self._record = record
-        # For `Gateway.steps`, which has their order.
+        # For `Gateway.steps`, which defines their order.
         self.policy_step = PolicyStep(self.policy)
         self.limit_step = LimitStep(limits, identities) if limits else None
         self.approval_step = ApprovalStep(self.policy, approvals, record) if self.policy.asks else None
 
     def attach(self) -> None:
-        """From now on these rules are in force, for what clients have already too."""
+        """Apply these rules from now on, also to what clients already have."""
         self.approvals.in_force = self.policy
         self._use(self.face_of, self.judge_task, self.refuse_parked, self.permits_result)
         self._end_subscriptions()
 
     def detach(self) -> None:
-        """Everything is allowed again."""
+        """Allow everything again."""
         self.approvals.in_force = None
         self._use(self._whole_face_of, None, None, None)
 
@@ -105,7 +105,7 @@ class Access:
             proxy.results.permits = permits_result
 
     def reassign(self, principal: str) -> None:
-        """Something else is known of this principal than before."""
+        """The identity of this principal has changed."""
         for view in self._router.views:
             if self.policy.identities.of(view.principal).principal == principal:
                 self._settle(view)
@@ -114,7 +114,7 @@ class Access:
     def _settle(self, view: View) -> None:
         self._router.views.settle(view)
         toolboxes = view.face.catalog.toolboxes
-        # What was opened before these rules may be hidden by them. That a toolbox was removed may still be said.
+        # These rules may hide toolboxes opened before. The removal of a toolbox may still be announced.
         for name in [name for name in view.opened if name not in toolboxes]:
             del view.opened[name]
         for name in [name for name, how in view.changed.items() if how != "removed" and name not in toolboxes]:
@@ -128,7 +128,7 @@ class Access:
                 self._end_forbidden(stream, session.view.principal, stream.subscriptions)
 
     def _end_forbidden(self, subscriber: Subscriber, principal: str, kept: dict[str, Subscription]) -> None:
-        # Each update says that the resource is there, and when it changes.
+        # Each update reveals that the resource exists, and when it changes.
         forbidden = {
             uri: each for uri, each in kept.items() if not self.permits_resource(principal, each.entry, each.uri)
         }
@@ -137,7 +137,8 @@ class Access:
         self._router.subscriptions.end(subscriber, forbidden)
 
     def approve(self, id: str, seconds: float | None, *, only_shows: bool) -> str | None:
-        """Our own user looks at a call that waits, or allows it: what it is. None where none waits under this id."""
+        """Show our own user a waiting call, or approve it. Returns its description; None if no call waits under this
+        id."""
         found = self.approvals.look_at(id) if only_shows else self.approvals.approve(id, seconds)
         if found is None:
             return None
@@ -153,7 +154,7 @@ class Access:
 
     def face_of(self, principal: str) -> Face:
         role, whole = self.policy.role_of(principal), self._whole_face_of(principal)
-        # Nothing can be hidden from it: it sees the face itself, which costs no catalogue of its own.
+        # Nothing can be hidden from it: it uses the full face, without a separate catalogue.
         if role is None:
             return whole
         key = role, whole.catalog
@@ -161,17 +162,17 @@ class Access:
         if face is None:
             face = self._roles[key] = self._face_for(whole, self.policy.identities.of(principal))
             if len(self._roles) > MOST_ROLES:
-                # Whoever needs it again has it made again.
+                # It is created again when needed.
                 self._roles.popitem(last=False)
         self._roles.move_to_end(key)
         return face
 
     def unread(self, principal: str) -> list[ServerEntry]:
-        """Servers whose manifests have yet to be read before this principal can be shown anything. Who can wait for a
-        thread reads them there."""
+        """Servers whose manifests must be read before this principal can be shown anything. Callers that can wait read
+        them in a thread."""
         if not self.policy.may_hide_from(principal):
             return []
-        # Asked with every request: that nothing is left to read is known at once, and the role is not.
+        # Called with every request: whether anything is unread is known at once, the role is not.
         catalogs = (self._whole_face_of(principal).catalog, self._face.catalog)
         unread = [entry for catalog in catalogs for entry in catalog.unread(catalog.entries())]
         return unread if unread and self.policy.role_of(principal) is not None else []
@@ -184,7 +185,7 @@ class Access:
         return restricted(whole, catalog, self._make_face(catalog))
 
     def forget(self, catalog: Catalog) -> None:
-        """Nobody is shown this catalogue any more."""
+        """No client is shown this catalogue any longer."""
         for key in [key for key in self._roles if key[1] is catalog]:
             del self._roles[key]
 
@@ -192,7 +193,7 @@ class Access:
         return list(self._roles.values())
 
     def status_for(self, face: Face, status: dict[str, Any]) -> dict[str, Any]:
-        """How we are doing, without the servers that are not seen, and without counting what is hidden of others."""
+        """The status without servers that the principal does not see, and without counts of what is hidden."""
         if face.catalog.whole is face.catalog:
             return status
         shown = face.catalog.toolboxes
@@ -221,7 +222,7 @@ class Access:
     # ── what is kept of calls ──
 
     def permits_result(self, principal: str, origin: Origin) -> bool:
-        """Whether a principal may go on reading what a call gave it."""
+        """Whether a principal may still read the result of a call."""
         return self.policy.permits(_subject(principal, "tools/call", *origin))
 
     def judge_task(self, principal: str, entry: ServerEntry, own: str) -> str:
@@ -232,12 +233,12 @@ class Access:
         return self.policy.permits(_subject(principal, "resources/subscribe", entry.toolbox, entry.name, uri))
 
     def refuse_parked(self, call: ClientCall) -> Denial | None:
-        """Why a client may not come back to a call that waits for it."""
+        """Why a client may not resume a call that is parked for it."""
         entry, decision = call.route.entry, call.route.decision
         if entry is None or decision is None:
             return None
-        # With its arguments, which the steps keep: rules that depend on them may have come since. Of a call that began
-        # without any steps they are gone, and then nobody can say whether such a rule allows it.
+        # With its arguments, which the steps keep: new rules may depend on them. For a call that began without steps
+        # they are gone, and then such a rule is undecidable.
         passage = call.route.passage
         body = decision.body if passage is None else passage.body
         held = GuardedRequest(

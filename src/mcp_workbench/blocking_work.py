@@ -1,7 +1,7 @@
-"""Work that may block for good, aside from the event loop: in a thread that is abandoned with whoever waits for it.
+"""Work that may block indefinitely, outside the event loop: in a thread that is abandoned with its caller.
 
-A pool of threads would be waited for when the interpreter ends, and a file on a network drive that is away, or a
-keychain that hangs, would hold that up.
+A thread pool would be joined when the interpreter exits, and a file on an unreachable network drive, or a keychain that
+hangs, would block that.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 async def aside(work: Callable[[], T]) -> T:
-    """What the work returns or raises."""
+    """Run the work; return its result or raise its exception."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
-        # Whoever waited has been cancelled.
+        # The caller has been cancelled.
         if done.done():
             return
         if error is not None:
@@ -39,6 +39,6 @@ async def aside(work: Callable[[], T]) -> T:
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, failure)
 
-    # A daemon, so that the interpreter does not wait for it at the end.
+    # A daemon, so that the interpreter does not wait for it on exit.
     threading.Thread(target=run, name="mcp-workbench-aside", daemon=True).start()
     return await done

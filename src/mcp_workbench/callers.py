@@ -1,8 +1,8 @@
-"""Who is calling over HTTP: the authenticator of an endpoint, put together from what the user has configured.
+"""Callers over HTTP: the authenticator of an endpoint, assembled from the configuration.
 
-Joins `guard`, which recognises people and knows no transport, with the endpoint's interface. Owns the order in which
-proofs are looked at, and what a caller without any gets: the challenges of RFC 6750 and RFC 9728. Imported only
-where there is more than one token.
+Connects `guard`, which recognises users and knows no transport, with the endpoint's interface. Owns the order in which
+proofs are checked, and the response to a caller without any: the challenges of RFC 6750 and RFC 9728. Imported only if
+there is more than one token.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from mcp_workbench.transport.http.server.request_head import RequestHead
 METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 KEYS_PATH: Final = "/.well-known/jwks.json"
 _REALM: Final = 'Bearer realm="mcp-workbench"'
-# What may stand in a quoted string of a challenge.
+# Replacements for characters that may not occur in a quoted string of a challenge.
 _QUOTABLE: Final = {ord('"'): "'", ord("\\"): "/"}
 
 
 class CallerSettings(Struct, frozen=True, kw_only=True):
-    """What the user has configured of it."""
+    """What the user has configured for authentication."""
 
     token: str | None = None
     keys: KeysInForce | None = None
     auth: AuthConfig | None = None
     proxy: ProxyConfig | None = None
-    # Users of this machine, at the other end of a Unix socket; None where we listen on no such.
+    # Local users, at the other end of a Unix socket; None if we do not listen on one.
     users: UnixUsers | None = None
-    # Where tokens are kept that are to be exchanged for others; None where no server wants that.
+    # Keeps tokens that are to be exchanged for others; None if no server needs that.
     subjects: SubjectTokens | None = None
 
 
 class Callers:
-    """Tells who is calling (`Authenticator`)."""
+    """Identifies callers (`Authenticator`)."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Callers:
         start_task: StartTask,
         load: Callable[[str], Coroutine[None, None, None] | None] = lambda principal: None,
     ) -> None:
-        """`load`: what has to be read from the disk before a principal is shown anything; None where nothing has."""
+        """`load` reads from the disk what is needed before a principal is shown anything; None if nothing is."""
         self._remember = remember
         self._start_task = start_task
         self._load = load
@@ -80,26 +80,26 @@ class Callers:
 
     @property
     def header_names(self) -> tuple[str, ...]:
-        """Headers that have to be looked at beside the usual ones."""
+        """Headers that have to be read in addition to the usual ones."""
         return () if self._proxy is None else self._proxy.headers
 
     def prepare(self) -> None:
-        """Somebody may call from now on."""
+        """Prepare for the first call."""
         self._tokens.fetch_keys()
 
     def authenticate(self, head: RequestHead) -> Authentication | asyncio.Future[Authentication]:
-        """The proxy first: whatever else a request carries that it passes on, it is the proxy that vouches for it."""
+        """Check the proxy first: it vouches for whatever else is in a request that it passes on."""
         if self._proxy is not None:
             named = self._proxy.recognise(head.address, head.peer_names, head.headers)
-            # Also where the proxy names nobody: failed attempts count by the address that it saw, or all callers would
-            # be slowed down together.
+            # Even if the proxy names no user: failed attempts count by the address that it reports, or else all callers
+            # would be slowed down together.
             head.forwarded = self._proxy.address(head.address, head.peer_names, head.headers)
             if named is not None:
                 return self._when_loaded(self._outcome(head, named))
         authorization = head.headers.get("authorization")
         if authorization is not None:
             return self._by_token(head, authorization)
-        # On a Unix socket the other end is the proxy's own user, who is not the caller.
+        # On a Unix socket the peer is the proxy's own user, who is not the caller.
         if self._proxy is not None and self._proxy.runs_as(head.peer):
             return self._outcome(head, NOT_VOUCHED_FOR)
         user = None if self._users is None else self._users.recognise(head.peer)
@@ -129,7 +129,7 @@ class Callers:
     def _when_loaded(
         self, outcome: Authentication, later: asyncio.Future[Authentication] | None = None
     ) -> Authentication | asyncio.Future[Authentication]:
-        """The outcome; of a principal whose lists have yet to be read, later: others are served meanwhile."""
+        """The outcome; delayed if the principal's lists must be read first, while others are served."""
         loading = self._load(outcome) if isinstance(outcome, str) else None
         if loading is None:
             if later is not None:
@@ -147,14 +147,14 @@ class Callers:
 
     def _outcome(self, head: RequestHead, found: Identity | TokenRejection, token: str = "") -> Authentication:
         if isinstance(found, Identity):
-            # A stream asks nothing of us: its token must not decide about requests that come with another.
+            # A stream sends no further requests: its token must not affect requests with another token.
             if not head.is_of_stream:
                 subject = None if self._subjects is None or not token else self._tokens.subject(token)
                 self._recall(found, subject)
-                # Its body may come later, and somebody else with the same principal before that.
+                # The body may arrive later, after a request of the same principal with another token.
                 head.recall = partial(self._recall, found, subject)
             return found.principal
-        # Not a challenge: the token may be good, and clients would throw it away and have their user sign in.
+        # Not a challenge: the token may be valid, and clients would discard it and make the user sign in again.
         if found.error == UNREACHABLE:
             return AuthenticationChallenge(found.message, b"", UNAVAILABLE)
         parts = [_REALM]
@@ -163,10 +163,10 @@ class Callers:
         scope = found.scope or " ".join(_scopes(self._auth))
         if scope:
             parts.append(f'scope="{scope.translate(_QUOTABLE)}"')
-        # RFC 6750, section 3.1: whoever has shown no token is told of no error.
+        # RFC 6750, section 3.1: a request without a token gets no error code.
         if found.error:
             parts += [f'error="{found.error}"', f'error_description="{found.message.translate(_QUOTABLE)}"']
-        # Headers are ASCII; scopes and messages may quote what is not.
+        # Headers are ASCII; scopes and messages may contain other characters.
         challenge = ", ".join(parts).encode("ascii", errors="replace")
         return AuthenticationChallenge(
             found.message, challenge, FORBIDDEN if found.error == INSUFFICIENT else UNAUTHORIZED
@@ -179,19 +179,19 @@ async def _settle_after(
     try:
         await loading
     finally:
-        # What could not be read is as unknown as what was never cached.
+        # Manifests that could not be read are treated as not cached.
         if not later.done():
             later.set_result(outcome)
 
 
 def metadata_url(public_url: str) -> str:
-    """Where the metadata of a resource is, by RFC 9728, section 3.1: before its path."""
+    """The address of a resource's metadata: inserted before its path (RFC 9728, section 3.1)."""
     parts = urlsplit(public_url)
     return urlunsplit((parts.scheme, parts.netloc, METADATA_PATH + parts.path.rstrip("/"), "", ""))
 
 
 def metadata_pages(auth: AuthConfig, mcp_path: str) -> dict[str, Page]:
-    """The metadata of the resource that we are: at the root, and before the path, as clients look for it in turn."""
+    """Our own protected-resource metadata, at the root and with the path, as clients try both."""
     # RFC 9728, section 2.
     document: dict[str, object] = {
         "resource": auth.public_url,
@@ -209,7 +209,7 @@ def metadata_pages(auth: AuthConfig, mcp_path: str) -> dict[str, Page]:
 
 
 def keys_page(document: bytes) -> dict[str, Page]:
-    """The key that our assertions of who the user is are signed with, for the servers that get them."""
+    """The public key of our identity assertions, for the servers that receive them."""
     response = PageResponse(200, b"content-type: application/jwk-set+json\r\ncache-control: max-age=300\r\n", document)
     return {KEYS_PATH: Page(lambda principal: response)}
 
@@ -229,7 +229,8 @@ def _bearer_tokens(settings: CallerSettings, fetch: Fetch, start_task: StartTask
 
     jwts, opaque = [], []
     for each in settings.auth.issuers:
-        # Never any: a token for another resource of the same provider must not be good here (RFC 9068, section 4).
+        # Always restricted: a token for another resource of the same provider must not be valid here (RFC 9068, section
+        # 4).
         audience = each.audience or (settings.auth.public_url,)
         jwts.append(JwtIssuer(each, audience, IssuerKeys(each, fetch, start_task)))
         if each.introspection is not None:
@@ -248,6 +249,6 @@ def _require_joserfc() -> None:
 
 
 def hosts_of(auth: AuthConfig | None) -> Sequence[str]:
-    """The name under which clients reach us: it is ours, whatever we listen on."""
+    """The name under which clients reach us, which is ours whatever we listen on."""
     host = None if auth is None else urlsplit(auth.public_url).hostname
     return () if host is None else (host,)

@@ -1,7 +1,7 @@
-"""Sign-ins to servers that are begun for clients of one gateway, in a browser of their user.
+"""Sign-ins to servers that are started for clients of one gateway, in their user's browser.
 
-Joins the sign-ins of the process, the audit and who is served where (`session.signing_in.SignInService`). Loaded with
-the first call that needs one. Refuses to know how a sign-in works.
+Connects the sign-ins of the process, the audit, and where clients are served (`session.signing_in.SignInService`).
+Loaded with the first call that needs it. Knows nothing about how a sign-in works.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ClientSignIns:
-    """As of now: a configuration that changes makes other ones."""
+    """For the current configuration: a new one gets a new object."""
 
     def __init__(
         self, runtime: Runtime, config: WorkbenchConfig, serving: str | None, oversight: Oversight | None
@@ -33,7 +33,7 @@ class ClientSignIns:
 
     @property
     def stored(self) -> SignIns:
-        """Everything about signing in to servers, as this configuration wants it kept."""
+        """All sign-ins to servers, stored as this configuration requires."""
         return self._runtime.sign_ins(self._config.keychain)
 
     def target(self, entry: ServerEntry, principal: str) -> SignInTarget:
@@ -42,8 +42,8 @@ class ClientSignIns:
     async def begin_sign_in(
         self, entry: ServerEntry, principal: str, introduction: tuple[bytes, str] = (b"", "")
     ) -> BrowserSignIn:
-        """For a client whose user can be shown a page."""
-        # The page leads back to this machine, so the browser that follows it must be here.
+        """Begin a sign-in for a client whose user can be shown a page."""
+        # The page leads back to this machine, so the user's browser must run here.
         if not are_users_here(self._config.auth, self._config.trusted_proxy, self._serving):
             raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
         await self._runtime.resolve(entry)
@@ -55,5 +55,5 @@ class ClientSignIns:
         return begun
 
     def sign_in_under_way(self, entry: ServerEntry, principal: str) -> BrowserSignIn | None:
-        """What the user of such a client has been shown already."""
+        """The sign-in that the user of such a client has already been shown."""
         return self.stored.under_way(self.target(entry, principal))

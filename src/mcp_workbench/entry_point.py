@@ -1,6 +1,6 @@
-"""The way in: is this a client of the shared workbench, or a command?
+"""The entry point: is this a client of the shared workbench, or a command?
 
-A look at two files decides it, before anything is imported that only one of them needs.
+Two files decide, before anything is imported that only one of them needs.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command, or be the front end of the shared workbench; the exit status."""
+    """Run a command, or the front end of the shared workbench; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     handover = None
     if may_join(arguments):
         folder = runtime_folder()
         is_wanted = os.path.lexists(os.path.join(folder, WANTED))
-        # The socket alone: a file with `"shared": true` has started one, though `up` was never run.
+        # The socket alone is enough: a file with `"shared": true` has started one, though `up` was never run.
         if is_wanted or os.path.lexists(os.path.join(folder, SOCKET)):
             from mcp_workbench.front.serve import serve
 
             served = serve(arguments[1:] if arguments[:1] == ["serve"] else arguments, may_start=is_wanted)
             if isinstance(served, int):
                 return served
-            # A client that was served so far, or whose first bytes were read: nobody else can read them again.
+            # A client that was served until now, or whose first bytes were read and cannot be read again.
             handover = served
     from mcp_workbench.cli.main import main as run
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def may_join(arguments: Sequence[str]) -> bool:
-    """Whether this serves a client over stdio and may be shared. Whatever looks unusual is for the commands to say."""
+    """Whether this serves a client over stdio and may be shared. Anything unusual is left to the commands."""
     first = arguments[0] if arguments else ""
     # A file may be named without a command before it; every other word is a command.
     if first != "serve" and first and not first.startswith("-") and not os.path.lexists(first):
@@ -46,7 +46,7 @@ def may_join(arguments: Sequence[str]) -> bool:
         name = argument.partition("=")[0]
         if name in ("--private", "--http", "--help", "-h"):
             return False
-        # Alone it prints the version; with a value it is what clients are to see.
+        # Alone it prints the version; with a value it sets the version shown to clients.
         if argument == "--version" and (number + 1 == len(arguments) or arguments[number + 1].startswith("-")):
             return False
     return True

@@ -54,27 +54,27 @@ NOT_IN_USE: Final = "no client uses the configuration of this server any more"
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How we present ourselves and what we may do, beyond the configuration."""
+    """How we present ourselves and what we may do, in addition to the configuration."""
 
     name: str = "mcp-workbench"
     version: str = __version__
     use_cache: bool = True
-    # What the command line says; None leaves it to the configuration.
+    # From the command line; None leaves it to the configuration.
     face: FaceName | None = None
     separator: str | None = None
-    # Show tools under their own names where those are unique (face `flat`).
+    # Show tools under their own names if those are unique (face `flat`).
     prefix: bool = True
-    # How long the first list of face `flat` waits for servers that are not known yet, once there is something to list.
+    # How long the first list of face `flat` waits for servers not listed yet, once there is something to list.
     list_timeout: float = FIRST_LIST_PATIENCE
-    # Nobody reads answers or data from stdout, so that the audit may be written there.
+    # Stdout carries neither answers nor data, so the audit may be written there.
     stdout_is_free: bool = False
-    # Commands that only look at what servers offer are not written down.
+    # Commands that only look at what servers offer are not audited.
     is_audited: bool = True
 
 
 class Gateway:
-    """One configuration, its catalogue, its face and its clients, connected. Alone in its process, use it as
-    `async with gateway.running():`; of several on one runtime each is opened and closed."""
+    """One configuration, its catalogue, its face and its clients, connected. If it is alone in its process, use it as
+    `async with gateway.running():`; of several on one runtime, each is opened and closed."""
 
     def __init__(
         self,
@@ -95,11 +95,11 @@ class Gateway:
         self.parking = Parking()
         self._sessions.follow(self.catalog)
         self.catalog.subscribe(partial(self._summarise_soon, self.face))
-        # There only where somebody else than our own user is served.
+        # Only if users other than our own are served.
         self._users: UserFaces | None = None
         self.welcome = Welcome(options.name, options.version)
         if self._is_alone:
-            # Of several gateways on one runtime none speaks for all: the shared workbench says these itself.
+            # With several gateways on one runtime, none speaks for all: the shared workbench sets these itself.
             runtime.own_info = self.welcome.info
             runtime.open_link = self._open_link
             runtime.describe = self._status_for_our_user
@@ -109,23 +109,24 @@ class Gateway:
         else:
             runtime.redactor.replace(self, config.secrets)
         self._identities: Identities | None = None
-        # One after another: a plan is made against what is in force, and reading manifests for it takes a while.
+        # One after another: a plan is made against the current configuration, and reading manifests for it takes a
+        # while.
         self._applying = asyncio.Lock()
-        # How often a configuration was read again, and why the last one that was read is not in force.
+        # How often the configuration was reloaded, and why the last one is not used.
         self.reloads = 0
         self.rejected: str | None = None
         self.needs_restart: list[str] = []
-        # `stdio` or the address, told by whoever serves; None where nobody is served.
+        # `stdio` or the address, set by the code that serves; None if no client is served.
         self.serving: str | None = None
-        # Where a token is kept that was made for clients over HTTP. Told to our own user alone.
+        # Where a generated token for clients over HTTP is stored. Shown only to our own user.
         self.token_file: str | None = None
         self._is_prepared = False
         self._is_open = False
         self._is_closed = False
         self._parameters: HeaderParameterCache | None = None
-        # There only where the configuration or a key keeps somebody from something.
+        # Only if the configuration or a key restricts a principal.
         self.access: Access | None = None
-        # There only where something is written down, or compared with a lock file, or was.
+        # Only if there is, or was, an audit or a lock file.
         self.oversight: Oversight | None = None
         if self._is_alone and (oversight := self._overseeing(config)) is not None:
             oversight.lock_at_once(config)
@@ -140,11 +141,11 @@ class Gateway:
         return self.oversight
 
     def steps(self) -> tuple[Step, ...]:
-        """What every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
+        """The steps that every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
         access, oversight = self.access, self.oversight
-        # Those that record come first, so that they learn of every outcome, refusals of all others included. The lock
-        # is after the policy: nothing is disclosed that is hidden from a principal. Limits count only what is allowed.
-        # Approval is last: a person is asked only about what would pass otherwise.
+        # Those that record come first, so that they learn of every outcome, including refusals by the others. The lock
+        # comes after the policy: it discloses nothing that is hidden from a principal. Limits count only what is
+        # allowed. Approval is last: the user is asked only about what would pass otherwise.
         ordered = (
             self.runtime.call_watch,
             None if oversight is None else oversight.audit_step,
@@ -160,13 +161,13 @@ class Gateway:
         self.parking.record = self.record if self.oversight is not None and self.oversight.is_recording else None
 
     def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
-        """An event that is no request, for the audit (`steps.EventRecorder`). Nothing happens where there is none."""
+        """Record an event that is not a request in the audit, if there is one (`steps.EventRecorder`)."""
         if self.oversight is not None:
             self.oversight.record(kind, **fields)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Everything that runs, runs inside."""
+        """Run the gateway; everything happens within this context."""
         async with self.runtime.running():
             await self.open()
             try:
@@ -177,7 +178,7 @@ class Gateway:
                     await self.oversight.wait_recorded()
 
     async def open(self) -> None:
-        """Begin to serve. The runtime runs already."""
+        """Begin to serve. The runtime is already running."""
         if (oversight := self._overseeing(self.config)) is not None:
             await oversight.prepare(self.config)
             oversight.use(self.catalog.entries())
@@ -199,19 +200,19 @@ class Gateway:
         if self.config.policy or self.config.limits or (self._identities is not None and self._identities.has_limits):
             self._restrict()
         if not self._is_alone:
-            # Clients of other configurations must not wait while this reads what its first one is told.
+            # Clients of other configurations must not wait while this one reads what its first client needs.
             await self.lists.load(self.face.needed_first() if self.access is None else self.catalog.entries())
             await asyncio.to_thread(self._prepare)
 
     def _on_identity(self, identity: Identity) -> None:
-        # A key may be limited to some toolboxes where there is no policy at all.
+        # A key may be limited to some toolboxes even without a policy.
         if self.access is None and identity.toolboxes is not None and self._is_open:
             self._restrict()
         elif self.access is not None:
             self.access.reassign(identity.principal)
 
     def _restrict(self) -> None:
-        """Put what the configuration says of who may do what in force, in place of what was in force before."""
+        """Replace the current access rules by those of the configuration."""
         former, config = self.access, self.config
         if former is not None and not (config.policy or config.limits or self.identities().has_limits):
             former.detach()
@@ -220,8 +221,8 @@ class Gateway:
             from mcp_workbench.access import Access
             from mcp_workbench.guard.approval import Approvals
 
-            # What was approved, or waits for that, outlives a change of the rules, and is judged by those in force
-            # then.
+            # Approvals and waiting calls outlive a change of the rules, and are judged by the rules current at that
+            # time.
             approvals = Approvals() if former is None else former.approvals
             approvals.on_waiting = lambda: self.runtime.take_approvals(self.approve)
             self.access = Access(
@@ -245,7 +246,7 @@ class Gateway:
     # ── users other than our own ──
 
     def face_of(self, principal: str) -> Face:
-        """What a principal is shown, before any policy."""
+        """The face of a principal, before any policy."""
         if principal in OWN_PRINCIPALS:
             return self.face
         if self._users is None:
@@ -270,7 +271,7 @@ class Gateway:
         return list(dict.fromkeys(entry for face in self._faces() for entry in face.catalog.entries()))
 
     def close(self) -> None:
-        """Nobody is served here any more: servers that no other catalogue shows end, those of others go on."""
+        """Stop serving: servers that no other catalogue shows are ended, the others continue."""
         self._is_closed = True
         self._stop_work()
         entries = self._every_entry()
@@ -292,10 +293,10 @@ class Gateway:
             self.oversight.stop_recording()
 
     async def apply(self, config: WorkbenchConfig) -> Difference | None:
-        """Put another configuration in force while everything runs. What it does not change keeps its process and its
-        calls; what it changes takes new calls with the new settings and finishes those that run on the old. None: this
-        was closed before it could take effect."""
-        # A pool of threads would be waited for at the end, on a disk that hangs for ever.
+        """Switch to another configuration while everything runs. Unchanged servers keep their processes and calls;
+        changed ones accept new calls with the new settings and finish running calls with the old. None: the gateway was
+        closed before it could take effect."""
+        # Not a thread pool, which would be joined on exit, even if a disk hangs forever.
         from mcp_workbench.blocking_work import aside
         from mcp_workbench.config.fixed_settings import with_fixed_settings
 
@@ -307,22 +308,22 @@ class Gateway:
             plan = self.catalog.plan(config)
             manifests = await aside(partial(read_manifests, plan.beginning))
             while not self._is_closed and any(entry.ended is not None for entry in plan.beginning):
-                # It was to be shared with another catalogue, which let go of it meanwhile.
+                # It was to be shared with another catalogue, which released it meanwhile.
                 plan = self.catalog.plan(config)
                 manifests = await aside(partial(read_manifests, plan.beginning))
             if self._is_closed:
                 self.catalog.abandon(plan, DownstreamError(NOT_IN_USE))
                 return None
-            # From here on nothing waits: every request sees either the one or the other.
+            # No awaits from here on: every request sees either the old or the new configuration.
             if oversight is not None:
                 oversight.use(plan.beginning)
                 self._use_steps()
             for entry, manifest in manifests.items():
                 entry.take_manifest(manifest)
-            # Before the catalogue is replaced: what its new servers say is blacked out from their first word on.
+            # Before the catalogue is replaced, so that secrets are redacted from the first output of new servers.
             self.runtime.redactor.replace(self, config.secrets)
             has_rules = self.access is not None or bool(config.policy or config.limits)
-            # Rules hide and show what no server has changed, so what clients see is compared with what they saw.
+            # Rules hide and show items that no server has changed, so compare what clients see with what they saw.
             before = self._sessions.shown() if has_rules else {}
             self.config = plan.config
             settings = _face_settings(plan.config, self._options)
@@ -343,7 +344,7 @@ class Gateway:
             return difference
 
     def reject(self, problem: str, in_short: str) -> None:
-        """A changed configuration cannot be used: what is in force stays so, and whoever looks is told why."""
+        """Keep the current configuration because the changed one cannot be used, and report why."""
         self.reloads += 1
         if self.rejected != problem:
             self.record("configuration", decision="rejected", reason=in_short, config=self.config.path)
@@ -361,13 +362,13 @@ class Gateway:
         return await self.runtime.open_server(connection, receiver)
 
     def sign_ins(self) -> ClientSignIns:
-        """Sign-ins to servers for clients, by the configuration that is in force."""
+        """Sign-ins to servers for clients, by the current configuration."""
         from mcp_workbench.client_sign_ins import ClientSignIns
 
         return ClientSignIns(self.runtime, self.config, self.serving, self.oversight)
 
     def identities(self) -> Identities:
-        """What is known of principals beside their names; whoever authenticates them tells it here."""
+        """What is known about principals besides their names; set by authentication."""
         from mcp_workbench.guard.identities import Identities
 
         if self._identities is None:
@@ -377,7 +378,7 @@ class Gateway:
         return self._identities
 
     def readiness(self, principal: str) -> tuple[bool, bytes]:
-        """Whether clients may be sent here, and what an operator should see, as JSON."""
+        """Whether clients may be sent here, and a JSON report for operators."""
         return not self.runtime.pool.is_closing, self._status_json(principal, self.router.views.face_of(principal))
 
     def _status_json(self, principal: str, face: Face) -> bytes:
@@ -386,22 +387,24 @@ class Gateway:
         return encode(described if self.access is None else self.access.status_for(face, described))
 
     def status(self) -> bytes:
-        """How we are doing, and every server, as JSON."""
+        """The status of this workbench and of every server, as JSON."""
         return encode(self._describe())
 
     def _status_for_our_user(self) -> bytes:
         return encode({**self._describe(), "tokenFile": self.token_file, "approvals": self.waiting_approvals()})
 
     def waiting_approvals(self) -> list[dict[str, object]]:
-        """Calls that wait for their user's approval. Told to our own user alone."""
+        """Calls that wait for their user's approval. Shown only to our own user."""
         return [] if self.access is None else self.access.approvals.waiting()
 
     def approve(self, id: str, seconds: float | None = None, only_shows: bool = False) -> str | None:
-        """Our own user allows a call that waits, or looks at it: what it is. None where none waits under this id."""
+        """Approve a waiting call, or show it to our own user. Returns its description; None if no call waits under this
+        id."""
         return None if self.access is None else self.access.approve(id, seconds, only_shows=only_shows)
 
     def _describe(self, principal: str | None = None) -> dict[str, Any]:
-        """As one principal may see it; None for our own user. What a process of somebody else said is theirs."""
+        """As one principal may see it; None for our own user. The output of another user's process is private to
+        them."""
         from mcp_workbench.downstream.server_status import status_of
 
         now = asyncio.get_running_loop().time()
@@ -411,32 +414,32 @@ class Gateway:
         return {
             "pid": os.getpid(),
             "version": __version__,
-            # A path may be no Unicode, which JSON cannot write.
+            # A path need not be valid Unicode, which JSON requires.
             "config": self.config.path.encode(errors="backslashreplace").decode(),
             "face": self.face.name,
             "serving": self.serving,
             "uptimeSeconds": round(now - self.runtime.started_at, 3),
             "configuration": {"reloads": self.reloads, "rejected": rejected, "needsRestart": self.needs_restart},
             "lock": None if self.oversight is None else self.oversight.problem,
-            # Of all users together: of those, only our own learns.
+            # Counts over all users are shown only to our own.
             "parkedCalls": len(self.parking) if (principal or "") in OWN_PRINCIPALS else None,
             "tasks": len(asyncio.all_tasks()) if (principal or "") in OWN_PRINCIPALS else None,
             "servers": status_of(self.face_of(principal or "").catalog.entries(), connections, now),
         }
 
     def _summarise_soon(self, face: Face, entry: ServerEntry, kinds: frozenset[str]) -> None:
-        """What tells toolboxes apart is worked out again, a moment after servers have spoken."""
+        """Schedule new toolbox summaries a moment after servers have changed their tools."""
         if "tools" in kinds:
             self._summarise(face)
 
     def _summarise_if_missing(self, view: View, toolbox: str) -> None:
-        """Servers that list what another process has remembered of them meanwhile report no change, but there is no
-        summary of it yet."""
+        """Servers that list what another process has cached meanwhile report no change, but there is no summary for it
+        yet."""
         if (index := self.face_of(view.principal).tool_index) is not None and index.is_summary_missing:
             self._summaries.start_timer(index)
 
     def _summarise(self, face: Face) -> None:
-        # A command that joins the shared workbench has a catalogue of its own, but serves nobody from it.
+        # A command that joins the shared workbench has its own catalogue, but serves no client from it.
         if face.tool_index is not None and self._is_open:
             self._summaries.start_timer(face.tool_index)
 
@@ -447,8 +450,8 @@ class Gateway:
         return ToolboxSummaries(self.router, self.lists, trim)
 
     def mirrored_parameters(self) -> Callable[[str, str], HeaderParameters | None]:
-        """Says of a tool which parameters a principal's clients mirror into HTTP headers; None of one that is not
-        shown to it: that would tell that it exists."""
+        """Returns, for a tool, the parameters that a principal's clients mirror into HTTP headers; None for a tool that
+        is not visible to it, so as not to reveal that it exists."""
         from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache, read_parameters
 
         def read_for(tool: str, principal: str) -> HeaderParameters | None:
@@ -460,7 +463,7 @@ class Gateway:
         return parameters
 
     def _prepare(self) -> None:
-        """Read what the first client is told at once. Before anybody is served, so nobody waits beside it."""
+        """Read what the first client needs at once. Called before any client is served, so none has to wait."""
         self._is_prepared = True
         self.catalog.load(self.face.needed_first())
         if self.face.tool_index is not None:
@@ -469,15 +472,15 @@ class Gateway:
     def make_session(
         self, link: Link, principal: str, closed: Callable[[str], None] | None = None, *, lasts: bool = False
     ) -> Session:
-        """A session for a client that has just connected. `closed` is told when it goes, where somebody has more to do
-        then than to let go of it. `lasts`: the link is one of several, and there for as long as its client."""
+        """Create a session for a client that has just connected. `closed` is called when it disconnects, if more has to
+        be done then than releasing it. `lasts`: the link is one of several, and lives as long as its client."""
         if not self._is_prepared:
             self._prepare()
         return Session.begin(self._services, link, principal, closed, lasts)
 
 
 def make_face(catalog: Catalog, config: WorkbenchConfig, options: Options) -> Face:
-    """What clients see, as the command line says or else the configuration."""
+    """The face selected by the command line, or else by the configuration."""
     module = import_module(FACES[options.face or config.face_in_force].module)
     face: Face = module.make(catalog, _face_settings(config, options))
     return face

@@ -1,7 +1,7 @@
-"""The configuration while it is in force: watched, read again when it has changed, applied as a difference.
+"""Following the configuration: watched, reloaded when it has changed, applied as a difference.
 
-Owns when a changed file counts, and what is said of one that cannot be used: what was in force stays so. Refuses to
-know what a difference does to servers and clients (`Gateway.apply`).
+Owns when a changed file counts, and what happens if it cannot be used: the previous configuration remains. Knows
+nothing about what a difference does to servers and clients (`Gateway.apply`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A file takes milliseconds. A disk that does not answer must not keep a reload waiting for ever.
+# Reading takes milliseconds. A disk that does not answer must not block a reload forever.
 READ_SECONDS: Final = 10.0
-# How many names a line of the log has room for.
+# How many names fit into a log line.
 MOST_NAMES: Final = 5
 
 
@@ -40,10 +40,10 @@ class LiveConfig:
         watch: FileWatch,
         reported: dict[str, str] | None = None,
     ) -> None:
-        """`reported`: what was last said of each file that cannot be used. Gateways of one file have it in common."""
+        """`reported`: the last reported problem of each file. Shared by gateways of the same file."""
         self._gateway = gateway
         self._reported = {} if reported is None else reported
-        # Looks at the disk, so it is asked in a thread.
+        # Accesses the disk, so it is called in a thread.
         self._source = source
         self._watch = watch
         self._watched: Watched | None = None
@@ -53,13 +53,13 @@ class LiveConfig:
         self._lock = asyncio.Lock()
 
     async def start(self) -> None:
-        """From now on changes are noticed, also those that were made since the configuration was read."""
+        """Start watching, also noticing changes made since the configuration was read."""
         self._is_started = True
         before = self._watched
         files, known = await aside(self._look)
-        # One that was begun later may have been faster.
+        # A later call may have been faster.
         if not self._is_closed and self._watched is before:
-            # Only now: where the disk does not answer, the files before are watched on.
+            # Only now: if the disk does not answer, the previous files remain watched.
             self._stop_watching()
             self._watched = Watched(files, known, self._on_changed)
             self._watch.add(self._watched)
@@ -81,7 +81,7 @@ class LiveConfig:
         ]
 
     def close(self) -> None:
-        """Changes are of no interest any more."""
+        """Stop watching."""
         self._is_closed = True
         self._stop_watching()
 
@@ -91,7 +91,7 @@ class LiveConfig:
             self._watched = None
 
     def _on_changed(self, seen: Fingerprint) -> None:
-        # From the watching thread. The loop may have been closed meanwhile; then nobody is left to be told.
+        # Called from the watching thread. The loop may have been closed meanwhile.
         try:
             self._loop.call_soon_threadsafe(self._reload_soon, seen)
         except RuntimeError:
@@ -102,7 +102,7 @@ class LiveConfig:
             _ = self._gateway.runtime.start_task(self.reload(seen))
 
     async def reload(self, seen: Fingerprint | None = None) -> None:
-        """Read the configuration again and put it in force. `seen`: what its files looked like when they were still."""
+        """Reload the configuration and apply it. `seen`: the fingerprint of its files when they had settled."""
         async with self._lock:
             try:
                 async with asyncio.timeout(READ_SECONDS):
@@ -116,19 +116,19 @@ class LiveConfig:
                 self._reject(error.message if error.hint is None else f"{error.message}\nhint: {error.hint}", problems)
                 return
             if self._is_closed:
-                # Nobody is served by it any more.
+                # The gateway has been closed meanwhile.
                 return
             if seen is not None and after != seen:
-                # It was written to while it was read. The watch tells again when it is still.
+                # It changed while it was read. The watch reports again when it has settled.
                 return
             if chosen.warning is not None and chosen.config.path != self._gateway.config.path:
-                # Another file would take the place of one that must not be used as it is now.
+                # Another file would replace one that cannot be used in its current state.
                 self._reject(chosen.warning, chosen.warning.partition("\n")[0])
                 return
             try:
                 difference = await self._gateway.apply(chosen.config)
             except ConfigError as error:
-                # What the file asks for cannot be had, such as an audit on a disk that is not there.
+                # What the file requires is not available, such as an audit on a missing disk.
                 self._reject(
                     error.message if error.hint is None else f"{error.message}\nhint: {error.hint}", error.message
                 )
@@ -144,7 +144,7 @@ class LiveConfig:
                 log.info("now using the configuration `%s`: %s", chosen.config.path, summary(difference))
 
     async def _follow(self) -> None:
-        """Another configuration may name other files."""
+        """Watch the files of the new configuration, which may be different."""
         try:
             async with asyncio.timeout(READ_SECONDS):
                 files = await aside(self._files)

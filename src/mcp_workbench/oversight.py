@@ -1,8 +1,8 @@
-"""What is written down and what is withheld, for one gateway: the audit, and the lock on definitions.
+"""The audit and the lock on definitions, for one gateway: what is recorded and what is withheld.
 
-Made only where one of these is configured, and loaded only then. Both follow the configuration while it changes: what
-takes the disk is done beforehand, in a thread, and then takes effect at once. What lines say is in `observe/`, what
-differs from the lock file in `guard/`.
+Created and loaded only if one of these is configured. Both follow changes of the configuration: disk access happens
+beforehand, in a thread, and then the change takes effect at once. The audit's format is in `observe/`, the comparison
+with the lock file in `guard/`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from mcp_workbench.signin.sign_ins import BrowserSignIn
     from mcp_workbench.steps import EventKind, Step
 
-# To open the audit and read the lock file. It takes milliseconds, or as long as others may hold the audit's lock
-# (`audit_file.LOCK_SECONDS`); a disk that does not answer must not keep clients waiting for ever.
+# For opening the audit and reading the lock file. It takes milliseconds, or as long as others may hold the audit's lock
+# (`audit_file.LOCK_SECONDS`); a disk that does not answer must not block clients forever.
 OPEN_SECONDS: Final = 10.0
-# Audits before the one in use whose last lines are waited for at the end. Nobody changes the setting more often while a
-# call is under way.
+# Previous audits whose last lines are waited for at the end. The setting does not change more often than this during
+# one call.
 MOST_FORMER: Final = 16
 NOT_IN_FORCE: Final = "the configuration has changed"
 
 
 class AuditOptions(Protocol):
-    """What decides, beside the configuration, whether there is an audit and where it may go (`gateway.Options`)."""
+    """What decides, besides the configuration, whether there is an audit and where it may go (`gateway.Options`)."""
 
     @property
     def is_audited(self) -> bool: ...
@@ -49,10 +49,10 @@ class AuditOptions(Protocol):
 
 
 class Prepared(NamedTuple):
-    """What another configuration needs of the disk, done beforehand."""
+    """What a new configuration needs from the disk, prepared beforehand."""
 
     config: WorkbenchConfig
-    # The one in use where nothing has changed of it.
+    # The current one if the setting has not changed.
     audit: Audit | None
     lock: LockReading | None
 
@@ -64,25 +64,25 @@ class Oversight:
         self, catalog: Catalog, redactor: Redactor, options: AuditOptions, catalog_of: Callable[[str], Catalog]
     ) -> None:
         self._catalog = catalog
-        # What a principal's own connections have listed.
+        # The catalogue of a principal's own connections.
         self._catalog_of = catalog_of
         self._redactor = redactor
         self._options = options
-        # What comes next, between `prepare` and `use`; and what was put in force last.
+        # The next configuration, between `prepare` and `use`; and the current one.
         self._prepared: Prepared | None = None
         self._config: WorkbenchConfig | None = None
-        # For `Gateway.steps`, which has the order of all steps.
+        # For `Gateway.steps`, which defines the order of all steps.
         self.audit_step: Audit | None = None
-        # Those before: the last lines of calls that they have seen begin.
+        # Previous audits, which get the last lines of calls that they have seen begin.
         self._former_audits: deque[Audit] = deque(maxlen=MOST_FORMER)
         self._lock: Lock | None = None
-        # Out of force, and still with servers.
+        # No longer applied, but still registered with servers.
         self._former_lock: Lock | None = None
 
     # ── from one configuration to the next ──
 
     def lock_at_once(self, config: WorkbenchConfig) -> None:
-        """Have the lock in force before anything is shown of any server. Reads the file here: nobody waits yet."""
+        """Apply the lock before anything is shown of any server. Reads the file here, because no client waits yet."""
         from mcp_workbench.guard.definition_lock import look_at_lock
 
         if config.lock is not None:
@@ -90,7 +90,7 @@ class Oversight:
             self.judge(self._catalog.entries())
 
     async def prepare(self, config: WorkbenchConfig) -> None:
-        """Do in a thread what takes the disk. Raises `ConfigError`; then nothing has changed."""
+        """Access the disk in a thread. Raises `ConfigError`; then nothing has changed."""
         self._discard()
         is_abandoned = threading.Event()
         try:
@@ -102,7 +102,7 @@ class Oversight:
                 hint="check the disk that they are on",
             ) from None
         finally:
-            # Of no meaning where it has returned.
+            # Has no effect if `_prepare` has returned.
             is_abandoned.set()
 
     def _prepare(self, config: WorkbenchConfig, is_abandoned: threading.Event) -> Prepared:
@@ -124,13 +124,13 @@ class Oversight:
         return Prepared(config, audit, reading)
 
     def _discard(self) -> None:
-        """What was prepared is not put in force after all."""
+        """Drop what was prepared, because it is not used after all."""
         prepared, self._prepared = self._prepared, None
         if prepared is not None and prepared.audit is not None and prepared.audit is not self.audit_step:
             prepared.audit.discard()
 
     def use(self, beginning: Iterable[ServerEntry]) -> None:
-        """Put in force what was prepared, for servers that are about to be shown too. The steps may be others now."""
+        """Apply what was prepared, also to servers that are about to be shown. The steps may have changed."""
         prepared, self._prepared = self._prepared, None
         assert prepared is not None
         self._use_audit(prepared)
@@ -142,7 +142,7 @@ class Oversight:
         self.judge(beginning)
 
     def settle(self, ending: Iterable[ServerEntry], entries: Iterable[ServerEntry]) -> None:
-        """These are the servers now, of all users: notify clients of what they are shown from now on."""
+        """Apply the lock to the current servers of all users, and notify clients of changes."""
         self.release(ending)
         former, self._former_lock = self._former_lock, None
         for entry in entries:
@@ -162,7 +162,7 @@ class Oversight:
         if former is None:
             on_learned.append(self._record_definitions)
         else:
-            # Calls under way tell it of their end all the same.
+            # Calls in progress still report their end to it.
             former.finish(NOT_IN_FORCE, audit)
             self._former_audits.append(former)
         self.audit_step = audit
@@ -176,14 +176,14 @@ class Oversight:
         return self.audit_step is not None
 
     def stop_recording(self) -> None:
-        """The last line; waits for nothing."""
+        """Write the last line; waits for nothing."""
         self._discard()
         if self.audit_step is not None and self._record_definitions in self._catalog.servers.on_learned:
             self._catalog.servers.on_learned.remove(self._record_definitions)
             self.audit_step.finish()
 
     async def wait_recorded(self) -> None:
-        """Until the last lines are on the disk, for a bounded time."""
+        """Wait until the last lines are on the disk, for a bounded time."""
         audits = [each for each in (self.audit_step, *self._former_audits) if each is not None]
         await asyncio.gather(*(aside(each.close) for each in audits))
         self.audit_step = None
@@ -193,7 +193,7 @@ class Oversight:
             self.audit_step.record(kind, **fields)
 
     def _record_definitions(self, entry: ServerEntry, before: Offer | None) -> None:
-        """A server lists other things than it did, in this life or the one before."""
+        """Record that a server lists other definitions than before, in this process or an earlier one."""
         if entry.offer is None or not any(each.is_of(self._catalog) for each in entry.catalogs):
             return
         from mcp_workbench.catalog.offer_changes import list_changes
@@ -205,7 +205,7 @@ class Oversight:
     async def record_sign_in(
         self, begun: BrowserSignIn, entry: ServerEntry, principal: str, introduction: tuple[bytes, str]
     ) -> None:
-        """How a sign-in in somebody's browser ends, that was begun for a client with this introduction."""
+        """Record how a sign-in in a user's browser ends that was begun for a client with this introduction."""
         from mcp_workbench.steps import LOCAL
 
         decision, reason = "signed in", ""
@@ -231,7 +231,7 @@ class Oversight:
 
     @property
     def lock_step(self) -> Step | None:
-        """None where nothing is refused because of the lock."""
+        """None if the lock refuses nothing."""
         if self._lock is None or not self._lock.is_enforced:
             return None
         from mcp_workbench.guard.definition_lock import LockStep
@@ -240,24 +240,24 @@ class Oversight:
 
     @property
     def problem(self) -> str | None:
-        """Why there is no lock to compare with, though there should be."""
+        """Why there is no lock to compare with, although one is configured."""
         return None if self._lock is None or self._lock.problem is None else self._lock.problem.message
 
     def has_lock_changed(self) -> bool:
-        """Whether there is another lock file than the one that was read. Looks at the disk."""
+        """Whether the lock file has changed since it was read. Accesses the disk."""
         return self._lock is not None and self._lock.has_changed()
 
     def judge(self, entries: Iterable[ServerEntry]) -> None:
-        """From now on these servers show only what they may."""
+        """Apply the lock to these servers."""
         for entry in entries:
             if self._lock is not None and self._lock.judge not in entry.judges:
                 self._use_judges(entry, (*entry.judges, self._lock.judge))
 
     def release(self, entries: Iterable[ServerEntry]) -> None:
-        """These servers are not shown here any more; for others that show them, their own locks decide."""
+        """These servers are no longer shown here; other catalogues that show them have their own locks."""
         own = [lock.judge for lock in (self._lock, self._former_lock) if lock is not None]
         for entry in entries:
-            # The last calls of one that ends are judged as they were.
+            # The last calls of a server that ends are judged as before.
             if own and entry.ended is None:
                 self._use_judges(entry, tuple(judge for judge in entry.judges if judge not in own))
 
@@ -265,9 +265,10 @@ class Oversight:
         entry.judges, before = judges, entry.withheld
         entry.judge_again()
         if entry.withheld != before:
-            # Unless told to, whoever calls this notifies our own clients.
+            # Unless `notifies_own`, the caller notifies our own clients.
             shown = [each for each in entry.catalogs if notifies_own or not each.is_of(self._catalog)]
-            # Once, and before the first is notified: each looks at it when it decides what its clients are told.
+            # Once, and before the first notification: each catalogue reads it to decide what to announce to its
+            # clients.
             entry.tools_differ = True
             for catalog in shown:
                 catalog.notify(entry, frozenset(KINDS))

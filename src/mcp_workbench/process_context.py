@@ -1,6 +1,6 @@
-"""What a process of ours finds around it: the folder of sockets, the terminal, the workbench above it.
+"""The surroundings of a process of ours: the folder of sockets, the terminal, outer workbenches.
 
-Owns the choice of the folder and the check that it is private. Looked at on each start, so it imports next to nothing.
+Owns the choice of the folder and the check that it is private. Used on each start, so it imports next to nothing.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ import os
 import stat
 import sys
 
-# The shared workbench listens here, holds this lock for as long as it lives, and is wanted by `up` while this is there.
+# The shared workbench's socket, the lock it holds while it runs, and the file by which `up` requests it.
 SOCKET = "shared.sock"
 LOCK = "shared.lock"
 WANTED = "shared.up"
-# `sun_path` has 108 bytes on Linux and 104 on macOS, the final zero included.
+# `sun_path` has 108 bytes on Linux and 104 on macOS, including the terminating zero.
 LONGEST_SOCKET_PATH = 103
-# In the environment of servers, and of what they start: the configurations that the workbenches above a process serve.
-# One that is among them would start itself for ever.
+# In the environment of servers and their children: the configurations served by the outer workbenches. Serving one of
+# them again would recurse forever.
 WITHIN = "MCP_WORKBENCH_WITHIN"
 
 
 def runtime_folder() -> str:
     """The folder of this user's sockets.
 
-    Clients start servers with few variables: the SDKs pass `HOME` on, and not `XDG_RUNTIME_DIR`. So where that is not
-    set, the folder that it names on every machine with systemd is looked for, and then one below `HOME`: whoever runs
-    `up` in a terminal and whoever is started by a client must find the same.
+    Clients start servers with few variables: the SDKs pass on `HOME`, but not `XDG_RUNTIME_DIR`. So if that is not set,
+    the folder that it names on every machine with systemd is tried, and then one below `HOME`: `up` in a terminal and a
+    process started by a client must find the same folder.
     """
     user = os.getuid()
     base = os.environ.get("XDG_RUNTIME_DIR")
@@ -38,7 +38,7 @@ def runtime_folder() -> str:
 
 
 def state_folder() -> str:
-    """What outlives a restart of the machine: the log of the shared workbench."""
+    """The folder for what outlives a restart of the machine: the log of the shared workbench."""
     state = os.environ.get("XDG_STATE_HOME")
     if not (state and os.path.isabs(state)):
         state = os.path.expanduser("~/Library/Application Support" if sys.platform == "darwin" else "~/.local/state")
@@ -46,7 +46,7 @@ def state_folder() -> str:
 
 
 def is_private(path: str) -> bool:
-    """Whether it is a folder of this user that nobody else can enter."""
+    """Whether it is a folder of this user that no other user can enter."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -55,7 +55,7 @@ def is_private(path: str) -> bool:
 
 
 def make_private(path: str) -> None:
-    """Make the folder, which must be ours alone: in a shared folder anybody could have made it before.
+    """Create the folder, which must be ours alone: in a shared folder, another user could have created it before.
 
     Raises `OSError`.
     """
@@ -65,8 +65,8 @@ def make_private(path: str) -> None:
 
 
 def has_terminal() -> bool:
-    """Whether there is a controlling terminal. SIGHUP means that it was closed if it is gone now, and else that files
-    are to be read again: the signal is the same."""
+    """Whether there is a controlling terminal. The same SIGHUP means that the terminal was closed if it is gone now,
+    and otherwise that files should be reloaded."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:

@@ -85,7 +85,8 @@ class RequestHead:
         # The caller, and why the request is refused; known when the head is complete.
         self.principal = ""
         self.refusal: Refusal | None = None
-        # Called when the request is served, to make its caller's proof current again; None if the principal is enough.
+        # Called when the request is served: makes the identity that it proved the current one of its principal again,
+        # since another token may have been used meanwhile. None if the principal alone is known.
         self.recall: Callable[[], None] | None = None
         # Whether it is being authenticated again for a stream that it opened.
         self.is_of_stream = False
