@@ -124,6 +124,7 @@ def introduce(hello: bytes, *, may_start: bool, is_patient: bool = False) -> tup
             is_ending = verb == AGAIN
         now = time.monotonic()
         if is_ending and is_patient and now < begun + END_SECONDS:
+            # The next workbench gets the full time to start.
             deadline = now + START_SECONDS
         elif now > deadline:
             raise CannotJoin(f"the shared workbench neither became ready nor exited within {now - begun:.0f} s")
@@ -148,6 +149,7 @@ def connect() -> _socket.socket:
         connection.connect(path)
         uid = peer_uid(connection)
     except (FileNotFoundError, ConnectionRefusedError):
+        # A dead workbench leaves its socket behind, which refuses connections.
         connection.close()
         raise NotRunning from None
     except TimeoutError:
@@ -240,6 +242,7 @@ def start() -> bool:
             finally:
                 listener.close()
         finally:
+            # flock(2) locks the open file, which the workbench has inherited: this does not release the lock.
             os.close(lock)
     except OSError as error:
         raise CannotJoin(f"the shared workbench cannot be started: {error.strerror or error}") from None
@@ -255,6 +258,7 @@ def take_lock(folder: str, *, waits: bool = False) -> int | None:
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        # The folder may have been removed while we waited: then the lock on the old file excludes no one.
         if waits and not _is_at(lock, path):
             os.close(lock)
             return None
@@ -303,6 +307,8 @@ def _spawn(folder: str, listener: int, lock: int) -> None:
         os.close(log)
         return
     try:
+        # A new session, so that signals of the client's terminal do not reach it; after the second fork it cannot get a
+        # terminal, and init reaps it.
         os.setsid()
         if os.fork():
             os._exit(0)

@@ -43,7 +43,8 @@ class ClientBudgets:
 
     def __init__(self) -> None:
         self._links: set[BudgetedLink] = set()
-        # Clients with a large message in transit, by how much of it has arrived; the first may always continue.
+        # Clients with a large message in transit, by how much of it has arrived; the first may always continue, so
+        # that they cannot all wait for each other.
         self._arriving: dict[BudgetedLink, int] = {}
         self._held: set[BudgetedLink] = set()
         self._timer: asyncio.TimerHandle | None = None

@@ -150,6 +150,7 @@ class SharedWorkbench:
     @property
     def is_replaced(self) -> bool:
         """Whether another workbench is to replace us."""
+        # Not after a signal: a service manager that stops us must not start us again.
         return self._goodbye == COME_AGAIN and not self._signals
 
     def end(self, reason: str, goodbye: bytes) -> None:
@@ -220,6 +221,7 @@ class SharedWorkbench:
             connection.close()
 
     async def _read_hello(self, connection: socket.socket) -> tuple[Hello, bytes]:
+        # Some systems ignore the mode of a socket (unix(7)).
         uid = peer_uid(connection)
         if uid is not None and uid != os.getuid():
             raise BadHello(f"it comes from another user (uid {uid})")
@@ -252,6 +254,7 @@ class SharedWorkbench:
             return None
         if hello.version != __version__:
             if not self.clients:
+                # There is no one to disturb, so an update takes effect with the next client.
                 self.end(f"version {hello.version} takes the place of {__version__}", COME_AGAIN)
                 raise Refused(AGAIN, self._reason)
             if hello.hello != PROTOCOL:
@@ -261,6 +264,7 @@ class SharedWorkbench:
                     "understand each other; run `mcp-workbench restart`",
                 )
         context = await self._context(hello)
+        # Again, because reading the configuration took time.
         if self._ending.is_set():
             raise Refused(AGAIN, self._reason)
         if not context.config.shared and not os.path.lexists(os.path.join(os.path.dirname(self._path), WANTED)):
@@ -314,6 +318,7 @@ class SharedWorkbench:
             self._stop_idling()
             log.info("client of process %d joins from %s with %s", hello.pid, context.folder, context.config.path)
             try:
+                # `run` has only ended the clients that it found then.
                 if self._ending.is_set():
                     client.end(self._reason, self._goodbye)
                 await client.serve(first, self._is_urgent)
@@ -362,6 +367,7 @@ class SharedWorkbench:
     def _on_idle(self) -> None:
         self._idle_timer = None
         if self._greeting:
+            # A client is about to join.
             self._wait_for_clients()
         else:
             self.end("no client for a while", COME_AGAIN)
