@@ -44,11 +44,21 @@ def test_what_is_carried_over(dialect: str, written: dict[str, Any], entry: dict
         ({"command": "${command:pick}"}, "set the variable `PICK`"),
         ({"command": "a", "envFile": "${workspaceFolder}/.env"}, "`envFile` is not carried over"),
         ({"command": "a", "cwd": "${workspaceFolder}/x"}, "`cwd` is not carried over"),
+        ({"command": "a", "cwd": "${workspaceFolder}"}, "`cwd` is not carried over: only the editor knows"),
+        ({"command": "a", "url": "https://x"}, "the command is taken, the address is not"),
+        ({"command": "./bin/a"}, "`./bin/a` depends on the folder"),
+        ({"command": "bin\\\\a.exe"}, "depends on the folder"),
         ({}, "has no command or address"),
     ],
 )
 def test_what_is_not_carried_over_is_said(written: dict[str, Any], said: str) -> None:
     assert said in " ".join(translated(written, "vscode").remarks)
+
+
+@pytest.mark.parametrize("command", ["a", "/bin/a", "~/a", "${HOME}/a", "C:\\\\a.exe", "%HOME%/a", "{env:HOME}/a"])
+def test_a_command_that_no_folder_changes_needs_no_remark(command: str) -> None:
+    assert translated({"command": command, "cwd": "/x"}, "opencode").remarks == []
+    assert translated({"command": command}, "opencode").remarks == []
 
 
 def test_the_folder_of_a_project_is_that_of_its_configuration() -> None:

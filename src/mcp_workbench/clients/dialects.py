@@ -101,6 +101,8 @@ _OAUTH: Final = {
     "callbackPort": ("callbackPort",),
 }
 _MOST_SECONDS: Final = 3_600
+# A path that is neither absolute nor begins with a variable or `~`.
+_RELATIVE: Final = re.compile(r"(?![/\\$~%{]|[A-Za-z]:).*[/\\]")
 _ASKED: Final = r"\$\{(?:input|command|config):[^}]+\}"
 # What most clients understand and is written like ours. A default may contain variables, but nothing deeper.
 _USUAL: Final = r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-(?:[^${}]|\$(?!\{)|\$\{[A-Za-z_][A-Za-z0-9_]*\})*)?\}"
@@ -197,6 +199,8 @@ class _Translation:
         command, address = self._first(_COMMAND), self._first(_ADDRESS)
         if command:
             self._program(entry, command)
+            if address:
+                self._remarks.append("has a command and an address: the command is taken, the address is not")
         elif isinstance(address, str) and address:
             self._address(entry, address, kind)
         else:
@@ -231,8 +235,15 @@ class _Translation:
             entry["inheritEnv"] = inherited
         folder = self._first(_CWD)
         if isinstance(folder, str) and folder not in ("", *_PROJECT_FOLDERS):
-            # Without `cwd`, a program starts in the client's folder, which is the project.
             self._path(entry, "cwd", folder)
+        # Without `cwd`, a program starts in the client's folder, which is the project if the file is of the project.
+        elif folder and not self._is_of_project:
+            self._remarks.append(f"`cwd` is not carried over: only the editor knows `{folder}`; the server starts in "
+                                 "the client's folder")  # fmt: skip
+        elif not folder and not self._is_of_project and _RELATIVE.match(words[0]):
+            self._remarks.append(
+                f"`{words[0]}` depends on the folder that the client starts in: write an absolute path"
+            )
 
     def _address(self, entry: Entry, address: str, kind: object) -> None:
         if not address.startswith(("http://", "https://", "$", "{")):

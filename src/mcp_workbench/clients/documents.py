@@ -38,6 +38,21 @@ def servers_in(content: bytes, file: ClientFile, path: str) -> Servers:
     return found
 
 
+def servers_of_folders(content: bytes, file: ClientFile, path: str) -> dict[str, Servers]:
+    """Return the servers for single folders, by folder, if `file` keeps such. Raises `ConfigProblems`."""
+    if "{folder}" not in file.key:
+        return {}
+    at = file.key.index("{folder}")
+    # In one pass: the file has a member for every folder that the client was ever used in.
+    folders = _at(root_of(content, file, path), file.key[:at])
+    found = {}
+    for folder, holder in folders.items() if isinstance(folders, dict) else ():
+        servers = _at(holder, file.key[at + 1 :])
+        if isinstance(servers, dict):
+            found[folder] = {str(name): entry for name, entry in servers.items() if isinstance(entry, dict)}
+    return found
+
+
 def root_of(content: bytes, file: ClientFile, path: str) -> dict[str, Any]:
     """Return the whole document. Raises `ConfigProblems`."""
     text = _text(content, path)

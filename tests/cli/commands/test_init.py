@@ -194,13 +194,21 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, words: tuple[str, ...], sai
     assert not config_of(tmp_path).exists()
 
 
-def test_servers_of_claude_code_for_this_folder_alone_are_named(tmp_path: Path) -> None:
-    content = {"mcpServers": {"time": TIME}, "projects": {str(tmp_path): {"mcpServers": {"local": {"command": "x"}}}}}
-    (tmp_path / ".claude.json").write_text(json.dumps(content))
+def test_servers_of_claude_code_for_single_folders_are_named(tmp_path: Path) -> None:
+    (tmp_path / "proj").mkdir()
+    mine = {"mcpServers": {"local": {"command": "x"}, "w": {"command": "mcp-workbench", "args": ["serve"]}}}
+    projects = {str(tmp_path / "proj"): mine, str(tmp_path / "gone"): mine, str(tmp_path): {"mcpServers": {}}, "x": 1}
+    (tmp_path / ".claude.json").write_text(json.dumps({"projects": projects}))
+    said = "Claude Code has servers for these folders: `~/proj` (local); run mcp-workbench init --project there"
+    only = shell(tmp_path, "--yes")
+    assert only.status == 2 and f"note: {said}\n" in only.stderr and "none of the files has" in only.stderr
+    assert only.stderr.endswith("hint: mcp-workbench init --project, run in one of these folders\n")
+    write(tmp_path, ".cursor/mcp.json", {"time": TIME})
     done = shell(tmp_path, "--yes", "--dry-run")
-    assert done.status == 0 and "for this folder alone, which are not taken over: `local`" in done.stderr
+    assert done.status == 0 and said in done.stderr
+    assert "for these folders" not in shell(tmp_path, "--from", "cursor", "--dry-run").stderr, "not read"
     (tmp_path / ".claude.json").write_text("{")
-    assert "for this folder" not in shell(tmp_path, "--yes", "--dry-run").stderr
+    assert "for these folders" not in shell(tmp_path, "--yes", "--dry-run").stderr
 
 
 def test_the_client_of_an_authorization_server_is_taken_over_by_reference(tmp_path: Path) -> None:

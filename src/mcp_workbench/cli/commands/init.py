@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import sys
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -21,10 +21,11 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stderr, stdout
 from mcp_workbench.cli.secret_store import SecretStore
 from mcp_workbench.cli.server_preview import preview
+from mcp_workbench.clients.client_paths import patterns, this_system
 from mcp_workbench.clients.dialects import is_own, translated
-from mcp_workbench.clients.documents import Servers
+from mcp_workbench.clients.documents import Servers, servers_of_folders
 from mcp_workbench.clients.remote_wrappers import unwrapped
-from mcp_workbench.clients.table import clients, find
+from mcp_workbench.clients.table import ClientFile, clients, find
 from mcp_workbench.clients.toolbox_proposals import ImportedServer, merged, proposed
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME, user_folder
@@ -33,6 +34,9 @@ from mcp_workbench.config.problems import ConfigProblems, in_one_line
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.faces import PROPOSED_FACE
 from mcp_workbench.file_replacement import create_file
+
+# Folders named in one remark.
+_MOST_FOLDERS: Final = 10
 
 
 class Imported(Struct):
@@ -59,12 +63,12 @@ def run(parsed: Parsed) -> int:
         )
     files = _agreed(files, parsed)
     imported = read_all(files, is_of_project=parsed.has("project"))
-    if not parsed.has("project"):
-        _mention_folder_servers(files)
+    has_more = not parsed.has("project") and _mention_folder_servers(files)
     servers = merged(imported.servers, shutil.which)
     if not servers:
         _report_left_out(imported, [])
-        raise ConfigError("none of the files has an MCP server that can be used here", hint="--from names a client")
+        hint = "mcp-workbench init --project, run in one of these folders" if has_more else "--from names a client"
+        raise ConfigError("none of the files has an MCP server that can be used here", hint=hint)
     _list_found(servers)
     _report_left_out(imported, servers)
     if all(server.entry.get("disabled") for server in servers):
@@ -120,21 +124,37 @@ def _written(config: dict[str, Any]) -> bytes:
     return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _mention_folder_servers(files: list[FoundFile]) -> None:
-    """Mention servers that apply to this folder only but are in a file of the user, as Claude Code's are, which was
-    just read."""
-    read = {file.path: file.file.key for file in files}
-    for client in {file.client.name: file.client for file in files}.values():
-        for found in existing(client, "project"):
-            # In the home folder, the file of the project may be that of the user.
-            is_other_part = found.path in read and found.file.key != read[found.path]
-            if is_other_part and (names := [*_servers_or_none(found)]):
-                listed = ", ".join(f"`{name}`" for name in names)
-                remark(
-                    "note",
-                    f"{client.title} has servers for this folder alone, which are not taken over: {listed}; "
-                    "mcp-workbench init --project makes a configuration for the folder",
-                )
+def _mention_folder_servers(files: list[FoundFile]) -> bool:
+    """Mention servers that apply to single folders but are in a file of the user that was just read, as Claude Code's
+    are. Returns whether there are any."""
+    named: dict[str, dict[str, None]] = {}
+    for found in files:
+        for file in found.client.file:
+            if found.path in patterns(file, this_system()):
+                for folder, servers in _servers_of_folders(found, file).items():
+                    ours = [name for name, one in servers.items() if is_own(translated(one, file.dialect).entry or {})]
+                    # Clients keep what they know of folders that are long gone.
+                    if len(servers) > len(ours) and os.path.isdir(folder):
+                        listed = ", ".join(name for name in servers if name not in ours)
+                        named.setdefault(found.client.title, {})[f"`{_with_tilde(folder)}` ({listed})"] = None
+    for title, folders in named.items():
+        shown = ", ".join([*folders][:_MOST_FOLDERS])
+        more = f" and {len(folders) - _MOST_FOLDERS} more" if len(folders) > _MOST_FOLDERS else ""
+        remark("note", f"{title} has servers for these folders: {shown}{more}; run mcp-workbench init --project there")
+    return bool(named)
+
+
+def _servers_of_folders(found: FoundFile, file: ClientFile) -> dict[str, Servers]:
+    try:
+        return servers_of_folders(found.content() or b"", file, found.path)
+    except ConfigError:
+        # Its errors were reported when it was read for its other servers.
+        return {}
+
+
+def _with_tilde(folder: str) -> str:
+    home = os.path.join(this_system().home, "")
+    return f"~/{folder.removeprefix(home)}" if folder.startswith(home) else folder
 
 
 def _is_from_project(found: FoundFile) -> bool:
@@ -148,14 +168,6 @@ def _confirmed(parsed: Parsed) -> bool:
     if any(map(parsed.has, ("yes", "dry-run", "json"))) or not sys.stdin.isatty():
         return False
     return agrees("These servers came with the project. Trust them, and start each once?")
-
-
-def _servers_or_none(found: FoundFile) -> Servers:
-    try:
-        return found.servers()
-    except ConfigError:
-        # Its errors were reported when it was read for its other servers.
-        return {}
 
 
 def read_all(files: list[FoundFile], *, is_of_project: bool = False) -> Imported:
