@@ -1,7 +1,7 @@
-"""Where `mcp-workbench approve` says yes to a call that waits: a Unix socket of each workbench that has such calls.
+"""The Unix socket on which `mcp-workbench approve` approves a call. Each workbench with waiting calls has one.
 
-Opened with the first of them. It lies in a folder that only its user can enter, and looks at who connects besides: an
-approval by somebody else is none.
+Opened with the first such call. It is in a folder that only its user can enter, and it also checks the user of each
+connection: approvals by other users do not count.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from msgspec.json import Decoder, encode
 
 from mcp_workbench.process_context import make_private, runtime_folder
 
-# What it is called, behind the process id.
+# Its file name after the process id.
 APPROVAL_SUFFIX: Final = "approve.sock"
-# Whoever asks is on the same machine.
+# Both processes are on the same machine.
 ANSWER_SECONDS: Final = 2.0
-# A request has some hundred bytes.
+# A request has a few hundred bytes.
 LARGEST_REQUEST: Final = 4096
 
-# A call is kept whole up to 256 KiB, and what is not printable in it is written out.
+# A call is kept whole up to 256 KiB, and escaping unprintable characters makes it longer.
 LARGEST_REPLY: Final = 4 * 1024 * 1024
 
-# Given an id, for how many seconds if not once, and whether it is only looked at: which call it is, with all of it if
-# it is looked at. None where nothing waits under this id.
+# Takes an id, the seconds for which equal calls are approved too, and whether the call is only shown. Returns a
+# description of the call, the whole call if it is shown; None if no call with this id is waiting.
 Approve = Callable[[str, float | None, bool], str | None]
 
 
@@ -56,7 +56,7 @@ class ApprovalSocket:
         self._server: asyncio.AbstractServer | None = None
 
     async def open(self) -> None:
-        """Begin to take approvals. Where the socket cannot be opened none come, and what waits expires."""
+        """Begin to accept approvals. If the socket cannot be opened, there are none, and waiting calls expire."""
         with contextlib.suppress(OSError):
             make_private(os.path.dirname(self._path))
             with contextlib.suppress(FileNotFoundError):
@@ -81,7 +81,7 @@ class ApprovalSocket:
 
 
 def _peer_of(connection: socket.socket) -> int | None:
-    """The user at the other end; None where the system does not say, and the folder has to do."""
+    """The user at the other end; None if the system does not tell, and the folder's permissions have to suffice."""
     if sys.platform != "linux":
         return None
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -89,7 +89,8 @@ def _peer_of(connection: socket.socket) -> int | None:
 
 
 async def approve_anywhere(id: str, seconds: float | None, *, only_shows: bool = False) -> str | None:
-    """Approve the call with this id, or look at it, in whichever of the user's workbenches it waits: what it is."""
+    """Approve or show the call with this id, in whichever of the user's workbenches it waits. Returns its
+    description."""
     try:
         names = sorted(os.listdir(runtime_folder()))
     except OSError:

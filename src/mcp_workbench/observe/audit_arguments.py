@@ -1,4 +1,4 @@
-"""What the audit says of the arguments of a call: nothing, the kinds of their values, or the values without secrets."""
+"""The arguments of a call in the audit: nothing, the types of the values, or the values without secrets."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ if TYPE_CHECKING:
     from mcp_workbench.config.redact import Redactor
 
 Arguments = Literal["none", "shape", "redacted"]
-# Larger params are not kept until they are written; their size is in the line.
+# Larger params are not kept for writing; the line has their size.
 LARGEST_ARGUMENTS: Final = 8 * 1024
-# Nobody reads further down.
+# Limits on what is written of nested and long values, which nobody would read.
 DEEPEST: Final = 8
 LONGEST_VALUE: Final = 256
 MOST_ITEMS: Final = 32
 
 
-# In place of arguments that cannot be read, so that a line without arguments always means that there were none.
+# Written for arguments that cannot be read, so that a line without arguments always means that there were none.
 UNREADABLE: Final = "unreadable"
-# Longer integers are written as they stand: readers of JSON cannot take them for numbers.
+# Longer integers are written as strings, because many JSON parsers cannot represent them.
 _LONGEST_INTEGER: Final = 18
 
 
 class _Members(tuple[tuple[str, object], ...]):
-    """An object as it was sent, members of the same name included: a server may read another one than we do."""
+    """An object as it was sent, including duplicate members: a server may use a different one than we do."""
 
 
 class _Numeral(str):
-    """A number that is too large to be one."""
+    """A number that is too large to represent."""
 
 
 def described_arguments(body: bytes, how: Arguments, redactor: Redactor) -> object:
-    """`body`: the params, as JSON without the closing brace. None where there are no arguments."""
+    """`body`: the params, as JSON without the closing brace. Returns None if there are no arguments."""
     try:
-        # Not msgspec, which keeps the last of two members of one name and refuses large numbers. This is the writer's
-        # thread, and the body is small.
+        # Not msgspec, which keeps only the last of duplicate members and rejects large numbers. This runs in the
+        # writer's thread, and the body is small.
         params = _decode(body.decode() + "}")
     except (ValueError, RecursionError):
         return UNREADABLE
@@ -73,7 +73,7 @@ def _described(
         name = _name(key, redactor)
         while name in found:
             name += " (again)"
-        # What is called a password is one, whoever made it up.
+        # A value whose name suggests a secret is treated as one.
         is_secret = describe is _redacted and is_secret_name(key)
         found[name] = MASK if is_secret else describe(value, redactor, depth + 1)
     if len(members) > MOST_ITEMS:
@@ -93,12 +93,12 @@ def _shape(value: object, redactor: Redactor, depth: int) -> object:
 
 
 def _name(key: str, redactor: Redactor) -> str:
-    # First hidden, then cut: half a secret would not be recognised.
+    # Redacted before it is truncated, because half a secret would not be recognised.
     return _writable(without_keys(redactor.text(key))[:LONGEST_VALUE])
 
 
 def _writable(text: str) -> str:
-    # Half of a surrogate pair, which JavaScript writes, cannot be written as UTF-8.
+    # A lone surrogate, which JavaScript may send, cannot be encoded as UTF-8.
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
@@ -111,7 +111,7 @@ def _redacted(value: object, redactor: Redactor, depth: int) -> object:
         shown = [_redacted(each, redactor, depth + 1) for each in value[:MOST_ITEMS]]
         return [*shown, f"… {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else shown
     if isinstance(value, str):
-        # Known secrets, and what looks like one: an agent passes on what it has found somewhere.
+        # Known secrets, and anything that looks like one, because agents pass on secrets that they find.
         text = _writable(without_keys(redactor.text(value)))
         return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "…"
     return value

@@ -1,7 +1,7 @@
-"""Reading the audit's files, and checking that nothing was cut, edited, inserted or removed.
+"""Reads the audit's files, and verifies that nothing was truncated, edited, inserted or removed.
 
-Whoever can write both the files and `FILE.head` can write another history, with hashes that fit. What the last line's
-hash was at some moment, kept elsewhere, shows that too: `expected`.
+A user who can write both the files and `FILE.head` can write a different history with matching hashes. A hash of the
+last line that was stored elsewhere earlier reveals that too: `expected`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mcp_workbench.observe.audit_file import HEAD, HEAD_BYTES, ChainedLine, Chai
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-# Longer than any line of ours; what is longer is not one.
+# Our lines are always shorter than this.
 LONGEST_LINE: Final = 1 << 20
-# A file that somebody else has written is described well enough by so many.
+# Enough for a file that was not written by a workbench.
 MOST_FINDINGS: Final = 100
 
 _read_head: Final = Decoder(ChainHead).decode
@@ -40,7 +40,7 @@ _read_link: Final = Decoder(_Link).decode
 
 
 class ChainReport(NamedTuple):
-    """What was found. `findings`: what must not be so; `notes`: what cannot be known, or was said at the time."""
+    """The result. `findings`: violations; `notes`: what cannot be verified, and what the audit itself recorded."""
 
     findings: list[str]
     notes: list[str]
@@ -51,13 +51,13 @@ class ChainReport(NamedTuple):
 
 
 class OpenedFiles:
-    """All files of an audit, the oldest first, as they are at one moment."""
+    """All files of an audit, oldest first, at one point in time."""
 
     def __init__(self, path: str) -> None:
-        """Raises OSError where there is none that can be read."""
+        """Raises OSError if no file can be read."""
         self.head: ChainHead | None = None
         self.is_head_damaged = False
-        # Name, file, and the size it had when nobody was writing to it: what comes later is not in the head either.
+        # Name, file, and the size under the lock: lines written later are not in the head either.
         self.files: list[tuple[str, BinaryIO, int]] = []
         self._stack = ExitStack()
         head = self._open_head(path)
@@ -74,7 +74,7 @@ class OpenedFiles:
                 os.close(head)
 
     def _open_head(self, path: str) -> int | None:
-        """Locked, so that nothing is rotated while files are opened."""
+        """Open and lock the head, so that nothing is rotated while files are opened."""
         try:
             head = os.open(path + HEAD, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
@@ -92,11 +92,11 @@ class OpenedFiles:
 
     @property
     def has_head(self) -> bool:
-        """Whether a workbench wrote these files itself, and not the system's log for it."""
+        """Whether a workbench wrote these files itself, rather than the system's log."""
         return self.head is not None or self.is_head_damaged
 
     def lines(self) -> Iterator[tuple[str, int, bytes]]:
-        """File, number in it, and the line with its end."""
+        """The file, the number of the line in it, and the line with its line ending."""
         for name, file, left in self.files:
             number = 0
             while line := file.readline(min(LONGEST_LINE, left)):
@@ -114,18 +114,18 @@ class _ChainChecker:
         self.findings: list[str] = []
         self.notes: list[str] = []
         self.lines = self.first = self.last = self.lost = 0
-        # Of the group that the last line belongs to, and its first line. None: it cannot be known.
+        # The hash of the group of the last line, and the group's first line. None if the hash is unknown.
         self._hash: _Hash | None = None
         self._begin = 0
 
     @property
     def hash(self) -> str:
-        """Of the lines since the last that named one. What the next one must name, if it names any."""
+        """The hash of the lines since the last with a `prev`. The next `prev` must be equal to it."""
         return "" if self._hash is None else self._hash.hexdigest()
 
     @property
     def group(self) -> str:
-        """The lines that this is the hash of."""
+        """The lines that this hash covers."""
         return f"line {self.last}" if self._begin >= self.last else f"one of lines {self._begin} to {self.last}"
 
     def find(self, text: str) -> None:
@@ -138,7 +138,7 @@ class _ChainChecker:
         where = f"{name}:{number}"
         text = line.removesuffix(b"\n")
         if not self._has_head:
-            # Of syslog, whatever stands before the line itself.
+            # Skip the prefix that syslog adds.
             text = text[max(text.find(b"{"), 0) :]
         try:
             link = _read_link(text)
@@ -155,7 +155,7 @@ class _ChainChecker:
         elif self._hash is not None and is_next:
             self._hash.update(b"\n" + text)
         else:
-            # What begins its group is missing. The next that names a hash is not held against it: this was said.
+            # The start of its group is missing, which has been reported, so the next `prev` is not compared.
             self._hash = None
         self.last = link.seq
         self.lost += link.lost
@@ -165,7 +165,7 @@ class _ChainChecker:
             self.notes.append(f"line {link.seq} says that {link.lost} lines before it could not be written")
 
     def _place(self, where: str, link: _Link, *, begins_file: bool) -> bool:
-        """Whether it is the one after the last."""
+        """Check the number of a line. Returns whether it directly follows the last one."""
         if not self.first:
             self.first = link.seq
             if not isinstance(link.prev, str):
@@ -182,7 +182,7 @@ class _ChainChecker:
             )
             self.find(f"{gap} missing before {where}")
         elif link.seq == 1 and link.prev == "" and (begins_file or not self._has_head):
-            # With a head, a workbench goes on in the file that it finds: it starts a chain only in a new one.
+            # With a head, a workbench continues the file that it finds, and starts a chain only in a new file.
             self.notes.append(f"another chain begins at {where}")
         else:
             self.find(f"{where} has number {link.seq} after number {self.last}: lines were repeated or moved")
@@ -190,8 +190,8 @@ class _ChainChecker:
 
 
 def verify(path: str, expected: tuple[int, str] | None = None) -> ChainReport:
-    """Check the file at `path`, and those that were put aside. `expected`: the number and hash of a line, as they were
-    told at an earlier time. Raises OSError where nothing can be read."""
+    """Check the file at `path` and its rotated files. `expected`: the number and hash of a line, as reported earlier.
+    Raises OSError if nothing can be read."""
     opened = OpenedFiles(path)
     checker = _ChainChecker(has_head=opened.has_head)
     seen = at_head = at_head_group = ""
@@ -213,7 +213,7 @@ def verify(path: str, expected: tuple[int, str] | None = None) -> ChainReport:
 
 
 def _check_ends(checker: _ChainChecker, opened: OpenedFiles, path: str, at_head: str, group: str) -> None:
-    """`at_head`: the hash at the line that the head names, as it is in the file; `group`: the lines that it is of."""
+    """`at_head`: the hash in the file at the line that the head names; `group`: the lines that it covers."""
     head = opened.head
     if head is None:
         if opened.is_head_damaged:
@@ -231,5 +231,5 @@ def _check_ends(checker: _ChainChecker, opened: OpenedFiles, path: str, at_head:
     if head.seq and at_head != head.hash:
         checker.find(f"{group}, the last one, was changed after it was written")
     if checker.last > head.seq:
-        # After a crash too, until a workbench opens the file again and says so in a line.
+        # This also happens after a crash, until a workbench opens the file again and records it in a line.
         checker.find(f"after line {head.seq}, the last one by `{path}{HEAD}`, lines up to {checker.last} were added")

@@ -1,9 +1,9 @@
-"""The audit's file on disk: appended to by any number of processes, rotated, and tied together by hashes.
+"""The audit's file on disk: any number of processes append to it, it is rotated, and a chain of hashes links its lines.
 
-Lines that are written at once are a group, and the first of them names the hash of the group before. `FILE.head` says
-which line was written last and in which file, so that a cut at the end can be noticed too; it is also what processes
-lock, because the file itself is renamed. Owns what is done when the file was deleted, replaced, cut or damaged: a new
-line says so, and writing goes on. Refuses to know what lines say otherwise.
+Lines that are written together are a group, and its first line contains the hash of the previous group. `FILE.head`
+records which line was written last and in which file, so that truncation at the end can be detected too; processes lock
+it, because the file itself is renamed. If the file was deleted, replaced, truncated or damaged, a new line reports
+that, and writing continues. Knows nothing else about the content of lines.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from typing import Final
 from msgspec import UNSET, DecodeError, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, Encoder, encode
 
-# Who else appends does so in milliseconds; a process that was stopped meanwhile must not hold up this one for ever.
+# Other processes hold the lock for milliseconds; one that is suspended meanwhile must not block us forever.
 LOCK_SECONDS: Final = 5.0
 LOCK_POLL_SECONDS: Final = 0.01
-# The head is written in place and always has this length: on a full disk it still can be.
+# The head is overwritten and always has this length, so that it can be written on a full disk.
 HEAD_BYTES: Final = 512
-# How much of the end of a file is read to find its last line, beyond which no line of ours goes.
+# How much of the end of a file is read to find its last line. Our groups are shorter.
 TAIL_BYTES: Final = 256 * 1024
-# What is written at once: less than that.
+# The maximum size of a group.
 GROUP_BYTES: Final = 128 * 1024
 HEAD: Final = ".head"
 _ROTATED: Final = re.compile(r"\.(\d{1,20})")
 
 
 class ChainedLine(Struct):
-    """What places a line in the chain. Only the first of a group names the hash of the one before."""
+    """The position of a line in the chain. Only the first line of a group has the hash of the previous group."""
 
     seq: int
     prev: str | UnsetType = UNSET
@@ -47,14 +47,14 @@ class ChainHead(Struct):
     """The last line that was written."""
 
     seq: int = 0
-    # Of the group that it ends.
+    # The hash of its group.
     hash: str = ""
-    # The file that it is in: its inode, and its size with this line.
+    # The inode of its file, and the file's size including this line.
     inode: int = 0
     size: int = 0
-    # The first line of the oldest file that is kept.
+    # The number of the first line in the oldest file that is kept.
     oldest: int = 1
-    # The first line of the file that is written to.
+    # The number of the first line in the current file.
     first: int = 1
 
 
@@ -63,16 +63,15 @@ _read_line: Final = Decoder(ChainedLine).decode
 
 _encode_lines: Final = Encoder().encode_lines
 
-# What has to be said of the file itself.
+# Makes the line that reports something about the file itself.
 Notice = Callable[[str], ChainedLine]
 
 
 def group(seq: int, previous: str, lines: Sequence[ChainedLine]) -> bytes:
-    """Lines that are written at once. `seq`: the number of the first.
+    """Encode lines that are written together. `seq`: the number of the first.
 
-    One hash for all of them: it finds an edit or a cut as surely as one for each line, for a fraction of the time. So
-    does one call of the encoder, which ends each line; no line holds a line feed, because JSON escapes those of its
-    strings.
+    One hash for all of them detects edits and truncation as reliably as one for each line, in a fraction of the time.
+    One call of the encoder saves time too: it ends each line with a line feed, and JSON escapes those in strings.
     """
     for number, line in enumerate(lines, seq):
         line.seq = number
@@ -80,17 +79,17 @@ def group(seq: int, previous: str, lines: Sequence[ChainedLine]) -> bytes:
     try:
         return _encode_lines(lines)
     finally:
-        # Where it is not written now, another line may come first later.
+        # If writing fails, a different line may be the first one next time.
         lines[0].prev = UNSET
 
 
 def group_hash(lines: bytes | memoryview) -> str:
-    """What the group after these lines names. `lines` is without the end of the last."""
+    """The hash that the group after these lines contains. `lines` has no line ending after the last."""
     return sha256(lines).hexdigest()
 
 
 def lock_head(head: int, path: str, how: int) -> None:
-    """Wait for others to be done with the audit at `path`. Raises `TimeoutError` where they are not in time."""
+    """Lock the head of the audit at `path`. Raises `TimeoutError` if other processes hold it too long."""
     end = time.monotonic() + LOCK_SECONDS
     while True:
         try:
@@ -104,7 +103,7 @@ def lock_head(head: int, path: str, how: int) -> None:
 
 
 def rotated_files(path: str) -> list[str]:
-    """The files that were put aside, the oldest first. Their names end with their first line's number."""
+    """The rotated files, oldest first. Their names end with the number of their first line."""
     folder, name = os.path.split(path)
     found = []
     with contextlib.suppress(OSError):
@@ -116,7 +115,7 @@ def rotated_files(path: str) -> list[str]:
 
 
 class AuditFile:
-    """The file, as one process writes to it. Used by one thread."""
+    """The file, as one process writes it. Used by one thread."""
 
     def __init__(self, path: str, largest: int, kept: int, notice: Notice) -> None:
         self._path = path
@@ -127,18 +126,17 @@ class AuditFile:
         self._lock = -1
         self._file = -1
         self._head = ChainHead()
-        # What was found when it was opened.
+        # Reports from opening the file, which have not been written yet.
         self._unsaid: list[ChainedLine] = []
 
     def open(self) -> None:
-        """Raises OSError where the file cannot be written, or its folder has no locks."""
+        """Raises OSError if the file cannot be written, or its folder does not support locks."""
         with self._locked():
             self._unsaid = self._find_file()
             self._save_head()
 
     def append(self, lines: Sequence[ChainedLine]) -> int:
-        """Write lines of them, from the first on, at least one, and say how many. Raises OSError, and then none was
-        written."""
+        """Write at least the first of these lines. Returns how many were written. Raises OSError if none was."""
         with self._locked():
             notes = (*self._unsaid, *self._find_file())
             head = self._head
@@ -167,7 +165,7 @@ class AuditFile:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         if self._lock < 0 or not _is_at(self._lock, self._path + HEAD):
-            # Deleted; no other process may notice it later than we do: a new one begins where the file ends.
+            # Not opened yet, or deleted. A new head continues at the end of the file.
             if self._lock >= 0:
                 os.close(self._lock)
                 self._lock = -1
@@ -180,16 +178,16 @@ class AuditFile:
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
-    # ── which file, and how it ends ──
+    # ── finding the file and its last line ──
 
     def _find_file(self) -> list[ChainedLine]:
-        """Have the right file open, and know its last line. What has to be said of it, if anything."""
+        """Open the right file and find its last line. Returns lines that report irregularities."""
         written = os.pread(self._lock, HEAD_BYTES, 0)
         known = self._head
         try:
             head = _read_head(written)
         except (DecodeError, ValidationError):
-            # Empty: nothing was written yet, or it was deleted. What we know ourselves is as good.
+            # If empty, nothing was written yet, or it was deleted. What this process last wrote is just as good.
             head = known if known.seq else ChainHead()
             is_damaged = bool(written.strip() or known.seq)
         else:
@@ -212,7 +210,7 @@ class AuditFile:
             return notes + self._adopt(found.st_size)
         if found.st_ino != head.inode:
             if found.st_size == 0:
-                # As `logrotate` does it.
+                # This is what `logrotate` does.
                 notes.append(self._notice(f"`{self._path}` was replaced after line {head.seq}; this is a new file"))
                 head.inode, head.size, head.first = found.st_ino, 0, head.seq + 1
                 return notes
@@ -243,12 +241,12 @@ class AuditFile:
             self._file = -1
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         if os.fstat(self._file).st_mode & 0o077:
-            # What is in it is about people.
+            # Its content is private.
             os.fchmod(self._file, 0o600)
 
     def _adopt(self, size: int) -> list[ChainedLine]:
-        """Go on from the last line of a file that holds more than the head says: another of us died in between, or
-        somebody has written to it."""
+        """Continue after the last line of a file that is longer than the head says: another workbench ended before it
+        wrote the head, or another program wrote to the file."""
         head = self._head
         notes: list[ChainedLine] = []
         before, is_headless = head.seq, not head.seq
@@ -257,15 +255,15 @@ class AuditFile:
         complete, _, rest = tail.rpartition(b"\n")
         lines = [line for line in complete.split(b"\n") if line]
         if is_headless and start:
-            # The first is cut by where we began to read.
-            # Nor can the end of a group be hashed; none of ours is longer than what is read.
+            # The first line is incomplete, because reading began within it. An incomplete group cannot be hashed
+            # either, so it is skipped; our groups are shorter than what is read.
             lines = list(dropwhile(lambda line: b'"prev":' not in line, lines[1:]))
         if not _follow(head, lines):
             notes.append(
                 self._notice(f"what follows line {head.seq} in `{self._path}` was not written by the workbench")
             )
         if before and head.seq > before:
-            # Hashes that fit prove nothing: there is no key, so anybody who can write here can make them.
+            # Matching hashes prove nothing: there is no key, so any program that can write here can compute them.
             text = f"lines {before + 1} to {head.seq} of `{self._path}` are not in `{self._path}{HEAD}`"
             notes.append(self._notice(f"{text}: a workbench ended while it wrote them, or another program added them"))
         head.inode = os.fstat(self._file).st_ino
@@ -280,7 +278,7 @@ class AuditFile:
         return notes
 
     def _mend(self, size: int) -> None:
-        """A line that somebody left without its end is one of its own."""
+        """End an incomplete last line, so that the next line does not continue it."""
         self._head.size = size
         if size and os.pread(self._file, 1, size - 1) != b"\n":
             self._head.size += os.write(self._file, b"\n")
@@ -298,7 +296,7 @@ class AuditFile:
             while written < len(data):
                 written += os.write(self._file, data[written:])
         except OSError:
-            # A full disk takes a part: a half line would look like an edited one.
+            # A full disk may accept a part, and half a line would look like an edited one.
             if written:
                 os.ftruncate(self._file, self._head.size)
             raise
@@ -306,18 +304,18 @@ class AuditFile:
 
     def _save_head(self) -> None:
         text = encode(self._head)
-        # In place, the length as ever. Should this fail, the file itself is adopted the next time.
+        # Overwritten with the same length. If this fails, the end of the file is adopted next time.
         with contextlib.suppress(OSError):
             os.pwrite(self._lock, text + b" " * (HEAD_BYTES - 1 - len(text)) + b"\n", 0)
 
     def _rotate(self) -> None:
-        """Put the file aside under the number of its first line; the next line begins another."""
+        """Rename the file to the number of its first line. The next line begins a new file."""
         head = self._head
         try:
             with contextlib.suppress(OSError):
                 os.fsync(self._file)
             os.rename(self._path, f"{self._path}.{head.first}")
-            # If there is no new one now, it was not deleted.
+            # Without an inode, a missing file does not mean that it was deleted.
             head.inode = 0
             self._begin()
             files = rotated_files(self._path)
@@ -326,20 +324,20 @@ class AuditFile:
             kept = files[-self._kept :]
             head.oldest = int(kept[0].rpartition(".")[2]) if kept else head.first
         except OSError:
-            # It grows on, and the next line tries again.
+            # The file continues to grow, and the next line tries again.
             return
         finally:
             self._save_head()
 
 
 def _within(lines: Sequence[ChainedLine], most: int) -> Sequence[ChainedLine]:
-    """As many as fit, from the first, which always does."""
+    """The first lines that fit, at least one."""
     sizes = accumulate(len(encode(line)) for line in lines)
     return lines[: max(1, sum(size <= most for size in sizes))]
 
 
 def _follow(head: ChainHead, lines: list[bytes]) -> bool:
-    """Go on from the head over lines that belong to the chain. Whether all of them do."""
+    """Advance the head over lines that continue the chain. Returns whether all of them do."""
     hashed = None
     for line in lines:
         try:

@@ -1,7 +1,7 @@
-"""From what happened to a line of the audit, without its place in the chain. In the thread that writes.
+"""Makes the lines of the audit from entries, without their position in the chain. Runs in the writer's thread.
 
-Owns the names of the members, and that no text goes out with a secret in it or of any length. Most calls are like one
-before, but for their times and sizes: what they have in common is written once and kept.
+Owns the names of the members, and makes sure that texts are redacted and limited in length. Most calls differ from an
+earlier one only in times and sizes, so their common part is encoded once and cached.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ log = logging.getLogger(__name__)
 
 # Names and URIs come from clients and servers, and may be of any length.
 LONGEST_TEXT: Final = 1024
-# Beginnings of lines that are kept.
+# The maximum number of cached common parts.
 MOST_CACHED: Final = 1024
-# A step that holds a request waits for somebody; what takes less is our own work.
+# A step that holds a request waits for a person; shorter times are our own work.
 SHORTEST_HOLD: Final = 0.001
 
 # Members of events that may quote an address.
 _WITH_ADDRESSES: Final = frozenset({"item", "reason"})
 
 Field = str | int | float | bool | None
-# What many lines have in common: whose request and what for, the decision, the rules, the outcome.
+# The common part of lines: the requester and the item, the decision, the rules, the outcome.
 Common = tuple["GuardedRequest", str, tuple[str, ...], str]
 
 
 class CallEntry(Struct, frozen=True, gc=False):
-    """What is written of a request. One is made for each, so what is the same for nearly all of them has a default."""
+    """A request to write. One is made for each request, so fields that are nearly always the same have a default."""
 
-    # Without its own body and `_meta`; the same object for calls that are alike.
+    # Without body and `_meta`; equal calls share the same object.
     origin: GuardedRequest
     outcome: str
-    # By `time.monotonic`.
+    # By `time.monotonic`, like `sent`.
     arrived: float
     ended: float
     bytes_in: int
     bytes_out: int
-    # Where arguments are written: the params, as JSON without the closing brace.
+    # If arguments are written: the params, as JSON without the closing brace.
     body: bytes = b""
     trace: str = ""
     code: int | None = None
-    # By `time.monotonic`; None where it was not sent, or at once.
+    # None if it was not sent, or sent at once.
     sent: float | None = None
     decision: str = "passed"
     rules: tuple[str, ...] = ()
@@ -72,10 +72,10 @@ Entry = CallEntry | EventEntry
 
 
 class AuditLine(ChainedLine, gc=False):
-    """The members of a line, in their order. Written by C, hundreds at once, which matters where there are many."""
+    """The members of a line, in order. A `Struct`, so that hundreds of them are encoded in one call in C."""
 
     time: str = ""
-    # With it, all that many lines have in common: a `Raw` is written as it is.
+    # Includes the whole common part of the line, because a `Raw` is written unchanged.
     kind: Raw = Raw(b"null")
     ms: float | UnsetType = UNSET
     bytesIn: int | UnsetType = UNSET
@@ -101,7 +101,7 @@ _read_client: Final = Decoder(_ClientInfo).decode
 
 
 class LineMaker:
-    """From entries to lines."""
+    """Makes lines from entries."""
 
     def __init__(self, redactor: Redactor, arguments: Arguments) -> None:
         self._redactor = redactor
@@ -112,27 +112,27 @@ class LineMaker:
         self._time_text = ""
 
     def lines(self, entries: Sequence[Entry], lost: int) -> list[AuditLine]:
-        """Their lines. The first says how many were lost before it."""
+        """The lines of these entries. The first reports how many were lost before it."""
         version = self._redactor.version
         if version != self._version or len(self._common) > MOST_CACHED:
             self._version = version
             self._common.clear()
-        # What `time.monotonic` has to be added to.
+        # The offset of `time.monotonic`.
         start = time.time() - time.monotonic()
         found: list[AuditLine] = []
         for entry in entries:
             try:
-                # Calls first: of those there are many.
+                # Calls first, because most entries are calls.
                 found.append(self._call(entry, start) if isinstance(entry, CallEntry) else self._event(entry))
             except Exception:
-                # One entry that cannot be described must not end the audit.
+                # A single bad entry must not end the audit.
                 log.exception("describing a line of the audit failed; please report this")
         if lost and found:
             found[0].lost = lost
         return found
 
     def event(self, kind: str, **fields: Field) -> AuditLine:
-        """One line by itself."""
+        """Make a single line."""
         return self._event(EventEntry(kind, time.time(), fields))
 
     def _event(self, entry: EventEntry) -> AuditLine:
@@ -176,10 +176,10 @@ class LineMaker:
             "client": self._client(origin.client),
             "session": origin.session,
             "method": self._text(origin.method),
-            # Where there is none, as the client said.
+            # If it does not exist, the client's own name.
             "toolbox": self._text(origin.toolbox),
             "server": self._text(origin.server),
-            # An address may hold a key of its own.
+            # An address may contain a key.
             "item": self._text(origin.item, hides_keys=True),
             "decision": decision,
             "rule": ", ".join(rules),
@@ -189,9 +189,9 @@ class LineMaker:
 
     def _text(self, text: str, *, hides_keys: bool = False) -> str:
         if not text.isascii():
-            # Paths may hold bytes that are no UTF-8, which Python keeps as halves of pairs: JSON has none.
+            # Paths may contain bytes that are not UTF-8, which Python represents as lone surrogates. JSON has none.
             text = text.encode(errors="backslashreplace").decode()
-        # First hidden, then cut: half a secret would not be recognised.
+        # Redacted before it is truncated, because half a secret would not be recognised.
         found = self._redactor.text(text)
         if hides_keys:
             found = without_keys(found)
@@ -205,7 +205,7 @@ class LineMaker:
         return self._text(f"{read.name} {read.version}".strip())
 
     def _time(self, millisecond: int) -> str:
-        # Kept, because calls come in bursts.
+        # Cached, because calls come in bursts.
         self._millisecond = millisecond
         second, rest = divmod(millisecond, 1000)
         self._time_text = f"{_second_text(second)}.{rest:03d}Z"
@@ -218,13 +218,13 @@ def _second_text(second: int) -> str:
 
 
 def _from_kind(members: Mapping[str, Field]) -> Raw:
-    """The value of `kind`, which is the first, and the members that follow it."""
+    """The value of `kind`, which is the first member, and the members that follow it."""
     return Raw(encode(members)[len(b'{"kind":') : -1])
 
 
 def trace_of(meta: Raw) -> str:
-    """The trace that the request belongs to (W3C Trace Context), where the client says so."""
-    # `find`, because `in` would first try whether what is looked for is a number.
+    """The id of the trace that the request belongs to (W3C Trace Context), if the client sent one."""
+    # `find`, because `in` would first try to convert its operand to a number.
     if bytes(meta).find(b'"traceparent"') < 0:
         return ""
     try:

@@ -1,8 +1,8 @@
-"""The audit: a line for each request that reaches a server or is kept from it, and for each event beside them.
+"""The audit: a line for each request that is sent to a server or denied, and for each event.
 
-A step around requests that looks and never decides (`steps.Observer`). What it keeps of a request is small and does not
-hold on to its arguments or its answer, unless arguments are to be written. What a line says is `audit_lines`, where it
-goes `audit_file` and `audit_streams`, when `audit_writer`.
+A step around requests that observes and never decides (`steps.Observer`). What it keeps of a request is small, and does
+not include its arguments or its result, unless arguments are to be written. `audit_lines` makes the lines, `audit_file`
+and `audit_streams` write them, and `audit_writer` decides when.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from mcp_workbench.jsonrpc.messages import Part
     from mcp_workbench.steps import EndKind, EventKind, GuardedRequest, Outcome, UncheckedPassage, Verdict
 
-# A call that waits for room in the queue waits so long, and then goes on: the audit must not stop the work.
+# How long a call waits for room in the queue. Then it continues, because the audit must not block work.
 WAIT_SECONDS: Final = 2.0
 WAIT_POLL_SECONDS: Final = 0.01
 
 
 class Audit:
-    """The step, and what events are handed to."""
+    """The step, and the recorder of events."""
 
     def __init__(self, config: AuditConfig, writer: AuditWriter) -> None:
         self._writer = writer
-        # Of longer params nothing is kept.
+        # Longer params are not kept.
         self._longest_kept = -1 if config.arguments == "none" else LARGEST_ARGUMENTS
         self._waits = config.when_full == "wait"
-        # Unless calls wait for room, there is nothing to ask it.
+        # It need not be asked unless calls wait for room.
         self.is_asked = self._waits
         self._most = MOST_QUEUED_BY_WAITING if self._waits else MOST_QUEUED
 
     def record_start(self, path: str) -> None:
-        """From now on it is written down what happens. `path` is the configuration's."""
+        """Record that the audit has started. `path` is that of the configuration."""
         self.record("audit", event="started", pid=os.getpid(), version=__version__, config=path)
 
     def check(self, request: GuardedRequest) -> Verdict | Awaitable[Verdict]:
@@ -58,12 +58,12 @@ class Audit:
     async def _room(self) -> None:
         now = asyncio.get_running_loop().time
         end = now() + WAIT_SECONDS
-        # Polled: the thread that makes room should not have to know who waits, and it is rare.
+        # Polled, because it is rare, and the writer's thread should not have to know about waiting calls.
         while self._writer.is_full and now() < end:  # noqa: ASYNC110
             await asyncio.sleep(WAIT_POLL_SECONDS)
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
-        """A request has ended (`steps.Step`)."""
+        """Record the end of a request (`steps.Step`)."""
         size, meta, body = outcome.size, request.meta, request.body
         entry = CallEntry(
             replace(request, body=b"", meta=None),
@@ -82,9 +82,9 @@ class Audit:
         self._writer.put(entry, self._most)
 
     def on_unchecked_end(self, passage: UncheckedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
-        """The same (`steps.Observer`), written out: the client's answer is about to leave, and this is most of what an
-        audit costs it. What waits for the thread holds on to no messages: their memory is used again at once, and a
-        disk that does not get on takes none of it."""
+        """Like `on_end` (`steps.Observer`), with everything inlined: the response waits for it, and this is most of the
+        cost of an audit. Entries in the queue keep no messages, so that their memory can be reused at once, and a slow
+        disk does not use more of it."""
         writer = self._writer
         queue = writer.queue
         if len(queue) >= self._most:
@@ -117,29 +117,29 @@ class Audit:
         self._writer.put(EventEntry(kind, time.time(), fields), self._most)
 
     def discard(self) -> None:
-        """It was not used: let go of the file."""
+        """Close the file of an audit that was not used."""
         self._writer.finish()
 
     def finish(self, reason: str = "", heir: Audit | None = None) -> None:
-        """Have what is left written, and wait for nothing. `heir`: the audit goes on there."""
+        """Have the remaining lines written, without waiting. `heir`: the audit that continues this one."""
         self.record("audit", event="stopped", reason=reason)
         self._writer.finish(None if heir is None else heir._writer)
 
     def close(self) -> None:
-        """Wait for a bounded time until what is left is written. Blocks, so not for the event loop."""
+        """Wait for a limited time until the remaining lines are written. Blocks, so not for the event loop."""
         self._writer.close()
 
 
 def _end_of(outcome: Outcome, size: int) -> str:
-    """`result`, or `tool_error` where the tool itself says that it failed; `refused` where it was never asked."""
+    """`result`, or `tool_error` if the tool itself reports a failure; `refused` if it was denied."""
     if outcome.decision == "denied":
         return "refused"
     return "tool_error" if outcome.kind == "result" and tool_failed(outcome.payload, size) else outcome.kind
 
 
 def open_audit(config: AuditConfig, redactor: Redactor, *, stdout_is_free: bool) -> Audit:
-    """Be ready to write. Raises `ConfigError` where that cannot be: nothing is served unseen. Looks at the disk, so not
-    for the event loop."""
+    """Open the audit. Raises `ConfigError` if it cannot be written, so that nothing is served without it. Accesses the
+    disk, so not for the event loop."""
     lines = LineMaker(redactor, config.arguments)
     destination, where = _destination(config, lines, stdout_is_free=stdout_is_free)
     return Audit(config, AuditWriter(destination, lines.lines, where))

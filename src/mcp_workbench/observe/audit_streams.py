@@ -1,5 +1,5 @@
-"""The audit's other ways out: stdout, and the system's log. Each process begins a new chain, and each line
-names the hash of the one before: whoever collects them may drop some."""
+"""The audit's other destinations: stdout, and the system's log. Each process begins a new chain, and each line contains
+the hash of the previous one, because collectors may drop lines."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from msgspec.json import encode
 
 from mcp_workbench.observe.audit_file import ChainedLine, group_hash
 
-# Facility `authpriv`, severity `info`: where systems keep what only administrators read.
+# Facility `authpriv`, severity `info`: for messages that only administrators should read.
 PRIORITY: Final = 10 * 8 + 6
-# A log that does not read must not hold up the thread for ever.
+# A log that does not read must not block the thread forever.
 SEND_SECONDS: Final = 2.0
 
 
 class Stdout:
-    """Lines on descriptor 1. Whoever does not read them holds up this thread alone, and then lines are lost."""
+    """Lines on descriptor 1. A reader that does not read blocks only this thread, and lines are lost."""
 
     def __init__(self) -> None:
         self._seq = 0
@@ -45,12 +45,12 @@ class Stdout:
             data = data[os.write(1, data) :]
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
 
 class Syslog(Stdout):
-    """Datagrams to a Unix socket such as `/dev/log`, or to `host:port`. Connected with the first, and again after one
-    that failed: the log may be started after us."""
+    """Datagrams to a Unix socket such as `/dev/log`, or to `host:port`. Connects with the first line, and again after a
+    failure, because the log may be started after us."""
 
     def __init__(self, address: str) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""The audit's thread: takes entries from a bounded queue and has them written, whatever the disk does.
+"""The audit's thread: takes entries from a bounded queue and writes them, whatever the disk does.
 
-Owns the queue, what is lost when it is full, and how it is said that lines cannot be written. Whoever puts an entry in
-never waits for the disk: the thread gathers what comes within a moment and writes it at once.
+Owns the queue, the count of lines lost when it is full, and the messages about lines that cannot be written. Adding an
+entry never waits for the disk: the thread collects entries for a moment and writes them together.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, Final, Protocol
 
 log = logging.getLogger(__name__)
 
-# Entries that wait to be written: the calls of a busy tenth of a second, and some megabytes at most.
+# The maximum number of entries in the queue: the calls of a busy tenth of a second, and a few megabytes at most.
 MOST_QUEUED: Final = 4096
-# Where calls wait for room: those that are under way by then still end, and are written down.
+# The limit if calls wait for room: those in flight by then still end, and are recorded.
 MOST_QUEUED_BY_WAITING: Final = 4 * MOST_QUEUED
-# How long entries are gathered: without it, each call would cost a switch of threads. A crash loses so much.
+# How long entries are collected; otherwise each call would cost a thread switch. A crash loses this much.
 GATHER_SECONDS: Final = 0.02
-# Entries that are described at once.
+# The maximum number of entries in a batch.
 MOST_DESCRIBED: Final = 256
-# A disk that is full is tried again so often.
+# The interval of attempts when the disk is full.
 RETRY_SECONDS: Final = 1.0
-# At the end, what is left is written within this time, or counted as lost.
+# At the end, the remaining lines are written within this time, or counted as lost.
 CLOSE_SECONDS: Final = 2.0
 
 
@@ -33,7 +33,7 @@ class Destination(Protocol):
     """Where the writer puts lines: a file, stdout or syslog."""
 
     def append(self, lines: Sequence[Any]) -> int:
-        """How many of them were written, from the first; raises OSError where none was."""
+        """Write the first of these lines, and return how many. Raises OSError if none was written."""
 
     def close(self) -> None: ...
 
@@ -43,14 +43,14 @@ class AuditWriter:
 
     def __init__(self, destination: Destination, describe: Callable[[list[Any], int], list[Any]], where: str) -> None:
         self._destination = destination
-        # From entries, and how many were lost before them, to lines for the destination. Called in the thread.
+        # Makes lines from entries and the number of those lost before them. Called in the thread.
         self._describe = describe
         self._where = where
         self.queue: deque[object] = deque()
-        # Counted where entries are put in, and reported by the thread: each number has one writer.
+        # Lost entries are counted by the callers and reported by the thread, so that each number has one writer.
         self._lost = 0
         self._reported = 0
-        # Described, and not written yet.
+        # The number of lines that are made and not written yet.
         self._unwritten = 0
         self.is_awake = False
         self._is_closing = False
@@ -58,9 +58,9 @@ class AuditWriter:
         self._predecessor: AuditWriter | None = None
         self._wake = threading.Event()
         self._is_failing = False
-        # None before the first entry, and when everything was written that there was at the end.
+        # None before the first entry, and after the last lines at the end.
         self._thread: threading.Thread | None = None
-        # Whether the thread goes on or ends is decided, and another one started, under this.
+        # Held while deciding whether the thread ends, and while starting another.
         self._starting = threading.Lock()
 
     @property
@@ -68,7 +68,7 @@ class AuditWriter:
         return len(self.queue) >= MOST_QUEUED
 
     def put(self, entry: object, most: int = MOST_QUEUED) -> None:
-        """Have it written soon. Where there is no room, it is counted."""
+        """Add an entry, which is written soon. Without room, it is counted as lost."""
         if len(self.queue) >= most:
             self.count_lost()
             return
@@ -77,30 +77,29 @@ class AuditWriter:
             self.wake()
 
     def count_lost(self, count: int = 1) -> None:
-        """There was no room for an entry."""
         self._lost += count
 
     def wake(self) -> None:
-        """There is something in the queue."""
+        """Wake the thread, because there are entries in the queue."""
         self.is_awake = True
         with self._starting:
             if self._thread is None:
-                # A daemon: a disk that does not answer must not keep the process from ending.
+                # A daemon, because a disk that does not respond must not keep the process from ending.
                 self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
                 self._thread.start()
             self._wake.set()
 
     def finish(self, heir: AuditWriter | None = None) -> None:
-        """Have what is left written, and the destination closed. Waits for nothing. Calls that are under way may end
-        later: their lines are written all the same, to the destination opened once more. `heir`: the audit goes on
-        there, after our last line, with what our destination does not take."""
+        """Have the remaining lines written and the destination closed, without waiting. Calls in flight may end later:
+        their lines are still written, to the destination opened again. `heir`: the writer that continues after our last
+        line, and gets the entries that our destination did not accept."""
         if heir is not None:
             self._heir, heir._predecessor = heir, self
         self._is_closing = True
         self.wake()
 
     def close(self) -> None:
-        """Write what is left, for a bounded time. Blocks, so not for the event loop."""
+        """Write the remaining lines, for a limited time. Blocks, so not for the event loop."""
         self.finish()
         if not self._wait_finished():
             self._report_left()
@@ -118,7 +117,7 @@ class AuditWriter:
 
     def _run(self) -> None:
         if self._predecessor is not None:
-            # It may be the same file, and lines are to be read in their order.
+            # It may write to the same file, and lines have to be in order.
             self._predecessor._wait_finished()
             self._predecessor = None
         waiting: list[Any] = []
@@ -127,7 +126,7 @@ class AuditWriter:
             if not self._is_closing:
                 time.sleep(RETRY_SECONDS if self._is_failing else GATHER_SECONDS)
             self._wake.clear()
-            # Before looking: what is put in from now on wakes us again.
+            # Before looking at the queue, so that entries added from now on wake the thread again.
             self.is_awake = False
             is_over = self._is_closing
             try:
@@ -148,7 +147,7 @@ class AuditWriter:
                 return
 
     def _has_ended(self) -> bool:
-        """Whether nothing has come since the destination was closed. A disk that is full then is not waited for."""
+        """Whether no entry was added since the destination was closed. Does not wait for a full disk."""
         self._destination.close()
         with self._starting:
             if self._wake.is_set() and not self._is_failing:
@@ -161,33 +160,33 @@ class AuditWriter:
         return True
 
     def _hand_over(self, heir: AuditWriter) -> None:
-        # Counted before they are put in: the first line after the gap is the one that says so. What was described
-        # already was described for this destination.
+        # Counted before entries are added, so that the first line after the gap reports it. Lines that were made
+        # already were made for this destination.
         heir.count_lost(self._unwritten + self._lost - self._reported)
         self._unwritten, self._reported = 0, self._lost
         while self.queue:
             heir.put(self.queue.popleft())
 
     def _append(self, waiting: list[Any]) -> None:
-        """Write some of these, and take them out. Raises OSError where none was written."""
+        """Write some of these lines, and remove them. Raises OSError if none was written."""
         try:
             del waiting[: self._destination.append(waiting)]
         except OSError:
             raise
         except Exception:
-            # The same lines would fail in the same way for ever, and no other would be written.
+            # The same lines would fail again forever, and no others would be written.
             log.exception("writing the audit failed, and %d lines of it are lost; please report this", len(waiting))
             self._reported -= len(waiting)
             waiting.clear()
 
     def _batch(self) -> list[Any]:
-        """The lines of some entries, and that lines were lost before them."""
+        """The lines of some entries, including how many were lost before them."""
         queue, lost = self.queue, self._lost
         entries = [queue.popleft() for _ in range(min(len(queue), MOST_DESCRIBED))]
         lines = self._describe(entries, lost - self._reported)
         if lines:
             self._reported = lost
-        # What cannot be described is lost too.
+        # Entries without a line are lost too.
         self._reported -= len(entries) - len(lines)
         return lines
 

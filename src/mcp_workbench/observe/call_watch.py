@@ -1,7 +1,6 @@
-"""How long calls take and how they end, for whoever looks at the servers (`top`).
+"""How long calls take and how they end, for `top`.
 
-A step around requests that looks on: there while somebody looks, and no step at all otherwise. Owns the figures, all of
-them bounded.
+A step around requests that only observes, and exists only while `top` runs. Owns the figures, all of them bounded.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from typing import Any, Final
 from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.steps import EndKind, GuardedRequest, Outcome, UncheckedPassage, tool_failed
 
-# Percentiles are of this many calls of a server at most: the most recent, which is what one wants to see.
+# Percentiles are computed from this many of the latest calls of a server.
 MOST_DURATIONS: Final = 512
-# Calls that a rate is worked out from; of more than that in its seconds, the rate is too low.
+# Rates are computed from this many calls; with more calls in `RATE_SECONDS`, the rate is too low.
 MOST_RATED: Final = 10_000
 MOST_LAST_CALLS: Final = 50
-# Rates are of the last seconds.
+# The period of rates.
 RATE_SECONDS: Final = 10.0
 
 Label = tuple[str, str]
 
 
 class ServerFigures:
-    """Of one server, whatever number of processes it has."""
+    """The figures of one server, including all of its processes."""
 
     __slots__ = ("calls", "durations", "ended_at", "errors")
 
@@ -37,7 +36,7 @@ class ServerFigures:
         self.ended_at: deque[float] = deque(maxlen=MOST_RATED)
 
     def as_json(self, since: float) -> dict[str, Any]:
-        """For whoever looks, and has looked since then. Seconds."""
+        """The figures; `since` is when measuring began. All times are in seconds."""
         now = monotonic()
         while self.ended_at and self.ended_at[0] < now - RATE_SECONDS:
             self.ended_at.popleft()
@@ -62,22 +61,22 @@ class CallWatch:
         self._last: deque[dict[str, Any]] = deque(maxlen=MOST_LAST_CALLS)
 
     def begin(self) -> None:
-        """Somebody looks, and nobody did before."""
+        """Begin to measure."""
         self._since = monotonic()
 
     def figures(self) -> dict[str, dict[str, Any]]:
-        """Of each server that was called since, by `toolbox/server`."""
+        """The figures of each server that has been called, by `toolbox/server`."""
         return {"/".join(label): each.as_json(self._since) for label, each in self._servers.items()}
 
     def last_calls(self) -> list[dict[str, Any]]:
-        """The last ones, oldest first."""
+        """The latest calls, oldest first."""
         return list(self._last)
 
     def check(self, request: GuardedRequest) -> None:
-        """Nothing is decided here."""
+        """Lets every request pass."""
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
-        # What concerns all servers names none, and what a step refused has reached none.
+        # Requests to all servers name none, and denied requests were never sent.
         if request.server and outcome.sent is not None:
             self._note(request, outcome, outcome.ended - outcome.sent)
 

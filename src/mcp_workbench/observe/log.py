@@ -1,6 +1,6 @@
-"""Logs: to stderr or a file, as text or JSON lines, with secrets blacked out.
+"""Logs to stderr or a file, as text or JSON lines, with secrets redacted.
 
-stdout belongs to the protocol; nothing here ever writes to it.
+stdout belongs to the protocol; nothing here writes to it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mcp_workbench.observe.rotated_log import RotatedLog
 
 LogFormat = Literal["text", "json"]
-# Lines that are alike, tracebacks, and lines in all that are logged within a minute.
+# The maximum number of similar lines, of tracebacks, and of all lines within a minute.
 MOST_ALIKE: Final = 20
 MOST_TRACEBACKS: Final = 10
 MOST_LINES_A_MINUTE: Final = 1000
@@ -27,15 +27,15 @@ _LONGEST_SUBJECT: Final = 200
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
     def handleError(self, record: logging.LogRecord) -> None:
-        """A log that cannot be written (closed stderr, full disk) is no reason to fail or to complain."""
+        """Ignore a log that cannot be written (closed stderr, full disk)."""
 
 
 class RepetitionLimit(logging.Filter):
-    """So many lines a minute that are alike, so many tracebacks, and so many lines in all.
+    """Limits similar lines, tracebacks, and all lines within a minute.
 
-    Whoever can provoke a line can provoke it at will, and a full disk is a fault of its own. Alike are lines of one
-    place in the code about one subject, which is their first argument: a server's label, an address. Debugging lines
-    pass: whoever asks for everything gets it.
+    A client or server that can cause one line can cause any number of them, and a full disk is another failure. Lines
+    are similar if they come from the same place in the code and have the same first argument, such as a server's label
+    or an address. Debug lines always pass, because the user asked for everything.
     """
 
     def __init__(self) -> None:
@@ -43,9 +43,9 @@ class RepetitionLimit(logging.Filter):
         self._since = float("-inf")
         self._lines = 0
         self._tracebacks = 0
-        # How many there were of each kind within the minute; bounded, because only lines that are let through add one.
+        # The number of lines of each kind within the minute. Bounded, because only lines that pass are added.
         self._alike: dict[tuple[str, int, str], int] = {}
-        # How many were left out since the last line that was let through.
+        # The number of lines dropped since the last that passed.
         self._left_out = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -92,10 +92,10 @@ class _TextFormatter(logging.Formatter):
         if line.isprintable():
             return line
         try:
-            # Imported with the first line that needs it: a start that goes well does not.
+            # Imported with the first line that needs it, to keep it out of a normal start.
             from mcp_workbench.printable import visible
         except (OSError, ImportError, MemoryError):
-            # Without descriptors nothing can be imported, and this line may be the one that says so.
+            # Without free descriptors nothing can be imported, and this line may be the one that reports it.
             return "\n".join(ascii(part)[1:-1] for part in line.split("\n"))
         return visible(line)
 
@@ -113,27 +113,27 @@ class _JsonFormatter(logging.Formatter):
             message += "\n" + self.formatException(record.exc_info)
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
         fields = {"time": moment, "level": record.levelname.lower(), "logger": record.name, "message": message}
-        # Blacked out before it is encoded: escaping could hide a secret from the redactor.
+        # Redacted before it is encoded, because escaping could hide a secret from the redactor.
         return encode({key: self._redactor.text(value) for key, value in fields.items()}).decode()
 
 
 def _for_us_alone(path: str, flags: int) -> int:
-    """What servers say may be private. A file that is there already keeps its mode: somebody may have chosen it."""
+    """Create a log file for its owner only, because the output of servers may be private. An existing file keeps its
+    mode, which may be intended."""
     return os.open(path, flags, 0o600)
 
 
 def set_up(
     *, debug: bool, file: str | None, format: LogFormat, redactor: Redactor, stream: TextIO | RotatedLog | None = None
 ) -> None:
-    """Send our logs where the user wants them: `stream`, else `file`, else stderr. Raises OSError when the file cannot
-    be opened."""
+    """Send our logs to `stream`, or else to `file`, or else to stderr. Raises OSError if the file cannot be opened."""
     if stream is None:
         stream = sys.stderr if file is None else open(file, "a", encoding="utf-8", buffering=1, opener=_for_us_alone)  # noqa: SIM115
     handler = _Handler(stream)
     handler.setFormatter(_JsonFormatter(redactor) if format == "json" else _TextFormatter(redactor))
     handler.addFilter(RepetitionLimit())
     ours = logging.DEBUG if debug else logging.INFO
-    # The event loop logs by itself what goes wrong in its callbacks.
+    # The event loop itself logs exceptions in callbacks.
     for name, level in (("mcp_workbench", ours), ("asyncio", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]

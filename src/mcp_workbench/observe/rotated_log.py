@@ -1,4 +1,4 @@
-"""A log file that does not grow for ever: when it is full, it becomes the old one, and the one before is gone."""
+"""A log file of limited size: when it is full, it replaces the previous old file, and a new one begins."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import contextlib
 import os
 from typing import Final
 
-# Some ten thousand lines; there are two such files at most.
+# About ten thousand lines; there are at most two such files.
 LARGEST_LOG: Final = 4 * 1024 * 1024
 OLD: Final = ".1"
 
 
 class RotatedLog:
-    """Where a handler writes its lines to. A disk that is full is no reason to fail."""
+    """The stream of a log handler. Ignores errors such as a full disk."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -31,7 +31,7 @@ class RotatedLog:
             self._size += os.write(self._descriptor, data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
     def close(self) -> None:
         if self._descriptor >= 0:

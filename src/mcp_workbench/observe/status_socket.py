@@ -1,9 +1,8 @@
 """The status of every running workbench of this user, over a Unix socket for each of them.
 
-A workbench over stdio has no address, so it listens on a Unix socket in a folder that only its user can enter, from a
-moment after its start, or from that of its first server. It answers with its status and takes nothing: whatever is sent
-to it is not read. Beside it is a second one for `mcp-workbench top`, which asks again and again; what it says is
-`watching`'s business.
+A workbench over stdio has no address, so it listens on a Unix socket in a folder that only its user can enter. It opens
+the socket shortly after its start, or when its first server starts. It sends its status and never reads what is sent to
+it. A second socket is for `mcp-workbench top`, which asks repeatedly; `watching` owns that protocol.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from typing import Final
 
 from mcp_workbench.process_context import make_private, runtime_folder
 
-# A status of a hundred servers has some 50 KB.
+# The status of a hundred servers has about 50 KB.
 READ_BYTES: Final = 4 * 1024 * 1024
-# What the socket for `top` is called, behind the process id.
+# The file name of the socket for `top`, after the process id.
 WATCH_SUFFIX: Final = "watch.sock"
-# Whoever asks is on the same machine.
+# Both processes are on the same machine.
 ANSWER_SECONDS: Final = 2.0
 
 
-# For what is read from the disk before the answer: a disk that hangs must not keep a user from looking.
+# The time to read from the disk before the answer: a disk that hangs must not keep users from seeing the status.
 LOOK_UP_SECONDS: Final = 1.0
 
 Watcher = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
@@ -32,7 +31,7 @@ Watcher = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 
 class StatusSocket:
     def __init__(self, status: Callable[[], bytes], watch: Watcher, look_up: Callable[[], Awaitable[None]]) -> None:
-        """`look_up` is awaited before the status is asked for, for a while."""
+        """`look_up` is awaited before `status` is called, for a limited time."""
         self._status = status
         self._look_up = look_up
         self._watch = watch
@@ -42,7 +41,7 @@ class StatusSocket:
         self._servers: list[asyncio.AbstractServer] = []
 
     async def open(self) -> None:
-        """Begin to answer. Where the socket cannot be opened, `status` does not see us, and nothing else suffers."""
+        """Open the sockets. If that fails, `status` does not list us, and nothing else is affected."""
         with contextlib.suppress(OSError):
             make_private(os.path.dirname(self._path))
             for path in (self._path, self._watch_path):
@@ -54,7 +53,7 @@ class StatusSocket:
     def close(self) -> None:
         for server in self._servers:
             server.close()
-        # Also when opening it was interrupted: a socket may be there already.
+        # Even if opening was interrupted, because a socket may exist already.
         for path in (self._path, self._watch_path):
             with contextlib.suppress(OSError):
                 os.unlink(path)
@@ -71,7 +70,7 @@ class StatusSocket:
 
 
 async def query_all() -> dict[int, bytes]:
-    """The status of every workbench of this user that is running, by process id; empty of one that hangs."""
+    """The status of every running workbench of this user, by process id; empty for one that hangs."""
     answers: dict[int, bytes] = {}
     try:
         make_private(runtime_folder())

@@ -328,12 +328,12 @@ class Router:
             task.cancel()
 
     def work_done(self, call: RoutedCall) -> None:
-        """What this call waited for is there, and its task goes on to answer or send it: to cancel it from now on must
-        not end that task halfway."""
+        """Detach the task of a call that has finished waiting: the task goes on to answer or send it, and cancelling
+        the call must not stop the task in the middle of that."""
         call.route.task = None
 
     def forget_body(self, call: RoutedCall) -> None:
-        """The server has accepted it: it is never sent again, and may be large."""
+        """Drop the body, which may be large: the server has accepted it, and it is never sent again."""
         if call.route.decision is not None:
             call.route.decision = replace(call.route.decision, body=b"")
 
