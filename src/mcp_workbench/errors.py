@@ -1,8 +1,8 @@
 """The workbench's errors, classified by who is to blame.
 
-A class exists only where a caller acts differently. `hint` says what to do next. `failure_text` in `face/wording.py`
-makes words of them, `on_failure` in `session/client_call.py` an `isError` result or a JSON-RPC error of these, and
-`cli/error_output.py` what a person reads. What a client asked wrongly is no exception but a decision (`Reject`).
+A class exists only where a caller acts differently. `hint` is what to do next. `failure_text` in `face/wording.py`
+turns them into text, `on_failure` in `session/client_call.py` into an `isError` result or a JSON-RPC error, and
+`cli/error_output.py` into what the user reads. An invalid request is not an exception but a decision (`Reject`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ NO_MEMORY: Final = "there is not enough memory"
 # What to do about it.
 SHORTAGE_HINTS: Final = {NO_FILES: "raise the limit on open files (ulimit -n)", NO_MEMORY: "raise the limit on memory"}
 _SHORTAGES: Final = {errno.EMFILE: NO_FILES, errno.ENFILE: NO_FILES, errno.ENOMEM: NO_MEMORY}
-# How the dynamic loader says the same in an `ImportError`.
+# How the dynamic loader reports the same in an `ImportError`.
 _LOADER_WORDS: Final = {
     "Too many open files": NO_FILES,
     "Cannot allocate memory": NO_MEMORY,
     "failed to map segment": NO_MEMORY,
     "Error 24": NO_FILES,
 }
-# What CPython raises where there was no memory for the error itself.
+# What CPython raises if there was no memory for the error itself.
 _LOST_ERROR: Final = "error return without exception set"
-# A thread needs memory for its stack, and counts as a process; Python does not say which of the two is missing.
+# A thread needs memory for its stack, and counts as a process; Python does not report which of the two is missing.
 _NO_THREAD: Final = "can't start new thread"
 
 
@@ -46,7 +46,7 @@ class DownstreamError(WorkbenchError):
 
 
 class SignInNeeded(DownstreamError):
-    """A server wants somebody to sign in, or to allow more. It is not broken: asking again is free."""
+    """A server requires the user to sign in, or to grant more. It is not broken: trying again is free."""
 
 
 class DownstreamTimeout(DownstreamError):
@@ -54,17 +54,17 @@ class DownstreamTimeout(DownstreamError):
 
 
 class StillStarting(DownstreamError):
-    """A server has not said yet what it offers, and nothing speaks against it: it is slow, or still queued."""
+    """A server has not been listed yet, but has not failed: it is slow, or still queued."""
 
 
 class ServerGone(DownstreamError):
-    """The server ended during the handshake; with a legacy server that dies of the probe, that is no failure yet."""
+    """The server ended during the handshake; if a legacy server crashed on the probe, that is not a failure yet."""
 
 
 def shortage(error: BaseException) -> str | None:
-    """What the machine lacks, where that is the cause: no defect of ours, and nothing that a server did.
+    """The resource that the machine lacks, if that is the cause: neither our bug nor the server's fault.
 
-    Not to be imported where it is needed: without descriptors nothing can be.
+    Import this early: without descriptors nothing can be imported.
     """
     if isinstance(error, MemoryError):
         return NO_MEMORY
@@ -80,7 +80,7 @@ def shortage(error: BaseException) -> str | None:
 
 
 def package_hint(*packages: str) -> str:
-    """How to get a Python package that is needed for what was asked, and for nothing else."""
+    """How to install an optional Python package that is needed for what was requested."""
     names = " ".join(packages)
     beside = " ".join(f"--with {name}" for name in packages)
     return (

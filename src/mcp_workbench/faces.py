@@ -1,5 +1,5 @@
-"""Every face there is, one entry each. A new face is a module under `face/` and an entry here; settings, help and the
-composition root read this table. Imports none of them: starting loads only the face that is shown."""
+"""The table of all faces. A new face is a module under `face/` and an entry here; settings, help and the composition
+root read this table. Imports none of them: only the face in use is loaded at start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class FaceEntry(NamedTuple):
     module: str
     # What a client sees.
     shows: str
-    # Flags of the command line that it understands, and most others do not.
+    # Command-line flags that it supports, and most others do not.
     flags: tuple[str, ...] = ()
 
 
@@ -38,9 +38,9 @@ FACES: Final = {
 DEFAULT_FACE: Final = "proxy"
 # What `init` writes into a new file.
 PROPOSED_FACE: Final = "auto"
-# What `auto` chooses between: for clients that defer definitions of tools themselves, and for all others.
+# What `auto` chooses between: for clients that defer tool definitions themselves, and for all others.
 FACES_OF_CLIENTS: Final = ("flat", "proxy")
-# Of a file without toolboxes, as other clients have them: what they know is a list of all tools.
+# For a file without toolboxes, in the format of other clients, which list all tools.
 DEFAULT_FACE_OF_PLAIN_FILES: Final = "flat"
 
 

@@ -166,7 +166,7 @@ class LiveConfig:
 
 
 def summary(difference: Difference) -> str:
-    """What has changed, in a line."""
+    """What has changed, in one line."""
     settings = f"settings: {', '.join(difference.settings)}" if difference.settings else ""
     parts = [_changes("toolboxes", difference.toolboxes), _changes("servers", difference.servers), settings]
     return "; ".join(filter(None, parts))

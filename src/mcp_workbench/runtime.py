@@ -1,8 +1,8 @@
-"""What a process has once, however many catalogues it serves: processes, connections, sign-ins, and the tasks of all.
+"""What a process has once, however many catalogues it serves: processes, connections, sign-ins, and all tasks.
 
-Several gateways may live on one runtime, each with a configuration, a face and clients of its own; servers that are
-equal for two of them are one (`catalog/registry.py`). Owns the task group and the order in which everything ends.
-Refuses to know what clients are shown.
+Several gateways may share one runtime, each with its own configuration, face and clients; a server that is equal in two
+of them is shared (`catalog/registry.py`). Owns the task group and the order in which everything ends. Knows nothing
+about what clients are shown.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ class Runtime:
         self.own_info = b"{}"
         self.open_link: LinkOpener = self.open_server
         self.header_source: Callable[[Connection], HeaderSource] = self._header_source
-        # What `mcp-workbench status` is told.
+        # Produces the report for `mcp-workbench status`.
         self.describe: Callable[[], bytes] = lambda: b"{}"
-        # What has to be read from the disk before that.
+        # Reads from the disk what that report needs.
         self.look_up: Callable[[], Awaitable[None]] = _nothing
         self.started_at = 0.0
         self.batch: WriteBatch | None = None
         self._stores: dict[bool, ManifestStore] = {}
-        # What SIGCHLD did before us; given back at the end.
+        # The previous SIGCHLD handler; restored at the end.
         self._old_handler: Any = None
         self._status_socket: StatusSocket | None = None
-        # There from the first call on that waits for an approval from outside; who has such calls.
+        # Created with the first call that waits for `mcp-workbench approve`; and the gateways with such calls.
         self._approval_socket: ApprovalSocket | None = None
         self._approvers: list[Approve] = []
         self._watching: Watching | None = None
-        # Whoever listens to the calls of all gateways, and what makes each of them have it listen, or not any more.
+        # The observer of the calls of all gateways, and callbacks that make each gateway start or stop using it.
         self.call_watch: CallWatch | None = None
         self.on_call_watch: list[Callable[[], None]] = []
         self._http: HttpClient | None = None
-        # By whether they have to be encrypted: each configuration has the store that it asks for.
+        # By the `keychain` setting: each configuration has the store that it requires.
         self._sign_ins: dict[bool | None, SignIns] = {}
         self._resolved: ResolvedServers | None = None
         # What is known about users whose identity is forwarded, and the address by which servers know us.
@@ -88,7 +88,7 @@ class Runtime:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Everything that runs, runs inside."""
+        """Run the process; everything happens within this context."""
         self.batch = WriteBatch()
         self.started_at = asyncio.get_running_loop().time()
         self.pool = Pool(self.servers, self.own_info, self.open_link, self.start_task)
@@ -103,7 +103,7 @@ class Runtime:
                 finally:
                     await self.pool.close()
                     for task in list(self._running):
-                        # What waits for a server that must not be started any more.
+                        # Tasks that wait for a server, which must not be started any more.
                         task.cancel()
         finally:
             if self._old_handler is not None:
@@ -112,36 +112,36 @@ class Runtime:
             await asyncio.gather(*(sign_ins.close() for sign_ins in self._sign_ins.values()))
             if self._http is not None:
                 await self._http.close()
-            # There should be nothing left but strays; if there is, it does not stay.
+            # Only strays should be left; anything else is killed too.
             self.processes.kill_all()
             self.processes.close()
         if failure is not None:
             raise failure
 
     def end_at_once(self) -> None:
-        """There is no time left for any order: nothing of ours stays all the same."""
+        """End without any order, because there is no time left; no process stays behind."""
         self._close_sockets()
         self.processes.kill_all()
 
     def start_task(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        """A task of this process. What goes wrong inside is logged and ends that task alone."""
+        """Start a task of this process. An exception in it is logged and ends that task alone."""
         assert self._tasks is not None
         task = self._tasks.create_task(_contained(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         if asyncio.iscoroutine(work):
-            # One that is cancelled before its first step would leave `work` behind, and Python complain about that.
+            # A task cancelled before its first step never awaits `work`, and Python would warn about that.
             task.add_done_callback(lambda _: work.close())
         return task
 
     def store(self, *, use_cache: bool) -> ManifestStore:
-        """Where it is remembered what servers offer; one that remembers nothing without `use_cache`."""
+        """The cache of what servers offer; without `use_cache`, one that keeps nothing."""
         if use_cache not in self._stores:
             self._stores[use_cache] = ManifestStore(default_folder if use_cache else lambda: None)
         return self._stores[use_cache]
 
     async def open_server(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
-        """Start a server, or reach for its address."""
+        """Start a server, or connect to its address."""
         # Imported with the first server: starting up does not need it.
         from mcp_workbench.server_links import open_link
 
@@ -151,8 +151,8 @@ class Runtime:
         return open_link(self, connection, config, receiver)
 
     async def resolve(self, entry: ServerEntry, is_in_use: Callable[[], bool] = lambda: False) -> ServerConfig:
-        """The server with everything that it refers to, which is fetched now, for the client that it runs for. It is
-        kept for as long as the server is in use. Raises `DownstreamError`."""
+        """The server's configuration with all references resolved now, for the client that it runs for. Kept as long as
+        the server is in use. Raises `DownstreamError`."""
         config = entry.config
         if not (config.references or config.env_files):
             return config
@@ -165,11 +165,11 @@ class Runtime:
         return await self._resolved.resolve(entry, entry.label, config, entry.context.environ, is_in_use)
 
     def resolved(self, entry: ServerEntry) -> ServerConfig:
-        """As it was started last; as it was written, where it has not been."""
+        """The configuration as of the last start; as written, if it was never started."""
         return entry.config if self._resolved is None else self._resolved.known(entry, entry.config)
 
     def forget(self, entries: Iterable[ServerEntry]) -> None:
-        """Nobody shows these any more."""
+        """These servers are no longer shown."""
         if self._resolved is not None:
             self._resolved.forget(entries)
 
@@ -186,7 +186,7 @@ class Runtime:
         return self._http
 
     def sign_ins(self, keychain: bool | None) -> SignIns:
-        """Everything about signing in to servers, for configurations that have this to say of the keychain."""
+        """All sign-ins to servers, for configurations with this `keychain` setting."""
         from mcp_workbench.signin.sign_ins import SignIns
         from mcp_workbench.signin.store import TokenStore
 
@@ -195,7 +195,7 @@ class Runtime:
         return self._sign_ins[keychain]
 
     def identity_assertions(self) -> IdentityAssertions:
-        """Signs who the user is, for servers that want to know. Raises `DownstreamError`."""
+        """Signs who the user is, for servers that require it. Raises `DownstreamError`."""
         from mcp_workbench.errors import DownstreamError
         from mcp_workbench.guard.identity_assertions import IdentityAssertions, key_path
 
@@ -209,7 +209,7 @@ class Runtime:
         return self._assertions
 
     def subject_tokens(self) -> SubjectTokens:
-        """The tokens of those who call, for as long as they are valid."""
+        """The tokens of callers, as long as they are valid."""
         from mcp_workbench.guard.token_exchange import SubjectTokens
 
         if self._subjects is None:
@@ -217,7 +217,7 @@ class Runtime:
         return self._subjects
 
     def token_exchanges(self) -> TokenExchanges:
-        """Exchanges users' tokens for ones for servers."""
+        """Exchanges users' tokens for tokens that are valid at servers."""
         from mcp_workbench.guard.token_exchange import TokenExchanges
         from mcp_workbench.signin.flow_runner import send
 
@@ -226,18 +226,18 @@ class Runtime:
         return self._exchanges
 
     def reap_strays_when_they_end(self) -> None:
-        """From the first server on."""
+        """Install the SIGCHLD handler, with the first server."""
         if self._old_handler is not None:
             return
         loop = asyncio.get_running_loop()
-        # uvloop keeps `add_signal_handler` for SIGCHLD to itself; a plain handler that hands over does the same.
+        # uvloop reserves `add_signal_handler` for SIGCHLD; a plain handler that calls into the loop does the same.
         with contextlib.suppress(ValueError):  # not in the main thread: tests
             self._old_handler = signal.signal(
                 signal.SIGCHLD, lambda *_: loop.call_soon_threadsafe(self.processes.reap_strays)
             )
 
     async def open_status_socket(self) -> None:
-        """From now on `mcp-workbench status` finds us."""
+        """Make this process visible to `mcp-workbench status`."""
         if self._status_socket is None:
             from mcp_workbench.observe.status_socket import StatusSocket
 
@@ -245,7 +245,7 @@ class Runtime:
             await self._status_socket.open()
 
     def take_approvals(self, approve: Approve) -> None:
-        """From now on `mcp-workbench approve` finds the calls that wait there."""
+        """Make the waiting calls of a gateway visible to `mcp-workbench approve`."""
         if approve not in self._approvers:
             self._approvers.append(approve)
         if self._approval_socket is None:
@@ -255,7 +255,7 @@ class Runtime:
             _ = self.start_task(self._approval_socket.open())
 
     def drop_approvals(self, approve: Approve) -> None:
-        """No calls wait there any more."""
+        """The gateway has no more waiting calls."""
         if approve in self._approvers:
             self._approvers.remove(approve)
 
@@ -273,12 +273,12 @@ class Runtime:
             use()
 
     def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Somebody looks with `mcp-workbench top`."""
+        """Serve a connection of `mcp-workbench top`."""
         from mcp_workbench.watching import Watching
 
         if self._watching is None:
             self._watching = Watching(self.pool.connections, lambda: self.describe(), self._use_call_watch)
-        # One of our tasks, which ends with us: whoever looks may do so for ever.
+        # Our own task, which ends with us: `top` may stay connected indefinitely.
         _ = self.start_task(self._watching.serve(reader, writer))
 
 
@@ -300,5 +300,5 @@ async def _contained(work: Awaitable[None]) -> None:
         if what is None:
             log.exception("internal error; please report it")
         else:
-            # Not ours to mend, and what was under way is tried again when it is asked for.
+            # Not our bug, and the operation is tried again when it is requested again.
             log.warning("an operation failed: %s; %s", what, SHORTAGE_HINTS[what])

@@ -1,7 +1,7 @@
-"""From a connection to a link: a program that is started, or an address that is reached for.
+"""From a connection to a link: a program that is started, or an address that is connected to.
 
-Owns what a server is given on the way: its environment and folder, which are its client's, or the headers of the
-principal that it is reached for. Refuses to know when a server is started. Imported with the first of them.
+Owns what a server is given: its environment and folder, which are its client's, or the headers of the principal that it
+is used for. Knows nothing about when a server is started. Imported with the first server.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class Means(Protocol):
-    """What the process has for all of its servers."""
+    """What the process provides for all of its servers."""
 
     redactor: Redactor
     processes: ProcessTable
@@ -50,25 +50,25 @@ class Means(Protocol):
     def http(self) -> HttpClient: ...
 
     def sign_ins(self, keychain: bool | None) -> SignIns:
-        """Everything about signing in to servers."""
+        """All sign-ins to servers."""
 
     def reap_strays_when_they_end(self) -> None:
-        """From the first server on."""
+        """Called with the first server."""
 
     identity_of: Callable[[str], Identity]
 
     def identity_assertions(self) -> IdentityAssertions:
-        """Signs who the user is, for servers that want to know."""
+        """Signs who the user is, for servers that require it."""
 
     def token_exchanges(self) -> TokenExchanges:
-        """Exchanges users' tokens for ones for servers."""
+        """Exchanges users' tokens for tokens that are valid at servers."""
 
     def resolved(self, entry: ServerEntry) -> ServerConfig:
-        """A server with everything that it refers to."""
+        """A server's configuration with all references resolved."""
 
 
 def open_link(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
-    """The link of this connection. `config`: the server with what it refers to. Raises `DownstreamError`."""
+    """Open the link of this connection. `config` has all references resolved. Raises `DownstreamError`."""
     connection.conceal = connection.traffic.conceal = means.redactor.text
     if config.command is None:
         return _open_http(means, connection, config, receiver)
@@ -89,7 +89,7 @@ def _start(means: Means, connection: Connection, config: ServerConfig, receiver:
             **server_environment(context.environ, config.inherit_env, config.env),
             WITHIN: os.pathsep.join(filter(None, (context.environ.get(WITHIN), context.path))),
         },
-        # A server runs where its client does, like one that the client would have started itself.
+        # A server runs in its client's folder, as if the client had started it itself.
         config.cwd or context.folder,
         table=means.processes,
         batch=means.batch,
@@ -104,8 +104,7 @@ def _start(means: Means, connection: Connection, config: ServerConfig, receiver:
 
 
 def _keep_secrets_to_ourselves(means: Means) -> None:
-    """Before there is anybody below us who was not there before: servers can read the environment that the system
-    shows of us."""
+    """Erase secrets before a new process is started: servers can read our environment as the system shows it."""
     if not means.redactor.has_news():
         return
     from mcp_workbench.transport.environment_block import erase
@@ -127,15 +126,15 @@ def _open_http(means: Means, connection: Connection, config: ServerConfig, recei
         receiver,
         limit=entry.context.max_message_bytes,
         environ=entry.context.environ,
-        # What every server has that says nothing else; of one with a `url` it says nothing.
+        # `stdio` is the default of every server, and means nothing for one with a `url`.
         transport="auto" if config.transport == "stdio" else config.transport,
-        # Read again when the server has listed again: its tools are another object then.
+        # Read again after the server was listed again: its tools are another object then.
         parameters_of=HeaderParameterCache(lambda tool: entry.tools.get(tool), lambda: entry.tools),
     )
 
 
 def header_source(means: Means, connection: Connection) -> HeaderSource:
-    """What the configuration says, until the server wants somebody to sign in. A token of the user's own stands."""
+    """The configured headers until the server requires a sign-in. A token configured by the user always stays."""
     config = means.resolved(connection.entry)
     assert config.url is not None
     if config.forward_identity is not None or config.token_exchange is not None:
@@ -144,13 +143,13 @@ def header_source(means: Means, connection: Connection) -> HeaderSource:
 
 
 def _headers_of_user(means: Means, connection: Connection, config: ServerConfig) -> HeaderSource:
-    """The server wants to know who the user is."""
+    """Headers for a server that requires to know who the user is."""
     from mcp_workbench.transport.http.client.headers import FixedHeaders
     from mcp_workbench.user_headers import AssertedIdentity, ExchangedToken
 
     principal, source = connection.principal, None
     if config.token_exchange is not None:
-        # Beside the exchanged token: other headers of the configuration stay.
+        # Other configured headers are sent along with the exchanged token.
         base = FixedHeaders(config.headers).headers()
         source = ExchangedToken(means.token_exchanges(), principal, config.token_exchange, base)
     inner = source or _own_headers(means, connection, config)
@@ -171,7 +170,7 @@ def _own_headers(means: Means, connection: Connection, config: ServerConfig) -> 
     from mcp_workbench.transport.http.client.headers import FixedHeaders, UntilRefused
 
     assert config.url is not None
-    # A refusal of it is the user's to mend: nothing else is tried in its place.
+    # If it is refused, the user has to fix it: nothing else is tried.
     if any(name.lower() == "authorization" for name in config.headers):
         return FixedHeaders(config.headers)
     entry, principal = connection.entry, connection.caller.principal
@@ -180,23 +179,23 @@ def _own_headers(means: Means, connection: Connection, config: ServerConfig) -> 
         target = sign_in_target(entry, config, principal)
         source = means.sign_ins(entry.context.keychain).source(target, headers)
         if target.principal == entry.context.principal:
-            # What a principal has signed in to is theirs alone, and so is an entry, unless it is shown to everybody.
+            # A sign-in is private to its principal, and so is an entry, unless it is shown to all users.
             entry.sign_in = source
         return source
 
-    # Nothing about signing in is loaded for a server that has never wanted it.
+    # Nothing about signing in is loaded for a server that has never required it.
     if config.oauth is not None or may_hold(config.url):
         return signed_in(FixedHeaders(config.headers).headers())
     return UntilRefused(config.headers, signed_in)
 
 
 def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> SignInTarget:
-    """Where this principal signs in to this server. `config` has everything in it that the server refers to."""
+    """Where this principal signs in to this server. `config` has all references resolved."""
     from mcp_workbench.signin.sign_in_target import SignInTarget
 
     assert config.url is not None
     beside = entry.catalogs[0].entries() if entry.catalogs else (entry,)
-    # A name that two toolboxes use does not say which server to sign in to.
+    # A name that is used in two toolboxes does not identify the server to sign in to.
     named = [each for each in beside if each.name == entry.name]
     name = entry.name if len(named) == 1 else f"{entry.toolbox}/{entry.name}"
     command = f"mcp-workbench login {quote(name)} --config {quote(entry.context.path)}"
@@ -207,11 +206,11 @@ def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> 
 
 
 def are_users_here(auth: AuthConfig | None, proxy: ProxyConfig | None, serving: str | None) -> bool:
-    """Whether whoever follows a page that leads back to this machine can only be the one who was shown it. Another's
-    browser would bring us another's sign-in, and at a public address there is no way to know whose it is."""
+    """Whether a page that leads back to this machine can only be followed by the user it was shown to. Another user's
+    browser would bring us that user's sign-in, and at a public address there is no way to tell whose it is."""
     from mcp_workbench.signin.flow_io import is_loopback
 
-    # Behind a proxy, or at a public address, users are elsewhere.
+    # Behind a proxy, or at a public address, users are on other machines.
     if proxy is not None or (auth is not None and not is_loopback(auth.public_url)):
         return False
     return serving in (None, "stdio") or serving.startswith("unix:") or is_loopback(serving)

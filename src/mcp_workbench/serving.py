@@ -1,6 +1,6 @@
-"""Serving clients, over stdio or HTTP, until it is time to end; then ending in order.
+"""Serving clients, over stdio or HTTP, until shutdown; then ending in order.
 
-Stop accepting, let what runs finish for a bounded time, answer the rest, then let the gateway take the servers down.
+Stop accepting, let running calls finish for a bounded time, answer the rest, then let the gateway stop the servers.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How long running calls may go on when we are asked to end. Over stdio all must be over within the 5 s that clients
-# give a server before they kill it; over HTTP no client is waiting for that.
+# How long running calls may continue during shutdown. Over stdio everything must end within the 5 s that clients give a
+# server before they kill it; over HTTP no client waits for that.
 STDIO_DRAIN_SECONDS: Final = 3.0
 DRAIN_SECONDS: Final = 5.0
 # How long the client may take to read the last answers.
 FLUSH_SECONDS: Final = 1.0
-# Being found by `mcp-workbench status` and following the configuration must not delay the first answer, which is there
-# long before.
+# `mcp-workbench status` and following the configuration must not delay the first answer, which is sent long before
+# this.
 AFTER_FIRST_ANSWER: Final = 1.0
-# Over stdio there is one user: whoever started us.
+# Over stdio there is one user: the one who started us.
 LOCAL_PRINCIPAL: Final = ""
 UNFINISHED: Final = "the workbench is shutting down; the call was not finished"
 
@@ -46,9 +46,9 @@ UNFINISHED: Final = "the workbench is shutting down; the call was not finished"
 class ResumedClient(NamedTuple):
     """A client that another workbench has served before."""
 
-    # What that one wrote down of it; empty where there is nothing.
+    # The saved state of its session; empty if there is none.
     resume: bytes
-    # What the client has sent and was not passed on, and what was still to be sent to it.
+    # What the client has sent that was not processed, and what was still to be sent to it.
     unread: bytes
     unsent: bytes
 
@@ -56,7 +56,7 @@ class ResumedClient(NamedTuple):
 async def serve_stdio(
     gateway: Gateway, client: ResumedClient | None = None, config: ConfigSource | None = None
 ) -> None:
-    """Serve one client on stdin and stdout until it goes or a signal comes. `config`: follow its changes."""
+    """Serve one client on stdin and stdout until it disconnects or a signal arrives. `config`: follow its changes."""
     from mcp_workbench.transport.stdio import StdioLink
 
     gateway.serving = "stdio"
@@ -74,7 +74,7 @@ async def serve_stdio(
             session.is_draining = True
             link.stop_reading()
             await wait_until(lambda: not session.calls or ending.is_urgent, STDIO_DRAIN_SECONDS)
-            # What did not finish by now does not look as if it would end by itself.
+            # Calls that have not finished by now are unlikely to end by themselves.
             gateway.runtime.processes.is_hurried = bool(session.calls)
             session.end(DownstreamError(UNFINISHED))
             await wait_until(lambda: not link.unsent_bytes or ending.is_urgent, FLUSH_SECONDS)
@@ -106,8 +106,8 @@ async def serve_http(
     pages: Mapping[str, Page] | None = None,
     callers: Callable[[HttpServer], None] | None = None,
 ) -> None:
-    """Serve any number of clients over HTTP until a signal comes. `started` is told the address, `callers` the server:
-    whoever may not call any more loses what they have open."""
+    """Serve any number of clients over HTTP until a signal arrives. `started` is called with the address, `callers`
+    with the server, to end what revoked callers have open."""
     from mcp_workbench.transport.http.server.http_server import serve_http as start
 
     async with _until_the_end(gateway, config) as ending:
@@ -145,18 +145,18 @@ async def serve_http(
 
 
 def record_refusal(gateway: Gateway, peer: str, reason: str) -> None:
-    """For the audit: somebody did not prove who they are."""
+    """Record a failed authentication in the audit."""
     gateway.record("authentication", peer=peer, decision="denied", reason=reason)
 
 
 def _hand_over(loop: asyncio.AbstractEventLoop, changed: Callable[[], None], seen: object) -> None:
-    # From the thread that looks; the loop may have ended meanwhile.
+    # Called from the watching thread; the loop may have ended meanwhile.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(changed)
 
 
 def _watch(options: HttpOptions) -> FileWatch:
-    """Looks at the files that decide who comes in."""
+    """Watch the files that decide which callers are admitted."""
     from mcp_workbench.file_watch import FileWatch, Watched, fingerprint
 
     loop = asyncio.get_running_loop()
@@ -191,7 +191,7 @@ async def _settle_in(gateway: Gateway, follower: _Follower | None) -> None:
 
 
 class _Follower:
-    """Has the gateway follow its file. What that takes is loaded with the first look at it."""
+    """Makes the gateway follow its file. The code for that is loaded when it is first needed."""
 
     def __init__(self, gateway: Gateway, config: ConfigSource) -> None:
         self._gateway = gateway
@@ -210,7 +210,7 @@ class _Follower:
         return self._live
 
     def reload(self) -> None:
-        """At once, whether anything seems to have changed or not."""
+        """Reload at once, whether the file seems to have changed or not."""
         _ = self._gateway.runtime.start_task(self.live.reload())
 
     def close(self) -> None:
@@ -220,20 +220,20 @@ class _Follower:
 
 
 class _Shutdown:
-    """Why and how fast we end. The first signal begins it, one that comes while we end hurries it, and a second signal
-    ends at once. SIGHUP has the configuration read again, unless it says that our terminal is gone."""
+    """Why and how fast we end. The first signal begins the shutdown, a signal during the shutdown hurries it, and a
+    second signal ends at once. SIGHUP reloads the configuration, unless it means that our terminal is gone."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, end_at_once: Callable[[], None]) -> None:
         self.begun = asyncio.Event()
         self.reason = ""
         self.is_urgent = False
-        # Ctrl-C: somebody is looking, and has just tried `/readyz` perhaps. Balancers stop us in other ways.
+        # Ctrl-C: the user is present, and may have just tried `/readyz`. Load balancers stop us in other ways.
         self.is_by_hand = False
         self._end_at_once = end_at_once
         self._signals = 0
-        # Set where there is a configuration to be read again.
+        # Set if there is a configuration to reload.
         self.reload: Callable[[], None] | None = None
-        # `nohup` and shells that start things in the background have it ignored: then it never ends us.
+        # `nohup`, and shells that start background jobs, ignore it: then it never ends us.
         self._ends_with_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         self._had_terminal = has_terminal()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -262,8 +262,8 @@ class _Shutdown:
 
 
 async def wait_until(condition: Callable[[], bool], seconds: float) -> float:
-    """Wait, so many seconds at most; how long it took."""
-    # Polled: what it waits for is decided in hot paths that should not have to set events for our end.
+    """Wait for a condition, for this many seconds at most; returns how long it took."""
+    # Polled: the conditions change in hot paths, which should not have to set events for the shutdown.
     now = asyncio.get_running_loop().time
     began = now()
     while not condition() and now() - began < seconds:  # noqa: ASYNC110

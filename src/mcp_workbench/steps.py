@@ -1,7 +1,7 @@
-"""Steps around a request to a server: each lets it pass, answers it, refuses it or holds it, and learns how it ended.
+"""Steps around a request to a server: each passes, answers, refuses or holds it, and learns how it ended.
 
-Owns that steps are asked one by one, the bound on holding, and that each step that was asked learns of exactly one end.
-Refuses to know what a step decides by, how the client is answered and how the server is reached.
+Owns that steps are called one by one, the bound on holding, and that each step called learns of exactly one end. Knows
+nothing about what a step decides by, how the client is answered and how the server is reached.
 """
 
 from __future__ import annotations
@@ -20,50 +20,51 @@ from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, Part, read_error
 
 log = logging.getLogger(__name__)
 
-# A step that holds a request usually waits for a person, and people need minutes, not hours: as long as the question of
-# a server may stay open. Whatever has not been decided by then is refused.
+# A step that holds a request usually waits for a person, who needs minutes, not hours: the same as for a server's
+# question. What has not been decided by then is refused.
 HELD_SECONDS: Final = 900.0
 UNDECIDED: Final = f"no decision was made about this request within {HELD_SECONDS:g} s"
 STEP_FAILED: Final = "a check of this request failed, so it was not sent; the log of the workbench says why"
 
-# The largest answer that is searched whole for a failure of the tool itself; of larger ones, this much at each end.
+# The largest answer that is searched completely for a failure of the tool itself; of larger ones, this much at each
+# end.
 MOST_SEARCHED: Final = 256 * 1024
 _EDGE: Final = 4096
-# Over stdio there is one user, whoever started us, whose principal is the empty string. Rules, reports and the audit
-# call it this.
+# Over stdio there is one user, the one who started us, whose principal is the empty string. Rules, reports and the
+# audit use this name.
 LOCAL: Final = "local"
 
 EndKind = Literal["result", "error", "cancelled"]
 
 
 class Subject(Struct, frozen=True, kw_only=True, gc=False):
-    """Who wants to do what with which item of which server. A list asks about its items with the same value."""
+    """Who wants to do what with which item of which server. Lists use the same value for their items."""
 
     principal: str
-    # As in revision 2025-11-25: a subscription is `resources/subscribe`, however the client asked for it.
+    # As in revision 2025-11-25: a subscription is `resources/subscribe`, however the client made it.
     method: str
-    # Empty where every server is concerned that this client uses: its log level, and what it notifies servers of.
+    # Empty if all servers that this client uses are concerned: its log level, and its notifications.
     toolbox: str = ""
     server: str = ""
-    # What the server itself calls it: a tool, a prompt, a URI, a task.
+    # The server's own name for it: a tool, a prompt, a URI, a task.
     item: str = ""
 
 
 class GuardedRequest(Subject, frozen=True, kw_only=True, gc=False, cache_hash=True):
     """A client's request or notification, before it is sent to a server."""
 
-    # How the client introduced itself (`clientInfo`), as JSON.
+    # The client's `clientInfo`, as JSON.
     client: bytes
-    # Which of the clients that keep a session; 0 without one.
+    # The number of the client's session; 0 without one.
     session: int
     # The params without `_meta`, as JSON without the closing brace.
     body: bytes
     meta: Raw | None = None
-    # Where it came from: an address, `stdio`, `process 123`. Empty where that is unknown.
+    # Where it came from: an address, `stdio`, `process 123`. Empty if unknown.
     peer: str = ""
-    # The client comes back with a `requestState`, of its server or of ours. What is ours is not in the body.
+    # The client retries with a `requestState`, from its server or from us. Ours is not in the body.
     is_retry: bool = False
-    # What is known of whoever makes it, as they proved it with this very request. A step says what that is.
+    # The identity of the caller, as proved with this very request. The type is up to a step.
     identity: object = None
 
     @property
@@ -73,37 +74,37 @@ class GuardedRequest(Subject, frozen=True, kw_only=True, gc=False, cache_hash=Tr
 
 
 class Substitute(Struct, frozen=True):
-    """Answer with this result, written as JSON, instead of asking the server."""
+    """Answer with this result, as JSON, instead of asking the server."""
 
     result: bytes
 
 
 class Denial(Struct, frozen=True):
-    """Answer with this JSON-RPC error; an agent gets it as a result that it can read."""
+    """Answer with this JSON-RPC error; an agent gets it as a readable result."""
 
     code: int
     message: str
     data: object = None
-    # What decided so, for the audit: `policy[3]`, `lock`.
+    # What decided, for the audit: `policy[3]`, `lock`.
     rule: str = ""
 
 
 class Pass(Struct, frozen=True):
-    """Let the request pass, and tell the audit what decided so. None does the same where there is nothing to tell."""
+    """Let the request pass, and record what decided. None does the same if there is nothing to record."""
 
     rule: str = ""
-    # The request may take so many seconds; then it is stopped, and answered with this.
+    # The time limit of the request; beyond it, the request is stopped and answered with `late`.
     within: float | None = None
     late: Denial | None = None
 
 
 class Ask(Struct, frozen=True):
-    """Hold the request and ask the user of the client first, by an elicitation of ours with these params."""
+    """Hold the request and ask the client's user first, with an elicitation with these params."""
 
     params: Raw
-    # Decides by what the client answered; by None where it did not answer.
+    # Decides by the client's answer; by None if it did not answer.
     answered: Callable[[Raw | bytes | None], Denial | Pass]
-    # Decides where the client cannot be asked.
+    # Decides if the client cannot be asked.
     cannot_ask: Callable[[], Denial]
 
 
@@ -124,13 +125,13 @@ class Outcome(Struct, frozen=True, gc=False):
     """How a request ended. Times are those of `time.monotonic`, in seconds."""
 
     kind: EndKind
-    # What the client got, in parts; nothing for a request that was cancelled or needs no answer.
+    # What the client got, in parts; empty for a request that was cancelled or needs no answer.
     payload: tuple[Part, ...]
     arrived: float
-    # None where a step answered or refused it, or it was cancelled before: no server has seen it.
+    # None if a step answered or refused it, or it was cancelled before: no server has seen it.
     sent: float | None
     ended: float
-    # What the steps decided, and the rules that they named, in their order. Undecided: it ended while it was held.
+    # What the steps decided, and the rules that they named, in order. Undecided: it ended while it was held.
     decision: StepsDecision = "passed"
     rules: tuple[str, ...] = ()
 
@@ -148,12 +149,12 @@ class Outcome(Struct, frozen=True, gc=False):
 
 
 def tool_failed(payload: Sequence[Part], size: int) -> bool:
-    """Whether a result says that the tool itself failed. Of a large one only the ends are looked at: servers write it
-    first or last, and no call is to wait for a search through megabytes."""
+    """Whether a result reports that the tool itself failed. For a large one only the ends are searched: servers write
+    it first or last, and no call should wait for a search through megabytes."""
     if size > MOST_SEARCHED:
         return _find_failure(payload[0][:_EDGE]) is not None or _find_failure(payload[-1][-_EDGE:]) is not None
     whole = b"".join(payload)
-    # Looked for first, because nearly none has it. `find`: `in` would try whether what is looked for is a number.
+    # Searched first, because hardly any result has it. `find`, because `in` would first try to convert to a number.
     if whole.find(b'"isError"') < 0:
         return False
     try:
@@ -163,86 +164,85 @@ def tool_failed(payload: Sequence[Part], size: int) -> bool:
 
 
 class UserAsker(Protocol):
-    """Whose request it is, as far as a step may turn to it."""
+    """The part of a request's client that a step may use."""
 
     def can_ask_user(self) -> bool:
-        """Whether the client can show its user a question of ours about this request."""
+        """Whether the client can show its user a question about this request."""
 
     def ask_user(self, params: Raw) -> Awaitable[Raw | bytes | None]:
-        """Put an `elicitation/create` of ours to the client. Its result; None where it did not answer."""
+        """Send an `elicitation/create` to the client. Returns its result; None if it did not answer."""
 
 
 class Step(Protocol):
-    """One step. Both methods are called on the event loop: what takes long is held, or left to a thread."""
+    """One step. Both methods are called on the event loop: slow work must be awaited, or left to a thread."""
 
     def check(self, request: GuardedRequest) -> Verdict | Ask | Awaitable[Verdict]:
-        """Decide. An awaitable or a question holds the request, up to `HELD_SECONDS`. Should this raise, the request is
+        """Decide. An awaitable or a question holds the request, up to `HELD_SECONDS`. If this raises, the request is
         refused."""
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
-        """The request has ended. Called once for every request that `check` was asked about."""
+        """The request has ended. Called once for every request that was passed to `check`."""
 
 
 class DefinitionStep(Step, Protocol):
-    """A step that judges by what a server says of its items, where `judges_definitions` holds. What is only remembered
-    of a server is not enough then: it is asked first, and the step once more."""
+    """A step that judges by a server's definitions if `judges_definitions` is set. Cached definitions are not enough
+    then: the server is listed first, and the step is called again."""
 
     judges_definitions: bool
 
     def judge_again(self, request: GuardedRequest, rules: tuple[str, ...]) -> Denial | None:
-        """What refuses the request by what its server says now. `rules`: those by which it was let pass before."""
+        """Judge the request by its server's current definitions. `rules`: those by which it passed before."""
 
 
 @runtime_checkable
 class Observer(Step, Protocol):
-    """A step that looks and never decides. It comes before all others, and learns also of what a face keeps from every
-    server."""
+    """A step that observes and never decides. It comes before all others, and also learns of requests that a face keeps
+    from every server."""
 
-    # Whether requests may have to wait for it. Otherwise it is not asked, and costs a call next to nothing.
+    # Whether requests may have to wait for it. If not, `check` is not called, and it costs a call next to nothing.
     is_asked: bool
 
     def on_unchecked_end(self, passage: UncheckedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
-        """The same as `on_end`, for a request that nobody had to be asked about, and for as little as can be."""
+        """Like `on_end`, for a request that no step had to check, with as little overhead as possible."""
 
 
 @runtime_checkable
 class IdentifyingStep(Protocol):
-    """A step that knows more of callers than their names. What it knows may be another thing a moment later: one user
-    may have several tokens. So it is kept for requests that have to wait."""
+    """A step that knows more about callers than their names. This may change at any moment: one user may have several
+    tokens. So it is kept with requests that have to wait."""
 
     def identify(self, principal: str) -> object:
-        """What is known of whoever makes the request that has just come."""
+        """The identity of the caller of a request that has just arrived."""
 
     def recall(self, identity: object) -> None:
-        """A request goes on that had to wait: from now on this is known of its principal, as when it came."""
+        """Restore the identity of a request that had to wait, as the current one of its principal."""
 
 
 @runtime_checkable
 class HidingStep(Protocol):
-    """A step that knows what is hidden from whom."""
+    """A step that knows what is hidden from which principal."""
 
     def hiding_rule(self, subject: Subject) -> str:
-        """The rule that hides it, for the audit alone; empty where none does."""
+        """The rule that hides it, for the audit alone; empty if none does."""
 
 
-# What happens beside requests, and is recorded too: somebody proved or failed to prove who they are (`authentication`),
-# signed in to a server, was asked something, or approved a call; a definition or the configuration has changed.
+# Events other than requests that are recorded: a caller succeeded or failed to authenticate (`authentication`), signed
+# in to a server, was asked something, or approved a call; a definition or the configuration has changed.
 EventKind = Literal["authentication", "sign_in", "question", "approval", "definition", "configuration"]
 
 
 class EventRecorder(Protocol):
-    """Writes an event to the audit, where there is one (`Gateway.record`): never waits, never raises.
+    """Writes an event to the audit, if there is one (`Gateway.record`): never waits, never raises.
 
-    Fields have the names that the lines of calls have, as far as they fit: `principal`, `peer`, `client` (as the client
-    introduced itself, JSON), `toolbox`, `server`, `item`, `decision` (`passed`, `denied` …), `rule`, `reason`. Secrets
-    in them are replaced.
+    Fields are named as in the lines of calls, where they apply: `principal`, `peer`, `client` (its `clientInfo`, JSON),
+    `toolbox`, `server`, `item`, `decision` (`passed`, `denied` …), `rule`, `reason`. Secrets in them are redacted.
     """
 
     def __call__(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None: ...
 
 
 def origin_of(request: GuardedRequest) -> dict[str, str | int]:
-    """Who makes a request, from where, and what for, as an event about it says so (`EventRecorder`)."""
+    """Who makes a request, from where, and for what, as fields of an event (`EventRecorder`)."""
     return {
         "principal": request.principal or LOCAL,
         "peer": request.peer,
@@ -255,30 +255,30 @@ def origin_of(request: GuardedRequest) -> dict[str, str | int]:
 
 
 class Held:
-    """A step holds the request: `Passage.decided` says what becomes of it."""
+    """A step holds the request: await `Passage.decided`."""
 
 
 HELD: Final = Held()
 
 
 class Passage(Struct, eq=False):
-    """One request on its way through the steps and to its end. A `Struct` because there is one for each call, and it is
-    made in C."""
+    """One request on its way through the steps and to its end. A `Struct`, because there is one for each call and
+    structs are created in C."""
 
     steps: tuple[Step, ...]
     request: GuardedRequest
-    # They let everything pass at once: they are not asked, and learn of the end.
+    # These pass everything at once: they are not called before, and learn of the end.
     observers: tuple[Step, ...] = ()
-    # Not the event loop's clock: that of uvloop stands still between two looks at its descriptors.
+    # Not the event loop's clock: uvloop's is only updated once per iteration.
     arrived: float = field(default_factory=monotonic)
     sent: float | None = None
-    # How many steps were asked.
+    # How many steps were called.
     asked: int = 0
     decision: StepsDecision = "undecided"
     rules: tuple[str, ...] = ()
-    # What a step holds the request for, until somebody waits for it.
+    # What a step holds the request for, until it is awaited.
     held: Awaitable[Verdict] | Ask | None = None
-    # What a step limits its time to, and what ends it then.
+    # The time limit set by a step, and the timer that enforces it.
     limit: Pass | None = None
     timer: asyncio.TimerHandle | None = None
     is_over: bool = False
@@ -288,7 +288,7 @@ class Passage(Struct, eq=False):
         return self.request.body
 
     def check(self) -> Denial | Substitute | Held | None:
-        """Ask the steps in order, up to the first that does not let it pass. None: it may be sent, and now is."""
+        """Call the steps in order, up to the first that does not pass it. None: it may be sent, and is sent now."""
         while self.asked < len(self.steps):
             step = self.steps[self.asked]
             self.asked += 1
@@ -317,14 +317,14 @@ class Passage(Struct, eq=False):
 
     def _refused(self, verdict: Substitute | Denial) -> Substitute | Denial:
         self.decision = "denied" if isinstance(verdict, Denial) else "answered"
-        # A rule that lets somebody be asked has been noted when it did.
+        # A rule that requires asking the user was noted when it passed.
         if isinstance(verdict, Denial) and verdict.rule and verdict.rule not in self.rules:
             self.rules += (verdict.rule,)
         return verdict
 
     def check_again(self, steps: Iterable[DefinitionStep]) -> Denial | None:
-        """Its server has listed again what it offers, or other steps are in force than those that let it pass: what
-        refuses it now."""
+        """Judge the request again, because its server was listed again or the steps have changed. Returns what refuses
+        it now."""
         for step in steps:
             try:
                 denial = step.judge_again(self.request, self.rules)
@@ -337,7 +337,7 @@ class Passage(Struct, eq=False):
         return None
 
     async def decided(self, asker: UserAsker | None = None) -> Denial | Substitute | None:
-        """What becomes of a request that is held, by this step and those that follow."""
+        """The decision about a held request, by this step and those that follow."""
         while self.held is not None:
             held, self.held = self.held, None
             bound = asyncio.timeout(HELD_SECONDS)
@@ -356,35 +356,35 @@ class Passage(Struct, eq=False):
         return None
 
     def end(self, kind: EndKind, *payload: Part) -> None:
-        """It has ended; only the first end counts. The step that was asked last learns of it first."""
+        """Record its end; only the first counts. The step that was called last learns of it first."""
         if self.is_over:
             return
         self.is_over = True
         if self.timer is not None:
             self.timer.cancel()
         if asyncio.iscoroutine(self.held):
-            # Cancelled before anybody came to wait for it.
+            # Cancelled before it was awaited.
             self.held.close()
         outcome = Outcome(kind, payload, self.arrived, self.sent, monotonic(), self.decision, self.rules)
         _report_end((*reversed(self.steps[: self.asked]), *self.observers), self.request, outcome)
 
 
 class UncheckedPassage(Struct, eq=False, gc=False):
-    """The same where nobody decides: it is sent once its server is known, and an observer learns of its end. There
-    is one for each call wherever nothing but an audit is configured, so it does as little as can be."""
+    """The same if no step decides: it is sent once its server is known, and an observer learns of its end. There is one
+    for each call if only an audit is configured, so it does as little as possible."""
 
     observer: Observer
-    # Whose and what, without body and `_meta`: the same object for calls that are alike.
+    # Who and what, without body and `_meta`: the same object for similar calls.
     origin: GuardedRequest
     body: bytes
     meta: Raw | None
     arrived: float
-    # None where it was sent as it arrived.
+    # None if it was sent as it arrived.
     sent: float | None = None
     is_over: bool = False
 
     def end(self, kind: EndKind, *payload: Part) -> None:
-        """It has ended; only the first end counts."""
+        """Record its end; only the first counts."""
         if self.is_over:
             return
         self.is_over = True
@@ -399,7 +399,7 @@ def _report_end(steps: tuple[Step, ...], request: GuardedRequest, outcome: Outco
         try:
             step.on_end(request, outcome)
         except Exception:
-            # The client gets its answer, and the other steps learn of it, all the same.
+            # The client still gets its answer, and the other steps still learn of it.
             log.exception("a step around requests failed; please report this")
 
 
@@ -410,6 +410,6 @@ async def _asked(question: Ask, asker: UserAsker | None) -> Denial | Pass:
 
 
 def _failed() -> Denial:
-    """Closed rather than open: what could not be checked is not sent."""
+    """Fail closed: what could not be checked is not sent."""
     log.exception("a step around requests failed; please report this")
     return Denial(INTERNAL_ERROR, STEP_FAILED)

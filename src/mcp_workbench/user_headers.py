@@ -1,7 +1,7 @@
-"""Headers that tell a server who the user is: an assertion of ours, or a token that was exchanged for it.
+"""Headers that identify the user to a server: our assertion, or an exchanged token.
 
-Joins `guard`, which makes both, with the interface of a server's headers. Never the token that the user has shown us.
-Imported only for a server that wants one of them.
+Connects `guard`, which creates both, with the interface of a server's headers. Never sends the token that the user has
+sent us. Imported only for a server that requires one of them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Clock = Callable[[], float]
 
 
 class Validity:
-    """From now on for so many seconds, by both clocks: the one may be set, the other stands still while the machine
-    sleeps."""
+    """A number of seconds from now on, by both clocks: the wall clock may be set, the monotonic one may stop while the
+    machine sleeps."""
 
     def __init__(self, now: Clock, age: Clock, seconds: float) -> None:
         self._now, self._age = now, age
@@ -42,7 +42,7 @@ class Validity:
 
 
 class AssertedIdentity:
-    """The headers of another source, and an assertion of who the user is (`HeaderSource`)."""
+    """The headers of another source, plus an assertion of who the user is (`HeaderSource`)."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """What users other than our own are shown: the same servers, with what each user's own connections have listed.
 
-A server may list other things for each user, as their sign-in allows or as their own process has come to know them, so
-nobody is shown what a connection of another has listed. Our own user, who is served over stdio and with the one token,
-has the catalogue that all others are made beside; where there is no other user, this is not imported. Owns these
-catalogues and their faces. Refuses to know how somebody was recognised, and what a policy hides.
+A server may list different items for each user, depending on their sign-in or on the state of their process, so no user
+is shown what another user's connection has listed. Our own user, served over stdio and with the single token, has the
+catalogue that all others are derived from; without other users, this is not imported. Owns these catalogues and their
+faces. Knows nothing about how a user was authenticated, and what a policy hides.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from mcp_workbench.runtime import Runtime
     from mcp_workbench.session.session_registry import SessionRegistry
 
-# Users whose lists are kept in memory. Of more, those are forgotten who have nothing open and no server running; what
+# Users whose lists are kept in memory. Beyond this, users with nothing open and no server running are dropped; what
 # their servers listed is on the disk.
 MOST_USERS: Final = 1_000
-# So many are forgotten at once: to find out who is being served takes a look at everybody.
+# How many are dropped at once: finding out who is being served requires a pass over all users.
 FORGOTTEN_AT_ONCE: Final = 50
 FORGOTTEN: Final = "this user has not been served for long"
 
 
 class UserFaces:
-    """Faces by principal, each over a catalogue of its own; made with the first request of each."""
+    """Faces by principal, each with its own catalogue; created with the first request of each."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class UserFaces:
         self._router = router
         self._sessions = sessions
         self._runtime = runtime
-        # Says what of new servers must not be shown, before anything of them is.
+        # Decides which items of new servers must not be shown, before any is.
         self._judge = judge
         self._summarise_soon = summarise_soon
         self._on_forgotten = on_forgotten
@@ -86,8 +86,8 @@ class UserFaces:
         return face
 
     def apply(self, config: WorkbenchConfig, settings: FaceSettings) -> None:
-        """Put another configuration in force, after it is for our own user. What is cached of new servers is read when
-        somebody asks for it."""
+        """Switch to another configuration, after our own user has been switched. Cached lists of new servers are read
+        when they are requested."""
         for face in self:
             face.configure(settings)
             plan = face.catalog.plan(config)

@@ -1,8 +1,8 @@
-"""What `mcp-workbench top` asks of a running workbench, over a socket beside that of the status.
+"""Serves `mcp-workbench top`, over the same kind of socket as the status.
 
-One JSON object in a line each way: `look` answers with the status and what was measured since somebody looks, `stop`,
-`restart` and `log` concern one server. Calls are measured from the first who looks to the last who does not any more.
-The socket lies in a folder that only our user can enter. Loaded with the first who looks.
+One JSON object per line in each direction: `look` is answered with the status and measurements, `stop`, `restart` and
+`log` concern one server. Calls are measured while at least one client is connected. The socket is in a folder that only
+our user can enter. Loaded with the first connection.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.observe.call_watch import CallWatch
 
-# Whoever looks does so every second; one that is stopped is let go.
+# `top` asks every second; a client that is suspended is dropped.
 SILENT_SECONDS: Final = 30.0
 # More than a person has terminals.
 MOST_WATCHERS: Final = 8
 LOG_LINES: Final = 200
-# Ending a server is bounded by its own ladder of signals; this is somewhat more.
+# Stopping a server is bounded by its sequence of signals; this is somewhat more.
 END_SECONDS: Final = 10.0
 
 
 class WatchRequest(Struct):
-    """What somebody at a terminal wants."""
+    """A request from `top`."""
 
     do: Literal["look", "stop", "restart", "log"]
     toolbox: str = ""
@@ -40,7 +40,7 @@ _decode: Final = Decoder(WatchRequest).decode
 
 
 class Watching:
-    """Serves those who look, of one process."""
+    """Serves all connections of `top` to one process."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class Watching:
     ) -> None:
         self._connections = connections
         self._describe = describe
-        # Says who listens to the calls of the process.
+        # Sets the observer of the calls of the process.
         self._listen = listen
         self._watch = CallWatch()
         self._watchers = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One of them, until it goes."""
+        """Serve one connection until it closes."""
         if self._watchers >= MOST_WATCHERS:
             writer.close()
             return
