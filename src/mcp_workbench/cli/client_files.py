@@ -182,6 +182,7 @@ def write(found: FoundFile, before: bytes | None, after: bytes, name: str, run: 
     try:
         replace_file(found.path, before, after, folder)
     except ChangedAfterwards:
+        # It was written, so the record stays.
         raise
     except ConfigError:
         forget(found.client, change)
@@ -207,6 +208,7 @@ def take_steps(
             try:
                 _take(found, step)
             except ConfigError:
+                # Without effect there is nothing to undo.
                 if (step.name in found.servers()) is not step.is_there:
                     forget(client, change)
                 raise

@@ -110,7 +110,8 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str],
             return Located(_named(path, source, environ))
     own = own_file(environ)
     here = os.path.join(folder, FILE_NAME)
-    # A dangling link counts as a file too; `load` reports what is wrong with it.
+    # A dangling link counts as a file too; `load` reports what is wrong with it. In the user's folder for settings, the
+    # file is the user's own, which needs no trust.
     if os.path.lexists(here) and not (own is not None and os.path.realpath(here) == os.path.realpath(own)):
         return Located(here, is_project=True)
     if own is not None:

@@ -28,6 +28,7 @@ def load(path: str, environ: Mapping[str, str]) -> WorkbenchConfig:
 
     Raises `ConfigProblems`, which reports everything that is wrong at once.
     """
+    # Before reading, so that a write in between counts as a change.
     written_at = modified_at(path)
     return replace(parse(read(path), path, environ), modified_at=written_at)
 

@@ -24,7 +24,7 @@ from mcp_workbench.signin.sign_ins import BrowserSignIn
 from mcp_workbench.signin.store import SignInRecord
 from mcp_workbench.steps import LOCAL
 
-# A browser that is a program of the terminal may take as long as the user; it does not keep us from listening.
+# Longer than any address that a browser shows.
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -120,9 +120,10 @@ async def _wait_or_paste(sign_in: BrowserSignIn) -> SignInRecord:
     lines: asyncio.Queue[str] = asyncio.Queue()
 
     def read() -> None:
-        # At the end of input, nothing more can be pasted; the callback may still come.
+        # Not through `sys.stdin`: the event loop would not see what its buffer holds.
         text = os.read(sys.stdin.fileno(), _READ_BYTES).decode(errors="replace")
         if not text:
+            # Nothing more can be pasted; the callback may still come.
             loop.remove_reader(sys.stdin.fileno())
         lines.put_nowait(text)
 

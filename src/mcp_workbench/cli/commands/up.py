@@ -109,6 +109,7 @@ def _be_it() -> int:
         run_loop(serve())
     finally:
         if stays and not is_replaced:
+            # As with `down`: otherwise the next client would start another one.
             disable_sharing()
         os.close(lock)
     return REPLACED if stays and is_replaced else 0
