@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from msgspec.json import decode
 
 import mcp_workbench
 from mcp_workbench.catalog.catalog import Catalog
@@ -14,6 +15,7 @@ from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.config.keys import FACE
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.face.base import Face, FaceSettings
+from mcp_workbench.face.view import View
 from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES, names_of_faces
 from mcp_workbench.gateway import Options, make_face
 
@@ -24,7 +26,20 @@ COMPARES_FACES = {
     "cli/token_report.py",
     "cli/tokens_page.py",
     "cli/commands/list.py",
-    "cli/engine.py",
+}
+# HTTP has a word `proxy` of its own, and so have transports, revisions and sign-ins `auto`.
+OTHER_MEANINGS = {
+    "proxy": ("transport/http/client/",),
+    "auto": (
+        "transport/http/client/",
+        "signin/",
+        "downstream/server_run.py",
+        "config/model.py",
+        "config/oauth_keys.py",
+        "config/server",
+        "server_links.py",
+        "cli/unlisted_servers.py",
+    ),
 }
 
 
@@ -45,14 +60,27 @@ def test_settings_and_help_read_the_table() -> None:
 
 def test_no_other_module_knows_a_face_by_name() -> None:
     known = []
-    # HTTP has a word `proxy` of its own, and so have transports and revisions `auto`.
-    telling = FACES.keys() - {"proxy", "auto"}
     for path in PACKAGE.rglob("*.py"):
         where = path.relative_to(PACKAGE).as_posix()
         if where == "faces.py" or where in COMPARES_FACES or where in {f"face/{name}.py" for name in FACES}:
             continue
         source = path.read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(source)) if any(name in source for name in telling) else ():
+        telling = {name for name in FACES if not where.startswith(OTHER_MEANINGS.get(name, "//"))}
+        for node in ast.walk(ast.parse(source)) if any(f'"{name}"' in source for name in telling) else ():
             if isinstance(node, ast.Constant) and node.value in telling:
                 known.append(f"{where}:{node.lineno}")
     assert known == []
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_what_a_face_keeps_is_shared_by_its_users_and_judged_by_policies(name: str) -> None:
+    catalog = Catalog(WorkbenchConfig(path="x", toolboxes={}), ManifestStore(lambda: None))
+    make = import_module(FACES[name].module).make
+    whole, made = make(catalog, FaceSettings()), make(catalog, FaceSettings())
+    made.share_state_of(whole)
+    assert made.kept_results() is whole.kept_results()
+    assert made.own_names() == [decode(each)["name"] for each in made.tools(View(""))]
+    for shown in (made.for_client(View("")), made):
+        shortens = any("shorten" in vars(each) or "shortening" in vars(each) for each in type(shown).__mro__[:-2])
+        assert shown.links is whole.links and not shown.reports
+        assert not shortens or shown.kept_results() is not None, "policies would not be asked about its results"

@@ -18,7 +18,7 @@ from mcp_workbench.catalog.restricted_catalog import RestrictedCatalog
 from mcp_workbench.config.model import LimitRule, PolicyRule
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.kept_results import Origin
-from mcp_workbench.face.restricted_face import REJECTED, proxy_in, restricted
+from mcp_workbench.face.restricted_face import REJECTED, restricted
 from mcp_workbench.face.view import View
 from mcp_workbench.guard.approval import Approvals, ApprovalStep
 from mcp_workbench.guard.identities import Identities, Identity
@@ -100,9 +100,9 @@ class Access:
             self._settle(view)
         self._router.tasks.handles.judge = judge_task
         self._parking.refuses = refuse_parked
-        proxy = proxy_in(self._face)
-        if proxy is not None:
-            proxy.results.permits = permits_result
+        results = self._face.kept_results()
+        if results is not None:
+            results.permits = permits_result
 
     def reassign(self, principal: str) -> None:
         """The identity of this principal has changed."""

@@ -36,6 +36,8 @@ FACES: Final = {
     )
 }
 DEFAULT_FACE: Final = "proxy"
+# What commands look through, whatever clients see: only there can every tool be named.
+FACE_OF_COMMANDS: Final = "proxy"
 # What `init` writes into a new file.
 PROPOSED_FACE: Final = "auto"
 # What `auto` chooses between: for clients that defer tool definitions themselves, and for all others.

@@ -17,7 +17,6 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.face.base import Face, FaceSettings
-from mcp_workbench.face.restricted_face import share_state
 
 if TYPE_CHECKING:
     from mcp_workbench.config.model import WorkbenchConfig
@@ -78,7 +77,7 @@ class UserFaces:
         catalog = self._face.catalog.of_user(principal)
         self._judge(catalog.entries())
         face = self._make_face(catalog)
-        share_state(self._face, face)
+        face.share_state_of(self._face)
         face.give_notice(self._face.notice)
         self._sessions.follow(catalog)
         self._router.follow(catalog)

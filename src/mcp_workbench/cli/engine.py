@@ -14,6 +14,7 @@ from msgspec import Raw, Struct, UnsetType
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore, default_folder
+from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.cli.error_output import ambiguous
 from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.config.model import WorkbenchConfig
@@ -26,8 +27,8 @@ from mcp_workbench.face import paths
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import opened
-from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.wording import no_such
+from mcp_workbench.faces import FACE_OF_COMMANDS
 from mcp_workbench.gateway import Gateway, Options, make_face
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND
@@ -99,8 +100,7 @@ class Engine:
     def __init__(
         self, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor | None = None, is_audited: bool = False
     ) -> None:
-        # `proxy`, whatever face clients see: only there can every tool be named.
-        options = Options(use_cache=use_cache, face="proxy", is_audited=is_audited)
+        options = Options(use_cache=use_cache, face=FACE_OF_COMMANDS, is_audited=is_audited)
         self._gateway = Gateway(config, options, redactor)
         self._store = ManifestStore(default_folder)
         # What the user of this command can be asked. In one spelling, because servers receive it and connections are
@@ -109,11 +109,15 @@ class Engine:
         self._local: LocalClient | None = None
 
     @property
-    def face(self) -> ProxyFace:
-        """The face `proxy`, whatever clients see."""
-        face = self._gateway.face
-        assert isinstance(face, ProxyFace)
-        return face
+    def face(self) -> Face:
+        """The face of commands, whatever clients see."""
+        return self._gateway.face
+
+    @property
+    def tool_index(self) -> ToolIndex:
+        index = self.face.tool_index
+        assert index is not None
+        return index
 
     def shown_to_clients(self, options: Options) -> Face:
         """Return the face that clients see with these options, or else the configuration, from the cached lists."""
@@ -268,7 +272,7 @@ class Engine:
         """Return the result of `open_toolbox` for a toolbox from what is known now, and what is listed in it."""
         assert request.toolbox_name is not None
         by_place = {(request.toolbox_name, server): error for server, error in failures.items()}
-        return opened(self.face.catalog, self.face.tool_index, request, by_place, [])
+        return opened(self.face.catalog, self.tool_index, request, by_place, [])
 
     def find_server(self, name: str) -> ServerEntry:
         """Return the server that a `server` or `toolbox/server` names. Raises `UsageError` with similar names."""

@@ -23,6 +23,7 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
+from mcp_workbench.faces import FACE_OF_COMMANDS
 from mcp_workbench.front.copying import SILENCE_SECONDS
 from mcp_workbench.front.joining import CannotJoin, NotRunning, introduce
 from mcp_workbench.front.line_protocol import ACCEPTED, BORROW, CONTROL, PING_LINE, written_hello
@@ -51,7 +52,7 @@ def engine_for(
         try:
             # `proxy`, whatever face the file has: there, every tool can be called by its path. The absolute path of the
             # file, so that the workbench finds the one that this command has read.
-            hello = written_hello(("--config", config.path, "--face", "proxy"), command=BORROW)
+            hello = written_hello(("--config", config.path, "--face", FACE_OF_COMMANDS), command=BORROW)
             # Not started for a command: it would outlive it, and a single call is faster here.
             connection, verb, _ = introduce(hello, may_start=False)
             if verb == ACCEPTED:

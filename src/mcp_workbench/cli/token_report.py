@@ -17,9 +17,9 @@ from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.economy.costs import Cost, cost, flat_cost
 from mcp_workbench.economy.forms import Form
 from mcp_workbench.economy.tokens import tokens
+from mcp_workbench.face.base import Face
 from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import opened
-from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.view import View
 from mcp_workbench.gateway import Options
 from mcp_workbench.printable import plural
@@ -108,20 +108,20 @@ class Report(Struct):
 
 def measure(config: WorkbenchConfig, engine: Engine) -> Report:
     """Count the tokens of what is known now."""
-    face = engine.face
+    face, index = engine.face, engine.tool_index
     face.catalog.load(face.catalog.entries())
     toolboxes = []
     for name, servers in face.catalog.toolboxes.items():
-        known = {server: face.tool_index.tools([entry]) for server, entry in servers.items() if entry.offer is not None}
+        known = {server: index.tools([entry]) for server, entry in servers.items() if entry.offer is not None}
         together = [tool for tools in known.values() for tool in tools]
         own = config.toolboxes[name].budget
         # 0 stands for `null` in the file: no limit.
         budget = (config.budget if own is None else own) or None
         costs = [ServerCost(server, cost(known[server]) if server in known else None) for server in servers]
-        toolboxes.append(ToolboxCost(name, costs, cost(together), _opened(face, name), budget))
+        toolboxes.append(ToolboxCost(name, costs, cost(together), _opened(engine, name), budget))
     # Instructions list what is distinctive about a toolbox, which is computed on demand.
-    if face.tool_index.is_summary_missing:
-        face.tool_index.summarise()
+    if index.is_summary_missing:
+        index.summarise()
     start = _start(face)
     return Report(config.path, config.face_in_force, *_in_force(engine, config, start), config.plain, *start, toolboxes)
 
@@ -137,17 +137,17 @@ def _in_force(engine: Engine, config: WorkbenchConfig, proxy: tuple[int, int, in
     )
 
 
-def _start(face: ProxyFace) -> tuple[int, int, int]:
+def _start(face: Face) -> tuple[int, int, int]:
     """Return what every conversation pays for the two tools, for known pinned tools, and for the instructions."""
     view = View(LOCAL_PRINCIPAL)
     listed = [tokens(definition.decode()) for definition in face.tools(view)]
     # `useTool: split` makes it three.
-    two = len(face.two_tools)
+    two = len(face.own_names())
     return sum(listed[:two]), sum(listed[two:]), tokens(face.instructions(view))
 
 
-def _opened(face: ProxyFace, toolbox: str) -> Opened:
-    made, result = opened(face.catalog, face.tool_index, OpenRequest(toolbox), {}, [])
+def _opened(engine: Engine, toolbox: str) -> Opened:
+    made, result = opened(engine.face.catalog, engine.tool_index, OpenRequest(toolbox), {}, [])
     text: str = decode(result)["content"][0]["text"]
     return Opened(made.form.value, tokens(text), len(made.shown))
 
@@ -238,7 +238,7 @@ def short_summary(config: WorkbenchConfig) -> str | None:
     entries = list(face.catalog.entries())
     face.catalog.load(entries)
     unknown = sum(entry.offer is None for entry in entries)
-    flat = flat_cost(face.tool_index.tools(entries))
+    flat = flat_cost(engine.tool_index.tools(entries))
     if not flat:
         return None
     start = _start(face)

@@ -23,6 +23,7 @@ from mcp_workbench.face.view import View
 
 if TYPE_CHECKING:
     from mcp_workbench.clients.behaviour import Behaviour
+    from mcp_workbench.face.kept_results import KeptResults
 
 # How tools are named and marked: separator, maximum length of names, marks.
 _Style = tuple[str, int, tuple[str, ...]]
@@ -53,6 +54,14 @@ class AutoFace(Face):
         super().give_notice(notice)
         for face in self._shown():
             face.give_notice(notice)
+
+    def kept_results(self) -> KeptResults | None:
+        return self._proxy.kept_results()
+
+    def share_state_of(self, whole: Face) -> None:
+        super().share_state_of(whole)
+        for face in self._shown():
+            face.share_state_of(whole)
 
     def _shown(self) -> list[Face]:
         return [self._proxy, *self._flat.values()]
@@ -101,6 +110,9 @@ class AutoFace(Face):
     def tools(self, view: View) -> Sequence[bytes]:
         """What an unknown client sees."""
         return self._proxy.tools(view)
+
+    def own_names(self) -> list[str]:
+        return self._proxy.own_names()
 
     def definition_of(self, tool: str) -> Raw | None:
         return next((found for face in self._shown() if (found := face.definition_of(tool)) is not None), None)

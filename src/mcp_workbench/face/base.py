@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.catalog.tool_index import ToolIndex
     from mcp_workbench.clients.behaviour import Behaviour, Recogniser
-    from mcp_workbench.face.kept_results import Shortening
+    from mcp_workbench.face.kept_results import KeptResults, Shortening
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +126,20 @@ class Face:
         self.links.forget(plan.ending)
         self._kept.clear()
 
+    # ── what faces of other users and roles share ──
+
+    def kept_results(self) -> KeptResults | None:
+        """Where results are kept that were too large. Every face that shortens results has to say so: policies decide
+        about what is read from there."""
+        return None
+
+    def share_state_of(self, whole: Face) -> None:
+        """Be the face of a user or role beside `whole`: share what is kept by principal anyway, because its limits are
+        those of the process."""
+        # Problems are reported to the operator once, not for each user or role.
+        self.reports = False
+        self.links = whole.links
+
     # ── clients ──
 
     def recognise(self, client_info: bytes) -> Behaviour:
@@ -181,6 +195,10 @@ class Face:
     def tools(self, view: View) -> Sequence[bytes]:
         """The definitions of the tools in view."""
         raise NotImplementedError
+
+    def own_names(self) -> list[str]:
+        """The tools that are this face's own. They are listed first."""
+        return []
 
     def definition_of(self, tool: str) -> Raw | None:
         """The server's definition of the tool with this exposed name."""

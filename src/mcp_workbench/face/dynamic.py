@@ -74,6 +74,9 @@ class DynamicFace(Face):
         table = self._table(view)
         return [own, *(_registered(exposed, target) for exposed, target in table.targets.items())]
 
+    def own_names(self) -> list[str]:
+        return ["open_toolbox"]
+
     def definition_of(self, tool: str) -> Raw | None:
         """Looked up among all tools, because names do not depend on which toolboxes are open."""
         target = self._table(self._everything()).targets.get(tool)

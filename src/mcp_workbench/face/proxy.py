@@ -70,6 +70,15 @@ class ProxyFace(Face):
 
         return KeptResults()
 
+    def kept_results(self) -> KeptResults:
+        return self.results
+
+    def share_state_of(self, whole: Face) -> None:
+        super().share_state_of(whole)
+        results = whole.kept_results()
+        if results is not None:
+            self.results = results
+
     def on_replaced(self, plan: Plan) -> None:
         """The names of toolboxes may be others."""
         super().on_replaced(plan)
@@ -276,7 +285,8 @@ class ProxyFace(Face):
 
     @cached_property
     def _has_slashes(self) -> bool:
-        return any("/" in entry.toolbox or "/" in entry.name for entry in self.catalog.entries())
+        # Of all servers: one that is hidden from a role now may become visible later.
+        return any("/" in entry.toolbox or "/" in entry.name for entry in self.catalog.whole.entries())
 
     def _no_such_path(self, path: str, meant: Ambiguous | NotListed | None) -> str:
         from mcp_workbench.face.toolbox_search import missing

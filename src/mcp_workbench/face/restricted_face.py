@@ -16,7 +16,6 @@ from mcp_workbench.catalog.offer import KINDS, Definitions
 from mcp_workbench.catalog.restricted_catalog import RestrictedCatalog, real_of
 from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Decision, Forward, Learn, Load, Open, Reject
-from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.view import View
 from mcp_workbench.protocol.revisions import Revision
 
@@ -34,29 +33,8 @@ REJECTED: Final = (
 def restricted(face: Face, catalog: RestrictedCatalog, made: Face) -> Face:
     """The restricted form of `face`, using the face `made` over the role's catalogue."""
     made.give_notice(_without_names(face.notice))
-    share_state(face, made)
-    part = proxy_in(made)
-    if part is not None:
-        # A server that is hidden now may become visible later.
-        part.__dict__["_has_slashes"] = any("/" in each.toolbox or "/" in each.name for each in catalog.real.entries())
+    made.share_state_of(face)
     return cast(Face, RestrictedFace(made, catalog))
-
-
-def share_state(face: Face, made: Face) -> None:
-    """Share what is kept by principal anyway between all faces, because its limits are those of the process."""
-    # Problems are reported to the operator once, not for each user or role.
-    made.reports = False
-    made.links = face.links
-    whole, part = proxy_in(face), proxy_in(made)
-    if whole is not None and part is not None:
-        part.links, part.reports = made.links, False
-        part.__dict__["results"] = whole.results
-
-
-def proxy_in(face: Face) -> ProxyFace | None:
-    """The face `proxy`, if some clients see it."""
-    found = face.__dict__.get("_proxy", face)
-    return found if isinstance(found, ProxyFace) else None
 
 
 class RestrictedFace:
