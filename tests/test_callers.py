@@ -15,6 +15,7 @@ from mcp_workbench.callers import Callers, CallerSettings, hosts_of, metadata_pa
 from mcp_workbench.config.auth_model import AuthConfig, IssuerConfig, ProxyConfig
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.guard.identities import Identities
+from mcp_workbench.guard.introspection import MOST_OF_PEER
 from mcp_workbench.guard.named_keys import KeyFolder, KeysInForce
 from mcp_workbench.guard.unix_users import UnixUsers
 from mcp_workbench.transport.http.server.authentication import AuthenticationChallenge
@@ -102,6 +103,36 @@ async def test_a_provider_that_cannot_be_reached_is_no_reason_to_sign_in_again()
     assert isinstance(later, asyncio.Future)
     found = await later
     assert isinstance(found, AuthenticationChallenge) and found.status == 503
+
+
+async def test_a_flood_of_opaque_tokens_from_one_address_leaves_others_their_places() -> None:
+    provider = Provider()
+    provider.clock.wall = time.time()
+    provider.opaque["right"] = {"sub": "alice", "aud": AUDIENCE}
+    provider.gate = asyncio.Event()
+    issuer = IssuerConfig(issuer=ISSUER, introspection=f"{ISSUER}/introspect", client_id="we", client_secret="s3cret")
+    rules = callers(provider, auth=auth(issuer))
+    flood = [rules.authenticate(arrived("192.0.2.9", authorization=f"Bearer guess{n}")) for n in range(120)]
+    pending = [each for each in flood if isinstance(each, asyncio.Future)]
+    assert len(pending) == MOST_OF_PEER
+    assert {each.status for each in flood if isinstance(each, AuthenticationChallenge)} == {503}
+
+    found = rules.authenticate(arrived("192.0.2.1", authorization="Bearer right"))
+    assert isinstance(found, asyncio.Future)
+    provider.gate.set()
+    assert await found == f"{ISSUER}#alice"
+    await asyncio.gather(*pending)
+
+    slowed = arrived("192.0.2.9", authorization="Bearer guess")
+    slowed.is_slowed = lambda peer: peer == "192.0.2.9"
+    asked = len(provider.asked)
+    later = rules.authenticate(slowed)
+    assert isinstance(later, asyncio.Future)
+    await asyncio.sleep(0)
+    assert not later.done() and len(provider.asked) == asked, "its peer has failed too often to be asked for at once"
+    for task in provider.tasks:
+        task.cancel()
+    assert isinstance(await later, AuthenticationChallenge)
 
 
 async def test_a_cancelled_answer_does_not_disturb_the_check() -> None:

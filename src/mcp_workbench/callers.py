@@ -19,7 +19,7 @@ from msgspec.json import encode
 from mcp_workbench.config.auth_model import AuthConfig, ProxyConfig
 from mcp_workbench.errors import ConfigError, package_hint
 from mcp_workbench.guard.bearer_tokens import NO_TOKEN, BearerTokens
-from mcp_workbench.guard.credentials import INSUFFICIENT, UNREACHABLE, Fetch, StartTask, TokenRejection
+from mcp_workbench.guard.credentials import INSUFFICIENT, UNREACHABLE, Fetch, PresentingPeer, StartTask, TokenRejection
 from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.named_keys import KeysInForce
 from mcp_workbench.guard.proxy_header import NOT_VOUCHED_FOR, ProxyHeader
@@ -35,6 +35,7 @@ from mcp_workbench.transport.http.server.authentication import (
 )
 from mcp_workbench.transport.http.server.pages import Page, PageResponse
 from mcp_workbench.transport.http.server.request_head import RequestHead
+from mcp_workbench.transport.http.server.unauthenticated_connections import network_of
 
 METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 KEYS_PATH: Final = "/.well-known/jwks.json"
@@ -110,7 +111,7 @@ class Callers:
         if scheme.lower() != "bearer":
             return self._outcome(head, NO_TOKEN)
         token = token.strip()
-        found = self._tokens.recognise(token)
+        found = self._tokens.recognise(token, lambda: _presenting_peer(head))
         if not isinstance(found, asyncio.Future):
             return self._when_loaded(self._outcome(head, found, token))
         later: asyncio.Future[Authentication] = asyncio.get_running_loop().create_future()
@@ -171,6 +172,11 @@ class Callers:
         return AuthenticationChallenge(
             found.message, challenge, FORBIDDEN if found.error == INSUFFICIENT else UNAUTHORIZED
         )
+
+
+def _presenting_peer(head: RequestHead) -> PresentingPeer:
+    peer = network_of(head.origin)
+    return PresentingPeer(peer, head.is_slowed(peer))
 
 
 async def _settle_after(

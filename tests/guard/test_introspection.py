@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from functools import partial
 from typing import Any
 
 import pytest
 
 from mcp_workbench.guard import introspection as module
 from mcp_workbench.guard.bearer_tokens import REJECTED_SECONDS, BearerTokens
-from mcp_workbench.guard.credentials import TokenRejection
+from mcp_workbench.guard.credentials import PresentingPeer, TokenRejection
 from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.introspection import BELIEVED_SECONDS
 from tests.guard.identity_provider import AUDIENCE, ISSUER, Provider, judged
@@ -103,6 +104,52 @@ async def test_a_flood_of_tokens_is_bounded() -> None:
     provider.gate.set()
     found = await asyncio.gather(*waiting)
     assert sum(each.error == "temporarily_unavailable" for each in found) == 100 - module.MOST_UNDER_WAY
+
+
+async def test_one_peer_leaves_places_for_the_tokens_of_others() -> None:
+    provider = Provider()
+    provider.opaque["t"] = GOOD
+    provider.gate = asyncio.Event()
+    tokens = tokens_of(provider)
+    found = [tokens.recognise(f"guess{n}", partial(PresentingPeer, "10.0.0.9")) for n in range(100)]
+    assert found[module.MOST_OF_PEER :] == [module.BUSY] * (100 - module.MOST_OF_PEER)
+    right = tokens.recognise("t", partial(PresentingPeer, "10.0.0.1"))
+    assert isinstance(right, asyncio.Future)
+    provider.gate.set()
+    assert await right == ALICE
+    asked = [each for each in found if isinstance(each, asyncio.Future)]
+    assert await asyncio.gather(*asked) == [module.UNKNOWN] * module.MOST_OF_PEER
+    assert isinstance(tokens.recognise("another", partial(PresentingPeer, "10.0.0.9")), asyncio.Future), (
+        "its places are free"
+    )
+    await asyncio.gather(*provider.tasks)
+    assert not provider_counts(tokens)
+
+
+async def test_a_peer_that_fails_often_waits_before_its_tokens_are_asked_about(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "SLOWED_SECONDS", 1000.0)
+    provider = Provider()
+    provider.opaque["t"] = GOOD
+    tokens = tokens_of(provider)
+    slowed = [tokens.recognise(f"guess{n}", partial(PresentingPeer, f"10.0.0.{n}", is_slowed=True)) for n in range(100)]
+    assert all(isinstance(each, asyncio.Future) for each in slowed)
+    assert await judged(tokens, "t") == ALICE, "while they wait, they take nobody's place"
+    assert len(provider.asked) == 1
+    for task in provider.tasks:
+        task.cancel()
+    await asyncio.wait(provider.tasks)
+    assert not provider_counts(tokens)
+    monkeypatch.setattr(module, "SLOWED_SECONDS", 0.0)
+    found = tokens.recognise("guess", partial(PresentingPeer, "10.0.0.1", is_slowed=True))
+    assert isinstance(found, asyncio.Future) and await found == module.UNKNOWN
+    assert len(provider.asked) == 2 and not provider_counts(tokens)
+
+
+def provider_counts(tokens: BearerTokens) -> object:
+    (introspection,) = tokens._opaque
+    return introspection._asked or introspection._of_peers or introspection._under_way
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from mcp_workbench.guard.credentials import UNREACHABLE, Pending, TokenRejection, TokenVerdict, Verified
+from mcp_workbench.guard.credentials import UNREACHABLE, Pending, PresentingPeer, TokenRejection, TokenVerdict, Verified
 from mcp_workbench.guard.identities import Identity
 from mcp_workbench.guard.introspection import Introspection
 from mcp_workbench.guard.jwt_tokens import JwtIssuer, peek
@@ -61,7 +61,9 @@ class BearerTokens:
         for each in jwts:
             each.keys.on_withdrawn = partial(self.forget, each.settings.issuer)
 
-    def recognise(self, token: str) -> Identity | TokenRejection | asyncio.Future[Identity | TokenRejection]:
+    def recognise(
+        self, token: str, sender: Callable[[], PresentingPeer] = PresentingPeer
+    ) -> Identity | TokenRejection | asyncio.Future[Identity | TokenRejection]:
         """The caller that this token proves."""
         if len(token) > LONGEST_TOKEN:
             return TokenRejection(f"this token is longer than {LONGEST_TOKEN // 1024} KiB")
@@ -79,7 +81,7 @@ class BearerTokens:
         rejected = self._rejected.get(digest)
         if rejected is not None and self._age() < rejected[1]:
             return rejected[0]
-        verdict = self._verify(token, digest)
+        verdict = self._verify(token, digest, sender)
         if not isinstance(verdict, asyncio.Future):
             return self._noted(token, digest, verdict)
         later: asyncio.Future[Identity | TokenRejection] = asyncio.get_running_loop().create_future()
@@ -111,7 +113,7 @@ class BearerTokens:
             return None
         return Identity(principal=record.name, toolboxes=record.toolboxes)
 
-    def _verify(self, token: str, digest: bytes) -> TokenVerdict | Pending:
+    def _verify(self, token: str, digest: bytes, sender: Callable[[], PresentingPeer]) -> TokenVerdict | Pending:
         seen = peek(token)
         if seen is not None:
             header, name = seen
@@ -119,9 +121,10 @@ class BearerTokens:
             return FOREIGN if issuer is None else issuer.verify(token, header)
         if not self._opaque:
             return NOT_VALID
+        who = sender()
         if len(self._opaque) == 1:
-            return self._opaque[0].verify(token, digest)
-        return self._first_that_knows([each.verify(token, digest) for each in self._opaque])
+            return self._opaque[0].verify(token, digest, who)
+        return self._first_that_knows([each.verify(token, digest, who) for each in self._opaque])
 
     def _first_that_knows(self, asked: Sequence[TokenRejection | Pending]) -> Pending:
         """Ask all providers, since an opaque token does not name its issuer; one has to recognise it."""

@@ -32,6 +32,15 @@ class Verified(Struct, frozen=True):
     believed_until: float = math.inf
 
 
+class PresentingPeer(Struct, frozen=True):
+    """Who has shown a token that an identity provider is asked about: nothing else is known of them yet."""
+
+    # The address, or its network; empty if unknown.
+    peer: str = ""
+    # Whether it has failed to authenticate too often of late.
+    is_slowed: bool = False
+
+
 class TokenRejection(Struct, frozen=True):
     """Why it was rejected: sent to the client and logged, so it quotes no part of a token."""
 

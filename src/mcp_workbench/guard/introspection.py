@@ -10,6 +10,7 @@ import asyncio
 import base64
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote_plus
@@ -20,6 +21,7 @@ from mcp_workbench.guard.credentials import (
     UNREACHABLE,
     Fetch,
     Pending,
+    PresentingPeer,
     StartTask,
     TokenRejection,
     TokenVerdict,
@@ -34,10 +36,15 @@ log = logging.getLogger(__name__)
 BELIEVED_SECONDS: Final = 60.0
 # Questions in progress at one provider; requests beyond that are asked to try again.
 MOST_UNDER_WAY: Final = 32
+# Of these, for one peer: one that floods us with made-up tokens must not take the places of all others.
+MOST_OF_PEER: Final = 4
+# How long a peer that has failed too often waits before its next token is asked about: as long as for its answers.
+SLOWED_SECONDS: Final = 1.0
 # How often the log reports that it does not answer.
 LOG_SECONDS: Final = 60.0
 
 BUSY: Final = TokenRejection("too many tokens are being checked; try again", UNREACHABLE)
+NOBODY: Final = PresentingPeer()
 UNKNOWN: Final = TokenRejection("the identity provider does not know this token, or no longer accepts it")
 
 
@@ -59,20 +66,45 @@ class Introspection:
         self._age = age
         # By the digest of the token.
         self._under_way: dict[bytes, Pending] = {}
+        # Tokens of each peer that are asked about, or wait for that.
+        self._of_peers: Counter[str] = Counter()
+        self._asked = 0
         self._logged_at: float | None = None
 
-    def verify(self, token: str, digest: bytes) -> TokenRejection | Pending:
+    def verify(self, token: str, digest: bytes, sender: PresentingPeer = NOBODY) -> TokenRejection | Pending:
         """The provider's verdict on this token, once it has answered."""
         asked = self._under_way.get(digest)
         if asked is not None:
             return asked
-        if len(self._under_way) >= MOST_UNDER_WAY:
+        if self._asked >= MOST_UNDER_WAY or (sender.peer and self._of_peers[sender.peer] >= MOST_OF_PEER):
             return BUSY
         found = self._under_way[digest] = asyncio.get_running_loop().create_future()
-        _ = self._start_task(self._ask(token, digest, found))
+        self._of_peers[sender.peer] += 1
+        # Whoever is slowed takes none of the places of all while it waits.
+        self._asked += not sender.is_slowed
+        _ = self._start_task(self._settle(token, digest, found, sender))
         return found
 
-    async def _ask(self, token: str, digest: bytes, found: Pending) -> None:
+    async def _settle(self, token: str, digest: bytes, found: Pending, sender: PresentingPeer) -> None:
+        is_asked = not sender.is_slowed
+        verdict: TokenVerdict = BUSY
+        try:
+            if sender.is_slowed:
+                await asyncio.sleep(SLOWED_SECONDS)
+                is_asked = self._asked < MOST_UNDER_WAY
+                self._asked += is_asked
+            if is_asked:
+                verdict = await self._ask(token)
+        finally:
+            self._asked -= is_asked
+            self._of_peers[sender.peer] -= 1
+            if not self._of_peers[sender.peer]:
+                del self._of_peers[sender.peer]
+            del self._under_way[digest]
+            if not found.done():
+                found.set_result(verdict)
+
+    async def _ask(self, token: str) -> TokenVerdict:
         verdict: TokenVerdict = TokenRejection(
             "the identity provider cannot be reached to check this token", UNREACHABLE
         )
@@ -81,10 +113,7 @@ class Introspection:
                 verdict = self._judge(await self._fetch(self._request(token)))
         except (SignInFailed, TimeoutError) as error:
             self._complain(str(error) or f"no answer within {FETCH_SECONDS:g} s")
-        finally:
-            del self._under_way[digest]
-            if not found.done():
-                found.set_result(verdict)
+        return verdict
 
     def _request(self, token: str) -> OAuthRequest:
         settings = self.settings

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from functools import partial
 
 import pytest
 
-from mcp_workbench.transport.http.server.authentication import UNAVAILABLE, AuthenticationChallenge, BearerToken
+from mcp_workbench.transport.http.server.authentication import (
+    UNAVAILABLE,
+    Authentication,
+    AuthenticationChallenge,
+    BearerToken,
+)
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.throttle import (
     DELAY_SECONDS,
@@ -56,6 +63,19 @@ def test_a_peer_is_forgiven_after_a_while() -> None:
     assert throttle.failed("a", WRONG) == 0.0
 
 
+def test_an_attempt_that_nobody_can_judge_is_held_back_like_the_failures_before_it() -> None:
+    clock = Clock()
+    throttle = AuthenticationThrottle(clock)
+    for _ in range(FREE_FAILURES):
+        throttle.failed("a", WRONG)
+    assert [throttle.hold("a") for _ in range(100)] == [0.0] * 100, "it is no failure"
+    throttle.failed("a", WRONG)
+    assert throttle.is_slowed("a") and throttle.hold("a") == DELAY_SECONDS
+    assert not throttle.is_slowed("b") and throttle.hold("b") == 0.0
+    clock.now += FORGET_FAILURES_SECONDS + 1
+    assert not throttle.is_slowed("a") and throttle.hold("a") == 0.0
+
+
 def test_peers_are_forgotten_beyond_a_number() -> None:
     throttle = AuthenticationThrottle(Clock())
     for number in range(MOST_PEERS + 10):
@@ -93,6 +113,34 @@ async def test_who_guesses_waits_and_who_knows_does_not(
         right = await rig.client.request(body=modern("echo"), authorization="Bearer x", **modern_headers("echo"))
         assert right.status == 200
     assert caplog.text.count("was refused: this token is not valid") == 1
+
+
+async def test_who_guesses_waits_also_where_nobody_can_judge_the_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_workbench.transport.http.server.throttle.DELAY_SECONDS", 1000.0)
+    busy = AuthenticationChallenge("too many tokens are being checked", b"", UNAVAILABLE)
+    slowed: list[bool] = []
+
+    def has_come(count: int) -> bool:
+        return len(slowed) == count
+
+    class Busy(BearerToken):
+        def authenticate(self, head: RequestHead) -> Authentication | asyncio.Future[Authentication]:
+            slowed.append(head.is_slowed("127.0.0.1"))
+            return busy if head.headers["authorization"] == "Bearer busy" else super().authenticate(head)
+
+    async with echoing(authenticator=Busy("x")) as rig:
+        for _ in range(FREE_FAILURES):
+            await rig.client.request("GET", "/readyz", authorization="Bearer guess")
+        assert (await rig.client.request("GET", "/mcp", authorization="Bearer busy")).status == 503
+        guessing = [await rig.client.connect() for _ in range(MOST_DELAYED)]
+        for number, connection in enumerate(guessing):
+            token = b"busy" if number else b"guess"
+            await connection.send(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\n\r\n" % token)
+            await wait_until(partial(has_come, FREE_FAILURES + 2 + number))
+        beyond = await rig.client.connect()
+        await beyond.send(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer busy\r\n\r\n")
+        assert await beyond.closed() == b"", "no answer at all"
+    assert not slowed[FREE_FAILURES] and slowed[-1]
 
 
 async def test_who_guessed_too_often_is_answered_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

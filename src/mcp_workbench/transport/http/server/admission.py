@@ -52,6 +52,8 @@ class Refusal(Struct, frozen=True):
     code: int = INVALID_REQUEST
     # Whether authentication failed or a scope is missing: peers that fail often are slowed down.
     is_about_caller: bool = False
+    # Whether nobody knows who is calling: those who have failed often get this late, too.
+    is_undecided: bool = False
 
     @staticmethod
     def too_large(limit: int) -> Refusal:
@@ -165,7 +167,8 @@ def refusal_of(challenge: AuthenticationChallenge) -> Refusal:
     """The response to a failed authentication."""
     if challenge.status == UNAVAILABLE:
         # We could not check the token, so this does not count as a failed attempt.
-        return Refusal(UNAVAILABLE, challenge.message, header(b"retry-after", b"%d" % AUTHENTICATION_RETRY_SECONDS))
+        retry = header(b"retry-after", b"%d" % AUTHENTICATION_RETRY_SECONDS)
+        return Refusal(UNAVAILABLE, challenge.message, retry, is_undecided=True)
     headers = header(b"www-authenticate", challenge.www_authenticate)
     return Refusal(challenge.status, challenge.message, headers, is_about_caller=True)
 

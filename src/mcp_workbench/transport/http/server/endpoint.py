@@ -90,6 +90,7 @@ class Endpoint:
         refusal = self._admission.check_sender(head, needs_host=page is None)
         if refusal is not None:
             return refusal
+        head.is_slowed = self._throttle.is_slowed
         if page is not None:
             return self._admit_to_page(head, page)
         if head.path != MCP_PATH:
@@ -151,22 +152,26 @@ class Endpoint:
         """Answer a request that is not admitted."""
         log.debug("refused %s %s: %d, %s", head.method, head.path[:200], refusal.status, refusal.message)
         # Only guessing credentials is slowed down: no other refusal turns into a success by repetition.
-        if not refusal.is_about_caller:
+        if not refusal.is_about_caller and not refusal.is_undecided:
             _answer_refusal(refusal, writer)
             return
         peer = network_of(head.origin)
-        delay = self._throttle.failed(peer, refusal.message)
-        if delay == 0.0:
-            self._on_refused(head.origin, refusal.message)
-        elif (left_out := self._throttle.leave_out(peer)) is not None:
-            # An audit line per guess would let an attacker fill the disk, so later ones are counted and summarised.
-            self._loop.call_later(FORGET_FAILURES_SECONDS, self._report_left_out_of, left_out)
+        delay = self._throttle.hold(peer) if refusal.is_undecided else self._count_failure(head, peer, refusal)
         if delay is None:
             writer.abort()
         elif delay:
             self._loop.call_later(delay, self._answer_late, peer, refusal, writer)
         else:
             _answer_refusal(refusal, writer)
+
+    def _count_failure(self, head: RequestHead, peer: str, refusal: Refusal) -> float | None:
+        delay = self._throttle.failed(peer, refusal.message)
+        if delay == 0.0:
+            self._on_refused(head.origin, refusal.message)
+        elif (left_out := self._throttle.leave_out(peer)) is not None:
+            # An audit line per guess would let an attacker fill the disk, so later ones are counted and summarised.
+            self._loop.call_later(FORGET_FAILURES_SECONDS, self._report_left_out_of, left_out)
+        return delay
 
     def report_left_out(self) -> None:
         """Report the failures counted so far. Called when the server stops."""

@@ -42,6 +42,10 @@ _SINGLE: Final = frozenset(
 )
 
 
+def _never(peer: str) -> bool:
+    return False
+
+
 class RequestHead:
     """The head of one request, and what was decided on it."""
 
@@ -52,6 +56,7 @@ class RequestHead:
         "forwarded",
         "headers",
         "is_of_stream",
+        "is_slowed",
         "method",
         "parameters",
         "path",
@@ -90,6 +95,8 @@ class RequestHead:
         self.recall: Callable[[], None] | None = None
         # Whether it is being authenticated again for a stream that it opened.
         self.is_of_stream = False
+        # Whether a peer has failed to authenticate too often of late. Told by the endpoint.
+        self.is_slowed: Callable[[str], bool] = _never
         # Whether the body is needed. Set for admitted requests only.
         self.takes_body = False
         self._declared_bytes: int | None = -1

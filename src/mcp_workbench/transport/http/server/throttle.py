@@ -58,7 +58,17 @@ class AuthenticationThrottle:
         found.count += 1
         found.last = now
         self._log(peer, reason, found, now)
-        if found.count <= FREE_FAILURES:
+        return self.hold(peer)
+
+    def is_slowed(self, peer: str) -> bool:
+        """Whether a peer has failed too often, and goes on."""
+        found = self._peers.get(peer)
+        return found is not None and found.count > FREE_FAILURES and self._now() - found.last <= FORGET_FAILURES_SECONDS
+
+    def hold(self, peer: str) -> float | None:
+        """The same for an attempt of which nobody knows whether it failed: it does not count as one."""
+        found = self._peers.get(peer)
+        if found is None or not self.is_slowed(peer):
             return 0.0
         if found.delayed >= MOST_DELAYED:
             return None
