@@ -21,7 +21,7 @@ from mcp_workbench.transport.http.client.headers import CredentialRefusal, Heade
 RENEW_SECONDS: Final = 60.0
 # A token without an expiry is exchanged again after this long.
 UNKNOWN_LIFE: Final = 300.0
-# Exchanged tokens of one user for one server: one for each token of theirs. An agent has one, a user few agents.
+# Exchanged tokens of one user for one server: one for each of the user's tokens. An agent has one, a user few agents.
 MOST_EXCHANGED: Final = 8
 
 Clock = Callable[[], float]
@@ -72,14 +72,14 @@ class AssertedIdentity:
         return self._with_assertion(await self._inner.fetch())
 
     async def refused(self, refusal: CredentialRefusal) -> bool:
-        # The other source knows what it gave, and not what came of it.
+        # The other source knows the headers that it returned, not those derived from them.
         given, sent = self._given, refusal.sent
         if given is not None and sent == {**given, self._header: sent.get(self._header)}:
             sent = given
         return await self._inner.refused(refusal._replace(sent=sent))
 
     def _with_assertion(self, given: Mapping[str, str]) -> Mapping[str, str]:
-        # One user may have several tokens: a request must not be given the groups of another's.
+        # A user may have several tokens: a request must not get the groups of another one.
         identity = self._identity()
         if given is not self._given or identity != self._of or self._validity is None or self._validity.is_over:
             self._made = {**given, self._header: self._sign(identity, self._now())}
@@ -89,8 +89,8 @@ class AssertedIdentity:
 
 
 class ExchangedToken:
-    """A token for this server, made from the one that the user has shown with the request (`HeaderSource`). Another
-    token of theirs may allow something else, so what was made from that is not used."""
+    """A token for this server, exchanged for the one that the user sent with the request (`HeaderSource`). Another
+    token of the user may grant something else, so what was exchanged for that is not used."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class ExchangedToken:
     async def refused(self, refusal: CredentialRefusal) -> bool:
         async with self._lock:
             if refusal.sent is self.headers():
-                # Once: whoever refuses the next one too has another reason.
+                # Once: if the next one is refused too, there is another reason.
                 await self._exchange()
         return True
 

@@ -1,10 +1,10 @@
-"""Checking arguments before a call: what is wrong, where, and what was probably meant.
+"""Checks arguments before a call: what is wrong, where, and what was probably meant.
 
-Owns a deliberately forgiving JSON Schema check: a call that the server would have accepted must never be stopped here,
-so whatever is unusual is either ignored (keywords such as `pattern`, `format`, `not` and `if`) or makes the whole
-answer "not checked" (an unknown dialect, references to elsewhere, too much work). Refuses to know tools.
+Owns a deliberately lenient JSON Schema check: a call that the server would have accepted must never be stopped here, so
+anything unusual is either ignored (keywords such as `pattern`, `format`, `not` and `if`) or makes the whole result "not
+checked" (an unknown dialect, external references, too much work). Knows nothing about tools.
 
-Drafts 4 to 2020-12. `oneOf` is read as `anyOf`, because servers rarely mean the "exactly one" in it. The work is
+Supports drafts 4 to 2020-12. `oneOf` is treated as `anyOf`, because servers rarely mean "exactly one". The work is
 bounded by a number of steps and a depth, whatever the schema and the arguments are.
 """
 
@@ -23,10 +23,10 @@ from mcp_workbench.nearest import nearest
 
 _MOST_STEPS = 20_000
 _MOST_PROBLEMS = 8
-# What is gone through as a whole for each value, and how much of it takes as long as a step.
+# Keywords whose whole value is scanned for each argument, and how many members of it take as long as a step.
 _LISTS = ("enum", "required", "dependentRequired", "dependencies")
 _AT_ONCE = 32
-# Names that are looked at for what was meant by a wrong one.
+# How many names are compared to find the one that was meant.
 _MOST_CANDIDATES = 500
 _LONGEST_SHOWN = 60
 _LONGEST_FORM = 200
@@ -53,7 +53,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 class ArgumentProblem(NamedTuple):
-    """`where` is a path like `$.labels[0]`; `nearest` the names that may have been meant."""
+    """`where` is a path like `$.labels[0]`; `nearest` are the names that may have been meant."""
 
     where: str
     what: str
@@ -65,7 +65,7 @@ class ArgumentProblem(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A problem before anybody has looked for what was meant: that takes longest, and most are never reported."""
+    """A problem before the names that may have been meant are looked up: that is slow, and most are never reported."""
 
     where: str
     what: str
@@ -82,29 +82,29 @@ class _Found(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The verdict: no problems means that the call may go out. `skipped` says why nothing was checked."""
+    """The verdict: without problems, the call may be sent. `skipped` is why nothing was checked."""
 
     problems: tuple[ArgumentProblem, ...] = ()
     skipped: str | None = None
 
 
 class _Unusual(Exception):
-    """Something this check does not understand well enough to stop a call over it."""
+    """Something that this check does not understand well enough to stop a call because of it."""
 
 
 def check(arguments: object, schema: object) -> Checked:
-    """Whether decoded `arguments` fit the decoded `schema`."""
+    """Whether decoded `arguments` match the decoded `schema`."""
     if not isinstance(schema, dict):
         return Checked(skipped="the schema is not an object")
     dialect = schema.get("$schema")
     if dialect is not None and dialect not in _DIALECTS:
         return Checked(skipped=f"unknown dialect `{str(dialect)[:80]}`")
-    # Up to draft 7 whatever stands beside `$ref` is ignored; from 2019-09 on it counts.
+    # Up to draft 7, keywords next to `$ref` are ignored; from 2019-09 on they count.
     checker = _Checker(schema, refs_stand_alone="draft-0" in str(dialect))
     found: dict[tuple[str, str], _Found] = {}
     try:
         for each in checker.problems(arguments, schema, "$", DEEPEST):
-            # `allOf` with the same part twice would say it twice.
+            # `allOf` with the same part twice would report a problem twice.
             found.setdefault((each.where, each.what), each)
             if len(found) == _MOST_PROBLEMS:
                 break
@@ -160,7 +160,7 @@ class _Checker:
         return target
 
     def _anchored(self, name: str) -> object:
-        """The definition that calls itself `name`; anchors elsewhere are not looked for."""
+        """The definition with the anchor `name`; anchors elsewhere are not searched."""
         kept = (self._root.get(place) for place in ("$defs", "definitions"))
         every = [each for definitions in kept if isinstance(definitions, dict) for each in definitions.values()]
         return next((each for each in every if isinstance(each, dict) and each.get("$anchor") == name), None)
@@ -174,7 +174,7 @@ class _Checker:
         if any(_is_kind(value, kind) for kind in kinds):
             return None
         hint = ""
-        # The most common mistake of models: an object as the text of one.
+        # The most common mistake of models: an object encoded as a string.
         if isinstance(value, str) and value.lstrip()[:1] in ("{", "[") and ("object" in kinds or "array" in kinds):
             hint = "; send the value itself, not its JSON text"
         return f"expected {' or '.join(kinds)}, got {_shown(value)}{hint}"
@@ -190,7 +190,8 @@ class _Checker:
         for name, each in value.items():
             if name in known:
                 yield from self.problems(each, known[name], f"{where}.{name}", depth - 1)
-            # A pattern that might allow it is not tried: it could be slow, and servers use other dialects of patterns.
+            # A pattern that might allow it is not tried: it could be slow, and servers use other regular expression
+            # dialects.
             elif "patternProperties" in schema or extra is None or extra is True:
                 continue
             elif extra is False:
@@ -227,7 +228,7 @@ class _Checker:
             if not found:
                 return
             failed.append(found)
-        # Where the value is of the right kind for one alternative only, that one was meant.
+        # If the value has the right type for one alternative only, that one was meant.
         meant = [found for found in failed if not any(each.where == where for each in found)]
         if len(meant) == 1 or len(failed) == 1:
             yield from (meant or failed)[0]
@@ -240,7 +241,7 @@ def _is_kind(value: object, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     if kind == "integer" and isinstance(value, float):
-        # JSON has one kind of number: `1.0` is an integer to JSON Schema.
+        # JSON has one type of number: `1.0` is an integer in JSON Schema.
         return value.is_integer()
     return isinstance(value, _KINDS[kind])
 

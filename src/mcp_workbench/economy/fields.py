@@ -1,6 +1,6 @@
-"""What of a tool is searched: its texts, sorted into the fields that the index weighs.
+"""The texts of a tool that are searched, sorted into the fields that the index weighs.
 
-Owns the reading of a tool definition for search. Refuses to know weights and ranking.
+Owns reading a tool definition for search. Knows nothing about weights and ranking.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 
 from mcp_workbench.economy.prose import split_first_sentence
 
-# Bounds, so that one hostile or merely verbose definition costs no more than a few ordinary ones. The longest
-# descriptions of real servers repeat a whole manual; what tells the tool apart stands at their beginning.
+# Limits, so that one hostile or merely verbose definition costs no more than a few ordinary ones. The longest
+# descriptions of real servers repeat a whole manual; what distinguishes the tool is at their beginning.
 _MOST_CHARACTERS = 400
 _MOST_REST = 300
 _MOST_DETAILS = 150
@@ -24,7 +24,7 @@ _MOST_CHOICES = 40
 
 
 class SearchDocument(msgspec.Struct, frozen=True):
-    """One tool to be found. `key` is the caller's name for it and comes back in the hit."""
+    """One tool to index. `key` is the caller's name for it and is returned in hits."""
 
     key: str
     name: str
@@ -36,7 +36,7 @@ class SearchDocument(msgspec.Struct, frozen=True):
 
 
 class Fields(NamedTuple):
-    """The texts of one tool, by how much they say about what it is for."""
+    """The texts of one tool, by how much they reveal about its purpose."""
 
     name: str
     lead: str
@@ -45,9 +45,9 @@ class Fields(NamedTuple):
     rest: str
 
 
-# `gc=False`: thousands of short-lived ones would set off the garbage collector again and again.
+# `gc=False`: thousands of short-lived objects would trigger the garbage collector repeatedly.
 class _Argument(msgspec.Struct, gc=False):
-    """What is read of an argument's schema, in the form that nearly all have. Everything else is not decoded."""
+    """The parts of an argument's schema that are read, in the form that nearly all have. The rest is not decoded."""
 
     description: str = ""
     enum: list[str | int | float | bool | None] = []
@@ -60,7 +60,7 @@ _NOTHING = _Argument()
 
 
 def fields(document: SearchDocument) -> Fields:
-    """Sort the texts of `document`; a schema that cannot be read counts as none."""
+    """Sort the texts of `document`; a schema that cannot be read is ignored."""
     lead, rest = split_first_sentence(document.description)
     names: list[str] = []
     details: list[str] = []
@@ -92,7 +92,7 @@ def _decoded(schema: bytes | Mapping[str, object]) -> _Argument:
 
 
 def _loose(schema: object, depth: int) -> _Argument:
-    """The same for a schema that is not of that form: `items` that is a list, a description that is none, …"""
+    """The same for a schema in another form: `items` as a list, a description that is not a string, …"""
     if not isinstance(schema, dict):
         return _NOTHING
     description, choices, properties = (schema.get(key) for key in ("description", "enum", "properties"))

@@ -1,9 +1,9 @@
-"""A schema that says the same with less: still valid JSON Schema, still accepting what the original accepts.
+"""A shorter schema with the same meaning: still valid JSON Schema, still accepting what the original accepts.
 
-Owns what is noise to somebody who is about to call a tool: names repeated as titles, empty texts, defaults of JSON
-Schema written out, generator marks, long examples, definitions nobody refers to. Refuses to touch types, limits,
-choices, references and what is required. The one liberty: `additionalProperties: false` outside of alternatives goes,
-because a caller only sends what is listed.
+Owns what is noise to a caller of a tool: names repeated as titles, empty texts, explicit defaults of JSON Schema,
+generator marks, long examples, unreferenced definitions. Never touches types, limits, choices, references and required
+properties. The one liberty: `additionalProperties: false` outside of alternatives is dropped, because a caller only
+sends what is listed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mcp_workbench.json_schema import DEEPEST, with_schemas
 _LONGEST_EXAMPLES = 80
 _GREATEST_EXACT = 2**53 - 1  # What generators write as the bounds of "any integer".
 
-# Where a schema stands beside others, or is only asked whether it fits.
+# Keywords in which a schema is one of several, or only a condition.
 _ALTERNATIVES = frozenset(("anyOf", "oneOf", "allOf", "not", "if", "then", "else"))
 _NOISE = frozenset(("$schema", "$comment", "xml", "externalDocs", "markdownDescription", "errorMessage"))
 _SAID_BY_DEFAULT: dict[str, object] = {
@@ -58,7 +58,7 @@ def _lean(schema: Mapping[str, object], name: str, depth: int, *, alternative: b
         return dict(schema)  # Left as it is, so that recursion has an end.
     short: dict[str, object] = {}
     for key, value in _without_null_alternative(schema).items():
-        # `x-` keywords are for generators of code and of forms.
+        # `x-` keywords are for generators of code and forms.
         if key in _NOISE or key.startswith("x-") or _is_said_anyway(key, value, name):
             continue
         if key == "additionalProperties" and value is False and "properties" in schema and not alternative:
@@ -81,14 +81,14 @@ def _below(keyword: str, value: object, depth: int, *, alternative: bool) -> obj
 def _is_said_anyway(key: str, value: object, name: str) -> bool:
     if key in ("title", "description") and isinstance(value, str):
         return not value.strip() or (bool(name) and _words(value) == _words(name))
-    # `False == 0` in Python: the types are compared too.
+    # In Python `False == 0`, so compare the types too.
     return key in _SAID_BY_DEFAULT and type(value) is type(_SAID_BY_DEFAULT[key]) and value == _SAID_BY_DEFAULT[key]
 
 
 def _tidied(text: str) -> str:
-    """The text without spaces at the ends of its lines, and without more than one empty line at a time.
+    """The text without trailing spaces on its lines, and without consecutive empty lines.
 
-    By lines: a pattern for spaces before a line end looks through every stretch of spaces once for each of them."""
+    Line by line: a pattern for spaces before a line end would take quadratic time on long runs of spaces."""
     return _EMPTY_LINES.sub("\n\n", "\n".join(line.rstrip(" \t") for line in text.strip().split("\n")))
 
 
@@ -106,14 +106,14 @@ def _few(examples: list[object]) -> list[object]:
 
 
 def _without_null_alternative(schema: Mapping[str, object]) -> Mapping[str, object]:
-    """`anyOf: [{type: T, …}, {type: null}]`, as generators write optional values, as `type: [T, null], …`."""
+    """Turn `anyOf: [{type: T, …}, {type: null}]`, as generators write optional values, into `type: [T, null], …`."""
     alternatives = schema.get("anyOf")
     if not isinstance(alternatives, list) or len(alternatives) != 2 or {"type": "null"} not in alternatives:
         return schema
     other = alternatives[0] if alternatives[1] == {"type": "null"} else alternatives[1]
     if not isinstance(other, dict) or not isinstance(other.get("type"), str) or other["type"] == "null":
         return schema
-    # These would also have to allow null, and a keyword on both levels would have to hold twice.
+    # These would also have to allow null, and a keyword on both levels would have to apply twice.
     if any(key in other for key in ("enum", "const", "not", "anyOf", "oneOf", "allOf", "if", "$ref")):
         return schema
     rest = {key: value for key, value in schema.items() if key != "anyOf"}

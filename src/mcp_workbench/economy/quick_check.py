@@ -1,8 +1,9 @@
 """The common case of checking arguments, at the speed of decoding them.
 
-Most schemas are objects of plainly typed properties. For those a typed decoder is made once; arguments that it accepts
-are right. For five arguments that takes 0.3 µs, the thorough check in `arguments` 50 to 100 µs, as much as the rest of
-a call; everything else, wrong arguments included, goes there. Owns nothing but that shortcut: in doubt there is none.
+Most schemas are objects with plainly typed properties. For those a typed decoder is made once; arguments that it
+accepts are valid. For five arguments that takes 0.3 µs, the thorough check in `arguments` 50 to 100 µs, as much as the
+rest of a call; everything else, invalid arguments included, goes there. Owns only that shortcut: in doubt it is not
+used.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _TYPES: Final[Mapping[str, Any]] = {
     "array": list[Any],
     "object": dict[str, Any],
 }
-# Words of a schema that do not narrow down what is allowed.
+# Keywords that do not restrict values.
 _HARMLESS: Final = frozenset(
     "title description default examples example format deprecated readOnly writeOnly $comment x-mcp-header "
     "contentEncoding contentMediaType".split()
 )
 _HARMLESS_AT_TOP: Final = frozenset(("$schema", "$id", "$defs", "definitions"))
-# Bounds that decoding can hold a value against, by what they apply to.
+# Limits that the decoder can check, by type.
 _BOUNDS: Final[Mapping[str, Mapping[str, str]]] = {
     "integer": {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"},
     "number": {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"},
@@ -38,30 +39,30 @@ _BOUNDS: Final[Mapping[str, Mapping[str, str]]] = {
     "array": {"minItems": "min_length", "maxItems": "max_length"},
 }
 _INSIDE: Final = {"array": "items", "object": "additionalProperties"}
-# What says nothing about a value of another type.
+# Keywords that are ignored for values of other types.
 _OF_A_TYPE: Final = frozenset(
     (*(key for bounds in _BOUNDS.values() for key in bounds), "items", "properties", "required", "additionalProperties")
 )
-# Numbers are decoded as floats, which hold whole numbers exactly up to here.
+# Numbers are decoded as floats, which represent integers exactly up to here.
 _GREATEST_EXACT: Final = 2**53 - 1
-# Also what ends references in a circle.
+# Also ends cyclic references.
 _MOST_PARTS: Final = 300
 
 Accepts = Callable[[bytes | msgspec.Raw], bool]
 
 
 class _NotPlain(Exception):
-    """A schema that says something no type can, or more than is worth a type."""
+    """A schema that no type can express, or that is too large for one."""
 
 
 def compiled(schema: object) -> Accepts | None:
-    """A test that says yes only to arguments that fit; None for schemas that are not plain enough."""
+    """A test that accepts only valid arguments; None for schemas that are not plain enough."""
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         return None
     try:
         top = {key: value for key, value in schema.items() if key not in _HARMLESS_AT_TOP}
         decode = msgspec.json.Decoder(_Reader(schema).members({**top, "type": "object"})).decode
-    # `msgspec` refuses some unions, such as two kinds of object: those go the thorough way.
+    # `msgspec` refuses some unions, such as two types of object: those need the thorough check.
     except (_NotPlain, TypeError, ValueError, RecursionError):
         return None
 
@@ -76,14 +77,14 @@ def compiled(schema: object) -> Accepts | None:
 
 
 class _Reader:
-    """From a plain schema to a type. Raises `_NotPlain`, or what `msgspec` and `typing` raise for types they lack."""
+    """From a plain schema to a type. Raises `_NotPlain`, or what `msgspec` and `typing` raise for unsupported types."""
 
     def __init__(self, root: Mapping[str, object]) -> None:
         self._root = root
         self._parts_left = _MOST_PARTS
 
     def members(self, schema: Mapping[str, Any]) -> Any:
-        """An object with named properties."""
+        """The type of an object with named properties."""
         _only(schema, "type", "properties", "required", "additionalProperties")
         properties, required = schema.get("properties", {}), schema.get("required", [])
         others = schema.get("additionalProperties", True)
@@ -94,17 +95,17 @@ class _Reader:
         fields: list[tuple[Any, ...]] = []
         names: dict[str, str] = {}
         for number, (name, each) in enumerate(properties.items()):
-            # Names of properties may be anything; names of fields are Python identifiers.
+            # Property names may be anything; field names must be Python identifiers.
             field = f"f{number}"
             names[field] = name
             kind = self._kind(each)
             fields.append((field, kind) if name in required else (field, kind | msgspec.UnsetType, msgspec.UNSET))
-        # A field without a default may not follow one with one.
+        # A field without a default may not follow one with a default.
         fields.sort(key=len)
         return msgspec.defstruct("Arguments", fields, rename=names, forbid_unknown_fields=not others)
 
     def _kind(self, schema: object) -> Any:
-        """The type of a value that fits."""
+        """The type of valid values."""
         self._parts_left -= 1
         if not isinstance(schema, dict) or self._parts_left < 0:
             raise _NotPlain
@@ -138,7 +139,7 @@ class _Reader:
             each = Any if part == {} or part is True else self._kind(part)
             kind = list.__class_getitem__(each) if word == "array" else dict.__class_getitem__((str, each))
         limits = {bounds[key]: schema[key] for key in bounds if key in schema}
-        # Draft 4 wrote `exclusiveMinimum: true`, and others write what means nothing.
+        # Draft 4 has `exclusiveMinimum: true`, and some servers write meaningless values.
         if any(type(limit) is not int or abs(limit) > _GREATEST_EXACT for limit in limits.values()):
             raise _NotPlain
         return Annotated[kind, Meta(**limits)] if limits else kind
@@ -148,7 +149,7 @@ class _Reader:
 
         _only(schema, "$ref")
         target = point(self._root, schema["$ref"])
-        # A type that holds itself could not be written down.
+        # A recursive type could not be expressed.
         if target is self._root:
             raise _NotPlain
         return self._kind(target)

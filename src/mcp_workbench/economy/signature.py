@@ -1,8 +1,8 @@
 """A tool's arguments on one line: `create_issue(owner: string, title: string, labels?: string[])`.
 
-Owns the notation, and the promise that whatever it leaves out is marked with `…`. Refuses to know descriptions,
+Owns the notation, and the promise that whatever it leaves out is marked with `…`. Knows nothing about descriptions,
 budgets and servers. Work is bounded on any input: the number of types written, their depth, and references, which are
-followed inside the schema only and never in a circle.
+followed only within the schema and never in a cycle.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from mcp_workbench.json_schema import properties as properties_of
 from mcp_workbench.json_schema import required as required_of
 from mcp_workbench.json_schema import resolve
 
-# How much is shown, not how far is gone: arguments below this are read from the full definition.
+# How many levels are shown: deeper arguments are read from the full definition.
 DEPTH = 3
-# Schemas of some thousand types exist (whole API descriptions); each tool of a list may take that long.
+# Schemas with thousands of types exist (whole API descriptions), and a list has many tools.
 _MOST_TYPES = 250
 _MOST_ARGUMENTS = 60
 _MOST_CHOICES = 16
 _MOST_ALTERNATIVES = 6
 _LONGEST_LITERAL = 40
-# `= 10` helps; a default that is a sentence is found in the definition.
+# `= 10` helps; a default that is a sentence can be found in the definition.
 _LONGEST_DEFAULT = 16
 _LONGEST_NAME = 64
 
 _PLAIN_NAME = re.compile(r"[\w$.@-]+")
 _PLAIN_TYPES = frozenset(("string", "number", "integer", "boolean", "null"))
-# Formats that say how to write the value; `int32` or `double` tell a caller nothing that the type does not.
+# Formats that determine how to write the value; `int32` or `double` add nothing to the type for a caller.
 _FORMATS = frozenset(
     (
         "date",
@@ -50,19 +50,19 @@ _FORMATS = frozenset(
         "byte",
     )
 )
-# Keywords that shape an object in ways this notation has no words for.
+# Keywords that restrict an object in ways this notation cannot express.
 _BEYOND_NOTATION = ("if", "patternProperties", "dependentSchemas", "dependencies", "unevaluatedProperties")
 
 
 class Signature(NamedTuple):
-    """`text` is the line; `complete` is False when something was left out, and then the text has an `…`."""
+    """`text` is the line; `complete` is False if something was left out, and then the text contains `…`."""
 
     text: str
     complete: bool
 
 
 class Arguments(NamedTuple):
-    """Every argument as it is written, `complete` as in a signature."""
+    """Every argument as written in a signature; `complete` as there."""
 
     written: tuple[str, ...]
     complete: bool
@@ -71,40 +71,40 @@ class Arguments(NamedTuple):
 def signature(name: str, schema: object, *, most: int | None = None, common: Sequence[str] = ()) -> Signature:
     """The signature of the tool `name` with this input schema (decoded JSON, of any quality).
 
-    Where it is longer than `most` characters less is said: what is inside of objects first, then the types of optional
-    arguments, then those arguments; what is required stays longest. `common` is what is said elsewhere."""
+    If it is longer than `most` characters, it is shortened: first the content of objects, then the types of optional
+    arguments, then those arguments; required ones are kept longest. `common` are arguments that are shown elsewhere."""
     written = arguments(schema)
     text = _joined(name, shortened(written.written, common))
     if most is None or len(text) <= most:
         return Signature(text, written.complete)
-    # What a caller can guess goes first: what is inside of an object before what an argument is at all.
+    # Drop first what a caller can guess: the content of an object before the type of an argument.
     for depth, typed in ((2, True), (1, True), (1, False)):
         shorter = _joined(name, shortened(arguments(schema, depth=depth, all_typed=typed).written, common))
         if len(shorter) <= most:
-            # Without types nothing else would say that something was left out.
+            # Without types, nothing else would show that something was left out.
             return Signature(shorter if ELLIPSIS in shorter else f"{shorter[:-1]}, {ELLIPSIS})", False)
     return Signature(_as_many(name, _required_first(arguments(schema, depth=1, all_typed=False).written), most), False)
 
 
 def arguments(schema: object, *, depth: int = DEPTH, all_typed: bool = True) -> Arguments:
-    """The arguments of a schema; without `all_typed` optional ones have no type."""
+    """The arguments of a schema; without `all_typed`, optional ones have no type."""
     writer = _Writer(schema if isinstance(schema, dict) else {})
     return Arguments(tuple(writer.arguments(depth, optional_typed=all_typed)), writer.complete)
 
 
 def written_type(schema: object, root: Mapping[str, object]) -> str:
-    """The type of one argument, as it stands in a signature. `root` is the schema that references are looked up in."""
+    """The type of one argument, as in a signature. `root` is the schema in which references are resolved."""
     return _Writer(root).type(schema, DEPTH)
 
 
 def bare_arguments(schema: object) -> tuple[str, ...]:
-    """The names of all arguments, optional ones marked."""
+    """The names of all arguments, with optional ones marked."""
     writer = _Writer(schema if isinstance(schema, dict) else {})
     return tuple(writer.arguments(DEPTH, typed=False))
 
 
 def argument_names(name: str, schema: object, *, common: Sequence[str] = ()) -> Signature:
-    """The names alone: `create_issue(owner, title, labels?)`."""
+    """Only the names: `create_issue(owner, title, labels?)`."""
     return Signature(_joined(name, shortened(bare_arguments(schema), common)), False)
 
 
@@ -117,7 +117,7 @@ def _required_first(written: Sequence[str]) -> list[str]:
 
 
 def _as_many(name: str, written: Sequence[str], most: int) -> str:
-    """As many arguments as fit, at least the first one, cut."""
+    """As many arguments as fit."""
     room = most - len(name) - len(f"(, {ELLIPSIS})")
     kept: list[str] = []
     for each in written:
@@ -132,7 +132,7 @@ class _Writer:
     def __init__(self, root: Mapping[str, object]) -> None:
         self._root = root
         self._types_left = _MOST_TYPES
-        # By identity: two equal schemas are no circle.
+        # By identity: two equal schemas are not a cycle.
         self._following: list[int] = []
         self.complete = True
 
@@ -141,7 +141,7 @@ class _Writer:
         if schema is None:
             return [self._left_out()]
         written = self._properties(schema, depth, typed=typed, optional_typed=typed and optional_typed)
-        # Conditions across arguments, such as "either a or b": no signature can say them.
+        # Conditions across arguments, such as "either a or b", cannot be expressed in a signature.
         if any(key in self._root for key in ("anyOf", "oneOf", "not")):
             written.append(self._left_out())
         return written
@@ -192,9 +192,9 @@ class _Writer:
             self._following.pop()
 
     def _followed(self, schema: Mapping[str, object]) -> Mapping[str, object] | None:
-        """The schema that `schema` refers to, itself if it refers to none, None if it cannot be followed."""
+        """The schema that `schema` refers to; itself if it has no reference, None if it cannot be followed."""
         if "$ref" not in schema:
-            # Its target depends on how the schema was reached; nobody writes it for arguments.
+            # Its target depends on how the schema was reached; servers do not use it for arguments.
             return None if "$dynamicRef" in schema else schema
         target = resolve(self._root, schema["$ref"])
         return None if target is None or id(target) in self._following else target
@@ -206,7 +206,7 @@ class _Writer:
         if isinstance(choices, list) and choices:
             return self._choices(choices)
         for keyword in ("anyOf", "oneOf"):
-            # With `properties` beside it, it narrows these down rather than being the type.
+            # Together with `properties`, it restricts these rather than being the type.
             alternatives = schema.get(keyword)
             if isinstance(alternatives, list) and alternatives and "properties" not in schema:
                 return self._alternatives(alternatives, depth)
@@ -245,7 +245,7 @@ class _Writer:
 
     def _array(self, schema: Mapping[str, object], depth: int) -> str:
         items = schema.get("items")
-        # A tuple: 2020-12 writes it as `prefixItems`, drafts before as a list in `items`.
+        # A tuple: `prefixItems` in 2020-12, a list in `items` in earlier drafts.
         if isinstance(schema.get("prefixItems"), list) or isinstance(items, list):
             return f"[{self._left_out()}]"
         if not isinstance(items, dict) or not items:
@@ -267,7 +267,7 @@ class _Writer:
 def _gathered(
     schema: Mapping[str, object], root: Mapping[str, object]
 ) -> tuple[dict[str, object], frozenset[str], bool]:
-    """The properties of a schema and of what its `allOf` adds, what of them is required, and whether that is all."""
+    """The properties of a schema and its `allOf`, which of them are required, and whether these are all."""
     properties: dict[str, object] = {}
     required: list[str] = []
     whole = True
@@ -290,7 +290,7 @@ _BRACKETS_OR_TEXT = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?$)|[\[{(|)}\]]')
 
 
 def _is_union(text: str) -> bool:
-    """Whether alternatives stand in a written type outside of any brackets."""
+    """Whether a written type has alternatives outside of any brackets."""
     depth = 0
     for match in _BRACKETS_OR_TEXT.finditer(text):
         sign = match.group()

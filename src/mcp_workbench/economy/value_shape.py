@@ -1,6 +1,6 @@
 """The shape of a JSON value in a few words: `{items: 250 × {id: integer, title: string}, total: integer}`.
 
-Owns the notation, which is that of signatures. Work is bounded by looking at samples of long lists and objects.
+Owns the notation, which is that of signatures. Work is bounded by sampling long lists and objects.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from mcp_workbench.economy.prose import ELLIPSIS, clip
 
-# Items of a list are alike nearly always, and there may be a hundred thousand.
+# Items of a list are nearly always similar, and there may be a hundred thousand.
 _SAMPLED = 20
 _MOST_KEYS = 24
 _DEEPEST = 5
@@ -20,8 +20,8 @@ _KINDS = {bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
 def shape(value: object, room: int) -> str:
-    """The shape in at most `room` characters: less deep, then cut, where it does not fit."""
-    # The deepest that fits says most about where to look.
+    """The shape in at most `room` characters: with fewer levels, then truncated, if it does not fit."""
+    # The deepest shape that fits reveals most about where to look.
     for depth in range(_DEEPEST, 0, -1):
         text = _shape([value], depth)
         if len(text) <= room:
@@ -30,12 +30,12 @@ def shape(value: object, room: int) -> str:
 
 
 def _shape(values: list[Any], depth: int) -> str:
-    """What all of `values` have in common is written once; different kinds stand beside each other."""
+    """The common shape of all `values`, written once; different types are listed as alternatives."""
     written = dict.fromkeys(_KINDS[type(value)] for value in values if type(value) in _KINDS)
     texts = [value for value in values if isinstance(value, str)]
     if texts:
         longest = max(map(len, texts))
-        # How long it is tells whether to select it or to page through it.
+        # The length shows whether to select it or to page through it.
         written[f"string of {longest:,}" if longest > _LONG_TEXT else "string"] = None
     lists = [value for value in values if isinstance(value, list)]
     if lists:
@@ -58,7 +58,7 @@ def _lists(lists: list[list[Any]], depth: int) -> str:
 def _objects(objects: list[dict[str, Any]], depth: int) -> str:
     if depth <= 1:
         return "{" + ELLIPSIS + "}"
-    # One more than is shown, to know that there are more.
+    # One more than is shown, to know whether there are more.
     keys = dict.fromkeys(key for each in objects for key in list(each)[: _MOST_KEYS + 1])
     written = []
     for key in list(keys)[:_MOST_KEYS]:

@@ -89,7 +89,7 @@ class BearerTokens:
         return later
 
     def subject(self, token: str) -> SubjectToken | None:
-        """This token, to be exchanged for others; None where it is not one of an identity provider."""
+        """This token, for exchanging it for others; None if it is not from an identity provider."""
         known = self._known.get(hashlib.sha256(token.encode()).digest())
         return None if known is None else SubjectToken(token, known.issuer, known.expires)
 

@@ -33,7 +33,7 @@ class Identity(Struct, frozen=True, kw_only=True):
     toolboxes: tuple[str, ...] | None = None
 
 
-# Who makes the request that is being handled, also in the tasks that it starts. Those of connections begin without it.
+# The identity of the request being handled, also in the tasks that it starts. Tasks of connections begin without it.
 _proved: Final[ContextVar[Identity | None]] = ContextVar("proved", default=None)
 
 
@@ -66,8 +66,8 @@ class Identities:
         return known
 
     def of_request(self, principal: str) -> Identity:
-        """The same, by the token of the request that is being handled, whatever has come since; of what belongs to no
-        request of this principal, what is known last."""
+        """The identity proved by the token of the request being handled, whatever was proved since; outside a request
+        of this principal, the latest one."""
         proved = _proved.get()
         return proved if proved is not None and proved.principal == principal else self.of(principal)
 

@@ -40,7 +40,7 @@ class SubjectToken(Struct, frozen=True):
     expires: float
 
 
-# The principal and the token of the request that is being handled, in the tasks that it starts as well.
+# The principal and the token of the request being handled, also in the tasks that it starts.
 _shown: Final[ContextVar[tuple[str, SubjectToken] | None]] = ContextVar("shown", default=None)
 
 
@@ -58,7 +58,7 @@ class SubjectTokens:
             self._tokens.popitem(last=False)
 
     def shown(self, principal: str) -> SubjectToken | None:
-        """The token of the request that is being handled; of what belongs to none, the latest."""
+        """The token of the request being handled; outside a request, the latest one."""
         shown = _shown.get()
         return shown[1] if shown is not None and shown[0] == principal else self._tokens.get(principal)
 
