@@ -1,12 +1,12 @@
-"""Requests under way on a connection that several clients share, in an order that is fair to each of them.
+"""Requests in progress on a connection that several clients share, in an order that is fair to each of them.
 
-A server works through what it is sent in an order of its own, usually that of arrival. What has been sent cannot be
-taken back, so a client that sends ten thousand requests would put all of them in front of everybody else's next one.
-Here each client has a share of what may be under way; what exceeds it waits with us, and goes out when one of the same
+A server processes requests in its own order, usually that of arrival. What has been sent cannot be taken back, so a
+client that sends ten thousand requests would put all of them in front of the next request of every other client. Here
+each client has a share of the requests in progress; those beyond it wait with us, and are sent when one of the same
 client's requests has ended. A client within its share never waits.
 
-Owns how many requests each client has under way and what waits. Refuses to know what the requests are. Connections of
-one client have a plain `PendingRequests` and pay nothing for this.
+Owns how many requests each client has in progress and what waits. Knows nothing about what the requests are.
+Connections of one client have a plain `PendingRequests` and pay nothing for this.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from mcp_workbench.errors import DownstreamTimeout
 from mcp_workbench.jsonrpc.pending import Exchange, PendingRequests
 from mcp_workbench.transport.backlog import fits, refusal
 
-# Requests of clients that may be under way on one connection, divided among those that have any there. A server that
-# works on several at once is kept busy by fewer; one that works on one at a time delays a newcomer by as many.
+# Client requests in progress on one connection, divided among the clients that have any there. Fewer are enough to keep
+# a server busy that processes several at once; a server that processes one at a time delays a new client by as many.
 MOST_UNDER_WAY: Final = 64
-# What a client may have under way however many there are: agents call a handful of tools side by side.
+# What a client may have in progress however many clients there are: agents call a handful of tools concurrently.
 LEAST_UNDER_WAY: Final = 8
 
 
 class WaitingRequest(Struct, eq=False):
-    """A request that is written, and goes out when its client's turn comes."""
+    """An encoded request, which is sent when its client's turn comes."""
 
     exchange: ForwardedExchange
     message: bytes
@@ -39,29 +39,29 @@ class WaitingRequest(Struct, eq=False):
 
 
 class FairRequests(PendingRequests):
-    """The table of requests under way, and those that wait for their turn."""
+    """The table of requests in progress, and those that wait for their turn."""
 
     __slots__ = ("_client_of", "_due", "_is_sending", "_send", "_under_way", "_waiting", "_waiting_bytes")
 
     def __init__(self, send: Callable[[WaitingRequest], None]) -> None:
         super().__init__()
         self._send = send
-        # How many requests each client with a session has under way, and whose each of them is.
+        # How many requests each client with a session has in progress, and the client of each request.
         self._under_way: dict[int, int] = {}
         self._client_of: dict[int, int] = {}
         # By client, then by id; both in the order of arrival.
         self._waiting: dict[int, dict[int, WaitingRequest]] = {}
         self._waiting_bytes = 0
-        # Clients whose turn may have come. What is sent may fail at once and make room for the next, so they are served
-        # in a loop and not by recursion.
+        # Clients whose turn may have come. A request may fail as soon as it is sent and make room for the next, so they
+        # are served in a loop rather than by recursion.
         self._due: dict[int, None] = {}
         self._is_sending = False
 
     # ── what goes out ──
 
     def admits(self, exchange: ForwardedExchange) -> bool:
-        """Whether this request of a client with a session may be sent now; if so, it counts as under way."""
-        # On the path of every call: what `_has_share` and `_count` do, without calling them.
+        """Whether this request of a client with a session may be sent now; if so, it counts as in progress."""
+        # On the path of every call: `_has_share` and `_count` inlined.
         client = exchange.call.caller.client
         count = self._under_way.get(client, 0)
         if count >= LEAST_UNDER_WAY and (client in self._waiting or count >= MOST_UNDER_WAY // len(self._under_way)):
@@ -71,7 +71,7 @@ class FairRequests(PendingRequests):
         return True
 
     def hold_back(self, exchange: ForwardedExchange, message: bytes, method: bytes, item: str) -> None:
-        """Keep a request that was not admitted until some that its client has under way have ended."""
+        """Queue a request that was not admitted until earlier ones of its client have ended."""
         size = len(message)
         if not fits(self._waiting_bytes + size, size):
             exchange.on_failure(refusal(self._waiting_bytes, size))
@@ -130,7 +130,7 @@ class FairRequests(PendingRequests):
         return sum(map(len, self._waiting.values()))
 
     def withdraw(self, id: int) -> bool:
-        """Forget a request that has not been sent; False where it has, or has ended."""
+        """Remove a request that has not been sent; False if it has been, or has ended."""
         for client, waiting in self._waiting.items():
             request = waiting.pop(id, None)
             if request is not None:
@@ -141,9 +141,9 @@ class FairRequests(PendingRequests):
         return False
 
     def take_waiting(self) -> list[ForwardedExchange]:
-        """Take out everything that has not been sent."""
+        """Remove and return everything that has not been sent."""
         found = [each.exchange for waiting in self._waiting.values() for each in waiting.values()]
-        # Each of them, too: one may just be sent from.
+        # Clear each queue too, because `_send_waiting_of` may be iterating over one.
         for waiting in self._waiting.values():
             waiting.clear()
         self._waiting.clear()
@@ -151,13 +151,13 @@ class FairRequests(PendingRequests):
         return found
 
     def fail_late(self, now: float) -> None:
-        """End what has not been sent and whose deadline has passed."""
+        """Fail requests that have not been sent and whose deadline has passed."""
         waiting = [each.exchange for requests in self._waiting.values() for each in requests.values()]
         for exchange in waiting:
             if exchange.deadline <= now and self.withdraw(exchange.wire_id):
                 exchange.on_failure(_never_sent(exchange.timeout))
 
-    # ── what is under way (`PendingRequests`) ──
+    # ── requests in progress (`PendingRequests`) ──
 
     def take(self, id: Raw | bytes) -> Exchange | None:
         try:
@@ -198,7 +198,7 @@ class FairRequests(PendingRequests):
 
 
 def _never_sent(seconds: float) -> DownstreamTimeout:
-    """What the caller of a request is told that waited for its turn until its deadline."""
+    """The error for a request that waited for its turn until its deadline."""
     return DownstreamTimeout(
         f"the request was not sent: earlier requests of this client kept the server busy for {seconds:g} s",
         hint="send fewer requests to this server at once, or raise its `timeout`",

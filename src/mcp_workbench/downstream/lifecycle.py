@@ -19,13 +19,13 @@ from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, shortage
 if TYPE_CHECKING:
     import random
 
-# How often a connection that is to end once it is idle looks whether it is. Polled: calls end on the hot path, which
+# How often a connection that is to end once it is idle checks whether it is. Polled: calls end on the hot path, which
 # should not have to set events for this.
 RETIRED_LOOK: Final = 0.2
 
 
 class State(Enum):
-    """Where a connection is in its life."""
+    """The state of a connection."""
 
     CONFIGURED = "configured"  # never started, nothing known
     KNOWN = "known"  # never started here; what it offers is remembered
@@ -65,7 +65,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
 
 
 class ImpossibleTransition(Exception):
-    """A defect of ours: something happened that cannot happen in this state."""
+    """A bug of ours: an event that is impossible in this state."""
 
 
 def next_state(state: State, event: Event) -> State:
@@ -77,7 +77,7 @@ def next_state(state: State, event: Event) -> State:
 
 
 def unexpected(error: Exception) -> DownstreamError:
-    """What ended a run that nobody foresaw: what the machine lacks, or a defect of ours."""
+    """The error for a run that ended unexpectedly: because of a shortage, or a bug of ours."""
     what = shortage(error)
     if what is not None:
         return DownstreamError(f"the server cannot be used: {what}", hint=SHORTAGE_HINTS[what])
@@ -92,10 +92,10 @@ LONGEST_DELAY: Final = 8.0
 
 
 class RestartPolicy:
-    """How long to wait before a server that crashed is started again, and when to stop trying.
+    """How long to wait before a crashed server is started again, and when to stop trying.
 
-    One crash costs no delay: servers do crash, and the next call should simply work. From the second within a minute
-    on, the delay doubles, with jitter so that servers that died together do not start together.
+    One crash causes no delay: servers do crash, and the next call should simply work. From the second within a minute
+    on, the delay doubles, with jitter so that servers that crashed together do not start together.
     """
 
     __slots__ = ("_crashes", "_random", "total")
@@ -106,16 +106,16 @@ class RestartPolicy:
         self.total = 0
 
     def crashed(self, now: float) -> None:
-        """Take note of a crash or a failed start."""
+        """Record a crash or a failed start."""
         self.total += 1
         self._crashes.append(now)
 
     def forgive(self) -> None:
-        """Somebody asked explicitly: start counting again."""
+        """Start counting again, because a restart was requested explicitly."""
         self._crashes.clear()
 
     def recent(self, now: float) -> int:
-        """Crashes within the window."""
+        """The number of crashes within the window."""
         return sum(1 for crash in self._crashes if now - crash < CRASH_WINDOW)
 
     def is_exhausted(self, now: float) -> bool:
@@ -123,27 +123,27 @@ class RestartPolicy:
         return self.recent(now) >= MOST_CRASHES
 
     def rest(self, now: float) -> float:
-        """Seconds until a server that failed too often may be started again by whoever uses it."""
+        """Seconds until a use may start a server again that failed too often."""
         return max(1.0, self._crashes[0] + CRASH_WINDOW - now) if self._crashes else 0.0
 
     def refusal(self, last: DownstreamError, toolbox: str, now: float) -> DownstreamError:
-        """What whoever uses it is told instead. The last failure may speak of another request that the server may have
-        acted on; this one did not reach it."""
+        """The error for a use that does not start it. The last failure may be about another request that the server may
+        have acted on; this one did not reach it."""
         return DownstreamError(
             f"{last.message}\n(not restarted after {self.recent(now)} failures within {CRASH_WINDOW:.0f} s; "
             "nothing was sent)",
-            # Not every face has `open_toolbox`; time passes in all of them.
+            # Not every face has `open_toolbox`, but waiting works in all of them.
             hint=f"fix the cause, then call again in {self.rest(now):.0f} s, or open the toolbox `{toolbox}` to retry "
             "now",
         )
 
     def delay(self, now: float) -> float:
-        """Seconds until the next start is allowed, from now."""
+        """Seconds from now until the next start is allowed."""
         recent = self.recent(now)
         if recent < 2:
             return 0.0
         if self._random is None:
-            # Not before the first crash: starting up does not need it.
+            # Imported after the first crash: starting up does not need it.
             import random
 
             self._random = random.Random()
@@ -152,8 +152,8 @@ class RestartPolicy:
 
 
 def quiet_future(loop: AbstractEventLoop) -> Future[None]:
-    """What callers wait on, that a server is ready or has listed what it offers. It may fail while nobody waits: that
-    is no error of its own, which asyncio would log as never retrieved."""
+    """A future for callers that wait until a server is ready or listed. It may fail while no caller waits: asyncio must
+    not log that as an exception that was never retrieved."""
     future: Future[None] = loop.create_future()
     future.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
     return future

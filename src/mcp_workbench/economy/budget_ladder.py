@@ -42,7 +42,7 @@ class Listing(msgspec.Struct, frozen=True):
     total: int
     note: str
     cursor: str | None = None
-    # For each server, the arguments that `+` stands for below its heading.
+    # For each server, the arguments that `+` represents below its heading.
     common: Mapping[str, tuple[str, ...]] = {}
 
     @property

@@ -77,7 +77,7 @@ class Endpoint:
         self._pages = {**operator_pages(self.readiness), **(pages or {})}
         self._large_bodies = LargeBodies(self._serve_later)
         self.sessions = SessionTable(make_session, limits, self._now)
-        # Modern requests under way.
+        # Modern requests in progress.
         self.modern_requests: SharedTimer[ModernRequest] = SharedTimer(limits.comment_seconds / 3)
         self.streams: SharedTimer[OpenStream] = SharedTimer(limits.comment_seconds / 3)
 
