@@ -36,8 +36,8 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "searches, shortens and describes tools as values; does not know where they come from or who asks",
     ),
     "config": (
-        {"errors", "nearest", "faces", "protocol"},
-        "what the user wrote, and nothing that runs; a revision that can be written is one that `protocol` knows",
+        {"errors", "nearest", "faces", "economy", "protocol"},
+        "what the user wrote, and nothing that runs; `protocol` knows the revisions, `economy` the smallest budget",
     ),
     "clients": (
         {"errors", "nearest", "faces", "config"},
@@ -169,8 +169,8 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "keeps a gateway up to date with its file; what a difference does is the gateway's business",
     ),
     "serving": (
-        {"process_context", "errors", "file_watch", "config", "live", "transport", "session", "gateway"},
-        "serves clients until the end: knows the links to them and the gateway, nothing behind it",
+        {"process_context", "errors", "file_watch", "config", "live", "transport", "downstream", "session", "gateway"},
+        "serves clients until the end: knows the links to them and the gateway; behind it, who our user is",
     ),
     "front": (
         {"process_context"},

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from mcp_workbench import steps
+from mcp_workbench.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.observe.call_watch import CallWatch
 from mcp_workbench.steps import (
     MOST_SEARCHED,
@@ -201,3 +202,8 @@ def test_a_failure_of_the_tool_is_read_from_its_result(payload: tuple[bytes, ...
 def test_who_looks_on_is_told_from_who_decides() -> None:
     assert isinstance(CallWatch(), Observer)
     assert not isinstance(Recorder("a", [], lambda: None), Observer)
+
+
+def test_our_own_user_has_the_same_name_in_connections() -> None:
+    """Neither of the two can import the other."""
+    assert steps.LOCAL in OWN_PRINCIPALS

@@ -20,7 +20,7 @@ from mcp_workbench.config.model import FaceName, ServerContext, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.face.base import Face, FaceSettings
+from mcp_workbench.face.base import STATUS_URI, Face, FaceSettings
 from mcp_workbench.face.view import View
 from mcp_workbench.faces import FACES
 from mcp_workbench.jsonrpc.messages import encode
@@ -195,7 +195,7 @@ class Gateway:
         self._use_steps()
         self.runtime.on_call_watch.append(self._use_steps)
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
-        self.router.own_resources["workbench://status"] = lambda view: self._status_json(view.principal, view.face)
+        self.router.own_resources[STATUS_URI] = lambda view: self._status_json(view.principal, view.face)
         self._services = Services(self.router, self.welcome, self.parking, self._sessions, self.sign_ins)
         if self.config.policy or self.config.limits or (self._identities is not None and self._identities.has_limits):
             self._restrict()

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mcp_workbench.downstream.sharing import OWN_USER
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway
 from mcp_workbench.process_context import has_terminal
@@ -38,8 +39,6 @@ FLUSH_SECONDS: Final = 1.0
 # `mcp-workbench status` and following the configuration must not delay the first answer, which is sent long before
 # this.
 AFTER_FIRST_ANSWER: Final = 1.0
-# Over stdio there is one user: the one who started us.
-LOCAL_PRINCIPAL: Final = ""
 UNFINISHED: Final = "the workbench is shutting down; the call was not finished"
 
 
@@ -65,7 +64,7 @@ async def serve_stdio(
         link = StdioLink(gateway.runtime.batch, gateway.config.max_message_bytes)
         try:
             if client is None:
-                session = gateway.make_session(link, LOCAL_PRINCIPAL, ending.begin)
+                session = gateway.make_session(link, OWN_USER, ending.begin)
                 link.start(session)
             else:
                 session = _resumed(gateway, link, client, ending.begin)
@@ -85,7 +84,7 @@ async def serve_stdio(
 def _resumed(gateway: Gateway, link: StdioLink, client: ResumedClient, closed: Callable[[str], None]) -> Session:
     from mcp_workbench.session.resuming import ResumedLink, restore
 
-    session = gateway.make_session(ResumedLink(link), LOCAL_PRINCIPAL, closed)
+    session = gateway.make_session(ResumedLink(link), OWN_USER, closed)
     link.start(session)
     link.send_bytes(client.unsent)
     if client.resume:

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.config import auth_keys
 from mcp_workbench.config.auth_model import SAFE_ALGORITHMS, ForwardedIdentityConfig, TokenExchangeConfig
 from mcp_workbench.config.load import parse
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.problems import ConfigProblems
+from mcp_workbench.transport.http.client import address
+from mcp_workbench.transport.http.server.admission import LOOPBACK_NAMES
 
 ISSUER = {"issuer": "https://id.example.com", "publicUrl": "https://tools.example.com/mcp"}
 PROXY = {"peers": "10.0.0.1", "secret": "s3cret-of-the-proxy"}
@@ -106,3 +109,8 @@ def test_mistakes_are_told(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigProblems) as raised:
         loaded(**settings)
     assert said in str(raised.value)
+
+
+def test_this_machine_has_the_same_names_in_every_layer() -> None:
+    """Settings and transports cannot import each other."""
+    assert auth_keys.LOOPBACK == address.LOOPBACK == {name.strip("[]") for name in LOOPBACK_NAMES}

@@ -20,7 +20,7 @@ from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.connection import Connection
-from mcp_workbench.downstream.sharing import Caller
+from mcp_workbench.downstream.sharing import OWN_USER, Caller
 from mcp_workbench.economy.budget_ladder import Listing
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face import paths
@@ -35,14 +35,13 @@ from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.nearest import nearest
 from mcp_workbench.protocol.constants import PROGRESS_TOKEN
+from mcp_workbench.protocol.meta import NO_CAPABILITIES
 from mcp_workbench.protocol.revisions import Era, newest
 from mcp_workbench.run import run
-from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 T = TypeVar("T")
 
 # The capabilities sent to servers if no user can be asked.
-NO_CAPABILITIES: Final = b"{}"
 
 
 # Programs started concurrently. More would slow all of them down, and those with a short timeout would fail.
@@ -251,7 +250,7 @@ class Engine:
 
     def connection(self, entry: ServerEntry, era: Era = "modern") -> Connection:
         """Return the connection to a server, which is created but not started if there is none yet."""
-        caller = Caller(LOCAL_PRINCIPAL, era, self.capabilities)
+        caller = Caller(OWN_USER, era, self.capabilities)
         if self._local is not None and era == self._local.caller.era:
             # A server that may ask is started for one client: it must be called on the connection that listed it.
             caller = self._local.caller
@@ -454,7 +453,7 @@ class LocalClient(ToolClient):
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__()
-        self._session = gateway.make_session(self, LOCAL_PRINCIPAL, lambda reason: None)
+        self._session = gateway.make_session(self, OWN_USER, lambda reason: None)
 
     @property
     def caller(self) -> Caller:

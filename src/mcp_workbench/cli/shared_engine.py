@@ -17,7 +17,7 @@ from msgspec.json import decode
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.offer import Offer
-from mcp_workbench.cli.engine import NO_CAPABILITIES, Engine, Listed, ToolClient, connect
+from mcp_workbench.cli.engine import Engine, Listed, ToolClient, connect
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.config.model import WorkbenchConfig
@@ -29,6 +29,7 @@ from mcp_workbench.front.joining import CannotJoin, NotRunning, introduce
 from mcp_workbench.front.line_protocol import ACCEPTED, BORROW, CONTROL, PING_LINE, written_hello
 from mcp_workbench.jsonrpc.framing import LineSplitter
 from mcp_workbench.jsonrpc.pending import DEADLINE_CHECK_INTERVAL, RemoteError
+from mcp_workbench.protocol.meta import NO_CAPABILITIES
 from mcp_workbench.protocol.revisions import Era
 from mcp_workbench.run import run
 from mcp_workbench.shared.commands import ASKS, OFFER

@@ -14,6 +14,7 @@ from msgspec.json import decode
 
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.config.model import FaceName, WorkbenchConfig
+from mcp_workbench.downstream.sharing import OWN_USER
 from mcp_workbench.economy.costs import Cost, cost, flat_cost
 from mcp_workbench.economy.forms import Form
 from mcp_workbench.economy.tokens import tokens
@@ -23,7 +24,6 @@ from mcp_workbench.face.opening import opened
 from mcp_workbench.face.view import View
 from mcp_workbench.gateway import Options
 from mcp_workbench.printable import plural
-from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 FORMS: Final = tuple(form.value for form in Form)
 COLUMNS: Final = ("tools", "flat list", *FORMS, "opened")
@@ -131,7 +131,7 @@ def _in_force(engine: Engine, config: WorkbenchConfig, proxy: tuple[int, int, in
     if config.face_in_force == "proxy":
         return proxy[0] + proxy[1], proxy[2]
     shown = engine.shown_to_clients(Options())
-    view = View(LOCAL_PRINCIPAL)
+    view = View(OWN_USER)
     return sum(tokens(definition.decode(errors="replace")) for definition in shown.tools(view)), tokens(
         shown.instructions(view)
     )
@@ -139,7 +139,7 @@ def _in_force(engine: Engine, config: WorkbenchConfig, proxy: tuple[int, int, in
 
 def _start(face: Face) -> tuple[int, int, int]:
     """Return what every conversation pays for the two tools, for known pinned tools, and for the instructions."""
-    view = View(LOCAL_PRINCIPAL)
+    view = View(OWN_USER)
     listed = [tokens(definition.decode()) for definition in face.tools(view)]
     # `useTool: split` makes it three.
     two = len(face.own_names())

@@ -19,6 +19,7 @@ from mcp_workbench.config.model import (
     DEFAULT_SEPARATOR,
     DEFAULT_SHARED_IDLE_EXIT,
 )
+from mcp_workbench.economy.tokens import LEAST_BUDGET
 from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ MAX_PENDING_BODY_BYTES = Key(
 )
 BUDGET = Key(
     "budget",
-    Whole("tokens", 300, 1_000_000, none=True),
+    Whole("tokens", LEAST_BUDGET, 1_000_000, none=True),
     "Token budget",
     "How many tokens (bytes / 4) the answer of `open_toolbox` may use. If the definitions with their schemas do not "
     "fit, a shorter overview uses a quarter of it. `null`: always full definitions.",
@@ -236,7 +237,7 @@ DESCRIPTION = Key(
 )
 TOOLBOX_BUDGET = Key(
     "budget",
-    Whole("tokens", 300, 1_000_000, none=True),
+    Whole("tokens", LEAST_BUDGET, 1_000_000, none=True),
     "Token budget",
     "The budget of this toolbox, instead of the one for the whole file.",
 )

@@ -19,7 +19,6 @@ from mcp_workbench.config.reading import Reader
 # In the worst case, each call checks all of them; policies written by hand have a few dozen.
 MOST_RULES: Final = 1000
 THEN: Final = ("allow", "ask", "deny", "hide")
-KINDS: Final = ("tools", "prompts", "resources")
 DEFAULT_HINT: Final = 'end the policy with {"then": "deny"}, or {"then": "allow"} where everything else is allowed'
 
 

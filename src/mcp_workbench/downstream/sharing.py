@@ -30,7 +30,7 @@ from mcp_workbench.protocol.revisions import Era, Revision, chosen, newest
 ANY_CAPABILITIES: Final = b""
 # For connections that belong to no particular client.
 SHARED: Final = 0
-# The workbench's owner, who signs in at the command line.
+# The workbench's owner, who signs in at the command line and is the one user over stdio.
 OWN_USER: Final = ""
 # Clients without their own principal act for the workbench's owner: over stdio, on a Unix socket with our own uid, with
 # the single token, and without any.

@@ -11,10 +11,11 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.jsonrpc.messages import UNREADABLE
 
 # How many links of one server are kept for one principal; then the oldest are dropped. Agents follow links soon.
 MOST_LINKS: Final = 1000
@@ -24,7 +25,6 @@ LONGEST_URI: Final = 2048
 LARGEST_SEARCHED: Final = 1024 * 1024
 # A result without these words contains no links. The search copies nothing and takes 0.2 µs for a small result.
 _MENTION: Final = re.compile(rb'"resource(?:_link)?"')
-_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 
 
 class _LinkingResult(Struct):
@@ -90,7 +90,7 @@ def links_in(result: Raw) -> Iterator[str]:
             for message in _mentioning(_decode_list(read.messages)):
                 content = _decode_message(message).content
                 yield from _in_blocks(_decode_list(content) if bytes(content).startswith(b"[") else [content])
-    except _UNREADABLE:
+    except UNREADABLE:
         # Not a result we understand; it is forwarded unchanged.
         return
 
@@ -103,7 +103,7 @@ def _in_blocks(blocks: list[Raw]) -> Iterator[str]:
     for each in _mentioning(blocks):
         try:
             block = _decode_block(each)
-        except _UNREADABLE:
+        except UNREADABLE:
             continue
         if block.type == "resource_link":
             uri = block.uri

@@ -20,11 +20,19 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Final
 
-from msgspec import UNSET, DecodeError, Raw, ValidationError
+from msgspec import UNSET, DecodeError, Raw
 from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import Envelope, LargeObject, Malformed, decode_object, decode_string, find_id
+from mcp_workbench.jsonrpc.messages import (
+    UNREADABLE,
+    Envelope,
+    LargeObject,
+    Malformed,
+    decode_object,
+    decode_string,
+    find_id,
+)
 
 # Decoding a piece takes a few milliseconds, whatever it contains.
 PIECE_BYTES: Final = 1 << 18
@@ -47,7 +55,6 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _OPENING: Final = {ord("}"): ord("{"), ord("]"): ord("[")}
 _CLOSING: Final = {opening: closing for closing, opening in _OPENING.items()}
 _OBJECT: Final = ord("{")
-_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 _check: Final[Callable[[bytes], Raw]] = Decoder(Raw).decode
 
 Span = tuple[int, int]
@@ -69,7 +76,7 @@ def read_large(line: bytes, piece_bytes: int = PIECE_BYTES, large_member: int = 
     try:
         spans = _members(line, (0, len(line)), piece_bytes)
         message = _envelope({name: memoryview(line)[start:end] for name, (start, end) in spans.items()})
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise Malformed(str(error) or "not valid JSON", find_id(line)) from None
     if "params" in spans:
         message.members = _large_object(line, spans["params"], piece_bytes, large_member, deeper=True)
@@ -97,7 +104,7 @@ def _large_object(
         return None
     try:
         spans = _members(line, span, piece_bytes, is_tolerant=False)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     view = memoryview(line)
     found = LargeObject({name: Raw(view[start:end]) for name, (start, end) in spans.items()})
@@ -237,7 +244,7 @@ class _Outline:
         """Raise unless this is valid JSON."""
         try:
             _check(text)
-        except _UNREADABLE:
+        except UNREADABLE:
             if not self._is_tolerant or (tolerated := messages.without_surrogates(text)) == text:
                 raise
             _check(tolerated)

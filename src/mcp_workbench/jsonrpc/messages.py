@@ -86,8 +86,9 @@ decode_object: Final = Decoder(dict[str, Raw]).decode
 decode_string: Final = Decoder(str).decode
 _NULL: Final = b"null"
 
-# Python allows about 1,000 levels of nesting; msgspec raises RecursionError for deeper input.
-_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
+# What decoding others' JSON raises. Python allows about 1,000 levels of nesting, and msgspec raises RecursionError for
+# deeper input; ValueError is for bytes that are not UTF-8.
+UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 _UTF8_CHUNK: Final = 1 << 20
 
 
@@ -101,7 +102,7 @@ def read(line: bytes) -> Envelope:
         raise Malformed("not valid UTF-8", find_id(line))
     try:
         message = _decode_envelope(line)
-    except _UNREADABLE:
+    except UNREADABLE:
         message = _read_tolerantly(line)
     if message.error is not UNSET and bytes(message.error) == _NULL and message.result is not UNSET:
         # JSON-RPC 1.0 has both members, one of them null.
@@ -164,7 +165,7 @@ def _read_tolerantly(line: bytes) -> Envelope:
     aside = b"surrogate" + os.urandom(8).hex().encode()
     try:
         message = _decode_envelope(_SURROGATE.sub(rb"\1" + aside, line))
-    except _UNREADABLE as still:
+    except UNREADABLE as still:
         raise Malformed(str(still), find_id(line)) from None
     if isinstance(message.method, str) and aside.decode() in message.method:
         raise Malformed("`method` is not valid Unicode", find_id(line))
@@ -192,7 +193,7 @@ def find_id(text: bytes) -> bytes | None:
     try:
         # It may be sent back, so it must be valid JSON by itself.
         _decode_id(found[1])
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     return found[1]
 
@@ -207,7 +208,7 @@ def read_error(raw: Raw | bytes) -> ErrorObject:
     """Read an `error` payload; anything but an error object becomes an internal error that quotes it."""
     try:
         return _decode_error(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         return ErrorObject(INTERNAL_ERROR, f"malformed error object: {bytes(raw)[:200].decode(errors='replace')}")
 
 

@@ -6,10 +6,18 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import Decoder
 
-from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, ErrorObject, Part, decode_object, encode, read_error
+from mcp_workbench.jsonrpc.messages import (
+    INVALID_PARAMS,
+    UNREADABLE,
+    ErrorObject,
+    Part,
+    decode_object,
+    encode,
+    read_error,
+)
 from mcp_workbench.protocol.constants import (
     MISSING_CLIENT_CAPABILITY,
     RESOURCE_NOT_FOUND,
@@ -31,7 +39,6 @@ _find: Final = {
     for name in ("resultType", ASKING, "inputRequests", "elicitations", "_meta", *_NO_CACHE)
 }
 _find_result_type: Final = _find["resultType"]
-_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 
 
 class _ResultType(Struct, gc=False):
@@ -54,7 +61,7 @@ def type_and_spelling(result: Raw | bytes) -> tuple[str | None, bool]:
         return None, False
     try:
         found = _decode(result).resultType
-    except _UNREADABLE:
+    except UNREADABLE:
         # What we cannot decode passes unchanged, unless a client might read it as a question that we have not checked.
         return ASKING if may_mention(result, ASKING) else None, is_escaped
     return None if isinstance(found, UnsetType) else found, is_escaped
@@ -106,7 +113,7 @@ def _has_member(data: Raw | bytes, name: str, is_escaped: bool) -> bool:
         return False
     try:
         return name in decode_object(data)
-    except _UNREADABLE:
+    except UNREADABLE:
         return True
 
 
@@ -114,7 +121,7 @@ def _with_server_info(data: Raw | bytes, server_info: Raw | bytes) -> Raw | byte
     try:
         members = decode_object(data)
         meta = decode_object(members["_meta"])
-    except _UNREADABLE:
+    except UNREADABLE:
         return data
     if SERVER_INFO in meta:
         return data
@@ -150,5 +157,5 @@ def _members(error: ErrorObject) -> dict[str, Raw]:
         return {}
     try:
         return decode_object(error.data)
-    except _UNREADABLE:
+    except UNREADABLE:
         return {}

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from msgspec import DecodeError, Raw, ValidationError
+from msgspec import Raw, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.jsonrpc.messages import decode_object, decode_string, encode
+from mcp_workbench.jsonrpc.messages import UNREADABLE, decode_object, decode_string, encode
 from mcp_workbench.protocol.results import may_mention
 from mcp_workbench.session.questions import BadQuestion, unreadable
 
@@ -27,7 +27,6 @@ SERVER_META: Final = "mcp-workbench/server"
 # Control characters are escaped: with them, a message could move a terminal's cursor back and overwrite the name of the
 # server.
 _WRITTEN_OUT: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 
 
 class AskedClient(Protocol):
@@ -68,7 +67,7 @@ class Attribution:
             return params
         try:
             members = decode_object(params)
-        except _UNREADABLE:
+        except UNREADABLE:
             raise unreadable() from None
         ask(self, members)
         if self._note is not None:
@@ -82,7 +81,7 @@ class Attribution:
             requests = decode_object(members["inputRequests"])
             for key, request in requests.items():
                 requests[key] = self._request(request)
-        except _UNREADABLE:
+        except UNREADABLE:
             if may_mention(result, "inputRequests"):
                 raise unreadable() from None
             return result
@@ -99,7 +98,7 @@ class Attribution:
         except (ValidationError, KeyError):
             # It names no page.
             return data
-        except _UNREADABLE:
+        except UNREADABLE:
             raise unreadable() from None
         return Raw(encode({**members, "elicitations": pages}))
 
@@ -137,7 +136,7 @@ class Attribution:
             members["includeContext"] = Raw(b'"thisServer"' if self._is_alone else b'"none"')
         try:
             meta = decode_object(members["_meta"]) if "_meta" in members else {}
-        except _UNREADABLE:
+        except UNREADABLE:
             meta = {}
         members["_meta"] = Raw(encode({**meta, SERVER_META: Raw(encode(self._label))}))
 
@@ -176,5 +175,5 @@ def check_page(url: str) -> None:
 def _text(raw: Raw | None) -> str:
     try:
         return "" if raw is None else decode_string(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         return ""

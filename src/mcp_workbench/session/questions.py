@@ -12,11 +12,11 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from msgspec import DecodeError, Raw, ValidationError
+from msgspec import Raw
 
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, decode_object, decode_string
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, UNREADABLE, decode_object, decode_string
 from mcp_workbench.jsonrpc.pending import DEADLINE_CHECK_INTERVAL, Exchange, PendingRequests
 from mcp_workbench.protocol.constants import PROGRESS_TOKEN
 
@@ -31,7 +31,6 @@ NEEDED_CAPABILITY: Final = {
 }
 # The maximum number of open questions of one call. People answer them one by one.
 MOST_QUESTIONS: Final = 20
-_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 TOO_LATE: Final = "the client did not answer in time"
 
 
@@ -147,7 +146,7 @@ class Questions:
             fields = decode_object(params)
             # The client's token is the id of the question.
             question = self._pending.find(int(bytes(fields[PROGRESS_TOKEN])))
-        except (*_UNREADABLE, KeyError, ValueError):
+        except (*UNREADABLE, KeyError):
             return
         if isinstance(question, Question) and question.progress_token is not None:
             fields[PROGRESS_TOKEN] = question.progress_token
@@ -213,7 +212,7 @@ def mode_of(elicitation: dict[str, Raw]) -> str:
     """`form` for a form to fill in, `url` for a page to visit."""
     try:
         return "url" if decode_string(elicitation.get("mode", b"null")) == "url" else "form"
-    except _UNREADABLE:
+    except UNREADABLE:
         return "form"
 
 
@@ -221,7 +220,7 @@ def members_of(value: Raw | None) -> dict[str, Raw]:
     """The members of an object; empty for anything else."""
     try:
         return {} if value is None else decode_object(value)
-    except _UNREADABLE:
+    except UNREADABLE:
         return {}
 
 
@@ -230,7 +229,7 @@ def _with_own_token(question: Question, id: int, params: Raw) -> Raw:
         fields = decode_object(params)
         meta = decode_object(fields["_meta"])
         question.progress_token = Raw(bytes(meta[PROGRESS_TOKEN]))
-    except (*_UNREADABLE, KeyError):
+    except (*UNREADABLE, KeyError):
         return params
     meta[PROGRESS_TOKEN] = Raw(b"%d" % id)
     fields["_meta"] = Raw(messages.encode(meta))

@@ -11,10 +11,11 @@ from msgspec import Raw, Struct
 
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.downstream.sharing import OWN_USER
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.front.line_protocol import BORROW, COME_AGAIN, LASTING, RESUME
 from mcp_workbench.gateway import Gateway, Options
-from mcp_workbench.serving import FLUSH_SECONDS, LOCAL_PRINCIPAL, STDIO_DRAIN_SECONDS, UNFINISHED, wait_until
+from mcp_workbench.serving import FLUSH_SECONDS, STDIO_DRAIN_SECONDS, UNFINISHED, wait_until
 from mcp_workbench.session.resuming import ResumedLink, mark_of, restore, written_down
 from mcp_workbench.shared.budgets import ClientBudgets
 from mcp_workbench.shared.client_link import FrontEndLink
@@ -84,7 +85,7 @@ class SharedClient:
         is_resumed = resume != b"null"
         session_link = ResumedLink(link) if is_resumed else link
         try:
-            session = gateway.make_session(session_link, LOCAL_PRINCIPAL, self._on_closed, lasts=True)
+            session = gateway.make_session(session_link, OWN_USER, self._on_closed, lasts=True)
         except BaseException:
             link.close()
             raise

@@ -19,9 +19,9 @@ from mcp_workbench.cli.shared_engine import engine_that_knows, reported
 from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.config.problems import in_one_line
 from mcp_workbench.config.redact import Redactor
+from mcp_workbench.downstream.sharing import OWN_USER
 from mcp_workbench.face.view import View
 from mcp_workbench.gateway import Options
-from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 
 def run(parsed: Parsed) -> int:
@@ -53,7 +53,7 @@ def _options(parsed: Parsed) -> Options | None:
 
 def _show_names(screen: Screen, engine: Engine, options: Options, *, as_json: bool) -> None:
     face = engine.shown_to_clients(options)
-    view = View(LOCAL_PRINCIPAL)
+    view = View(OWN_USER)
     # The face `dynamic` lists opened toolboxes, so all are opened.
     view.opened.update(dict.fromkeys(engine.toolboxes))
     # Decoded from what clients get: a second way to make names would get out of step.

@@ -13,10 +13,10 @@ from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.settings import configuration, log_for
+from mcp_workbench.downstream.sharing import OWN_USER
 from mcp_workbench.errors import DownstreamError, SignInNeeded
 from mcp_workbench.gateway import Gateway
 from mcp_workbench.printable import plural, visible
-from mcp_workbench.serving import LOCAL_PRINCIPAL
 from mcp_workbench.signin.flow_io import DeviceCodeWait, SignInFailed
 from mcp_workbench.signin.grant_end import ends_at, shown
 from mcp_workbench.signin.sign_in_target import SignInTarget
@@ -55,7 +55,7 @@ def server_at_url(parsed: Parsed) -> tuple[Engine, ServerEntry]:
 async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
     gateway = engine.gateway
     await gateway.runtime.resolve(entry)
-    target = gateway.sign_ins().target(entry, parsed.value("as") or LOCAL_PRINCIPAL)
+    target = gateway.sign_ins().target(entry, parsed.value("as") or OWN_USER)
     sign_ins = gateway.sign_ins().stored
     signed_in = target.find(sign_ins.store.read())
     wanted = sign_ins.store.read().wanted_at(target.principal, target.server)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mcp_workbench.cli.commands.login import record_sign_in, server_at_url
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.serving import LOCAL_PRINCIPAL
+from mcp_workbench.downstream.sharing import OWN_USER
 
 
 def run(parsed: Parsed) -> int:
@@ -14,7 +14,7 @@ def run(parsed: Parsed) -> int:
     async def sign_out() -> None:
         gateway = engine.gateway
         await gateway.runtime.resolve(entry)
-        target = gateway.sign_ins().target(entry, parsed.value("as") or LOCAL_PRINCIPAL)
+        target = gateway.sign_ins().target(entry, parsed.value("as") or OWN_USER)
         record, is_revoked = await gateway.sign_ins().stored.sign_out(target)
         if record is not None:
             record_sign_in(gateway, entry, target, "signed out")

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from msgspec import DecodeError, Raw, ValidationError
+from msgspec import Raw
 from msgspec.json import Decoder
 
 from mcp_workbench.json_schema import schemas_in
-from mcp_workbench.jsonrpc.messages import decode_object
+from mcp_workbench.jsonrpc.messages import UNREADABLE, decode_object
 from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http.header_names import PARAMETER_PREFIX
 
@@ -29,7 +29,6 @@ _TYPES: Final = ("string", "integer", "boolean")
 _DECIMAL: Final = re.compile(r"(-?[0-9]+)(?:\.0+)?")
 
 _decode_any: Final = Decoder(Any).decode
-_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 
 
 class InvalidAnnotation(Exception):
@@ -65,7 +64,7 @@ def headers_for(parameters: HeaderParameters, arguments: Raw | bytes | None) -> 
     for path, name in parameters.items():
         try:
             text = _written(_value_at(arguments, path))
-        except _UNREADABLE:
+        except UNREADABLE:
             # Left to the server, which reports invalid arguments.
             continue
         if text is not None:
@@ -82,7 +81,7 @@ def find_mismatch(
         header, where = f"Mcp-Param-{name}", ".".join(path)
         try:
             value = _value_at(arguments, path)
-        except _UNREADABLE:
+        except UNREADABLE:
             # Not treated as missing: a server behind us may be able to read it.
             return f"`{where}` in the body cannot be read, and so not compared with `{header}`"
         text = _written(value)

@@ -13,7 +13,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError,
 from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import decode_string, remembered_if_short
+from mcp_workbench.jsonrpc.messages import UNREADABLE, decode_string, remembered_if_short
 from mcp_workbench.protocol.constants import PROTOCOL_VERSION
 from mcp_workbench.slices import sliced
 from mcp_workbench.transport.http.header_names import NAMED_BY
@@ -22,7 +22,6 @@ MessageKind = Literal["request", "notification", "result", "error"]
 
 # Messages of a large batch that are handled before other tasks get a turn.
 BATCH_AT_ONCE: Final = 1000
-_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 
 
 class _Meta(Struct, gc=False):
@@ -72,7 +71,7 @@ class MessageSummary(Struct, eq=False):
             return None
         try:
             return decode_string(raw)
-        except _UNREADABLE:
+        except UNREADABLE:
             return None
 
     @property
@@ -92,13 +91,13 @@ class MessageSummary(Struct, eq=False):
 def _version_of(stamp: bytes) -> str | None:
     try:
         version = _decode_meta(stamp).version
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     if version is UNSET:
         return None
     try:
         return decode_string(version)
-    except _UNREADABLE:
+    except UNREADABLE:
         return ""
 
 
@@ -120,7 +119,7 @@ def summarise(message: bytes, found: messages.Envelope | None = None) -> Message
         try:
             known = None if envelope is None else getattr(envelope, "members", None)
             members = known or messages.decode_object(found.params)
-        except _UNREADABLE:
+        except UNREADABLE:
             members = None
         else:
             stamp = members.get("_meta")
@@ -154,7 +153,7 @@ def split_batch(message: bytes) -> list[bytes]:
     """The messages of a batch. Raises `Malformed`."""
     try:
         return [bytes(each) for each in _decode_list(message)]
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise messages.Malformed(str(error)) from None
 
 
@@ -164,7 +163,7 @@ def split_large_batch(message: bytes) -> Iterator[list[bytes]]:
         for some in sliced(message, _decode_list):
             for start in range(0, len(some), BATCH_AT_ONCE):
                 yield [bytes(each) for each in some[start : start + BATCH_AT_ONCE]]
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise messages.Malformed(str(error)) from None
 
 
