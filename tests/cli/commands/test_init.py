@@ -11,6 +11,7 @@ import pytest
 
 from mcp_workbench.errors import ConfigError
 from tests.cli.in_process import command, live_in
+from tests.cli.in_process import run as in_process_run
 from tests.cli.shell import Done, on_terminal, run
 from tests.support import fake_keyring
 
@@ -53,7 +54,9 @@ def test_servers_of_several_clients_become_toolboxes(tmp_path: Path) -> None:
     }
     assert "cursor, kiro" in done.stderr and "all" not in boxes
     assert "desk     clock   ready" in done.stdout, "it ends with a check"
-    assert done.stderr.endswith("mcp-workbench install cursor kiro --replace puts the workbench in their place\n")
+    assert done.stderr.endswith(
+        "install cursor kiro adds the workbench; with --replace, in place of the servers there\n"
+    )
     again = shell(tmp_path, "--yes")
     assert again.status == 2 and "exists already; it is left as it is" in again.stderr
 
@@ -311,4 +314,17 @@ def test_in_the_end_it_says_where_secrets_are_and_which_clients_to_change(
     assert done.status == 0, done.stderr
     folder = config_of(tmp_path).parent / "secrets"
     assert f"files that only you can read in {folder}, and the configuration refers to them: x: X_" in done.stderr
-    assert "hint: mcp-workbench install cursor gemini --replace puts" in done.stderr, "not into what is discontinued"
+    assert "hint: mcp-workbench install cursor gemini adds" in done.stderr, "not into what is discontinued"
+
+
+def test_ctrl_c_while_it_checks_says_that_the_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"time": TIME})
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mcp_workbench.cli.commands.check.connect", interrupted)
+    done = in_process_run("init", "--yes", env=environment(tmp_path), cwd=tmp_path)
+    assert done.status == 130 and config_of(tmp_path).exists()
+    assert f"interrupted; `{config_of(tmp_path)}` is written" in done.stderr
+    assert "hint: mcp-workbench install cursor adds" in done.stderr

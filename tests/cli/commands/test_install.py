@@ -198,7 +198,7 @@ def test_two_installs_at_once_lose_nothing(home: Path) -> None:
         (("install", "claude-code"), "the program `claude` of Claude Code is not on the PATH"),
         (("install", "cursor", "--project"), "does not exist"),
         (("uninstall", "cursor"), "Cursor does not have the workbench"),
-        (("undo", "cursor"), "nothing was changed in Cursor"),
+        (("undo", "cursor"), "there is nothing to undo for Cursor"),
         (("undo",), "CLIENT missing"),
     ],
 )
@@ -311,7 +311,7 @@ def test_an_install_that_fails_on_the_way_leaves_nothing_less(home: Path, claude
     refusal = write(home, "refuse-add-json-workbench", "")
     assert shell(home, "install", "claude-code", "--replace").status == 2
     assert names_in(claude) == {"time", "url"}
-    assert "nothing was changed" in shell(home, "undo", "claude-code").stderr
+    assert "there is nothing to undo for Claude Code" in shell(home, "undo", "claude-code").stderr
     refusal.unlink()
     write(home, "refuse-remove-time", "")
     assert shell(home, "install", "claude-code", "--replace").status == 2
@@ -386,7 +386,7 @@ def test_a_command_that_says_it_did_what_it_did_not_is_found_out(home: Path, cla
     program.write_text("#!/bin/sh\n")
     done = shell(home, "install", "claude-code")
     assert done.status == 2 and f"said that it did so, but `{claude}` does not have `workbench`" in done.stderr
-    assert "nothing was changed" in shell(home, "undo", "claude-code").stderr
+    assert "there is nothing to undo for Claude Code" in shell(home, "undo", "claude-code").stderr
     program.write_text(works)
     assert shell(home, "install", "claude-code").status == 0
     program.write_text("#!/bin/sh\n")

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands.test_install import SERVER, shell, write
+from mcp_workbench.cli import client_commands
+from mcp_workbench.clients.table import Client
+from tests.cli.commands.test_install import SERVER, shell, variables, write
+from tests.cli.commands.test_install import claude as claude
 from tests.cli.commands.test_install import home as home
+from tests.cli.in_process import command, run
 
 
 def test_replace_takes_out_what_the_workbench_serves(home: Path) -> None:
@@ -90,3 +94,44 @@ def test_replace_leaves_what_the_workbench_cannot_start(home: Path) -> None:
     assert (
         "warning: `variable` stays in Kiro: the workbench cannot start it" in done.stderr and "NOT_SET" in done.stderr
     )
+
+
+@pytest.mark.parametrize("answer", ["y", "n", ""])
+def test_at_a_terminal_replacing_everywhere_asks_once(home: Path, answer: str) -> None:
+    before = json.dumps({"mcpServers": {"time": SERVER, "other": {"command": "x"}}})
+    paths = [write(home, name, before) for name in (".cursor/mcp.json", ".kiro/settings/mcp.json")]
+    write(home, ".gemini/settings.json", "{")
+    words = ("install", "--all", "--replace")
+    done = command(pytest.MonkeyPatch(), *words, typed=f"{answer}\n", env=variables(home), cwd=home)
+    assert done.stderr.count("Change these clients? [y/N]") == 1
+    assert "  Cursor      removes time\n" in done.stderr and "Gemini CLI" in done.stderr
+    is_changed = ["workbench" in path.read_text() for path in paths]
+    assert (done.status, is_changed) == ((1, [True] * 2) if answer == "y" else (2, [False] * 2))
+
+
+def test_yes_and_a_pipe_are_not_asked(home: Path) -> None:
+    write(home, ".cursor/mcp.json", json.dumps({"mcpServers": {"time": SERVER}}))
+    words = ("install", "--all", "--replace")
+    assert "Change these" not in shell(home, *words, "--dry-run").stderr
+    done = command(pytest.MonkeyPatch(), *words, "--yes", typed="", env=variables(home), cwd=home)
+    assert done.status == 0 and "Change these" not in done.stderr
+    assert shell(home, "undo", "cursor").status == 0
+    assert shell(home, *words).status == 0
+
+
+def test_ctrl_c_on_the_way_says_how_to_go_back(home: Path, claude: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {"mcpServers": {"time": SERVER}}
+    claude.write_text(json.dumps(before))
+    really = client_commands.run
+
+    def interrupted(client: Client, words: list[str]) -> str:
+        if "remove" in words:
+            raise KeyboardInterrupt
+        return really(client, words)
+
+    monkeypatch.setattr(client_commands, "run", interrupted)
+    done = run("install", "claude-code", "--replace", env=variables(home), cwd=home)
+    assert done.status == 130 and "interrupted; mcp-workbench undo claude-code restores what was there" in done.stderr
+    monkeypatch.undo()
+    assert shell(home, "undo", "claude-code").status == 0
+    assert json.loads(claude.read_text())["mcpServers"] == before["mcpServers"]

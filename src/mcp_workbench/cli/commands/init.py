@@ -305,17 +305,28 @@ def _as_json(target: str, servers: list[ImportedServer], imported: Imported, con
 
 
 def _checked(parsed: Parsed, target: str, servers: list[ImportedServer]) -> int:
-    status = 0
-    if not parsed.has("no-check") and not parsed.has("json"):
-        from mcp_workbench.cli.dispatch import carry_out
-        from mcp_workbench.cli.usage import COMMANDS
-
-        # A missing variable is not wrong usage of this command.
-        check = COMMANDS["check"]
-        status = FAILED if carry_out(check, check.parse(["--connect", "--config", target])) else 0
     had = dict.fromkeys(source for server in servers for source in server.sources)
     here = [name for name in had if not find(name).import_only] or [client.name for client in present()][:1]
     project = " --project" if parsed.has("project") else ""
-    named = " ".join(here) or "CLIENT"
-    remark("hint", f"mcp-workbench install {named}{project} --replace puts the workbench in their place")
-    return status
+    named = f"mcp-workbench install {' '.join(here) or 'CLIENT'}{project}"
+    hint = f"{named} adds the workbench; with --replace, in place of the servers there"
+    if parsed.has("no-check") or parsed.has("json"):
+        remark("hint", hint)
+        return 0
+    from mcp_workbench.cli.dispatch import carry_out
+    from mcp_workbench.cli.usage import COMMANDS
+
+    check = COMMANDS["check"]
+    try:
+        status = carry_out(check, check.parse(["--connect", "--config", target]))
+    except KeyboardInterrupt:
+        remark("note", f"interrupted; `{target}` is written, and mcp-workbench check --connect starts the servers")
+        remark("hint", hint)
+        raise
+    if status:
+        hint = (
+            f"{named} adds the workbench; with --replace, also in place of the servers that failed: see to them first"
+        )
+    remark("hint", hint)
+    # A missing variable is not wrong usage of this command.
+    return FAILED if status else 0

@@ -21,6 +21,7 @@ from mcp_workbench.cli.check_references import look
 from mcp_workbench.cli.client_commands import CommandStep
 from mcp_workbench.cli.client_files import (
     FoundFile,
+    changes,
     is_present,
     message_and_hint,
     new_run,
@@ -29,11 +30,12 @@ from mcp_workbench.cli.client_files import (
     to_write,
     write,
 )
+from mcp_workbench.cli.consent import agrees
 from mcp_workbench.cli.edit_preview import edit_preview, hiding
 from mcp_workbench.cli.error_output import complain, remark, status_of
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.own_configuration import servers_written
-from mcp_workbench.cli.screen import stderr, stdout
+from mcp_workbench.cli.screen import Part, stderr, stdout
 from mcp_workbench.clients.client_paths import this_system
 from mcp_workbench.clients.dialects import DIALECTS, Dialect, is_own, own_entry, translated
 from mcp_workbench.clients.documents import Servers, has_comments, servers_in, with_server, without_servers
@@ -93,6 +95,10 @@ def run(parsed: Parsed) -> int:
     _refuse_cached_program(own_command("")[0])
     scope: Scope = "project" if parsed.has("project") else "user"
     config = configuration_to_name(parsed)
+    # Naming the clients is consent; with --all nobody has seen yet which they are, and what is removed from them.
+    is_silent = any(map(parsed.has, ("yes", "print", "dry-run", "json"))) or not sys.stdin.isatty()
+    if parsed.has("all") and parsed.has("replace") and not is_silent:
+        _ask_for_consent(chosen, scope, config, parsed)
     results: list[dict[str, Any]] = []
     failed = 0
     for client in chosen:
@@ -108,6 +114,35 @@ def run(parsed: Parsed) -> int:
     if parsed.has("json"):
         stdout().json(results)
     return status_of(failed, len(chosen))
+
+
+def _ask_for_consent(chosen: list[Client], scope: Scope, config: str, parsed: Parsed) -> None:
+    """Show what would be removed from each client, and ask once. Raises `ConfigError` if the user does not agree."""
+    rows: list[list[Part]] = []
+    for client in chosen:
+        try:
+            plans = [plan_for(found, scope, _name(parsed), config, replaces=True) for found in to_write(client, scope)]
+        except ConfigError as error:
+            rows.append([client.title, (message_and_hint(error)[0], "bad")])
+            continue
+        for plan in plans:
+            removed, kept = (", ".join(names) or "nothing" for names in (plan.removed, plan.kept))
+            rows.append([client.title, f"removes {removed}" + (f", keeps {kept}" if plan.kept else "")])
+    screen = stderr()
+    screen.line("The workbench is added to these clients, in place of servers that it serves:")
+    screen.table(["", ""], rows, indent=2)
+    screen.flush()
+    if not agrees("Change these clients?"):
+        raise ConfigError("nothing was changed", hint="name the clients, or leave out --replace to keep their servers")
+
+
+def _name(parsed: Parsed) -> str:
+    name = parsed.value("name") or DEFAULT_NAME
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"`{name}` is no name that every client takes", hint="--name takes letters, digits, - and _, at most 64"
+        )
+    return name
 
 
 def configuration_to_name(parsed: Parsed) -> str:
@@ -302,11 +337,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
             f"nothing is installed into {client.title}: it was {client.import_only}",
             hint=f"mcp-workbench init --from {client.name} takes its servers over",
         )
-    name = parsed.value("name") or DEFAULT_NAME
-    if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"`{name}` is no name that every client takes", hint="--name takes letters, digits, - and _, at most 64"
-        )
+    name = _name(parsed)
     if parsed.has("print"):
         _print(client, scope, name, config)
         return []
@@ -338,7 +369,12 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
         _warn_of_secrets(plan)
         if parsed.has("dry-run"):
             continue
-        result["backup"] = apply(plan, run)
+        try:
+            result["backup"] = apply(plan, run)
+        except KeyboardInterrupt:
+            if any(each.run == run for each in changes(client)):
+                remark("warning", f"interrupted; mcp-workbench undo {client.name} restores what was there")
+            raise
         if not parsed.has("json"):
             stdout().line((client.title, "strong"), ": ", ("installed", "good"), f" as {name} in {found.path}")
         if client.graphical:

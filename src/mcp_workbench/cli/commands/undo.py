@@ -21,7 +21,9 @@ def run(parsed: Parsed) -> int:
 def _undo(client: Client) -> None:
     past = changes(client)
     if not past:
-        raise ConfigError(f"nothing was changed in {client.title}", hint="mcp-workbench install says what it changes")
+        raise ConfigError(
+            f"there is nothing to undo for {client.title}", hint="mcp-workbench install says what it changes"
+        )
     last = [each for each in past if each.run and each.run == past[-1].run] or past[-1:]
     for change in last:
         # Before anything is done: everything is reversed, or nothing.

@@ -54,6 +54,7 @@ Exit code: 0; 1 if one of several clients failed; 2 if nothing could be done.
             Flag("name", "NAME", "what the workbench is called there (default: workbench)"),
             CONFIG,
             Flag("replace", None, "also remove the servers that the workbench now serves"),
+            Flag("yes", None, "do not ask before --all --replace changes anything"),
             Flag("print", None, "only print what to enter by hand"),
             Flag("dry-run", None, "show what would be done, and do nothing"),
             JSON,
