@@ -260,7 +260,7 @@ class Gateway:
                 self.runtime,
                 judge=lambda entries: None if self.oversight is None else self.oversight.judge(entries),
                 summarise_soon=self._summarise_soon,
-                on_forgotten=lambda catalog: None if self.access is None else self.access.forget(catalog),
+                keeping=lambda: (self.access, self.oversight),
             )
         return self._users.of(principal)
 

@@ -253,6 +253,11 @@ class Oversight:
             if self._lock is not None and self._lock.judge not in entry.judges:
                 self._use_judges(entry, (*entry.judges, self._lock.judge))
 
+    def forget(self, catalog: Catalog) -> None:
+        """Nobody is shown this catalogue any more."""
+        if self._lock is not None:
+            self._lock.forget(catalog.principal)
+
     def release(self, entries: Iterable[ServerEntry]) -> None:
         """These servers are no longer shown here; other catalogues that show them have their own locks."""
         own = [lock.judge for lock in (self._lock, self._former_lock) if lock is not None]

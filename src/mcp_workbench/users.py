@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
@@ -32,6 +32,13 @@ FORGOTTEN_AT_ONCE: Final = 50
 FORGOTTEN: Final = "this user has not been served for long"
 
 
+class KeepsUsers(Protocol):
+    """Keeps something for each user, there or not as the configuration says."""
+
+    def forget(self, catalog: Catalog) -> None:
+        """Nobody is shown this user's catalogue any more."""
+
+
 class UserFaces:
     """Faces by principal, each with its own catalogue; created with the first request of each."""
 
@@ -45,7 +52,7 @@ class UserFaces:
         *,
         judge: Callable[[Iterable[ServerEntry]], None],
         summarise_soon: Callable[[Face, ServerEntry, frozenset[str]], None],
-        on_forgotten: Callable[[Catalog], None],
+        keeping: Callable[[], Iterable[KeepsUsers | None]],
     ) -> None:
         self._face = face
         self._make_face = make_face
@@ -55,7 +62,7 @@ class UserFaces:
         # Decides which items of new servers must not be shown, before any is.
         self._judge = judge
         self._summarise_soon = summarise_soon
-        self._on_forgotten = on_forgotten
+        self._keeping = keeping
         self._made: OrderedDict[str, Face] = OrderedDict()
 
     def __iter__(self) -> Iterator[Face]:
@@ -103,6 +110,8 @@ class UserFaces:
             entries = list(catalog.entries())
             catalog.close(DownstreamError(FORGOTTEN))
             self._router.views.forget(principal)
-            self._on_forgotten(catalog)
+            for each in self._keeping():
+                if each is not None:
+                    each.forget(catalog)
             self._runtime.forget(entry for entry in entries if entry.ended is not None)
         self._runtime.pool.drain_ended()

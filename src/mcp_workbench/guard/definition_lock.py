@@ -106,8 +106,8 @@ class Lock:
         self.is_enforced = is_enforced
         # Computed hashes by place: the definition, and its hash.
         self._hashes: dict[tuple[str, str], tuple[Raw, str]] = {}
-        # What was reported last for each server, and for each user whose connection listed it.
-        self._said: dict[str, frozenset[tuple[str, str, How]]] = {}
+        # What was reported last by user whose connections list it, and by server.
+        self._said: dict[str, dict[str, frozenset[tuple[str, str, How]]]] = {}
         self._problem_said = ""
         self._take(reading)
 
@@ -171,11 +171,15 @@ class Lock:
         self._hashes[place, name] = definition, found
         return found
 
+    def forget(self, principal: str) -> None:
+        """Nothing is kept of this user any more."""
+        self._said.pop(principal, None)
+
     def _say(self, entry: ServerEntry, found: frozenset[tuple[str, str, How]], locked: LockedServer | None) -> None:
         # By user: their connections may list different definitions.
-        who = f"{entry.label} {entry.context.principal}"
-        before = self._said.get(who, frozenset())
-        self._said[who] = found
+        said = self._said.setdefault(entry.context.principal, {})
+        before = said.get(entry.label, frozenset())
+        said[entry.label] = found
         news = sorted(found - before)
         if not news:
             return
