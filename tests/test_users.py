@@ -4,6 +4,7 @@ others."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from mcp_workbench.steps import LOCAL
 from mcp_workbench.transport.http.server.authentication import ANONYMOUS, DEFAULT_PRINCIPAL
 from tests.faces.harness import introduce
 from tests.faces.memory import MemoryClient
+from tests.router.test_router_length_of_a_call import Steps
 from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 from tests.support.processes import eventually
 from tests.test_access import everything_told
@@ -279,6 +281,79 @@ async def test_those_who_are_not_served_any_more_are_forgotten(tmp_path: Path, m
             assert not (await alice.call_tool("use_tool", {"tool": "dev/git/push_alice", "arguments": {}})).get(
                 "isError"
             )
+
+
+async def test_what_the_lock_has_said_to_users_is_forgotten_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(users, "MOST_USERS", 3)
+    (tmp_path / "workbench.lock").write_bytes(written(LockFile(1, "workbench-config.json", {})))
+    async with workbench_with(tmp_path, {"dev": {"git": git()}}, options=UNCACHED, lock="warn") as bench:
+        for number in range(5):
+            async with served_to(bench, f"user {number}") as client:
+                await client.call_tool("open_toolbox", {"toolbox_name": "dev"})
+            for connection in bench.gateway.runtime.pool.connections():
+                connection.request_stop()
+                await connection.wait_stopped()
+        assert bench.gateway.oversight is not None and bench.gateway.oversight._lock is not None
+        assert bench.gateway._users is not None
+        kept = {face.catalog.principal for face in bench.gateway._users}
+        assert "user 4" in kept and set(bench.gateway.oversight._lock._said) == kept
+
+
+async def test_a_new_user_costs_the_same_however_many_there_are(tmp_path: Path) -> None:
+    """Of a server that lists nothing to them yet, what it lists to others decides whether they may see it."""
+    annotated = {**tool("drop"), "annotations": {"readOnlyHint": False}}
+    policy = [
+        {"who": ["admin*"], "then": "allow"},
+        {"tools": ["ops/*/*"], "when": {"readOnly": False}, "then": "hide"},
+        {"then": "allow"},
+    ]
+    counts = []
+    for others in (3, 30):
+        boxes = {"dev": {"git": Server(tool("status"))}, "ops": {"db": Server(annotated)}}
+        options = {"face": "flat", **UNCACHED}
+        async with workbench_with(tmp_path, boxes, options=options, policy=policy) as bench:
+            for number in range(others):
+                for name in (f"admin {number}", f"user {number}"):
+                    async with served_to(bench, name, "modern") as client:
+                        listed = await client.request("tools/list", {})
+                        assert ("drop" in json.dumps(listed)) is name.startswith("admin")
+            with Steps() as steps:
+                async with served_to(bench, "bob", "modern") as client:
+                    await client.request("tools/list", {})
+            counts.append(Counter(steps.names))
+            assert boxes["ops"]["db"].starts == others, "what is hidden is not started for it"
+    assert "catalog.elsewhere" in counts[0], "otherwise this test looks at nothing"
+    assert counts[1] - counts[0] == Counter(), "done more often where there are more users"
+
+
+@pytest.mark.requirement("team.hidden")
+async def test_a_server_is_seen_if_any_of_its_lists_would_be(tmp_path: Path) -> None:
+    """Lists of users are kept once for all who have them: until the last of these is gone, or listed something else."""
+    server = Server(tool("status"))
+    secret = tool("secret")
+    server.tools_of = {"admin 1": [secret], "admin 2": [secret]}
+    policy = [{"who": ["admin*"], "then": "allow"}, {"tools": ["*/*/secret"], "then": "hide"}, {"then": "allow"}]
+    options = {"face": "flat", **UNCACHED}
+    async with workbench_with(tmp_path, {"dev": {"git": server}}, options=options, policy=policy) as bench:
+
+        def is_seen(name: str) -> bool:
+            return "dev" in bench.gateway.router.views.of_principal(name).face.catalog.toolboxes
+
+        async with served_to(bench, "admin 1") as one, served_to(bench, "admin 2") as two:
+            assert is_seen("a"), "nobody knows what it lists"
+            for client in (one, two):
+                await client.request("tools/list", {})
+            assert not is_seen("b")
+            server.tools_of["admin 2"] = [tool("other")]
+            server.say_changed("admin 2")
+            await two.wait_notification("notifications/tools/list_changed")
+            assert is_seen("c")
+            server.tools_of["admin 2"] = [secret]
+            server.say_changed("admin 2")
+            await two.wait_notification("notifications/tools/list_changed", 2)
+            assert not is_seen("d")
 
 
 async def test_the_one_who_runs_it_sees_the_connections_of_all(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from mcp_workbench.protocol.handshake import ServerProfile
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Difference, Plan
+    from mcp_workbench.catalog.shared_definitions import DistinctOffers
 
 log = logging.getLogger(__name__)
 
@@ -92,9 +93,8 @@ class Servers:
         if entry.failure is not None:
             entry.failure = None
             changed = frozenset(KINDS)
-        if first_time:
-            for catalog in entry.catalogs:
-                catalog.note_first_list(entry)
+        for catalog in entry.catalogs:
+            catalog.note_offer(entry, is_first=first_time)
         if changed or first_time:
             _notify(entry, changed)
         if first_time or "tools" in changed:
@@ -154,8 +154,9 @@ class Catalog:
         self._config = config
         # For another user's catalogue: the workbench owner's, whose servers it shows if they are shared by everyone.
         self._beside = beside
-        # Those of other users, by principal; and how often a server has become known, to whichever of all of them.
-        self._of_users: dict[str, Catalog] = {}
+        # Where there are other users: what servers offer to all of them; and how often a server has become known, to
+        # whichever of them.
+        self._offers: DistinctOffers[ServerEntry] | None = None
         self._first_lists = 0
         self.store = store
         self.servers = servers = Servers() if servers is None else servers
@@ -166,8 +167,7 @@ class Catalog:
             }
             for toolbox in config.toolboxes.values()
         }
-        for entry in self.entries():
-            servers.keep(entry, self, context)
+        self._keep_all()
         _refuse_unresolved(self.entries(), config)
         # Incremented whenever anything changes that a face may show. Faces cache what they compute by it.
         self.revision = 0
@@ -200,9 +200,13 @@ class Catalog:
     def of_user(self, principal: str) -> Catalog:
         """The catalogue of this user, with what their own connections list: servers may offer different things to
         each."""
+        if self._offers is None:
+            # Not on the start-up path.
+            from mcp_workbench.catalog.shared_definitions import DistinctOffers
+
+            self._offers = DistinctOffers(self.entries())
         context = replace(self._context, principal=principal)
-        found = self._of_users[principal] = Catalog(self._config, self.store, self.servers, context, beside=self)
-        return found
+        return Catalog(self._config, self.store, self.servers, context, beside=self)
 
     @property
     def principal(self) -> str:
@@ -223,18 +227,19 @@ class Catalog:
         """Another number whenever a server has become known to the first of all users."""
         return (self._beside or self)._first_lists
 
-    def note_first_list(self, entry: ServerEntry) -> None:
+    def note_offer(self, entry: ServerEntry, *, is_first: bool) -> None:
+        """A server has listed what it offers, or that was read from the cache."""
+        offers = (self._beside or self)._offers
+        if offers is not None:
+            offers.note(entry)
         # With the first user alone: what is worked out for users to whom something is hidden depends on it.
-        if next(self.elsewhere(entry), None) is None:
+        if is_first and next(self.elsewhere(entry), None) is None:
             (self._beside or self)._first_lists += 1
 
     def elsewhere(self, entry: ServerEntry) -> Iterator[ServerEntry]:
-        """The entries of the same server for other users."""
-        own = self._beside or self
-        for catalog in (own, *own._of_users.values()):
-            found = catalog.toolboxes.get(entry.toolbox, {}).get(entry.name)
-            if found is not None and found is not entry and found.offer is not None:
-                yield found
+        """The entries of the same server for other users, one for each distinct offer."""
+        offers = (self._beside or self)._offers
+        return iter(()) if offers is None else offers.beside(entry)
 
     def entry_for(self, toolbox: str, config: ServerConfig, context: ServerContext) -> ServerEntry:
         """The entry for a configured server, for the user of this catalogue."""
@@ -269,10 +274,9 @@ class Catalog:
             is_removed = (entry.toolbox, entry.name) in plan.difference.servers.removed
             self._notify_of_all(entry)
             why = DownstreamError(REMOVED if is_removed else CHANGED, hint=None if is_removed else "call again")
-            self.servers.release(entry, self, why)
+            self._release(entry, why)
         self._config, self.toolboxes, self._context = plan.config, plan.toolboxes, plan.context
-        for entry in self.entries():
-            self.servers.keep(entry, self, plan.context)
+        self._keep_all()
         self._is_read = False
         self.revision += 1
         changed = {entry: self.servers.adjust(entry, config) for entry, config in plan.adjusted.items()}
@@ -295,10 +299,22 @@ class Catalog:
     def close(self, why: DownstreamError) -> None:
         """Release all servers."""
         for entry in self.entries():
-            self.servers.release(entry, self, why)
+            self._release(entry, why)
         self.toolboxes = {}
-        if self._beside is not None:
-            self._beside._of_users.pop(self.principal, None)
+
+    def _keep_all(self) -> None:
+        offers = (self._beside or self)._offers
+        for entry in self.entries():
+            self.servers.keep(entry, self, self._context)
+            if offers is not None:
+                offers.note(entry)
+
+    def _release(self, entry: ServerEntry, why: DownstreamError) -> None:
+        self.servers.release(entry, self, why)
+        offers = (self._beside or self)._offers
+        # What everybody shares is still shown to the workbench's owner.
+        if offers is not None and entry.context.principal == self.principal:
+            offers.drop(entry)
 
     def _notify_of_all(self, entry: ServerEntry) -> None:
         kinds = frozenset(kind for kind in KINDS if entry.definitions(kind))
@@ -320,7 +336,7 @@ class Catalog:
             showing.update(entry.catalogs)
             if entry.offer is not None:
                 for catalog in entry.catalogs:
-                    catalog.note_first_list(entry)
+                    catalog.note_offer(entry, is_first=True)
         for catalog in showing:
             catalog._is_read = all(entry.is_read for entry in catalog.entries())
             catalog.revision += 1

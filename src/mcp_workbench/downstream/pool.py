@@ -72,6 +72,8 @@ class Pool:
         # Without the context of the request that happens to start a server: its groups are not those of later ones.
         self._start_task = lambda work: Context().run(start_task, work)
         self._connections: dict[ConnectionKey, Connection] = {}
+        # Their keys by server: each user has its own entries, so there are few for each and many in all.
+        self._keys: dict[ServerEntry, dict[ConnectionKey, None]] = {}
         # The same by caller, for the path of every call.
         self._found: dict[tuple[ServerEntry, Caller], Connection] = {}
         # Evicted or superfluous connections that may still be stopping.
@@ -125,11 +127,26 @@ class Pool:
                 # Not cached: there may be room for the next caller.
                 connection.retire(DownstreamError(NO_ROOM, hint="try again when they are done"))
                 return connection
-            self._connections[key] = connection
+            self._enter(key, connection)
         if len(self._found) >= MOST_FOUND:
             self._found.clear()
         self._found[entry, caller] = connection
         return connection
+
+    def _enter(self, key: ConnectionKey, connection: Connection) -> None:
+        self._connections[key] = connection
+        self._keys.setdefault(key.entry, {})[key] = None
+
+    def _remove(self, key: ConnectionKey) -> Connection:
+        keys = self._keys[key.entry]
+        del keys[key]
+        if not keys:
+            del self._keys[key.entry]
+        return self._connections.pop(key)
+
+    def _of_server(self, entry: ServerEntry, owner: str) -> list[tuple[ConnectionKey, Connection]]:
+        """The connections that this owner has to a server, for clients of all kinds."""
+        return [(key, self._connections[key]) for key in self._keys.get(entry, ()) if key.principal == owner]
 
     def lend_to(self, client: int) -> None:
         """Let this client use a running connection of other clients if it has none itself."""
@@ -144,8 +161,8 @@ class Pool:
         client: a legacy connection declared what others can answer, and may be in the middle of their calls."""
         is_asked = entry.asks and any(word in caller.capabilities for word in ASKABLE)
         owner = owner_of(entry, caller.principal)
-        for key, connection in self._connections.items():
-            if key.variants_of != (entry, owner) or key.client or connection.state is not State.READY:
+        for key, connection in self._of_server(entry, owner):
+            if key.client or connection.state is not State.READY:
                 continue
             if not is_asked or (connection.revision is not None and connection.revision.asks_in_results):
                 return connection
@@ -168,18 +185,17 @@ class Pool:
     def _on_handshake(self, entry: ServerEntry) -> None:
         """After a handshake, more is known about the server's eras: move its connections to their right keys."""
         self._found.clear()
-        for key, connection in list(self._connections.items()):
-            if connection.entry is not entry:
-                continue
+        for key in list(self._keys.get(entry, ())):
+            connection = self._connections[key]
             now = connection_key(entry, connection.caller, connection.revision)
             if now != key:
-                del self._connections[key]
+                self._remove(key)
                 self._settle(now, connection)
 
     def _settle(self, key: ConnectionKey, connection: Connection) -> None:
         other = self._connections.get(key)
         if other is None or (other.is_idle and not other.is_running):
-            self._connections[key] = connection
+            self._enter(key, connection)
             surplus = other
         else:
             surplus = connection
@@ -191,8 +207,7 @@ class Pool:
         """Limit the variants: a client with different capabilities in each request must not start a server for each."""
         if key.client:
             return True
-        alike = [(other, each) for other, each in self._connections.items() if other.variants_of == key.variants_of]
-        shared = [(other, each) for other, each in alike if not other.client]
+        shared = [pair for pair in self._of_server(key.entry, key.principal) if not pair[0].client]
         if len(shared) < MOST_VARIANTS:
             return True
         self._retired = [each for each in self._retired if each.is_running]
@@ -201,7 +216,7 @@ class Pool:
             return False
         other, connection = min(idle, key=lambda pair: pair[1].traffic.last_used)
         connection.retire(DownstreamError(EVICTED, hint="call again"))
-        del self._connections[other]
+        self._remove(other)
         self._found.clear()
         self._retired.append(connection)
         return True
@@ -230,7 +245,7 @@ class Pool:
     def _drop_ended(self) -> None:
         ended = [key for key, each in self._connections.items() if each.entry.ended is not None and not each.is_running]
         for key in ended:
-            del self._connections[key]
+            self._remove(key)
 
     # ── servers that ask questions ──
 
@@ -247,7 +262,7 @@ class Pool:
         return caller
 
     def _has_room_for_own(self, key: ConnectionKey) -> bool:
-        own = [each for each in self._connections if each.client and each.variants_of == key.variants_of]
+        own = [other for other, _ in self._of_server(key.entry, key.principal) if other.client]
         return len(own) < (MOST_PER_CLIENT if key.entry.per_client else MOST_OWN)
 
     def serve_many(self) -> None:
@@ -273,14 +288,15 @@ class Pool:
     def _make_own(self, entry: ServerEntry) -> None:
         """Stop sharing a server: the connection that was shared now belongs to its first client."""
         self._found.clear()
-        for key, connection in list(self._connections.items()):
+        for key in list(self._keys.get(entry, ())):
+            connection = self._connections[key]
             first = connection.traffic.clients.first()
-            if connection.entry is not entry or first is None:
+            if first is None:
                 continue
             own = connection_key(entry, replace(connection.caller, client=first.caller.client), connection.revision)
             if own != key and own not in self._connections:
                 connection.caller = replace(connection.caller, client=first.caller.client)
-                self._connections[own] = self._connections.pop(key)
+                self._enter(own, self._remove(key))
 
     def end_client(self, client: int) -> None:
         """Stop what belonged to a client that has disconnected."""
@@ -289,7 +305,7 @@ class Pool:
         for key, connection in list(self._connections.items()):
             if key.client == client != SHARED:
                 connection.retire(DownstreamError(CLIENT_GONE))
-                del self._connections[key]
+                self._remove(key)
                 self._retired.append(connection)
                 self._found.clear()
         wished = [kind for kind in self._log_levels if kind[0] == client != SHARED]

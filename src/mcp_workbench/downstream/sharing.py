@@ -79,11 +79,6 @@ class ConnectionKey(NamedTuple):
     # The client it belongs to.
     client: int = SHARED
 
-    @property
-    def variants_of(self) -> tuple[ServerEntry, str]:
-        """The part of the key that connections for different kinds of clients have in common."""
-        return self.entry, self.principal
-
 
 def connection_key(
     entry: ServerEntry, caller: Caller, agreed: Revision | None = None, *, serves_many: bool = False

@@ -63,7 +63,7 @@ class Views:
         self.tells_clients_apart = face.tells_clients_apart
         self._of_principals: dict[str, View] = {}
         # If clients are distinguished: the views of known clients, by principal and client.
-        self._of_clients: dict[tuple[str, str], View] = {}
+        self._of_clients: dict[str, dict[str, View]] = {}
         # The views of sessions, which end with them.
         self.of_sessions: set[View] = set()
 
@@ -85,9 +85,11 @@ class Views:
     def of_client(self, principal: str, client_info: bytes) -> View:
         """The view shared by all clients of this principal with the same name and without a session."""
         client = self._face.recognise(client_info)
-        view = self._of_clients.get((principal, client.name))
+        known = self._of_clients.get(principal)
+        view = None if known is None else known.get(client.name)
         if view is None:
-            view = self._of_clients[principal, client.name] = self._new(principal)
+            view = self._new(principal)
+            self._of_clients.setdefault(principal, {})[client.name] = view
             self.introduce(view, client_info)
         return view
 
@@ -129,8 +131,7 @@ class Views:
     def forget(self, principal: str) -> None:
         """Nobody with this principal is being served."""
         self._of_principals.pop(principal, None)
-        for key in [key for key in self._of_clients if key[0] == principal]:
-            del self._of_clients[key]
+        self._of_clients.pop(principal, None)
 
     def on_replaced(self, catalog: Catalog, plan: Plan) -> None:
         """Adapt to a new configuration."""
@@ -149,7 +150,16 @@ class Views:
             view.face.take_note(view, entry, kinds)
 
     def _shown_of(self, catalog: Catalog) -> list[View]:
-        return [view for view in self if view.face.catalog.whole is catalog]
+        return [view for view in self._of_user(catalog.principal) if view.face.catalog.whole is catalog]
+
+    def _of_user(self, principal: str) -> Iterable[View]:
+        """The views that may show a catalogue of this user; our own user has several names."""
+        if not principal:
+            return self
+        shared = self._of_principals.get(principal)
+        of_sessions = [view for view in self.of_sessions if view.principal == principal]
+        return [*(() if shared is None else (shared,)), *self._of_clients.get(principal, {}).values(), *of_sessions]
 
     def __iter__(self) -> Iterator[View]:
-        return iter([*self._of_principals.values(), *self._of_clients.values(), *self.of_sessions])
+        of_clients = [view for views in self._of_clients.values() for view in views.values()]
+        return iter([*self._of_principals.values(), *of_clients, *self.of_sessions])

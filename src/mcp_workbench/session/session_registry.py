@@ -69,7 +69,10 @@ class SessionRegistry:
         catalog.on_replaced.append(partial(self.on_replaced, catalog))
 
     def _shown_of(self, catalog: Catalog) -> list[NotifiedSession]:
-        return [session for session in self._sessions if session.view.face.catalog.whole is catalog]
+        # Another user's is theirs alone; our own user has several names.
+        who = catalog.principal
+        sessions = [each for each in self._sessions if each.view.principal == who] if who else self._sessions
+        return [session for session in sessions if session.view.face.catalog.whole is catalog]
 
     def on_change(self, catalog: Catalog, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """Called when a server's lists have changed."""
