@@ -109,8 +109,7 @@ class Gateway:
         else:
             runtime.redactor.replace(self, config.secrets)
         self._identities: Identities | None = None
-        # One after another: a plan is made against the current configuration, and reading manifests for it takes a
-        # while.
+        # One after another: a plan is made against the current configuration, and reading manifests takes time.
         self._applying = asyncio.Lock()
         # How often the configuration was reloaded, and why the last one is not used.
         self.reloads = 0
@@ -221,8 +220,7 @@ class Gateway:
             from mcp_workbench.access import Access
             from mcp_workbench.guard.approval import Approvals
 
-            # Approvals and waiting calls outlive a change of the rules, and are judged by the rules current at that
-            # time.
+            # Approvals and waiting calls outlive a change of the rules, and are judged by the rules of that time.
             approvals = Approvals() if former is None else former.approvals
             approvals.on_waiting = lambda: self.runtime.take_approvals(self.approve)
             self.access = Access(

@@ -272,8 +272,7 @@ class Oversight:
         if entry.withheld != before:
             # Unless `notifies_own`, the caller notifies our own clients.
             shown = [each for each in entry.catalogs if notifies_own or not each.is_of(self._catalog)]
-            # Once, and before the first notification: each catalogue reads it to decide what to announce to its
-            # clients.
+            # Once, and before the first notification: each catalogue reads it to decide what to announce.
             entry.tools_differ = True
             for catalog in shown:
                 catalog.notify(entry, frozenset(KINDS))

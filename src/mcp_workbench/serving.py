@@ -36,8 +36,7 @@ STDIO_DRAIN_SECONDS: Final = 3.0
 DRAIN_SECONDS: Final = 5.0
 # How long the client may take to read the last answers.
 FLUSH_SECONDS: Final = 1.0
-# `mcp-workbench status` and following the configuration must not delay the first answer, which is sent long before
-# this.
+# `mcp-workbench status` and following the configuration must not delay the first answer, which is sent well before.
 AFTER_FIRST_ANSWER: Final = 1.0
 UNFINISHED: Final = "the workbench is shutting down; the call was not finished"
 

@@ -26,8 +26,7 @@ HELD_SECONDS: Final = 900.0
 UNDECIDED: Final = f"no decision was made about this request within {HELD_SECONDS:g} s"
 STEP_FAILED: Final = "a check of this request failed, so it was not sent; the log of the workbench says why"
 
-# The largest answer that is searched completely for a failure of the tool itself; of larger ones, this much at each
-# end.
+# The largest answer that is searched completely for a failure of the tool itself; of larger ones, only the ends.
 MOST_SEARCHED: Final = 256 * 1024
 _EDGE: Final = 4096
 # Over stdio there is one user, the one who started us, whose principal is the empty string. Rules, reports and the

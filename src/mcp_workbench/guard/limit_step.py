@@ -148,8 +148,7 @@ class LimitStep:
         for used in self._under_way.pop(id(request), ()):
             used.in_flight -= 1
             used.bytes.advance(self._now())
-            # The size of an answer is known only when it arrives, so a call may exceed the limit; later calls are then
-            # refused.
+            # The size of an answer is known only at the end, so a call may exceed the limit; later ones are refused.
             used.bytes.add(outcome.size)
 
     def _usage(self, key: _Key, now: float) -> _Usage | None:

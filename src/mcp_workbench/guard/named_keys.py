@@ -123,8 +123,7 @@ class KeyFolder:
 
     def records(self) -> list[KeyRecord]:
         """All keys, by name. Those that are damaged, or that others may have written, are left out, which is logged.
-        Raises
-        `KeyProblem` if others may have put keys there."""
+        Raises `KeyProblem` if others may have put keys there."""
         return list(self.read()[0])
 
     def read(self) -> tuple[dict[KeyRecord, FileIdentity], dict[str, OSError]]:

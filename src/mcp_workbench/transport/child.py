@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 EOF_GRACE: Final = 1.5
 TERM_GRACE: Final = 1.5
 KILL_GRACE: Final = 1.0
-# How long after the process has ended to wait for its last output, and how long after the end of its output to wait
-# for its exit status. Both only improve the error message.
+# How long after the process has ended to wait for its last output, and how long after the end of its output to wait for
+# its exit status. Both only improve the error message.
 LAST_OUTPUT_GRACE: Final = 0.1
 EXIT_STATUS_GRACE: Final = 0.5
 OURSELVES: Final = "mcp-workbench"

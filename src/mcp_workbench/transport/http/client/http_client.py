@@ -25,8 +25,8 @@ from mcp_workbench.transport.write_batch import WriteBatch
 # Servers close idle connections after 5 seconds or more. We notice when they do; keeping ours longer than this would
 # only increase the chance of sending a request on a connection that is being closed.
 KEEP_ALIVE_SECONDS: Final = 15.0
-# A connection idle for this long is checked before it is used again. A busy event loop notices late that it was
-# closed; one that was used a moment ago has hardly ever been closed since.
+# A connection idle for this long is checked before it is used again. A busy event loop notices late that it was closed;
+# one that was used a moment ago has hardly ever been closed since.
 LOOK_AFTER: Final = 0.05
 MOST_REDIRECTS: Final = 5
 REDIRECTS: Final = (301, 302, 303, 307, 308)

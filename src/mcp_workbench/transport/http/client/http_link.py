@@ -51,8 +51,8 @@ MOST_POSTS: Final = 128
 # `DELETE` is a courtesy; servers expire sessions anyway.
 GOODBYE_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 5.0
-# How long calls wait for the standalone stream of a legacy server: one round trip, unless the server sends the head
-# of that response only with its first event.
+# How long calls wait for the standalone stream of a legacy server: one round trip, unless the server sends the head of
+# that response only with its first event.
 LISTEN_FIRST_SECONDS: Final = 0.5
 # How long other requests may continue after a server has lost the session: their answers may be on the way.
 SESSION_LOST_GRACE: Final = 1.0
@@ -401,8 +401,7 @@ class HttpLink:
             post.cancel()
         elif post is not None:
             # The client no longer waits for the answer, and a conforming server sends none. In this era a disconnect
-            # does not cancel, so the notification is sent; the slot is free at once, whether the server reads it or
-            # not.
+            # does not cancel, so the notification is sent; the slot is free at once, even if it is not read.
             self._posts.pop(post.id, None)
             if not post.cancel():
                 self._one_way.put(summary, body)
@@ -413,8 +412,7 @@ class HttpLink:
             if not self.is_sse and not self._is_session_lost:
                 self._standalone = StandaloneStream(self._session, self)
                 self._standalone.task = self._task(self._standalone.run())
-                # Requests that a server sends before the stream is open are lost, and the calls that they belong to
-                # hang.
+                # Requests that a server sends before the stream is open are lost, and their calls hang.
                 await self._standalone.wait_open(LISTEN_FIRST_SECONDS)
         finally:
             self._release()

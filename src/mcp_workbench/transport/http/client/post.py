@@ -280,8 +280,7 @@ class Post(Struct, eq=False):
                 continue
             try:
                 if 400 <= response.status < 500 and response.status not in _LATER:
-                    # It does not resume streams, or no longer knows the session or the event: trying again is
-                    # pointless.
+                    # It does not resume streams, or no longer knows the session or the event: give up.
                     break
                 if response.status != 200 or response.content_type != names.EVENT_STREAM:
                     continue

@@ -48,8 +48,7 @@ class ResponseListener(Protocol):
 
     def on_body(self, body: bytes) -> None:
         """A complete JSON response with status 200, whose head equals an earlier one on this connection. The listener
-        calls
-        `done_with` when it no longer needs the connection."""
+        calls `done_with` when it no longer needs the connection."""
 
     def on_response(self, response: Response) -> None:
         """The head has arrived, perhaps with a part of the body. The listener releases the response."""

@@ -1,8 +1,8 @@
 """All connections of one server, and the limits they share.
 
 Owns which clients are connected and authenticated, how many wait for a response, which of them do not read their
-responses, the cached heads, the batch of writes, and the `Date` header.
-Knows nothing about HTTP (`InboundConnection`) or about what is served (`Application`).
+responses, the cached heads, the batch of writes, and the `Date` header. Knows nothing about HTTP (`InboundConnection`)
+or about what is served (`Application`).
 """
 
 from __future__ import annotations

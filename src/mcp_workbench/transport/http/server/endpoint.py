@@ -1,7 +1,7 @@
 """What is served: from the head of a request to the code that answers it.
 
-Owns the order of the checks: sender, caller, method, types, size, then the body. Serves both eras at one address, and
-a table of pages.
+Owns the order of the checks: sender, caller, method, types, size, then the body. Serves both eras at one address, and a
+table of pages.
 """
 
 from __future__ import annotations

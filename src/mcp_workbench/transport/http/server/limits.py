@@ -25,8 +25,8 @@ LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 8 * 1024 * 1024
 # Requests that a client sends before it has its answers. Clients that pipeline send a few.
 MOST_PIPELINED: Final = 16
-# A body up to this size is in the kernel's buffer already; reading it after a refusal keeps the connection usable.
-# Such bodies are accepted whatever else is in progress.
+# A body up to this size is in the kernel's buffer already; reading it after a refusal keeps the connection usable. Such
+# bodies are accepted whatever else is in progress.
 SMALL_BODY: Final = 64 * 1024
 # A larger body is joined and read in a thread, where a hundred megabytes take a second or two and block no other
 # client. A smaller one is read at once, in some ten milliseconds, which costs less.

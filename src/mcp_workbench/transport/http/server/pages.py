@@ -1,7 +1,7 @@
 """Pages in addition to the MCP endpoint, for operators and monitoring: one table.
 
-A page is read-only and answers at once from what is known. Its entry states who may see it. Pages of other packages
-are passed to `serve_http`, so that this one need not know their content.
+A page is read-only and answers at once from what is known. Its entry states who may see it. Pages of other packages are
+passed to `serve_http`, so that this one need not know their content.
 """
 
 from __future__ import annotations

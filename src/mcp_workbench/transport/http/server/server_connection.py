@@ -406,8 +406,7 @@ class InboundConnection(asyncio.Protocol):
 
     def _on_quiet(self, now: float) -> None:
         unsent = self.unsent_bytes
-        # Health checks and preflights need no connection afterwards, and unauthenticated clients must not accumulate
-        # them.
+        # Health checks and preflights need no connection afterwards, and strangers must not accumulate them.
         patience = self._limits.keep_alive_seconds if self.has_authenticated else self._limits.head_seconds
         if unsent and unsent != self._unsent_before:
             # A response that is being read, however slowly.
