@@ -254,7 +254,7 @@ class Oversight:
                 self._use_judges(entry, (*entry.judges, self._lock.judge))
 
     def forget(self, catalog: Catalog) -> None:
-        """Nobody is shown this catalogue any more."""
+        """This catalogue is no longer shown to any client."""
         if self._lock is not None:
             self._lock.forget(catalog.principal)
 

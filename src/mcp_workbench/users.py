@@ -33,10 +33,10 @@ FORGOTTEN: Final = "this user has not been served for long"
 
 
 class KeepsUsers(Protocol):
-    """Keeps something for each user, there or not as the configuration says."""
+    """Keeps something for each user; depending on the configuration, it may not exist."""
 
     def forget(self, catalog: Catalog) -> None:
-        """Nobody is shown this user's catalogue any more."""
+        """This user's catalogue is no longer shown to any client."""
 
 
 class UserFaces:

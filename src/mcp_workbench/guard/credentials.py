@@ -33,11 +33,11 @@ class Verified(Struct, frozen=True):
 
 
 class PresentingPeer(Struct, frozen=True):
-    """Who has shown a token that an identity provider is asked about: nothing else is known of them yet."""
+    """The sender of a token that an identity provider is asked about, before anything else is known about it."""
 
     # The address, or its network; empty if unknown.
     peer: str = ""
-    # Whether it has failed to authenticate too often of late.
+    # Whether it has recently failed to authenticate too often.
     is_slowed: bool = False
 
 

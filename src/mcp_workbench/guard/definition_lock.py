@@ -106,7 +106,7 @@ class Lock:
         self.is_enforced = is_enforced
         # Computed hashes by place: the definition, and its hash.
         self._hashes: dict[tuple[str, str], tuple[Raw, str]] = {}
-        # What was reported last by user whose connections list it, and by server.
+        # What was reported last, by the user whose connections list it, and by server.
         self._said: dict[str, dict[str, frozenset[tuple[str, str, How]]]] = {}
         self._problem_said = ""
         self._take(reading)
@@ -172,7 +172,7 @@ class Lock:
         return found
 
     def forget(self, principal: str) -> None:
-        """Nothing is kept of this user any more."""
+        """Drop what was reported to this user."""
         self._said.pop(principal, None)
 
     def _say(self, entry: ServerEntry, found: frozenset[tuple[str, str, How]], locked: LockedServer | None) -> None:

@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 BELIEVED_SECONDS: Final = 60.0
 # Questions in progress at one provider; requests beyond that are asked to try again.
 MOST_UNDER_WAY: Final = 32
-# Of these, for one peer: one that floods us with made-up tokens must not take the places of all others.
+# The share of one peer: a peer that floods us with made-up tokens must not block all others.
 MOST_OF_PEER: Final = 4
-# How long a peer that has failed too often waits before its next token is asked about: as long as for its answers.
+# How long the tokens of a peer that has failed too often wait before the provider is asked: as long as its responses.
 SLOWED_SECONDS: Final = 1.0
 # How often the log reports that it does not answer.
 LOG_SECONDS: Final = 60.0
@@ -66,7 +66,7 @@ class Introspection:
         self._age = age
         # By the digest of the token.
         self._under_way: dict[bytes, Pending] = {}
-        # Tokens of each peer that are asked about, or wait for that.
+        # By peer, the number of its tokens that are being checked, or wait for that.
         self._of_peers: Counter[str] = Counter()
         self._asked = 0
         self._logged_at: float | None = None
@@ -80,7 +80,7 @@ class Introspection:
             return BUSY
         found = self._under_way[digest] = asyncio.get_running_loop().create_future()
         self._of_peers[sender.peer] += 1
-        # Whoever is slowed takes none of the places of all while it waits.
+        # While a slowed peer waits, it does not count towards the limit for all peers.
         self._asked += not sender.is_slowed
         _ = self._start_task(self._settle(token, digest, found, sender))
         return found

@@ -67,7 +67,7 @@ class LargeBodies:
     def take(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> asyncio.Future[None] | None:
         """Serve a POST: at once if it is small and none is ahead of it, else when the returned future is done."""
         session = head.get(names.SESSION_ID)
-        # Messages of one session are served in order. Another principal's session id has another key.
+        # Messages of one session are served in order. The same session id from another principal is another key.
         key = None if session is None else (head.principal, session)
         queue = None if key is None else self.behind.get(key)
         if queue is None and isinstance(body, bytes):

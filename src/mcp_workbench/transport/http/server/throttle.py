@@ -61,12 +61,13 @@ class AuthenticationThrottle:
         return self.hold(peer)
 
     def is_slowed(self, peer: str) -> bool:
-        """Whether a peer has failed too often, and goes on."""
+        """Whether a peer has failed too often, and continues to."""
         found = self._peers.get(peer)
         return found is not None and found.count > FREE_FAILURES and self._now() - found.last <= FORGET_FAILURES_SECONDS
 
     def hold(self, peer: str) -> float | None:
-        """The same for an attempt of which nobody knows whether it failed: it does not count as one."""
+        """The delay for an attempt that could not be checked, which does not count as a failure; None for no
+        response."""
         found = self._peers.get(peer)
         if found is None or not self.is_slowed(peer):
             return 0.0
