@@ -88,6 +88,7 @@ class _Echo:
 class _Gateway(Gateway):
     def __init__(self, config: WorkbenchConfig) -> None:
         super().__init__(config, Options(face="proxy", use_cache=False))
+        self.runtime.open_link = self._open_link
         self.started: list[_Echo] = []
 
     async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:

@@ -32,14 +32,12 @@ from mcp_workbench.session.session import Services, Session
 from mcp_workbench.session.session_registry import SessionRegistry
 from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.allocator import trim
-from mcp_workbench.transport.link import AnswerReceiver, Link
+from mcp_workbench.transport.link import Link
 
 if TYPE_CHECKING:
     from mcp_workbench.access import Access
     from mcp_workbench.catalog.replacement import Difference
     from mcp_workbench.client_sign_ins import ClientSignIns
-    from mcp_workbench.downstream.connection import Connection
-    from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.guard.identities import Identities, Identity
     from mcp_workbench.oversight import Oversight
     from mcp_workbench.router.toolbox_summaries import ToolboxSummaries
@@ -101,7 +99,6 @@ class Gateway:
         if self._is_alone:
             # With several gateways on one runtime, none speaks for all: the shared workbench sets these itself.
             runtime.own_info = self.welcome.info
-            runtime.open_link = self._open_link
             runtime.describe = self._status_for_our_user
             runtime.look_up = lambda: self.lists.load(self.catalog.entries())
             runtime.auth = config.auth
@@ -355,9 +352,6 @@ class Gateway:
     def _notice(self, text: str | None) -> None:
         for face in (*self._faces(), *(() if self.access is None else self.access.faces())):
             face.give_notice(text)
-
-    async def _open_link(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
-        return await self.runtime.open_server(connection, receiver)
 
     def sign_ins(self) -> ClientSignIns:
         """Sign-ins to servers for clients, by the current configuration."""

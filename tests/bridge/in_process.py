@@ -229,6 +229,7 @@ class GatewayToFakeServers(Gateway):
         capabilities: Mapping[str, Json],
     ) -> None:
         super().__init__(config, options)
+        self.runtime.open_link = self._open_link
         self._capabilities = capabilities
         self._versions = versions
         self.fake_servers: list[FakeServer] = []

@@ -102,6 +102,7 @@ class MemoryGateway(Gateway):
 
     def __init__(self, config: WorkbenchConfig, options: Options) -> None:
         super().__init__(config, options)
+        self.runtime.open_link = self._open_link
         # Every server that was started, by `toolbox/server`.
         self.started: list[str] = []
         self._arrived = 0

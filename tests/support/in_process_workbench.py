@@ -174,6 +174,7 @@ class InProcessGateway(Gateway):
 
     def __init__(self, config: WorkbenchConfig, servers: Mapping[str, Server], options: Options) -> None:
         super().__init__(config, options)
+        self.runtime.open_link = self._open_link
         self._servers = servers
 
     async def apply_boxes(self, folder: Path, boxes: Boxes, **settings: Any) -> Difference:

@@ -133,6 +133,7 @@ class _Server:
 class _Gateway(Gateway):
     def __init__(self, config: WorkbenchConfig, era: str, face: FaceName) -> None:
         super().__init__(config, Options(face=face, use_cache=False))
+        self.runtime.open_link = self._open_link
         self.era = era
         self.servers: list[_Server] = []
 
