@@ -126,8 +126,9 @@ class Guard:
         """Whether every step lets it pass at once. If they do so later, the decision is carried out then."""
         route = call.route
         passage = route.passage
-        # It has passed the steps already, perhaps after being held for minutes. One that they
-        # have never seen has one too, if its server could not say what it offers before its user had signed in.
+        # It has passed the steps already, perhaps after being held for minutes. An undecided passage is from
+        # `unsent`: the server could not be listed until the user had signed in, so the steps have not seen the call
+        # yet.
         if passage is not None and (isinstance(passage, UncheckedPassage) or passage.decision == "passed"):
             return not self.denies_again(call, decision)
         observer = self._sole_observer

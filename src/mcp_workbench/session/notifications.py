@@ -99,7 +99,7 @@ class ListenStream:
         self.end()
 
     def end(self) -> None:
-        """Release what the stream holds, whoever ended it."""
+        """Release what the stream holds, whichever side ended it."""
         on_end, self.on_end = self.on_end, None
         if on_end is not None:
             on_end()
