@@ -226,7 +226,7 @@ async def test_where_there_is_no_other_user_there_is_one_catalogue(tmp_path: Pat
     async with workbench_with(tmp_path, {"dev": {"git": git()}}, options=UNCACHED) as bench:
         for name in OWN_PRINCIPALS:
             assert bench.gateway.face_of(name) is bench.gateway.face
-        assert bench.gateway._users is None
+        assert bench.gateway.users is None
 
 
 async def test_another_configuration_is_in_force_for_everybody(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ async def test_those_who_are_not_served_any_more_are_forgotten(tmp_path: Path, m
             kept = gateway.face_of("alice")
             for number in range(20):
                 gateway.router.views.of_principal(f"user {number}")
-            assert gateway._users is not None and len(gateway._users) <= 3
+            assert gateway.users is not None and len(gateway.users) <= 3
             assert gateway.face_of("alice") is kept
             assert gateway.access is not None and len(list(gateway.access.faces())) <= 4
             assert len(list(gateway.router.views)) <= 6
@@ -296,8 +296,8 @@ async def test_what_the_lock_has_said_to_users_is_forgotten_with_them(
                 connection.request_stop()
                 await connection.wait_stopped()
         assert bench.gateway.oversight is not None and bench.gateway.oversight._lock is not None
-        assert bench.gateway._users is not None
-        kept = {face.catalog.principal for face in bench.gateway._users}
+        assert bench.gateway.users is not None
+        kept = {face.catalog.principal for face in bench.gateway.users}
         assert "user 4" in kept and set(bench.gateway.oversight._lock._said) == kept
 
 
@@ -354,6 +354,30 @@ async def test_a_server_is_seen_if_any_of_its_lists_would_be(tmp_path: Path) -> 
             server.say_changed("admin 2")
             await two.wait_notification("notifications/tools/list_changed", 2)
             assert not is_seen("d")
+
+
+@pytest.mark.requirement("isolation.principals")
+async def test_whoever_gets_the_name_of_a_revoked_key_begins_anew(tmp_path: Path) -> None:
+    server = git(resultBudget=300)
+    server.answer = lambda name, arguments: {"content": [{"type": "text", "text": "secret " * 2000}]}
+    async with workbench_with(tmp_path, {"dev": {"git": server}}) as bench:
+        gateway, call = bench.gateway, {"tool": "dev/git/push_alice", "arguments": {}}
+        for name in ("alice", "bob"):
+            async with served_to(bench, name) as client:
+                await client.call_tool("use_tool", {**call, "tool": f"dev/git/push_{name}"})
+        results = gateway.face.kept_results()
+        assert results is not None and len(results) == 2 and gateway.users is not None
+        starts = server.starts
+        server.tools_of["alice"] = [tool("other")]
+        gateway.users.revoke({"alice"}, "the key was revoked")
+        gateway.catalog.store.drop_users()
+        assert len(results) == 1 and results.kept_bytes > 0
+        async with served_to(bench, "alice") as client:
+            said = text_of(await client.call_tool("open_toolbox", {"toolbox_name": "dev"}))
+            assert "push_alice" not in said and "other" in said
+        async with served_to(bench, "bob") as client:
+            assert "push_bob" in text_of(await client.call_tool("open_toolbox", {"toolbox_name": "dev"}))
+        assert server.starts == starts + 1, "its own process, and none for others"
 
 
 async def test_the_one_who_runs_it_sees_the_connections_of_all(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class Gateway:
         self._sessions.follow(self.catalog)
         self.catalog.subscribe(partial(self._summarise_soon, self.face))
         # Only if users other than our own are served.
-        self._users: UserFaces | None = None
+        self.users: UserFaces | None = None
         self.welcome = Welcome(options.name, options.version)
         if self._is_alone:
             # With several gateways on one runtime, none speaks for all: the shared workbench sets these itself.
@@ -244,10 +244,10 @@ class Gateway:
         """The face of a principal, before any policy."""
         if principal in OWN_PRINCIPALS:
             return self.face
-        if self._users is None:
+        if self.users is None:
             from mcp_workbench.users import UserFaces
 
-            self._users = UserFaces(
+            self.users = UserFaces(
                 self.face,
                 lambda catalog: make_face(catalog, self.config, self._options),
                 self.router,
@@ -257,10 +257,10 @@ class Gateway:
                 summarise_soon=self._summarise_soon,
                 keeping=lambda: (self.access, self.oversight),
             )
-        return self._users.of(principal)
+        return self.users.of(principal)
 
     def _faces(self) -> list[Face]:
-        return [self.face, *(() if self._users is None else self._users)]
+        return [self.face, *(() if self.users is None else self.users)]
 
     def _every_entry(self) -> list[ServerEntry]:
         return list(dict.fromkeys(entry for face in self._faces() for entry in face.catalog.entries()))
@@ -324,8 +324,8 @@ class Gateway:
             settings = _face_settings(plan.config, self._options)
             self.face.configure(settings)
             difference = self.catalog.replace(plan)
-            if self._users is not None:
-                self._users.apply(plan.config, settings)
+            if self.users is not None:
+                self.users.apply(plan.config, settings)
             if has_rules:
                 self._restrict()
                 self._sessions.notify_differences(before)

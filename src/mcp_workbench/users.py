@@ -9,7 +9,7 @@ faces. Knows nothing about how a user was authenticated, and what a policy hides
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -105,10 +105,23 @@ class UserFaces:
         served = {session.view.principal for session in self._sessions}
         served.update(each.principal for each in self._runtime.pool.connections() if each.is_running)
         idle = [principal for principal in self._made if principal not in served]
-        for principal in idle[:FORGOTTEN_AT_ONCE]:
+        self.forget(idle[:FORGOTTEN_AT_ONCE], DownstreamError(FORGOTTEN))
+
+    def revoke(self, principals: Collection[str], why: str) -> None:
+        """Drop what is kept of these, too: somebody else may be given the name of a revoked key."""
+        if (results := self._face.kept_results()) is not None:
+            results.drop(principals)
+        self._router.tasks.handles.drop(principals)
+        self.forget(principals, DownstreamError(why))
+
+    def forget(self, principals: Iterable[str], why: DownstreamError) -> None:
+        """Drop the catalogues of these, and end their servers."""
+        for principal in principals:
+            if principal not in self._made:
+                continue
             catalog = self._made.pop(principal).catalog
             entries = list(catalog.entries())
-            catalog.close(DownstreamError(FORGOTTEN))
+            catalog.close(why)
             self._router.views.forget(principal)
             for each in self._keeping():
                 if each is not None:

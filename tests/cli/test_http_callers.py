@@ -29,6 +29,7 @@ from mcp_workbench.config.load import load
 from mcp_workbench.config.model import PolicyRule, ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.gateway import Gateway, Options
+from mcp_workbench.guard.approval import GrantedApproval
 from mcp_workbench.guard.named_keys import KeyFolder
 from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse
 from mcp_workbench.transport.http.server.authentication import AuthenticationChallenge, BearerToken
@@ -87,9 +88,14 @@ async def test_without_a_token_keys_are_enough_and_without_either_there_is_none(
 
 async def test_a_revoked_key_loses_what_it_has_open(keys: KeyFolder) -> None:
     token = keys.create("alice")
-    found = await callers()
-    async with echoing(authenticator=found.authenticator) as rig:
+    found = await callers(policy=(PolicyRule(then="ask"),))
+    gateway = found._gateway
+    async with gateway.running(), echoing(authenticator=found.authenticator) as rig:
         found.started(rig.server)
+        assert gateway.access is not None
+        for name in ("alice", "bob"):
+            gateway.access.approvals.grant(name, "digest", GrantedApproval(float("inf")))
+        faces = [gateway.face_of(name) for name in ("alice", "bob")]
         opened = await rig.client.request(body=initialize(), authorization=f"Bearer {token}")
         assert opened.status == 200 and rig.server.session_count == 1
         ((files, changed),) = found.watched(None)
@@ -97,6 +103,9 @@ async def test_a_revoked_key_loses_what_it_has_open(keys: KeyFolder) -> None:
         keys.revoke("alice")
         changed()
         assert rig.server.session_count == 0
+        took = [gateway.access.approvals.take(name, 1, "digest") for name in ("alice", "bob")]
+        assert took == [False, True], "the next `alice` may be somebody else"
+        assert gateway.face_of("alice") is not faces[0] and gateway.face_of("bob") is faces[1]
         assert (await rig.client.request(body=initialize(), authorization=f"Bearer {token}")).status == 401
 
 

@@ -78,6 +78,10 @@ def test_a_handle_belongs_to_whom_it_was_given(tasks: Tasks, entries: list[Serve
     handle = handle_of(tasks, entries[0], "mine")
     assert asked(tasks, handle, STRANGER) is None
     assert asked(tasks, handle) == ("one", "mine")
+    tasks.drop({STRANGER.principal})
+    assert asked(tasks, handle) == ("one", "mine")
+    tasks.drop({VIEW.principal})
+    assert asked(tasks, handle) is None and not tasks._given
 
 
 def test_the_oldest_handles_are_forgotten_first(

@@ -63,6 +63,20 @@ def test_a_yes_is_for_this_call_and_for_once() -> None:
     rig.asked(request())
 
 
+def test_nothing_of_a_principal_is_left_for_the_next_of_that_name() -> None:
+    rig = Rig()
+    for principal in ("alice", "bob"):
+        rig.answer(request(principal=principal), "hour")
+        rig.approvals.grant_retry(principal, "digest")
+        assert rig.approvals.wait(principal, "box/one/tool", b"{}", "digest") is not None
+    rig.approvals.forget({"alice"})
+    rig.asked(request())
+    assert rig.check(request(principal="bob")) == Pass("approved")
+    assert [rig.approvals.take_retry(name, "digest") for name in ("alice", "bob")] == [False, True]
+    assert [rig.approvals.last(name, "box/one/tool") is None for name in ("alice", "bob")] == [True, False]
+    assert [each["principal"] for each in rig.approvals.waiting()] == ["bob"]
+
+
 @pytest.mark.requirement("team.approval")
 @pytest.mark.parametrize("then", ["deny", "hide"])
 def test_a_yes_does_not_count_against_rules_that_came_while_the_call_was_held(then: Then) -> None:

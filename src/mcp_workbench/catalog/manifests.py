@@ -153,6 +153,12 @@ class ManifestStore:
         if len(data) <= LARGEST_MANIFEST:
             self._replace(self._path(key), data)
 
+    def drop_users(self) -> None:
+        """Delete what servers offered to users other than the workbench's owner. A key was revoked, and its name may be
+        given to somebody else; no file says whose it is, and for all others it only costs listing again."""
+        if self._folder is not None:
+            _drop_oldest_of_users(self._folder, 0)
+
     def load_asks(self, key: str) -> bool:
         """Whether the server is recorded as one that sends requests to clients."""
         return self.load_blob(f"{key}{_ASKS}") is not None
@@ -214,7 +220,7 @@ class ManifestStore:
             _drop_unused(os.path.dirname(path))
         if os.path.basename(path).startswith(OF_USER):
             if self._saved_of_users % COUNTED_AFTER == 0:
-                _drop_oldest_of_users(os.path.dirname(path))
+                _drop_oldest_of_users(os.path.dirname(path), MOST_OF_USERS)
             self._saved_of_users += 1
 
     def _path(self, key: str) -> str:
@@ -256,13 +262,13 @@ def _drop_unused(folder: str) -> None:
             return
 
 
-def _drop_oldest_of_users(folder: str) -> None:
-    """Delete the least recently used files of other users, down to `MOST_OF_USERS`."""
+def _drop_oldest_of_users(folder: str, most: int) -> None:
+    """Delete the least recently used files of other users, down to `most`."""
     with contextlib.suppress(OSError), os.scandir(folder) as found:
         paths = [each.path for each in found if each.name.startswith(OF_USER)]
-        if len(paths) > MOST_OF_USERS:
+        if len(paths) > most:
             paths.sort(key=lambda path: os.lstat(path).st_mtime)
-            for path in paths[: len(paths) - MOST_OF_USERS]:
+            for path in paths[: len(paths) - most]:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
 

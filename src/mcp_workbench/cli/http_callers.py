@@ -5,6 +5,7 @@ Owns which proofs are accepted together. Imports what a single token does not ne
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Coroutine
 from functools import cached_property
@@ -189,8 +190,18 @@ class HttpCallers:
             self._keys.reload()
 
     def _on_revoked(self, names: frozenset[str]) -> None:
-        if self._server is not None:
-            self._server.end_those_of(names, REVOKED)
+        if self._server is None:
+            return
+        self._server.end_those_of(names, REVOKED)
+        # Somebody else may be given the name: nothing of its former holder is for them. Sign-ins stay, so that a key
+        # can be replaced; `key` warns of them.
+        gateway = self._gateway
+        if gateway.access is not None:
+            gateway.access.approvals.forget(names)
+        gateway.parking.close(names)
+        if gateway.users is not None:
+            gateway.users.revoke(names, REVOKED)
+        _ = gateway.runtime.start_task(asyncio.to_thread(gateway.catalog.store.drop_users))
 
     def _has_keys(self) -> bool:
         folder = _folder_of_keys()

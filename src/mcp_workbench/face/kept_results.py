@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -145,6 +145,11 @@ class KeptResults:
         return None if found is None else encode({"contents": [_contents(uri, _block(found))]})
 
     # ── what is kept ──
+
+    def drop(self, principals: Collection[str]) -> None:
+        """Drop the results of these."""
+        for id in [id for id, kept in self._kept.items() if kept.principal in principals]:
+            self._bytes -= len(self._kept.pop(id).result)
 
     def _keep(self, principal: str, origin: Origin, id: str, data: bytes) -> None:
         self._kept[id] = _Kept(principal, data, time.monotonic() + KEPT_SECONDS, origin)

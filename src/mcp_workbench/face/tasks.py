@@ -10,7 +10,7 @@ recorded in the same way.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from os import urandom
 from typing import Final
 
@@ -159,6 +159,11 @@ class Tasks:
             self._forget(next(iter(siblings)))
         while len(self._given) > MOST_TASKS:
             self._forget(next(iter(self._given)))
+
+    def drop(self, principals: Collection[str]) -> None:
+        """Drop the handles of these."""
+        for key in [key for key in self._given if key[0] in principals]:
+            self._forget(key)
 
     def _forget(self, key: _Key) -> None:
         principal, is_extension, handle = key

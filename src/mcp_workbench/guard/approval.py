@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from os import urandom
-from typing import Final
+from typing import Any, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode, encode
@@ -148,6 +148,15 @@ class Approvals:
 
     def last(self, principal: str, place: str) -> bytes | None:
         return self._last.get((principal, place))
+
+    def forget(self, principals: Collection[str]) -> None:
+        """Drop everything of these, in place: whoever has the name next is somebody else."""
+        by_principal: tuple[OrderedDict[tuple[str, str], Any], ...] = (self._granted, self._retries, self._last)
+        for table in by_principal:
+            for key in [key for key in table if key[0] in principals]:
+                del table[key]
+        for id in [id for id, waiting in self._waiting.items() if waiting.principal in principals]:
+            del self._waiting[id]
 
     # ── calls whose client cannot ask the user ──
 

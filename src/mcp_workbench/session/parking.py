@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
@@ -288,10 +288,11 @@ class Parking:
             # The server is waiting, and JSON-RPC requires a response to every request.
             traffic.answer(id, _declined(request))
 
-    def close(self) -> None:
-        """End all parked calls at shutdown: no client can return."""
+    def close(self, principals: Collection[str] | None = None) -> None:
+        """End parked calls to which no client can return: those of these principals, or all at shutdown."""
         for parked in list(self._parked.values()):
-            self._expire(parked)
+            if principals is None or parked.call.view.principal in principals:
+                self._expire(parked)
 
     def _gather(self, parked: Parked) -> None:
         """Answer the client with the questions once the server has asked all of its concurrent ones."""

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mcp_workbench.catalog.manifests import OF_USER, ManifestStore, default_folder
 from mcp_workbench.guard.named_keys import KeyFolder, KeysInForce
+from mcp_workbench.signin.client_registration import OAuthClient
+from mcp_workbench.signin.store import SignInRecord, TokenStore
 from tests.cli.in_process import command, live_in
 
 
@@ -82,3 +85,29 @@ def test_a_name_that_cannot_be_one_is_said(keys: KeyFolder, monkeypatch: pytest.
 def test_without_a_home_there_is_nowhere_to_keep_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_workbench.cli.commands.key.folder", lambda: None)
     assert "there is no home folder" in command(monkeypatch, "key", "list").stderr
+
+
+async def test_who_had_the_name_before_is_told_with_their_sign_ins(
+    keys: KeyFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    record = SignInRecord(
+        principal="alice",
+        server="https://mail.example.com/mcp",
+        issuer="https://id.example.com",
+        client=OAuthClient(issuer="https://id.example.com", id="we"),
+        token_endpoint="https://id.example.com/token",
+        access_token="secret",
+    )
+    await TokenStore().change(lambda contents: contents.put(record))
+    cached = ManifestStore(default_folder)
+    cached.save_blob(f"{OF_USER}x", b"x")
+    cached.save_blob("x", b"x")
+    for words in (("create", "alice"), ("revoke", "alice")):
+        said = command(monkeypatch, "key", *words).stderr
+        assert "is signed in to https://mail.example.com/mcp" in " ".join(said.split()), words
+        assert "mcp-workbench logout SERVER --as alice" in " ".join(said.split())
+    assert (cached.load_blob(f"{OF_USER}x"), cached.load_blob("x")) == (None, b"x")
+    assert "signed in" not in command(monkeypatch, "key", "create", "bob").stderr
+    Path(TokenStore().path).chmod(0o666)
+    assert "it is unknown which servers" in command(monkeypatch, "key", "revoke", "bob").stderr

@@ -7,11 +7,13 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
+from mcp_workbench.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
-from mcp_workbench.errors import ConfigError
+from mcp_workbench.errors import ConfigError, DownstreamError
 from mcp_workbench.guard.named_keys import KeyFolder, KeyRecord, folder
+from mcp_workbench.signin.store import TokenStore
 
 _UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0, "y": 365 * 86400.0}
 
@@ -43,6 +45,7 @@ def _create(parsed: Parsed, keys: KeyFolder, name: str) -> int:
         if not toolboxes:
             raise UsageError("--toolboxes names no toolbox", hint="leave it out for a key to all toolboxes")
     token = keys.create(name, toolboxes=toolboxes, expires=expires)
+    _warn_of_sign_ins(name)
     if parsed.has("json"):
         stdout().json({"name": name, "token": token, "expires": _shown(expires), "toolboxes": toolboxes})
         return 0
@@ -82,7 +85,26 @@ def _revoke(parsed: Parsed, keys: KeyFolder, name: str) -> int:
         # A script that revokes a key needs to know that there was none.
         return 1
     print("revoked")
+    # What servers have offered to it; workbenches that run see to the rest.
+    ManifestStore(default_folder).drop_users()
+    _warn_of_sign_ins(name)
     return 0
+
+
+def _warn_of_sign_ins(name: str) -> None:
+    """They are found by the key's name, so that a key can be replaced; another person must not get them."""
+    try:
+        records = TokenStore().read().records
+    except DownstreamError as error:
+        remark("warning", f"it is unknown which servers a key `{name}` has signed in to: {error.message}")
+        return
+    servers = sorted({each.server for each in records if each.principal == name and each.access_token})
+    if servers:
+        remark(
+            "warning",
+            f"whoever has a key `{name}` is signed in to {', '.join(servers)}; if that is another person now, delete "
+            f"these sign-ins with mcp-workbench logout SERVER --as {name}",
+        )
 
 
 def _described(record: KeyRecord, now: float) -> dict[str, object]:
