@@ -1,7 +1,7 @@
 """The operations of a session: the face decides, the router acts.
 
-The only way to a server: every request of a client to a server passes the steps (`guard.py`) here. Knows neither how a
-face decides nor how a connection works.
+The only way to a server: every request of a client to a server passes the steps (`step_runner.py`) here. Knows neither
+how a face decides nor how a connection works.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mcp_workbench.router.routed_call import Notifier, RoutedCall, remind, why_u
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.downstream.connection import Connection
-    from mcp_workbench.router.guard import Guard
+    from mcp_workbench.router.step_runner import StepRunner
     from mcp_workbench.router.subscriptions import Subscriptions
     from mcp_workbench.router.task_requests import TaskRequests
     from mcp_workbench.router.toolboxes import Toolboxes
@@ -64,7 +64,7 @@ class Router:
         self.connections = CallerConnections(pool)
         self._catalog = catalog
         # None unless steps are configured.
-        self.guard: Guard | None = None
+        self.steps: StepRunner | None = None
         # Called when a toolbox is opened for the first time in a view.
         self.on_opened: list[Callable[[View, str], None]] = []
         # Our own resources by URI, such as our status, limited to what a view shows.
@@ -104,7 +104,7 @@ class Router:
 
     def use_steps(self, steps: tuple[Step, ...]) -> None:
         """Send every new request through these steps. Requests in flight continue as they began."""
-        self.guard = _make_guard(steps, self) if steps else None
+        self.steps = _make_runner(steps, self) if steps else None
 
     def in_background(self, work: Awaitable[None]) -> None:
         """Start work that no request waits for. The task group owns it."""
@@ -149,8 +149,8 @@ class Router:
         """Carry out a decision."""
         match decision:
             case Forward():
-                guard = self.guard
-                if guard is not None and not guard.lets_pass(call, decision):
+                steps = self.steps
+                if steps is not None and not steps.lets_pass(call, decision):
                     return
                 # Over stdio, nothing shows which call a question belongs to, so a client without a session gets a
                 # connection without calls of other clients.
@@ -158,13 +158,13 @@ class Router:
                     call.route.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
                 connection = self.connections.of_call(decision.entry, call)
                 if connection.state is State.READY and (
-                    guard is None or not guard.definition_steps or connection.lists.is_done
+                    steps is None or not steps.definition_steps or connection.lists.is_done
                 ):
                     self._send(call, decision, connection)
                 else:
                     self._forward_later(call, decision, connection)
             # An error of the face passes here twice: it is noted for observers, then answered.
-            case Answer() | Reject() if self.guard and not call.route.passage and self.guard.notes(call, decision):
+            case Answer() | Reject() if self.steps and not call.route.passage and self.steps.notes(call, decision):
                 self.act(call, decision)
             case Answer():
                 call.finish_result(decision.result)
@@ -183,8 +183,8 @@ class Router:
 
     def start_for(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
         """Start a task that a call waits for. If it fails because of a defect of ours, the call still ends."""
-        if self.guard is not None:
-            self.guard.begin_to_wait(call)
+        if self.steps is not None:
+            self.steps.begin_to_wait(call)
         task = call.route.task = self._start_task(self._ending_in_an_answer(call, work))
         # If a call is cancelled before its task first runs, `work` would never be awaited or closed.
         task.add_done_callback(lambda _: work.close())
@@ -210,13 +210,13 @@ class Router:
     def _go_on(self, call: RoutedCall) -> None:
         """Restore the identity of a call that had to wait: decisions are about the user who made it, and no later
         one."""
-        if self.guard is not None:
-            self.guard.recall_identity(call)
+        if self.steps is not None:
+            self.steps.recall_identity(call)
 
     def _note_unsent(self, call: RoutedCall) -> None:
         """Record the end of a call that never reached the steps, because it may have started a server."""
-        if self.guard is not None and call.route.passage is None:
-            call.route.passage = self.guard.unsent(call)
+        if self.steps is not None and call.route.passage is None:
+            call.route.passage = self.steps.unsent(call)
 
     async def _load_and_act(self, call: RoutedCall, decision: Load, params: Params | None) -> None:
         await self._lists.load(decision.entries)
@@ -268,12 +268,12 @@ class Router:
 
     def _send_unless_withheld(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
         """Send a call that has passed the steps, unless its server's lists have changed and it is denied now."""
-        if self.guard is None or not self.guard.denies_again(call, decision):
+        if self.steps is None or not self.steps.denies_again(call, decision):
             self._send(call, decision, connection)
 
     def _must_list(self, connection: Connection) -> bool:
         """Whether this server has to be listed before anything is sent to it."""
-        return self.guard is not None and bool(self.guard.definition_steps) and not connection.lists.is_done
+        return self.steps is not None and bool(self.steps.definition_steps) and not connection.lists.is_done
 
     async def judge_by_list(
         self, call: RoutedCall, method: str, connection: Connection, item: str, passage: Passage | None
@@ -281,8 +281,8 @@ class Router:
         """Check a call, which may have started its server, against the server's lists. Raises `WorkbenchError`."""
         if self._must_list(connection):
             await connection.ensure_listed()
-        if self.guard is not None:
-            self.guard.judge_by_list(call, method, connection.entry, item, passage)
+        if self.steps is not None:
+            self.steps.judge_by_list(call, method, connection.entry, item, passage)
 
     def _send(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
         route = call.route
@@ -447,10 +447,10 @@ class Router:
             self._pool.set_log_level(call.caller, call.view.face.catalog.whole, level)
             call.finish_result(b"{}")
 
-        if self.guard is None:
+        if self.steps is None:
             send()
         else:
-            self.guard.admit(call, call.method, None, "", encode({"level": level})[:-1], send)
+            self.steps.admit(call, call.method, None, "", encode({"level": level})[:-1], send)
 
     def notify_servers(self, sender: Notifier, method: str, params: bytes | None) -> None:
         """Send a notification to all running servers that serve this caller."""
@@ -461,16 +461,16 @@ class Router:
                 if connection.state is State.READY and revision is not None and revision.has_handshake:
                     connection.traffic.notify(method, params)
 
-        if self.guard is None:
+        if self.steps is None:
             send()
         else:
-            self.guard.notify(sender, method, b"{" if params is None else params[:-1], send)
+            self.steps.notify(sender, method, b"{" if params is None else params[:-1], send)
 
 
-def _make_guard(steps: tuple[Step, ...], router: Router) -> Guard:
-    from mcp_workbench.router.guard import Guard
+def _make_runner(steps: tuple[Step, ...], router: Router) -> StepRunner:
+    from mcp_workbench.router.step_runner import StepRunner
 
-    return Guard(steps, router.start_for, router.in_background, router.stop, router.act)
+    return StepRunner(steps, router.start_for, router.in_background, router.stop, router.act)
 
 
 def _release(clients: ConnectionClients) -> None:

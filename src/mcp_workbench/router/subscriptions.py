@@ -96,11 +96,11 @@ class Subscriptions:
         self._admit(call, UNSUBSCRIBE, subscription.entry, uri, send)
 
     def _admit(self, call: RoutedCall, method: str, entry: ServerEntry, uri: str, send: Callable[[], None]) -> None:
-        guard = self._router.guard
-        if guard is None:
+        steps = self._router.steps
+        if steps is None:
             send()
         else:
-            guard.admit(call, method, entry, uri, _body(uri), send)
+            steps.admit(call, method, entry, uri, _body(uri), send)
 
     async def subscribe_all(
         self, call: RoutedCall, uris: Sequence[str], subscriber: Subscriber, kept: dict[str, Subscription]
@@ -124,12 +124,12 @@ class Subscriptions:
         async def work(passage: Passage | None = None) -> None:
             await self._begin(call, entry, uri, subscriber, kept, passage)
 
-        guard = self._router.guard
+        steps = self._router.steps
         try:
-            if guard is None:
+            if steps is None:
                 await work()
             else:
-                await guard.run(call, SUBSCRIBE, entry, uri, _body(uri), work)
+                await steps.run(call, SUBSCRIBE, entry, uri, _body(uri), work)
         except WorkbenchError:
             kept.pop(uri, None)
 

@@ -25,7 +25,7 @@ from mcp_workbench.router.lists import Lists
 from mcp_workbench.router.routed_call import RoutedCall
 
 if TYPE_CHECKING:
-    from mcp_workbench.router.guard import Guard
+    from mcp_workbench.router.step_runner import StepRunner
     from mcp_workbench.steps import Passage
 
 METHOD: Final = "tasks/list"
@@ -59,11 +59,11 @@ _decode_cursor: Final = Decoder(str | None).decode
 class TaskLists:
     """Lists of the tasks of several servers."""
 
-    def __init__(self, tasks: Tasks, lists: Lists, connections: CallerConnections, guard: Guard | None) -> None:
+    def __init__(self, tasks: Tasks, lists: Lists, connections: CallerConnections, steps: StepRunner | None) -> None:
         self._tasks = tasks
         self._lists = lists
         self._connections = connections
-        self._guard = guard
+        self._steps = steps
 
     async def answer(self, call: RoutedCall, params: Params, no_server: Callable[[], None]) -> None:
         """Answer with the next page of each server that has one. Call `no_server` if none lists its tasks."""
@@ -105,10 +105,10 @@ class TaskLists:
             pages.append(await self._ask(call, entry, members))
 
         try:
-            if self._guard is None:
+            if self._steps is None:
                 await work()
             else:
-                await self._guard.run(call, METHOD, entry, "", b"{" + members, work)
+                await self._steps.run(call, METHOD, entry, "", b"{" + members, work)
         except WorkbenchError as error:
             return error
         return pages[0] if pages else None

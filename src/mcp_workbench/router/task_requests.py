@@ -41,7 +41,7 @@ class TaskRequests:
             router.relay(call, params)
         elif call.method == "tasks/list":
             unlisted = unsupported(call.method)
-            task_lists = TaskLists(self.handles, self._lists, router.connections, router.guard)
+            task_lists = TaskLists(self.handles, self._lists, router.connections, router.steps)
             router.start_for(call, task_lists.answer(call, params, lambda: router.act(call, unlisted)))
         else:
             router.act(call, self.handles.resolve(call.view, call.method, params, client))

@@ -1,6 +1,6 @@
 """The steps around every request to a server: the only place where a request is let through.
 
-Acts on the verdicts of steps. Without steps there is no guard, and the router sends requests at once.
+Acts on the verdicts of steps. Without steps there is no runner, and the router sends requests at once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NOT_FOUND: Final = "face"
 MOST_ORIGINS: Final = 1024
 
 
-class Guard:
+class StepRunner:
     """Sends every request through the steps, in order."""
 
     def __init__(

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mcp_workbench.config.model import FaceName
-from mcp_workbench.router.guard import MOST_HELD_NOTIFICATIONS
+from mcp_workbench.router.step_runner import MOST_HELD_NOTIFICATIONS
 from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Step, Substitute, Verdict
 from tests.bridge.conversation import FORM, Conversation
 from tests.bridge.fake_server import FakeServer
