@@ -48,6 +48,15 @@ def test_a_machine_where_no_client_has_us_is_told_how(home: Path, subject: Exami
     assert found.hint == "mcp-workbench install cursor, or --all"
 
 
+def test_a_client_whose_own_command_is_missing_is_not_proposed(home: Path, subject: Examined) -> None:
+    write(home, ".claude.json", {})
+    (found,) = doctor_clients.client_entries(subject)
+    assert found.hint.startswith("put `claude`, the command of Claude Code, on the PATH; then mcp-workbench install")
+    write(home, ".cursor/mcp.json", {})
+    (found,) = doctor_clients.client_entries(subject)
+    assert found.hint == "mcp-workbench install cursor, or --all"
+
+
 def test_a_client_that_starts_what_is_installed_is_fine(home: Path, subject: Examined) -> None:
     write(home, ".cursor/mcp.json", {"workbench": us(home / "own.json"), "other": {"command": "x"}})
     assert texts(subject) == [("note", "these clients start the workbench: Cursor")]

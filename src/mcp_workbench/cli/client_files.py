@@ -82,6 +82,8 @@ class Change(Struct, frozen=True, omit_defaults=True):
     # the reverse commands have nothing to do.
     was_there: bool | None = None
     seen_in: tuple[str, ...] = ()
+    # Folders that were created for the file, the innermost first.
+    made: list[str] = []
     # Identifies the changes made by one command, which belong together: a client may have several files.
     run: str = ""
 
@@ -167,15 +169,16 @@ def new_run() -> str:
     return os.urandom(8).hex()
 
 
-def write(found: FoundFile, before: bytes | None, after: bytes, name: str, run: str) -> str | None:
-    """Replace the content, after recording how to reverse that. Returns the path of the backup.
+def write(found: FoundFile, before: bytes | None, after: bytes | None, name: str, run: str) -> str | None:
+    """Replace the content, or delete the file, after recording how to reverse that. Returns the path of the backup.
 
     Raises `ConfigError`; the file is then unchanged, except with `ChangedAfterwards`.
     """
     folder = state_folder(found.client)
     # Before the backup, so that nothing is left behind if the file cannot be replaced.
     refuse_what_is_not_ours(found.path)
-    change = Change(name, found.path, keep(found, before), digest(after), run=run)
+    made = _missing_folders(found.path)
+    change = Change(name, found.path, keep(found, before), digest(after), run=run, made=made)
     # First the record, then the file: if we are killed in between, there is an undo that finds nothing to do, but never
     # a change without an undo.
     record(found.client, change)
@@ -188,6 +191,29 @@ def write(found: FoundFile, before: bytes | None, after: bytes, name: str, run: 
         forget(found.client, change)
         raise
     return change.backup
+
+
+def created(found: FoundFile) -> Change | None:
+    """Return the change that created the file, if that was the last one."""
+    last = [each for each in changes(found.client) if each.path == found.path][-1:]
+    return last[0] if last and last[0].backup is None else None
+
+
+def remove_folders(change: Change) -> None:
+    """Remove the folders that were created for a file that is gone again: a client seems to be in use if its folder
+    exists."""
+    # `rmdir` fails if the client has put something into it meanwhile.
+    with contextlib.suppress(OSError):
+        for folder in change.made:
+            os.rmdir(folder)
+
+
+def _missing_folders(path: str) -> list[str]:
+    folder, found = os.path.dirname(os.path.realpath(path)), []
+    while not os.path.lexists(folder):
+        found.append(folder)
+        folder = os.path.dirname(folder)
+    return found
 
 
 def take_steps(

@@ -10,6 +10,7 @@ import shutil
 import sys
 from typing import Any
 
+from mcp_workbench.cli.client_commands import can_add, program
 from mcp_workbench.cli.client_files import FoundFile, changes, existing, is_present, message_and_hint, present
 from mcp_workbench.cli.commands.install import own_command, served_by
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined
@@ -32,7 +33,8 @@ def client_entries(subject: Examined) -> list[Diagnosis]:
         found += about
         having += [client.title] if has_us else []
     if here and not having and subject.config is not None:
-        hint = f"mcp-workbench install {here[0].name}, or --all"
+        usable = [each for each in here if not each.command_only or can_add(each, "user")]
+        hint = f"mcp-workbench install {usable[0].name}, or --all" if usable else _without_program(here[0])
         text = f"none of the clients on this machine starts the workbench ({', '.join(each.title for each in here)})"
         found.append(Diagnosis("warning", "clients", text, hint))
     elif having:
@@ -56,6 +58,12 @@ def stale_files(subject: Examined) -> list[Diagnosis]:
             text = f"{client.title} was {client.import_only}; its servers are still in `{files[0].path}`"
             found.append(Diagnosis("note", "clients", text, f"mcp-workbench init --from {client.name} takes them over"))
     return found
+
+
+def _without_program(client: Client) -> str:
+    return (
+        f"put `{program(client)}`, the command of {client.title}, on the PATH; then mcp-workbench install {client.name}"
+    )
 
 
 def _may_read(client: Client) -> bool:

@@ -71,6 +71,18 @@ def root_of(content: bytes, file: ClientFile, path: str) -> dict[str, Any]:
     return root
 
 
+def holds_nothing(content: bytes, file: ClientFile, path: str) -> bool:
+    """Whether the content has nothing that a new file would not have. Raises `ConfigProblems`."""
+    now, new = (_pruned(root_of(each, file, path)) for each in (content, file.when_new.encode()))
+    return bool(now == new)
+
+
+def _pruned(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: kept for key, each in value.items() if (kept := _pruned(each)) not in ({}, [])}
+
+
 def has_comments(content: bytes) -> bool:
     """Whether a JSON text contains what strict JSON does not allow."""
     import msgspec

@@ -67,7 +67,9 @@ def test_everything_that_is_wrong_is_told_in_order_of_importance(home: Path, mon
     )
     done = command(monkeypatch, "doctor", "--fix", "--json")
     found = json.loads(done.stdout)
-    assert found["config"] == str(path) and [each["state"] for each in found["servers"]] == ["ready", "failed"]
+    assert found["config"] == str(path) and [each["state"] for each in found["servers"]] == ["ready", *["failed"] * 3]
+    assert [each["error"] for each in found["servers"]][3] == "the program `npx` is missing"
+    assert "`NOT_SET_ANYWHERE` is not set" in found["servers"][2]["error"]
     (fixed,) = [each for each in found["findings"] if each["fixed"]]
     assert fixed["area"] == "secrets" and (path.parent / "x.env").stat().st_mode & 0o077 == 0
 
@@ -77,6 +79,16 @@ def test_without_a_configuration_the_rest_is_looked_at(home: Path, monkeypatch: 
     done = command(monkeypatch, "doctor")
     assert done.status == 1 and done.stdout.startswith("error: configuration: no configuration found;")
     assert "  hint: `mcp-workbench init` creates one" in done.stdout and "note: clients: Amazon Q" in done.stdout
+
+
+def test_with_a_half_written_configuration_it_says_what_to_do_and_looks_at_the_rest(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(home).write_text('{"toolboxes": {"a": ')
+    write(home, ".cursor/mcp.json", {"workbench": {"command": "/nowhere/mcp-workbench", "args": ["serve"]}})
+    done = command(monkeypatch, "doctor")
+    assert done.status == 1 and "found the end of the file, expected a value\n  hint: correct it there" in done.stdout
+    assert "error: clients: Cursor starts `/nowhere/mcp-workbench`" in done.stdout
 
 
 def test_a_project_that_is_not_trusted_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,30 @@ def test_a_file_that_install_made_is_gone_after_undo(home: Path) -> None:
     assert shell(home, "install", "kiro").status == 0
     path = home / ".kiro" / "settings" / "mcp.json"
     assert "workbench" in path.read_text()
-    assert shell(home, "undo", "kiro").status == 0 and not path.exists()
+    assert shell(home, "undo", "kiro").status == 0 and not (home / ".kiro").exists()
+    assert shell(home, "install", "kiro").status == 0
+    write(home, ".kiro/theirs", "")
+    assert shell(home, "undo", "kiro").status == 0
+    assert [*(home / ".kiro").iterdir()] == [home / ".kiro" / "theirs"]
+
+
+@pytest.mark.parametrize(("client", "folder"), [("codex", ".codex"), ("cursor", ".cursor"), ("continue", ".continue")])
+def test_a_file_that_install_made_is_gone_after_uninstall_too(home: Path, client: str, folder: str) -> None:
+    assert shell(home, "install", client).status == 0 and (home / folder).exists()
+    assert shell(home, "uninstall", client).status == 0 and not (home / folder).exists()
+    assert shell(home, "undo", client).status == 0 and (home / folder).exists()
+    assert shell(home, "undo", client).status == 0 and not (home / folder).exists()
+
+
+def test_what_was_there_or_came_in_stays_after_uninstall(home: Path) -> None:
+    empty = write(home, ".codex/config.toml", "")
+    assert shell(home, "install", "codex").status == 0 and shell(home, "uninstall", "codex").status == 0
+    assert empty.read_text() == ""
+    assert shell(home, "install", "cursor").status == 0
+    path = home / ".cursor" / "mcp.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "theirs": 1}))
+    assert shell(home, "uninstall", "cursor").status == 0
+    assert json.loads(path.read_text())["theirs"] == 1
 
 
 @pytest.mark.parametrize("name", ["../x", "a\nb", "a\x1b[2J", "--foo", "-x", "a b", "a.b", "", "x" * 65])
@@ -174,7 +197,7 @@ def test_a_new_file_has_what_its_client_requires(home: Path) -> None:
     assert shell(home, "install", "continue").status == 0
     assert path.read_text().startswith("name: Local Config\nversion: 1.0.0\nschema: v1\nmcpServers:\n")
     assert shell(home, "undo", "continue").status == 0 and not path.exists()
-    path.write_text("name: mine\n")
+    write(home, ".continue/config.yaml", "name: mine\n")
     assert shell(home, "install", "continue").status == 0 and path.read_text().startswith("name: mine\nmcpServers:\n")
 
 

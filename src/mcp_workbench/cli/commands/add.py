@@ -312,7 +312,7 @@ def _started(path: str, toolbox: str, name: str) -> int:
     engine = Engine(config, use_cache=False, redactor=redactor)
     entry = engine.server(toolbox, name)
     # Cached, so that the first client sees its tools without starting it.
-    (finding,), _ = connect(config, engine, remember=True, redactor=redactor, only=[entry])
+    (finding,), _ = connect(config, engine, remember=True, redactor=redactor, only=entry)
     screen = stdout()
     show(screen, [finding])
     if finding.state == SIGN_IN_NEEDED:

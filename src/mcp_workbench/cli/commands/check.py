@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -176,21 +176,24 @@ def connect(
     *,
     remember: bool,
     redactor: Redactor,
-    only: Sequence[ServerEntry] | None = None,
+    only: ServerEntry | None = None,
+    failed: Mapping[str, str] | None = None,
     seconds: float | None = None,
 ) -> tuple[list[Finding], list[str]]:
-    """Start all servers, or only some, list what they offer, and stop them again. Also returns remarks on what they
-    offer together: names and addresses claimed twice, and names that clients refuse. Servers that are not ready after
-    `seconds` keep their state."""
-    entries = (
-        list(only)
-        if only is not None
-        else [entry for toolbox in config.toolboxes for entry in engine.toolbox(toolbox).values()]
-    )
+    """Start all servers, or only one, list what they offer, and stop them again. Also returns remarks on what they
+    offer together: names and addresses claimed twice, and names that clients refuse. Servers that are known to fail,
+    by `toolbox/server` and with the reason, are not started. Those not ready after `seconds` keep their state."""
+    every = (entry for toolbox in config.toolboxes for entry in engine.toolbox(toolbox).values())
+    entries = [*every] if only is None else [only]
     findings = [Finding(entry.toolbox, entry.name) for entry in entries]
+    for finding in findings:
+        if why := (failed or {}).get(f"{finding.toolbox}/{finding.server}"):
+            finding.state, finding.error = "failed", redactor.text(why)
     places = StartingPlaces()
 
     async def list_one(entry: ServerEntry, finding: Finding) -> None:
+        if finding.error:
+            return
         async with places.of(entry):
             finding.state = "starting"
             began = time.monotonic()
@@ -213,10 +216,7 @@ def connect(
     async def list_all() -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await every()
-
-    async def every() -> None:
-        await asyncio.gather(*(list_one(entry, finding) for entry, finding in zip(entries, findings, strict=True)))
+                await asyncio.gather(*map(list_one, entries, findings))
 
     async def watched() -> None:
         await _watched(list_all, findings)

@@ -12,6 +12,7 @@ import time
 from typing import Final
 
 from mcp_workbench.cli import doctor_checks, doctor_clients
+from mcp_workbench.cli.client_files import message_and_hint
 from mcp_workbench.cli.commands.check import Finding, connect
 from mcp_workbench.cli.diagnosis import Check, Diagnosis, Examined, Severity, in_order
 from mcp_workbench.cli.engine import Engine
@@ -22,6 +23,8 @@ from mcp_workbench.cli.settings import log_for
 from mcp_workbench.config.choose import choose
 from mcp_workbench.config.foreign_keys import about_ignored_keys
 from mcp_workbench.config.load import unresolved
+from mcp_workbench.config.model import ServerConfig
+from mcp_workbench.config.problems import ConfigProblems, in_one_line
 from mcp_workbench.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.errors import ConfigError, WorkbenchError
 from mcp_workbench.printable import plural
@@ -110,7 +113,10 @@ def _configuration(parsed: Parsed) -> tuple[Examined, list[Diagnosis]]:
     try:
         choice = choose(parsed.value("config"), None, os.environ)
     except ConfigError as error:
-        return Examined(None, os.environ), [Diagnosis("error", "configuration", error.message, error.hint or "")]
+        text, hint = message_and_hint(error)
+        if isinstance(error, ConfigProblems) and error.first_hint is None:
+            hint = "correct it there, or move the file away and run mcp-workbench init again"
+        return Examined(None, os.environ), [Diagnosis("error", "configuration", text, hint or "")]
     config = choice.config
     found = []
     if choice.warning is not None:
@@ -130,16 +136,21 @@ def _servers(parsed: Parsed, subject: Examined) -> tuple[list[Finding], list[Dia
         return [], []
     redactor = log_for(parsed, config)
     engine = Engine(config, use_cache=False, redactor=redactor)
-    entries = [
-        entry
-        for toolbox in config.toolboxes
-        for entry in engine.toolbox(toolbox).values()
-        # These are known to fail, and other checks report the cause more clearly.
-        if not entry.config.unresolved and doctor_checks.missing_program(entry.config, subject) is None
-    ]
-    findings, remarks = connect(config, engine, remember=True, redactor=redactor, only=entries, seconds=SERVERS_SECONDS)
-    found = [each for finding in findings for each in about_server(finding)]
+    # These are known to fail, and other checks report the cause more clearly.
+    failed = {label: why for label, server in subject.servers.items() if (why := _known_failure(server, subject))}
+    findings, remarks = connect(
+        config, engine, remember=True, redactor=redactor, failed=failed, seconds=SERVERS_SECONDS
+    )
+    started = [each for each in findings if f"{each.toolbox}/{each.server}" not in failed]
+    found = [each for finding in started for each in about_server(finding)]
     return findings, found + [Diagnosis("warning", "names", text) for text in remarks]
+
+
+def _known_failure(server: ServerConfig, subject: Examined) -> str:
+    if server.unresolved:
+        return in_one_line(server.unresolved)
+    program = doctor_checks.missing_program(server, subject)
+    return f"the program `{program}` is missing" if program else ""
 
 
 def about_server(finding: Finding) -> list[Diagnosis]:

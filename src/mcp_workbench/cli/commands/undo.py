@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from mcp_workbench.cli import client_commands
-from mcp_workbench.cli.client_files import Change, changes, digest, existing, forget, state_folder
+from mcp_workbench.cli.client_files import Change, changes, digest, existing, forget, remove_folders, state_folder
 from mcp_workbench.cli.error_output import of_several, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import stdout
@@ -56,6 +56,8 @@ def _restore(client: Client, change: Change) -> None:
     if now != before:
         # The target of the link was changed, so that is what is restored.
         replace_file(os.path.realpath(change.path), now, before, state_folder(client))
+    if before is None:
+        remove_folders(change)
 
 
 def _now_and_before(change: Change) -> tuple[bytes | None, bytes | None]:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from mcp_workbench.cli import client_commands
-from mcp_workbench.cli.client_files import FoundFile, changes, existing, new_run, take_steps, write
+from mcp_workbench.cli.client_files import (
+    FoundFile,
+    changes,
+    created,
+    existing,
+    new_run,
+    remove_folders,
+    take_steps,
+    write,
+)
 from mcp_workbench.cli.error_output import of_several, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.clients.dialects import is_own, translated
-from mcp_workbench.clients.documents import servers_in, without_servers
+from mcp_workbench.clients.documents import holds_nothing, servers_in, without_servers
 from mcp_workbench.clients.table import Client, Scope, find
 from mcp_workbench.config.problems import quote
 from mcp_workbench.errors import ConfigError
@@ -72,5 +81,10 @@ def _take_out(found: FoundFile, scope: Scope, run: str) -> str | None:
     if (client.command_only and taken) or (has_command and not client_commands.expands_variables(client, before)):
         take_steps(found, before, taken, run)
     else:
-        write(found, before, without_servers(before, file, ours, found.path), ours[0], run)
+        after = without_servers(before, file, ours, found.path)
+        creation = created(found)
+        is_empty = creation is not None and holds_nothing(after, file, found.path)
+        write(found, before, None if is_empty else after, ours[0], run)
+        if creation is not None and is_empty:
+            remove_folders(creation)
     return found.path
