@@ -267,6 +267,7 @@ def test_the_status_is_1_where_the_file_is_written_and_a_server_lacks_a_variable
     write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK, "a": {"command": "a", "args": ["${NOT_SET_ANYWHERE}"]}})
     done = shell(tmp_path, "--yes")
     assert done.status == 1 and "NOT_SET_ANYWHERE" in done.stderr and config_of(tmp_path).exists()
+    assert done.stderr.endswith("see to the servers that failed before you use --replace\n")
 
 
 def test_on_a_terminal_it_asks_before_it_reads(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_at_a_terminal_replacing_everywhere_asks_once(home: Path, answer: str) -
     words = ("install", "--all", "--replace")
     done = command(pytest.MonkeyPatch(), *words, typed=f"{answer}\n", env=variables(home), cwd=home)
     assert done.stderr.count("Change these clients? [y/N]") == 1
-    assert "  Cursor      removes time\n" in done.stderr and "Gemini CLI" in done.stderr
+    assert "  Cursor      removes time (program not found)\n" in done.stderr and "Gemini CLI" in done.stderr
     is_changed = ["workbench" in path.read_text() for path in paths]
     assert (done.status, is_changed) == ((1, [True] * 2) if answer == "y" else (2, [False] * 2))
 
@@ -135,3 +135,14 @@ def test_ctrl_c_on_the_way_says_how_to_go_back(home: Path, claude: Path, monkeyp
     monkeypatch.undo()
     assert shell(home, "undo", "claude-code").status == 0
     assert json.loads(claude.read_text())["mcpServers"] == before["mcpServers"]
+
+
+def test_replace_says_which_programs_are_not_found(home: Path) -> None:
+    there = write(home, "bin/there", "#!/bin/sh\n")
+    there.chmod(0o755)
+    servers = {"time": SERVER, "there": {"command": "there"}}
+    write(home, ".config/mcp-workbench/workbench-config.json", json.dumps({"mcpServers": servers}))
+    write(home, ".cursor/mcp.json", json.dumps({"mcpServers": servers}))
+    done = shell(home, "install", "cursor", "--replace")
+    assert "`time` is removed from Cursor, but its program `uvx` is not found here" in done.stderr
+    assert "`there` is removed" not in done.stderr and done.status == 0

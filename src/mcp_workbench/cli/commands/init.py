@@ -324,9 +324,7 @@ def _checked(parsed: Parsed, target: str, servers: list[ImportedServer]) -> int:
         remark("hint", hint)
         raise
     if status:
-        hint = (
-            f"{named} adds the workbench; with --replace, also in place of the servers that failed: see to them first"
-        )
+        hint = f"{named} adds the workbench; see to the servers that failed before you use --replace"
     remark("hint", hint)
     # A missing variable is not wrong usage of this command.
     return FAILED if status else 0

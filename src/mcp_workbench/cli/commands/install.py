@@ -31,6 +31,8 @@ from mcp_workbench.cli.client_files import (
     write,
 )
 from mcp_workbench.cli.consent import agrees
+from mcp_workbench.cli.diagnosis import Examined
+from mcp_workbench.cli.doctor_checks import missing_program
 from mcp_workbench.cli.edit_preview import edit_preview, hiding
 from mcp_workbench.cli.error_output import complain, remark, status_of
 from mcp_workbench.cli.flags import Parsed, UsageError
@@ -74,6 +76,8 @@ class InstallPlan(Struct):
     removed: list[str] = []
     # Servers that the workbench has too but cannot start, and why.
     kept: dict[str, str] = {}
+    # Programs of removed servers that are not found from here. The client may have another `PATH`, or another folder.
+    not_found: dict[str, str] = {}
     is_done: bool = False
 
     @property
@@ -126,8 +130,9 @@ def _ask_for_consent(chosen: list[Client], scope: Scope, config: str, parsed: Pa
             rows.append([client.title, (message_and_hint(error)[0], "bad")])
             continue
         for plan in plans:
-            removed, kept = (", ".join(names) or "nothing" for names in (plan.removed, plan.kept))
-            rows.append([client.title, f"removes {removed}" + (f", keeps {kept}" if plan.kept else "")])
+            removed = [f"{each} (program not found)" if each in plan.not_found else each for each in plan.removed]
+            kept = f"; keeps {', '.join(plan.kept)}" if plan.kept else ""
+            rows.append([client.title, f"removes {', '.join(removed) or 'nothing'}{kept}"])
     screen = stderr()
     screen.line("The workbench is added to these clients, in place of servers that it serves:")
     screen.table(["", ""], rows, indent=2)
@@ -230,6 +235,14 @@ def _lacking(config: str) -> dict[str, str]:
     return lacking | {label: redactor.text(in_one_line(problems)) for label, problems in unresolved.items()}
 
 
+def _programs_not_found(config: str, removed: dict[str, list[str]]) -> dict[str, str]:
+    """Return the servers of a client, given with our labels for them, whose program is missing, and which that is."""
+    subject = Examined(load(config, os.environ), os.environ)
+    programs = {label: missing_program(server, subject) for label, server in subject.servers.items()}
+    found = {other: [programs[label] for label in labels] for other, labels in removed.items()}
+    return {other: missing[0] for other, missing in found.items() if all(missing) and missing[0]}
+
+
 def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces: bool) -> InstallPlan:
     """Plan the changes to a file. Raises `ConfigError`."""
     client, file = found.client, found.file
@@ -254,6 +267,7 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
     kept_content = without_servers(before or file.when_new.encode(), file, removed, found.path)
     after = with_server(kept_content, file, name, entry, found.path)
     plan = InstallPlan(found, name, entry, before, after, removed=removed, kept=kept)
+    plan.not_found = _programs_not_found(config, {other: same[other] for other in removed}) if removed else {}
     plan.is_done = current == entry and not removed
     if client_commands.can_add(client, scope) and not file.each:
         _use_own_command(plan, scope, servers)
@@ -362,6 +376,10 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
         results.append(result)
         for other, why in plan.kept.items():
             remark("warning", f"`{other}` stays in {client.title}: the workbench cannot start it ({why})")
+        for other, program in plan.not_found.items():
+            remark(
+                "warning", f"`{other}` is removed from {client.title}, but its program `{program}` is not found here"
+            )
         if plan.is_done:
             remark("note", f"{client.title} already has the workbench, in `{found.path}`")
             continue
