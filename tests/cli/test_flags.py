@@ -70,7 +70,7 @@ def test_a_runner_leaves_what_follows_its_first_argument_alone() -> None:
 
 def test_a_command_names_the_arguments_that_are_missing_unless_help_is_wanted() -> None:
     command = Command("go [OPTIONS] FROM TO", "go", "Goes.", FLAGS, names=["FROM", "TO"], takes=2)
-    with pytest.raises(UsageError, match="TO missing") as raised:
+    with pytest.raises(UsageError, match="TO is missing") as raised:
         command.parse(["here"])
     assert raised.value.hint == "mcp-workbench go [OPTIONS] FROM TO"
     assert command.parse(["-h"]).wants_help

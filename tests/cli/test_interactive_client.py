@@ -87,7 +87,7 @@ def test_a_call_that_cannot_be_is_refused(config: Path) -> None:
         (["lab/calculator/evaluat"], "did you mean `evaluate`"),
         (["lab/calculator/evaluate"], "missing: `expression`"),
         (["lab/calculator/evaluate", "x=1", "--json", "{}"], "were both given"),
-        (["lab"], "SERVER and TOOL missing"),
+        (["lab"], "SERVER and TOOL are missing"),
         (["no_such_tool_at_all"], "no known tool is named"),
     ):
         with pytest.raises(UsageError, match=complaint):

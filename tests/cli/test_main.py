@@ -112,8 +112,8 @@ def test_a_word_that_is_a_file_or_looks_like_one_is_taken_for_a_configuration(tm
     [
         (["list", "--jsn"], "error: unknown option `--jsn`; did you mean `--json`?"),
         (["schema", "extra"], "error: unexpected argument `extra`"),
-        (["open"], "error: TOOLBOX missing"),
-        (["call"], "error: TOOLBOX/SERVER/TOOL missing"),
+        (["open"], "error: TOOLBOX is missing"),
+        (["call"], "error: TOOLBOX/SERVER/TOOL is missing"),
         (["serve", "--fcae", "flat"], "error: unknown option `--fcae`; did you mean `--face`?"),
         (["demo", "clocks"], "error: there is no demo server `clocks`; there are `clock`"),
     ],

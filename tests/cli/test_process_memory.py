@@ -10,8 +10,14 @@ from mcp_workbench.cli.process_memory import memory_of
 
 @pytest.mark.processes
 def test_memory_is_that_of_the_whole_group() -> None:
-    child = subprocess.Popen(["sh", "-c", "cat; true"], stdin=subprocess.PIPE, start_new_session=True)
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(["sh", "-c", "cat; true"], stdin=pipe, stdout=pipe, start_new_session=True)
     try:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdin.write(b"ready\n")
+        child.stdin.flush()
+        # Right after its start, the kernel may still count no memory for a program.
+        assert child.stdout.readline() == b"ready\n"
         assert memory_of([child.pid])[child.pid] > 0
     finally:
         child.communicate()

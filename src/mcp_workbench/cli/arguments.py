@@ -117,7 +117,7 @@ def _typed(one: Given, schema: object, root: Schema) -> Raw:
             return Raw(found)
     if not allowed or "string" in allowed:
         return Raw(encode(one.text))
-    raise UsageError(f"`{one.key}` takes {written_type(schema, root)}, found `{one.text}`", hint=_FORMS)
+    raise UsageError(f"`{one.key}` must be of type {written_type(schema, root)}, found `{one.text}`", hint=_FORMS)
 
 
 def _chosen(one: Given, values: Sequence[object]) -> Raw:

@@ -155,8 +155,13 @@ class Command:
             raise UsageError(f"unknown action `{action}`{meant}", hint=f"mcp-workbench {self.usage}")
         missing = self.names[len(parsed.positionals) :]
         if missing:
-            raise UsageError(f"{' and '.join(missing)} missing", hint=f"mcp-workbench {self.usage}")
+            raise missing_arguments(missing, self.usage)
         return parsed
+
+
+def missing_arguments(names: Sequence[str], usage: str) -> UsageError:
+    verb = "is" if len(names) == 1 else "are"
+    return UsageError(f"{' and '.join(names)} {verb} missing", hint=f"mcp-workbench {usage}")
 
 
 def named_value(text: str, flag: str, separators: str = "=") -> tuple[str, str]:

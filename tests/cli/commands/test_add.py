@@ -117,7 +117,7 @@ def test_a_name_in_several_toolboxes_has_to_be_said_in_full(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["x"], "what is `x`?"),
+        (["x"], "`x` needs a program, an address"),
         (["--", "uvx"], "the server needs a name"),
         (["x", "localhost:8080/mcp"], "for example: http://localhost:8080/mcp"),
         (["x", "uvx", "y"], "unexpected argument `y`"),

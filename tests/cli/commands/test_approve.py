@@ -91,7 +91,7 @@ def test_nothing_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "ID missing"),
+        ((), "ID is missing"),
         (("abc", "--for", "soon"), "is not a number of seconds"),
         (("abc", "--for", "0"), "is not a"),
     ],

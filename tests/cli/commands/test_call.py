@@ -79,7 +79,7 @@ def test_arguments_can_be_given_as_json_also_on_stdin(config: Path) -> None:
             "tool `delete_note` on server `notes` of toolbox `lab` is excluded by `toolFilters` in the configuration",
         ),
         (["desk", "clock", "wait"], "missing: `seconds` (number)"),
-        (["desk", "clock", "wait", "seconds=x"], "`seconds` takes number, found `x`"),
+        (["desk", "clock", "wait", "seconds=x"], "`seconds` must be of type number, found `x`"),
         (["desk", "clock", "now", "zon=UTC"], "the tool has no argument `zon`; did you mean `zone`?"),
         (["desk/clock/now", "Europe/Berlin"], "`Europe/Berlin` is not key=value"),
         (
@@ -285,7 +285,7 @@ def test_a_path_that_leads_nowhere_is_told_like_wrong_words(config: Path) -> Non
         "error: server `calculater` does not exist in toolbox `lab`; did you mean `calculator`?"
     )
     assert call(config, "lab/calculator").stderr.startswith("error: `lab/calculator` is not the path of a tool")
-    assert call(config, "lab", "calculator").stderr.startswith("error: TOOL missing")
+    assert call(config, "lab", "calculator").stderr.startswith("error: TOOL is missing")
 
 
 def test_names_with_slashes_of_their_own_are_found_in_a_path(tmp_path: Path) -> None:
@@ -341,5 +341,5 @@ def test_a_known_tool_is_found_by_its_name_alone(config: Path) -> None:
     )
     assert "error: no known tool is named `evaluat`; did you mean `evaluate`?" in call(config, "evaluat").stderr
     # Toolboxes and servers come first: what follows is missing.
-    assert "SERVER and TOOL missing" in call(config, "lab").stderr
-    assert "TOOL missing" in call(config, "lab", "calculator").stderr
+    assert "SERVER and TOOL are missing" in call(config, "lab").stderr
+    assert "TOOL is missing" in call(config, "lab", "calculator").stderr

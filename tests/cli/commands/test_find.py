@@ -75,7 +75,7 @@ def test_a_search_that_cannot_be_is_refused(config: Path) -> None:
     for limit in ("0", "x", "100000"):
         with pytest.raises(UsageError, match="--limit is a number from 1 to 1000"):
             run("find", "--config", config, "--limit", limit, "x")
-    with pytest.raises(UsageError, match="WORDS missing"):
+    with pytest.raises(UsageError, match="WORDS is missing"):
         run("find", "--config", config)
 
 

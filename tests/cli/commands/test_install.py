@@ -214,15 +214,15 @@ def test_two_installs_at_once_lose_nothing(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("install",), "which client?"),
-        (("install", "cursor", "--all"), "which client?"),
+        (("install",), "name a client, or use --all"),
+        (("install", "cursor", "--all"), "name a client, or use --all"),
         (("install", "cursr"), "unknown client `cursr`; did you mean `cursor`?"),
         (("install", "roo"), "nothing is installed into Roo Code"),
         (("install", "claude-code"), "the program `claude` of Claude Code is not on the PATH"),
         (("install", "cursor", "--project"), "does not exist"),
         (("uninstall", "cursor"), "Cursor does not have the workbench"),
         (("undo", "cursor"), "there is nothing to undo for Cursor"),
-        (("undo",), "CLIENT missing"),
+        (("undo",), "CLIENT is missing"),
     ],
 )
 def test_what_cannot_be_done_is_said(home: Path, words: tuple[str, ...], said: str) -> None:
@@ -288,7 +288,7 @@ def test_uninstall_goes_on_with_the_next_client(home: Path) -> None:
     assert shell(home, "install", "kiro").status == 0
     done = shell(home, "uninstall", "cursor", "kiro")
     assert done.status == 1 and "error: Cursor does not have the workbench" in done.stderr
-    assert "taken out of" in done.stdout and "workbench" not in path.read_text()
+    assert "removed from" in done.stdout and "workbench" not in path.read_text()
     assert shell(home, "uninstall", "cursor", "kiro").status == 2
 
 

@@ -57,7 +57,7 @@ def test_an_expired_key_is_listed_as_such(keys: KeyFolder, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "create|list|revoke missing"),
+        ((), "create|list|revoke is missing"),
         (("make", "x"), "unknown action `make`"),
         (("create",), "the name of the key is missing"),
         (("revoke",), "the name of the key is missing"),

@@ -42,7 +42,7 @@ def test_a_value_is_kept_listed_and_removed(chain: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("words", "text", "said"),
     [
-        ((), "", "set|list|remove missing"),
+        ((), "", "set|list|remove is missing"),
         (("show", "x"), "", "unknown action `show`"),
         (("set",), "", "the name of the entry is missing"),
         (("set", "service/"), "", "the name of the entry is missing"),

@@ -74,7 +74,7 @@ def _name_and_source(parsed: Parsed) -> tuple[str, str | None, list[str]]:
     if len(sources) > 1:
         raise UsageError(f"unexpected argument `{sources[1]}`", hint=_FORMS)
     if not sources and not words:
-        raise UsageError(f"what is `{name}`?", hint=_FORMS)
+        raise UsageError(f"`{name}` needs a program, an address, a server.json or a registry name", hint=_FORMS)
     return name, sources[0] if sources else None, words
 
 

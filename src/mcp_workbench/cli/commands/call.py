@@ -14,7 +14,7 @@ from mcp_workbench.cli.arguments import arguments_schema, read_arguments, read_j
 from mcp_workbench.cli.elicitation import can_ask
 from mcp_workbench.cli.engine import Engine, ToolClient
 from mcp_workbench.cli.error_output import FAILED, complain, remark
-from mcp_workbench.cli.flags import Parsed, UsageError
+from mcp_workbench.cli.flags import Parsed, UsageError, missing_arguments
 from mcp_workbench.cli.interactive_client import engine_of, interactive_client
 from mcp_workbench.cli.result_content import ResultContent, asks_the_user
 from mcp_workbench.cli.result_output import show
@@ -36,7 +36,7 @@ _NO_TERMINAL: Final = (
     "the tool asks its client something while it runs, and there is no terminal to answer at; run the command at one, "
     "or use the tool from an MCP client"
 )
-_UNLISTED_HINT: Final = "the last word that is no key=value is the tool"
+_UNLISTED_HINT: Final = "the last word that is not key=value is the tool"
 # In the shared workbench, a server that other clients started knows their capabilities, not ours.
 _ASKED_NEXT_TIME: Final = (
     "the server runs for clients that it cannot ask; run the command again, and it is started for you and can ask here"
@@ -153,7 +153,7 @@ def _not_called(reading: ResultContent, where: str) -> str | None:
 def _refuse_too_few(positionals: list[str]) -> None:
     missing = ("TOOLBOX", "SERVER", "TOOL")[len(positionals) :]
     if missing:
-        raise UsageError(f"{' and '.join(missing)} missing", hint=f"mcp-workbench {COMMANDS['call'].usage}")
+        raise missing_arguments(missing, COMMANDS["call"].usage)
 
 
 def _given_json(parsed: Parsed, words: list[str]) -> bytes | None:

@@ -90,7 +90,7 @@ def run(parsed: Parsed) -> int:
     if parsed.has("print") and parsed.has("json"):
         raise UsageError("--print and --json exclude each other", hint="--dry-run --json tells what would be done")
     if parsed.has("all") == bool(names):
-        raise UsageError("which client?", hint="mcp-workbench install claude-code, or --all for those that are here")
+        raise UsageError("name a client, or use --all", hint="for example: mcp-workbench install claude-code")
     # A named client need not be installed yet: its file is created.
     chosen = present() if parsed.has("all") else [find(name) for name in names]
     if not chosen:

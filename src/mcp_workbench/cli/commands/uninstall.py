@@ -40,7 +40,7 @@ def _uninstall(client: Client, scope: Scope) -> None:
             f"{client.title} does not have the workbench", hint=f"mcp-workbench install {client.name} puts it there"
         )
     for path in taken:
-        stdout().line((client.title, "strong"), f": taken out of {path}")
+        stdout().line((client.title, "strong"), f": removed from {path}")
     if gone:
         remark(
             "warning",

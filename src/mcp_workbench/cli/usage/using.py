@@ -98,7 +98,7 @@ passes a value as JSON regardless of the schema. Repeat a key to pass a list.
     mcp-workbench call add_note --json '{"title": "Train", "text": "Nine"}'
 
 The tool's name alone is enough if only one known tool has it. A server that is in no file is named by its address, or
-by its command after --; the last word that is no key=value is the tool:
+by its command after --; the last word that is not key=value is the tool:
 
     mcp-workbench call https://mcp.example.com/mcp search query=bees
     mcp-workbench call -- uvx mcp-server-time get_current_time timezone=UTC
