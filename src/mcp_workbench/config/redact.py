@@ -41,10 +41,9 @@ _KEY_STARTS = (
 )
 _SHORTEST_KEY = 16
 # The same keys and our own tokens within a text, credentials after the name of a scheme, and a password in a URL.
-_KEY_IN_TEXT = re.compile(
+_KEY_IN_TEXT = (
     rf"(?<![\w-])(?:{'|'.join(map(re.escape, (*_KEY_STARTS, 'wbk_')))})[\w.~+/=-]{{10,}}"
-    r"|\b(?i:bearer|basic) +(?=\S*[0-9A-Z=])[\w.~+/=-]{8,}|(?<=://)[^\s/@:]*:[^\s/@]+(?=@)",
-    re.ASCII,
+    r"|\b(?i:bearer|basic) +(?=\S*[0-9A-Z=])[\w.~+/=-]{8,}|(?<=://)[^\s/@:]*:[^\s/@]+(?=@)"
 )
 _SHORTEST_LITERAL = 6
 # Options that are followed by a command line for a shell.
@@ -141,7 +140,8 @@ def is_literal_secret(name: str, value: str) -> bool:
 
 def without_keys(text: str) -> str:
     """Mask everything in the text that looks like a key, a token or a password, known or not."""
-    return _KEY_IN_TEXT.sub(MASK, text)
+    # Compiled when it is first needed (`re` caches it): that takes a millisecond, and start-up does not need it.
+    return re.sub(_KEY_IN_TEXT, MASK, text, flags=re.ASCII)
 
 
 def argument_secrets(arguments: Iterable[str]) -> Iterator[tuple[int, str, int, int]]:
