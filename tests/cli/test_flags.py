@@ -82,9 +82,10 @@ def test_options_of_a_program_before_the_dashes_are_explained() -> None:
     with pytest.raises(UsageError, match="unknown option `-y`") as caught:
         command.parse(["foo", "npx", "-y", "@x/y"])
     assert "go after --" in (caught.value.hint or "")
-    with pytest.raises(UsageError, match="unknown option `-y`") as caught:
-        command.parse(["-y", "foo", "--", "npx"])
-    assert caught.value.hint is None
+    for arguments in (["-y", "foo", "--", "npx"], ["foo", "http://127.0.0.1/mcp", "-y"]):
+        with pytest.raises(UsageError, match="unknown option `-y`") as caught:
+            command.parse(arguments)
+        assert caught.value.hint is None
 
 
 def test_a_command_knows_its_actions() -> None:

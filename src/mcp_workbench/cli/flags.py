@@ -139,9 +139,11 @@ class Command:
         try:
             parsed = parse(arguments, self.flags, positionals=self.takes, is_runner=self.is_runner)
         except UsageError as error:
-            # The commonest mistake with `add`: the options of the program stand where ours are expected.
-            if error.hint is None and "-- COMMAND" in self.usage and "--" not in arguments:
-                after = f"a program and its options go after --; mcp-workbench {self.name} --help has an example"
+            # The most common mistake with `add`: the options of the program come where ours are expected. With an
+            # address there is no program.
+            has_program = "-- COMMAND" in self.usage and not any(each == "--" or "://" in each for each in arguments)
+            if error.hint is None and has_program:
+                after = f"a program and its options go after --; mcp-workbench {self.name} --help explains the command"
                 raise UsageError(str(error), hint=after) from None
             raise
         if parsed.wants_help:

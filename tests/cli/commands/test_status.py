@@ -68,7 +68,7 @@ def test_every_server_has_a_line_and_its_last_error_says_when() -> None:
     status._show(Screen(stream), found)
     first, header, good, other, error = stream.getvalue().splitlines()
     assert first == "process 7, stdio, face proxy, up 1 min 20 s: /c.json"
-    assert header.split() == "TOOLBOX/SERVER STATE UP TOOLS UNDER WAY STARTS FAILURES RECEIVED SENT".split()
+    assert header.split() == "TOOLBOX/SERVER STATE UP TOOLS IN FLIGHT STARTS FAILURES RECEIVED SENT".split()
     assert good.split() == "box/good ready 1 min 15 s 3 4 2 1 5 MiB 900 B".split()
     assert other.split()[:2] == ["box/other", "configured"]
     assert error == "  box/good: the server exited with status 3 (1 h 1 min ago)"
@@ -125,7 +125,7 @@ def test_on_a_narrow_terminal_the_most_important_is_shown_whole(monkeypatch: pyt
     stream = Terminal()
     status._show(Screen(stream), found)
     _, header, good, *_ = stream.getvalue().splitlines()
-    assert header.split() == "toolbox/server state up tools under way failures".split()
+    assert header.split() == "toolbox/server state up tools in flight failures".split()
     assert good.split() == "box/good ready 1 min 15 s 3 4 1".split()
 
 

@@ -17,7 +17,7 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.settings import configuration
 from mcp_workbench.observe.audit_chain import OpenedFiles, verify
-from mcp_workbench.printable import one_line
+from mcp_workbench.printable import one_line, plural
 
 LAST_LINES: Final = 200
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -61,7 +61,8 @@ def _verify(parsed: Parsed, path: str) -> int:
         remark("note", one_line(note))
     if report.lines:
         # Meant to be stored elsewhere: anyone who can rewrite the file can rewrite the whole chain, but not that copy.
-        print(f"{report.lines} lines, {report.first} to {report.last}; the last one is {report.last}:{report.hash}")
+        lines = plural(report.lines, "line")
+        print(f"{lines}, {report.first} to {report.last}; the last one is {report.last}:{report.hash}")
     else:
         print("no lines")
     if not report.findings:

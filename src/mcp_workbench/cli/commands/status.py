@@ -16,8 +16,8 @@ from mcp_workbench.printable import one_line
 from mcp_workbench.run import run as run_loop
 
 EXPECTED = {"pid", "config", "face", "uptimeSeconds", "servers"}
-HEADER = ("toolbox/server", "state", "up", "tools", "under way", "starts", "failures", "received", "sent")
-NARROW = ("toolbox/server", "state", "up", "tools", "under way", "failures")
+HEADER = ("toolbox/server", "state", "up", "tools", "in flight", "starts", "failures", "received", "sent")
+NARROW = ("toolbox/server", "state", "up", "tools", "in flight", "failures")
 
 
 def run(parsed: Parsed) -> int:
@@ -96,7 +96,7 @@ def _show_clients(screen: Screen, clients: list[dict[str, Any]]) -> None:
     if not clients:
         screen.line("no client is connected", indent=2)
         return
-    header = ("client", "name", "face", "under way", "connected", "folder", "configuration")
+    header = ("client", "name", "face", "in flight", "connected", "folder", "configuration")
     rows: list[list[Part]] = [
         [
             str(client["pid"]),
