@@ -30,6 +30,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     "slices": (set(), "a function of bytes"),
     "faces": (set(), "a table that settings, help and the composition root read; names modules, imports none"),
     "run": (set(), "chooses the event loop; what runs on it is the caller's"),
+    "version": (set(), "which commit this is; the front end asks at each start, so it imports nothing"),
     "process_context": (set(), "where sockets lie, and the terminal; looked at on each start, so it imports nothing"),
     "economy": (
         {"nearest", "json_schema", "slices"},
@@ -226,6 +227,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "session",
             "gateway",
             "serving",
+            "version",
             "process_context",
             "front",
             "shared",

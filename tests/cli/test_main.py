@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import mcp_workbench
 from mcp_workbench.cli.usage import COMMANDS, GROUPS
+from mcp_workbench.version import full_version
 from tests.cli import shell
 from tests.cli.in_process import command, run
 from tests.cli.shell import COMMAND, CTRL_D, Done, environment, on_terminal
@@ -81,7 +81,7 @@ def test_every_command_explains_itself(name: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.requirement("cli.serve")
 def test_the_version_is_ours() -> None:
-    assert run("--version") == Done(0, f"mcp-workbench {mcp_workbench.__version__}\n", "")
+    assert run("--version") == Done(0, f"mcp-workbench {full_version()}\n", "")
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,9 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
         print(SERVE.help())
         return 0
     if parsed.is_bare("version"):
-        print(f"mcp-workbench {__version__}")
+        from mcp_workbench.version import full_version
+
+        print(f"mcp-workbench {full_version()}")
         return 0
     from mcp_workbench.config.choose import choose
 
