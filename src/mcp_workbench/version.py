@@ -17,7 +17,7 @@ _known: str | None = None
 
 
 def full_version() -> str:
-    """`0.1.0` for a release, `0.1.0+g1ee18ce` for a commit between releases.
+    """`1.2.3` for a release, `1.2.3+g1ee18ce` for a commit between releases.
 
     Two processes run the same version exactly if this text is equal; commits of one number have no order. It is read
     once: call it first while the process starts, before an update in place can change what the files say. What is not
