@@ -12,34 +12,49 @@ class FaceEntry(NamedTuple):
     module: str
     # What a client sees.
     shows: str
+    # The sentence that `init` offers it with.
+    choice: str
     # Command-line flags that it supports, and most others do not.
     flags: tuple[str, ...] = ()
+    # Whether what is shown depends on the client.
+    by_client: bool = False
 
 
 FACES: Final = {
     entry.name: entry
     for entry in (
-        FaceEntry(name="proxy", module="mcp_workbench.face.proxy", shows="two tools that open everything"),
+        FaceEntry(
+            name="proxy",
+            module="mcp_workbench.face.proxy",
+            shows="two tools that open everything",
+            choice="Two tools, open_toolbox and use_tool, however many servers you have.",
+        ),
         FaceEntry(
             name="flat",
             module="mcp_workbench.face.flat",
             shows="every tool at once",
+            choice="Every tool of every server, in every conversation.",
             flags=("separator", "no-prefix", "list-timeout"),
         ),
-        FaceEntry(name="dynamic", module="mcp_workbench.face.dynamic", shows="the tools of each opened toolbox"),
+        FaceEntry(
+            name="dynamic",
+            module="mcp_workbench.face.dynamic",
+            shows="the tools of each opened toolbox",
+            choice="open_toolbox, and then the tools of each toolbox that the agent opens.",
+        ),
         FaceEntry(
             name="auto",
             module="mcp_workbench.face.auto",
             shows="every tool for clients that defer them themselves, two tools for all others",
+            choice="Every tool for clients that load definitions only when they need them, two tools for all others.",
             flags=("separator", "list-timeout"),
+            by_client=True,
         ),
     )
 }
 DEFAULT_FACE: Final = "proxy"
 # What commands look through, whatever clients see: only there can every tool be named.
 FACE_OF_COMMANDS: Final = "proxy"
-# What `init` writes into a new file.
-PROPOSED_FACE: Final = "auto"
 # What `auto` chooses between: for clients that defer tool definitions themselves, and for all others.
 FACES_OF_CLIENTS: Final = ("flat", "proxy")
 # For a file without toolboxes, in the format of other clients, which list all tools.

@@ -99,7 +99,7 @@ CASES: Final = (
     Case("init --yes"),
     Case("init --from nobody"),
     Case("init --dry-run --yes", _cursor),
-    Case("init --no-check", typed="\n\n"),
+    Case("init --no-check", typed="\n\n\n"),
     Case("init"),
     Case("add extra --toolbox other -- mcp-workbench demo notes", _own),
     Case("add extra"),

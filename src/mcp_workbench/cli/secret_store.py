@@ -11,6 +11,8 @@ from typing import Any, Final, Self
 
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.clients.literal_secrets import without_secrets
+from mcp_workbench.config.choose import user_folder
+from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import create_file
 from mcp_workbench.secrets import keychain, keychain_names
 
@@ -82,12 +84,24 @@ class SecretStore:
 
     def write(self) -> None:
         """Create the files, readable only by the user. Raises `ConfigError`."""
+        if self._files:
+            self._refuse_foreign_link()
         if self._files and not os.path.lexists(ignored := os.path.join(self._folder, SECRETS_FOLDER, ".gitignore")):
             # With `init --project`, the folder is in a repository.
             self._create(ignored, b"*\n")
         for server, variables in self._files.items():
             text = "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items())
             self._create(os.path.join(self._folder, SECRETS_FOLDER, self._file_name(server)), text.encode())
+
+    def _refuse_foreign_link(self) -> None:
+        """A link that came with a project would put the user's keys wherever it leads. In their own folder it is
+        theirs."""
+        path = os.path.join(self._folder, SECRETS_FOLDER)
+        if os.path.islink(path) and os.path.abspath(self._folder) != user_folder():
+            raise ConfigError(
+                f"`{path}` is a link to `{os.path.realpath(path)}`, and no keys are written through it",
+                hint="remove the link, or make it a folder",
+            )
 
     def _create(self, path: str, content: bytes) -> None:
         create_file(path, content)

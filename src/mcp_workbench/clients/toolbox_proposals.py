@@ -82,15 +82,34 @@ def _join(same: ImportedServer, server: ImportedServer) -> None:
     same.remarks += [remark for remark in server.remarks if remark not in same.remarks]
 
 
+def disabled_twins(servers: Sequence[ImportedServer], find: Find) -> list[ImportedServer]:
+    """Return the disabled servers that differ from an enabled one only in its settings, or have its name: variants that
+    their user has switched off."""
+    enabled = [each for each in servers if not each.entry.get("disabled")]
+
+    def is_twin(one: ImportedServer) -> bool:
+        return not any(_is_same(one.entry, each.entry, find) for each in enabled) and any(
+            one.name.casefold() == each.name.casefold() or _started(one.entry) == _started(each.entry)
+            for each in enabled
+        )
+
+    return [each for each in servers if each.entry.get("disabled") and is_twin(each)]
+
+
+def _started(entry: dict[str, Any]) -> tuple[object, ...]:
+    return (entry.get("command"), entry.get("args", []), entry.get("url"))
+
+
 def proposed(servers: Sequence[ImportedServer]) -> dict[str, Any]:
     """Return the proposed toolboxes, in the format of a configuration."""
     boxes: dict[str, Any] = {}
     for name, about, members in ((*purpose[:2], purpose[2].split()) for purpose in (*PURPOSES, (*REST, ""))):
         inside = [server for server in servers if _purpose(server) == (name if members else None)]
         if inside:
-            listed = ", ".join(server.name for server in inside)
+            # Agents read this, and cannot use what is disabled.
+            listed = ", ".join(server.name for server in inside if not server.entry.get("disabled"))
             boxes[name] = {
-                "description": f"{about}: {listed}",
+                "description": f"{about}: {listed}" if listed else about,
                 "mcpServers": {server.name: server.entry for server in inside},
             }
     return boxes

@@ -152,11 +152,11 @@ def test_what_came_with_a_project_is_shown_and_neither_started_nor_trusted(tmp_p
 @pytest.mark.parametrize("answer", ["", "\n", "n\n"])
 def test_only_yes_starts_what_came_with_a_project(tmp_path: Path, answer: str) -> None:
     project, made = cloned(tmp_path)
-    done = in_project(tmp_path, project, typed=f"y\ny\n{answer}")
+    done = in_project(tmp_path, project, typed=f"y\ny\n\n{answer}")
     assert done.status == 0 and not made.exists() and (project / "workbench-config.json").exists()
     assert done.stderr.index("/bin/sh -c") < done.stderr.index("Trust them, and start each once? [y/N]")
     (project / "workbench-config.json").unlink()
-    done = in_project(tmp_path, project, typed="y\ny\ny\n")
+    done = in_project(tmp_path, project, typed="y\ny\n\ny\n")
     assert done.status == 1 and made.exists(), "it is no MCP server"
     assert run("check", env=environment(tmp_path), cwd=project).status == 0, "it is trusted"
 
@@ -272,7 +272,7 @@ def test_the_status_is_1_where_the_file_is_written_and_a_server_lacks_a_variable
 
 def test_on_a_terminal_it_asks_before_it_reads(tmp_path: Path) -> None:
     write(tmp_path, ".cursor/mcp.json", {"time": TIME})
-    for key, status in ((b"n\n", 2), (b"\n\n", 0)):
+    for key, status in ((b"n\n", 2), (b"\n\n\n", 0)):
         done, shown = on_terminal(
             "init",
             "--no-check",
@@ -290,7 +290,7 @@ def test_names_and_descriptions_of_toolboxes_can_be_changed_at_the_prompt(
 ) -> None:
     live_in(monkeypatch, tmp_path, environment(tmp_path))
     write(tmp_path, ".cursor/mcp.json", {"time": TIME, "fetch": {"command": "f"}, "git": {"command": "g"}})
-    typed = "y\nn\nnet\nThe net\ndaily\n\ndaily\nignored\n"
+    typed = "y\nn\nnet\nThe net\ndaily\n\ndaily\nignored\n\n"
     done = command(monkeypatch, "init", "--no-check", typed=typed)
     assert done.status == 0, done.stderr
     boxes = json.loads(config_of(tmp_path).read_text())["toolboxes"]
@@ -329,3 +329,68 @@ def test_ctrl_c_while_it_checks_says_that_the_file_is_written(tmp_path: Path, mo
     assert done.status == 130 and config_of(tmp_path).exists()
     assert f"interrupted; `{config_of(tmp_path)}` is written" in done.stderr
     assert "hint: mcp-workbench install cursor adds" in done.stderr
+
+
+def test_the_two_tools_are_what_clients_see_unless_another_face_is_named(tmp_path: Path) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"time": TIME})
+    for words, face in (((), "proxy"), (("--face", "auto"), "auto"), (("--face=flat",), "flat")):
+        done = shell(tmp_path, "--yes", "--dry-run", *words)
+        assert done.status == 0 and json.loads(done.stdout)["face"] == face
+    done = shell(tmp_path, "--yes", "--face", "both")
+    assert done.status == 2 and "--face is proxy, flat, dynamic or auto, not `both`" in done.stderr
+    assert not config_of(tmp_path).exists()
+
+
+def test_at_a_terminal_it_asks_once_what_clients_are_to_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live_in(monkeypatch, tmp_path, environment(tmp_path))
+    write(tmp_path, ".gemini/settings.json", {"git": {"command": "g"}})
+    write(tmp_path, ".cursor/mcp.json", {"time": TIME, "git": {"command": "g"}})
+    write(tmp_path, ".config/Code - Insiders/User/mcp.json", {"time": TIME}, "servers")
+    for typed, face, asked in (("y\n\n\n", "proxy", 1), ("y\n\ntwo\nAuto\n", "auto", 2)):
+        done = command(monkeypatch, "init", "--no-check", typed=typed)
+        assert done.status == 0 and done.stderr.count("Which one? [proxy]") == asked, done.stderr
+        assert "proxy    Two tools, open_toolbox and use_tool" in done.stderr
+        seen = "every tool at once for Cursor; every tool at once, up to 100, for VS Code Insiders; two tools that open"
+        assert f"Here: {seen}" in " ".join(done.stderr.split())
+        assert json.loads(config_of(tmp_path).read_text())["face"] == face
+        config_of(tmp_path).unlink()
+    named = command(monkeypatch, "init", "--no-check", "--face", "dynamic", typed="y\n\n")
+    assert named.status == 0 and "Which one?" not in named.stderr
+    ended = command(monkeypatch, "init", "--no-check", "--dry-run", typed="y\n")
+    assert ended.status == 0 and "Which one?" not in ended.stderr
+
+
+def test_agents_are_not_told_of_disabled_servers_and_no_disabled_twin_is_imported(tmp_path: Path) -> None:
+    off = {"disabled": True}
+    cursor = {"git": {"command": "git-old", **off}, "time": TIME, "notes": {"command": "n", **off}}
+    write(tmp_path, ".cursor/mcp.json", cursor)
+    zone = {**TIME, "env": {"ZONE": "UTC"}, **off}
+    write(tmp_path, ".kiro/settings/mcp.json", {"Git": {"command": "git-new"}, "zone": zone, "time": {**TIME, **off}})
+    done = shell(tmp_path, "--yes", "--dry-run", "--json")
+    told = json.loads(done.stdout)
+    boxes = told["config"]["toolboxes"]
+    assert {name: box["mcpServers"] for name, box in boxes.items()} == {
+        "code": {"Git": {"command": "git-new"}},
+        "desk": {"time": TIME, "notes": {"command": "n", "disabled": True}},
+    }
+    assert [box["description"].partition(": ")[2] for box in boxes.values()] == ["Git", "time"]
+    assert [one["from"] for one in told["servers"]] == [["cursor", "kiro"], ["cursor"], ["kiro"]]
+    assert [one["what"] for one in told["leftOut"]] == ["git (Cursor)", "zone (Kiro)"]
+
+
+def test_keys_are_not_written_through_a_link_that_came_with_a_project(tmp_path: Path) -> None:
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    write(project, ".mcp.json", {"a": {"command": "a"}, "x": {"command": "x", "env": {"X_TOKEN": "hunter2hunter2"}}})
+    (project / "secrets").symlink_to(elsewhere)
+    done = in_project(tmp_path, project, "--yes")
+    assert done.status == 2 and f"secrets` is a link to `{elsewhere}`, and no keys are written" in done.stderr
+    assert not list(elsewhere.iterdir()) and not (project / "workbench-config.json").exists()
+    (project / "secrets").unlink()
+    assert in_project(tmp_path, project, "--yes").status == 0
+    assert (project / "secrets" / "x.env").read_text() == "X_TOKEN='hunter2hunter2'\n"
+    # The user's own folder may be linked to where they keep such things.
+    write(tmp_path, ".cursor/mcp.json", {"x": {"command": "x", "env": {"X_TOKEN": "hunter2hunter2"}}})
+    config_of(tmp_path).parent.mkdir(parents=True)
+    (config_of(tmp_path).parent / "secrets").symlink_to(elsewhere)
+    assert shell(tmp_path, "--yes", "--no-check").status == 0 and (elsewhere / "x.env").exists()

@@ -20,23 +20,26 @@ from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stderr, stdout
 from mcp_workbench.cli.secret_store import SecretStore
+from mcp_workbench.cli.serve import face_named
 from mcp_workbench.cli.server_preview import preview
+from mcp_workbench.clients.behaviour import UNKNOWN, behaviours
 from mcp_workbench.clients.client_paths import patterns, this_system
 from mcp_workbench.clients.dialects import is_own, translated
 from mcp_workbench.clients.documents import Servers, servers_of_folders
 from mcp_workbench.clients.remote_wrappers import unwrapped
 from mcp_workbench.clients.table import ClientFile, clients, find
-from mcp_workbench.clients.toolbox_proposals import ImportedServer, merged, proposed
+from mcp_workbench.clients.toolbox_proposals import ImportedServer, disabled_twins, merged, proposed
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME, user_folder
 from mcp_workbench.config.load import parse
 from mcp_workbench.config.problems import ConfigProblems, in_one_line
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.faces import PROPOSED_FACE
+from mcp_workbench.faces import DEFAULT_FACE, FACES
 from mcp_workbench.file_replacement import create_file
 
 # Folders named in one remark.
 _MOST_FOLDERS: Final = 10
+_TWIN: Final = "left out, because it is disabled there and another of this name or program is not"
 
 
 class Imported(Struct):
@@ -48,6 +51,7 @@ class Imported(Struct):
 
 
 def run(parsed: Parsed) -> int:
+    face = face_named(parsed.value("face"))
     target = _target(parsed)
     # `lexists`, because a dangling link is a user's file too.
     if os.path.lexists(target) and not parsed.has("dry-run"):
@@ -64,7 +68,9 @@ def run(parsed: Parsed) -> int:
     files = _agreed(files, parsed)
     imported = read_all(files, is_of_project=parsed.has("project"))
     has_more = not parsed.has("project") and _mention_folder_servers(files)
-    servers = merged(imported.servers, shutil.which)
+    twins = disabled_twins(imported.servers, shutil.which)
+    imported.left_out += [(f"{twin.name} ({find(twin.sources[0]).title})", _TWIN) for twin in twins]
+    servers = merged([each for each in imported.servers if each not in twins], shutil.which)
     if not servers:
         _report_left_out(imported, [])
         hint = "mcp-workbench init --project, run in one of these folders" if has_more else "--from names a client"
@@ -77,9 +83,10 @@ def run(parsed: Parsed) -> int:
             hint="enable one in its client and run this again, or add one: mcp-workbench add NAME -- COMMAND",
         )
     boxes = _edited(proposed(servers), parsed)
+    face = face or _chosen_face(servers, parsed)
     # A repository can bring a `.mcp.json`, and starting the servers in it would run a stranger's programs.
     is_confirmed = not any(map(_is_from_project, files)) or _confirmed(parsed)
-    config = {"face": PROPOSED_FACE, "toolboxes": boxes}
+    config = {"face": face, "toolboxes": boxes}
     # Validate what was typed before storing any secret.
     parse(_written(config), target, os.environ)
     content = _store_and_write(target, config, parsed)
@@ -165,9 +172,7 @@ def _is_from_project(found: FoundFile) -> bool:
 
 def _confirmed(parsed: Parsed) -> bool:
     """Whether the user has seen the servers and wants them started. `--yes` is given before anything is seen."""
-    if any(map(parsed.has, ("yes", "dry-run", "json"))) or not sys.stdin.isatty():
-        return False
-    return agrees("These servers came with the project. Trust them, and start each once?")
+    return _can_ask(parsed) and agrees("These servers came with the project. Trust them, and start each once?")
 
 
 def read_all(files: list[FoundFile], *, is_of_project: bool = False) -> Imported:
@@ -249,7 +254,7 @@ def _agreed(files: list[FoundFile], parsed: Parsed) -> list[FoundFile]:
 
 def _edited(boxes: dict[str, Any], parsed: Parsed) -> dict[str, Any]:
     """Let the user at the terminal edit the names and descriptions of the toolboxes."""
-    if parsed.has("yes") or parsed.has("dry-run") or parsed.has("json") or not sys.stdin.isatty():
+    if not _can_ask(parsed):
         return boxes
     screen = stderr()
     screen.line("These toolboxes are proposed; an agent chooses by their descriptions:")
@@ -266,6 +271,40 @@ def _edited(boxes: dict[str, Any], parsed: Parsed) -> dict[str, Any]:
         merged_into = edited.setdefault(own, {"description": about, "mcpServers": {}})
         merged_into["mcpServers"] |= box["mcpServers"]
     return edited
+
+
+def _chosen_face(servers: list[ImportedServer], parsed: Parsed) -> str:
+    """Ask the user at the terminal what clients are to see; else the two tools."""
+    if not _can_ask(parsed):
+        return DEFAULT_FACE
+    screen = stderr()
+    screen.line("What your clients see of these servers is a choice, called the face:")
+    rows: list[list[Part]] = []
+    for face in FACES.values():
+        rows.append([(face.name, "name"), face.choice])
+        if face.by_client:
+            rows.append(["", (f"Here: {_seen_by_clients(servers)}.", "dim")])
+    screen.table(["", ""], rows, indent=2)
+    screen.flush()
+    while True:
+        answer = _needed(f"Which one? [{DEFAULT_FACE}]").lower() or DEFAULT_FACE
+        if answer in FACES:
+            return answer
+
+
+def _seen_by_clients(servers: list[ImportedServer]) -> str:
+    """Return what each client of these servers is shown, where that depends on the client."""
+    seen: dict[str, list[str]] = {}
+    for name in dict.fromkeys(source for server in servers for source in server.sources):
+        # Both kinds of VS Code say the same of themselves.
+        known = behaviours().get(name.removesuffix("-insiders"), UNKNOWN)
+        limit = f", up to {known.flat_up_to}," if known.flat_up_to else ""
+        seen.setdefault(FACES[known.face].shows + limit, []).append(find(name).title)
+    return "; ".join(f"{what} for {', '.join(titles)}" for what, titles in seen.items())
+
+
+def _can_ask(parsed: Parsed) -> bool:
+    return not any(map(parsed.has, ("yes", "dry-run", "json"))) and sys.stdin.isatty()
 
 
 def _needed(question: str) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 
 from mcp_workbench.cli.flags import Command, Flag
 from mcp_workbench.cli.usage.options import AS, CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
+from mcp_workbench.faces import DEFAULT_FACE, names_of_faces
 
 COMMANDS: Final = (
     Command(
@@ -18,7 +19,8 @@ go to the keychain or, if there is none, to files that only you can read, and th
 that cannot be converted is listed with what to do about it. The clients' files are not changed; mcp-workbench install
 CLIENT --replace does that. At the end every server is started once, as by check --connect.
 
-Names and descriptions of toolboxes are proposals, which you can change at the prompt. Later, edit the file: changes
+Names and descriptions of toolboxes are proposals, which you can change at the prompt. You are also asked what your
+clients are to see: two tools (proxy), unless you choose otherwise there or with --face. Later, edit the file: changes
 take effect when you save it.
 
 Exit code: 0; 1 if the file was written and a server failed the check; 2 if there is nothing to convert or the file
@@ -27,6 +29,7 @@ already exists.
         (
             Flag("from", "CLIENT", "use the servers of this client only; may be repeated", repeats=True),
             Flag("project", None, "write workbench-config.json into this folder, from the files of this project"),
+            Flag("face", "FACE", f"what clients see: {names_of_faces()} (default: {DEFAULT_FACE})"),
             Flag("yes", None, "read what is found, and keep what is proposed, without asking"),
             Flag("dry-run", None, "print the configuration, and write nothing"),
             Flag("no-check", None, "do not start the servers once at the end"),
