@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mcp_workbench.access import Access
     from mcp_workbench.catalog.replacement import Difference
     from mcp_workbench.client_sign_ins import ClientSignIns
+    from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.guard.identities import Identities, Identity
     from mcp_workbench.oversight import Oversight
     from mcp_workbench.router.toolbox_summaries import ToolboxSummaries
@@ -383,7 +384,16 @@ class Gateway:
         return encode(self._describe())
 
     def _status_for_our_user(self) -> bytes:
-        return encode({**self._describe(), "tokenFile": self.token_file, "approvals": self.waiting_approvals()})
+        from mcp_workbench.session.client_name import client_names
+
+        return encode(
+            {
+                **self._describe(names=True),
+                "clientNames": client_names(self._sessions),
+                "tokenFile": self.token_file,
+                "approvals": self.waiting_approvals(),
+            }
+        )
 
     def waiting_approvals(self) -> list[dict[str, object]]:
         """Calls that wait for their user's approval. Shown only to our own user."""
@@ -394,10 +404,11 @@ class Gateway:
         id."""
         return None if self.access is None else self.access.approve(id, seconds, only_shows=only_shows)
 
-    def _describe(self, principal: str | None = None) -> dict[str, Any]:
+    def _describe(self, principal: str | None = None, *, names: bool = False) -> dict[str, Any]:
         """As one principal may see it; None for our own user. The output of another user's process is private to
-        them."""
+        them. `names`: with who uses which server, which is for our own user alone."""
         from mcp_workbench.downstream.server_status import status_of
+        from mcp_workbench.version import full_version
 
         now = asyncio.get_running_loop().time()
         rejected = None if self.rejected is None else self.runtime.redactor.text(self.rejected)
@@ -405,7 +416,7 @@ class Gateway:
         connections = [each for each in seen if self._is_alone or self.catalog in each.entry.catalogs]
         return {
             "pid": os.getpid(),
-            "version": __version__,
+            "version": full_version(),
             # A path need not be valid Unicode, which JSON requires.
             "config": self.config.path.encode(errors="backslashreplace").decode(),
             "face": self.face.name,
@@ -416,7 +427,9 @@ class Gateway:
             # Counts over all users are shown only to our own.
             "parkedCalls": len(self.parking) if (principal or "") in OWN_PRINCIPALS else None,
             "tasks": len(asyncio.all_tasks()) if (principal or "") in OWN_PRINCIPALS else None,
-            "servers": status_of(self.face_of(principal or "").catalog.entries(), connections, now),
+            "servers": status_of(
+                self.face_of(principal or "").catalog.entries(), connections, now, _users_of if names else None
+            ),
         }
 
     def _summarise_soon(self, face: Face, entry: ServerEntry, kinds: frozenset[str]) -> None:
@@ -469,6 +482,15 @@ class Gateway:
         if not self._is_prepared:
             self._prepare()
         return Session.begin(self._services, link, principal, closed, lasts)
+
+
+def _users_of(connection: Connection) -> dict[str, object]:
+    """Whose connection it is, unless it is our own user's, and which clients use it."""
+    from mcp_workbench.session.client_name import client_names
+
+    own = connection.principal in OWN_PRINCIPALS
+    names = client_names(connection.traffic.clients.sessions())
+    return {"user": None if own else connection.principal, "clientNames": names}
 
 
 def make_face(catalog: Catalog, config: WorkbenchConfig, options: Options) -> Face:

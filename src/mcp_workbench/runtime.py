@@ -240,7 +240,10 @@ class Runtime:
         """Make this process visible to `mcp-workbench status`."""
         if self._status_socket is None:
             from mcp_workbench.observe.status_socket import StatusSocket
+            from mcp_workbench.version import full_version
 
+            # Before an update in place changes what the files say.
+            full_version()
             self._status_socket = StatusSocket(lambda: self.describe(), self._watch, lambda: self.look_up())
             await self._status_socket.open()
 

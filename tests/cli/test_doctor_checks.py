@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench import __version__
 from mcp_workbench.cli import doctor_checks
 from mcp_workbench.cli.commands import status
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined, in_order
 from mcp_workbench.config.load import parse
+from mcp_workbench.version import full_version
 from tests.cli.commands.test_init import environment
 from tests.cli.in_process import live_in
 from tests.support import fake_keyring
@@ -131,7 +131,7 @@ def test_workbenches_of_another_version_and_other_installations_are_told(
         return [
             {"pid": 1, "version": "0.0.1", "serving": "shared", "configuration": {"rejected": None}},
             {"pid": 2, "version": "0.0.1"},
-            {"pid": 3, "version": __version__, "configuration": {"rejected": "a mistake"}},
+            {"pid": 3, "version": full_version(), "configuration": {"rejected": "a mistake"}},
         ]
 
     monkeypatch.setattr(status, "running_workbenches", running)

@@ -131,15 +131,13 @@ def test_where_it_cannot_be_kept_it_holds_for_the_run(monkeypatch: pytest.Monkey
     assert one.remark is not None and "it cannot be stored" in one.remark[1] and (one.value or "?") in one.remark[1]
 
 
-def test_status_shows_it() -> None:
+def test_status_says_where_it_is_and_never_shows_it() -> None:
     made = choose()
     stream = io.StringIO()
     found = {"pid": 7, "face": "flat", "uptimeSeconds": 1.0, "config": "/c", "servers": [], "tokenFile": made.path}
     status._show(Screen(stream), found)
-    assert f"token {made.value}, stored in {made.path}" in stream.getvalue()
-    kept_at().unlink()
-    status._show(Screen(stream), found)
-    assert f"its token cannot be read from {made.path}" in stream.getvalue()
+    assert f"clients need the token in {made.path}" in stream.getvalue()
+    assert made.value is not None and made.value not in stream.getvalue()
 
 
 @contextmanager
@@ -181,7 +179,8 @@ def test_on_loopback_nobody_comes_in_without_the_token_that_was_made(tmp_path: P
         token = kept_at().read_text().strip()
         assert token in said
         assert (status_of(url, None), status_of(url, token)) == (401, 200)
-        assert token in run("status", env=env).stdout
+        assert f"clients need the token in {kept_at()}" in (shown := run("status", env=env).stdout)
+        assert token not in shown + run("status", "--json", env=env).stdout
         report = urllib.request.Request(url.replace("/mcp", "/readyz"), headers={"authorization": f"Bearer {token}"})
         with urllib.request.urlopen(report, timeout=20) as response:
             assert "tokenFile" not in json.load(response), "that is for our own user alone"

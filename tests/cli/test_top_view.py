@@ -40,7 +40,7 @@ def test_servers_with_their_figures_those_in_use_first() -> None:
         processes={"box/time": [4, 5]},
     )  # fmt: skip
     time, idle = rows_of(found, {4: 40 * 1024**2, 5: 2 * 1024**3})
-    assert time.cells == ("ready x2", "2.0 GiB", "3", "1.3", "12.3 ms", "2.5 s", "2")
+    assert time.cells == ("2 ready", "2.0 GiB", "3", "1.3", "12.3 ms", "2.5 s", "2")
     assert idle.cells == ("unused", "", "0", "", "", "", "") and idle.label == "box/idle"
 
 
@@ -52,6 +52,29 @@ def test_a_picture_in_a_pipe_is_as_long_as_it_has_to_be() -> None:
     assert lines[4:6] == ["LAST CALLS", lines[5]] and lines[5].endswith("     250 ms  box/time/now")
     assert lines[6].endswith("box/time/then  error") and "no answer" in lines[7]
     assert "No workbench is running" in picture([], {}, 100, None, None)[0]
+
+
+def test_a_state_is_whole_and_below_it_stands_why_a_server_does_not_work() -> None:
+    broken = {"lastError": "the program exited with status 3\nstderr", "lastErrorSecondsAgo": 3.0}
+    found = look(
+        {**server("time"), **broken},
+        {**server("files", "needs sign-in"), "lastError": "sign in first", "lastErrorSecondsAgo": None},
+        {**server("time", "backoff"), **broken},
+    )
+    for width in (80, 200):
+        lines = picture([found], {}, width, None, None)
+        assert lines[2].split()[:5] == ["box/time", "1", "ready,", "1", "backoff"]
+        assert lines[3] == "    the program exited with status 3 (3 s ago)"
+        assert lines[4].split()[:3] == ["box/files", "needs", "sign-in"] and lines[5] == "    sign in first"
+        assert all(cell_len(line) <= width for line in lines)
+    # An error that is over is for `status`.
+    assert len(picture([look({**server("time"), **broken})], {}, 80, None, None)) == 3
+
+
+def test_a_long_name_leaves_a_long_state_half_of_the_room() -> None:
+    many = [server("long" * 20, state) for state in ("ready", "backoff", "failed", "starting")]
+    line = picture([look(*many)], {}, 80, None, None)[2]
+    assert "… 1 ready, 1 star… " in line and len(line) == 80
 
 
 def test_the_chosen_row_is_on_the_screen() -> None:

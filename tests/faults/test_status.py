@@ -32,6 +32,11 @@ async def by_command(faults: Faults) -> Json:
     (found,) = json.loads(shown)
     # Where the token lies is told to the user alone, not to whoever may ask for the status over HTTP.
     found.pop("tokenFile")
+    # So is who uses what.
+    found.pop("clientNames")
+    for server in found["servers"]:
+        server.pop("user", None)
+        server.pop("clientNames", None)
     # What waits for somebody to decide is for the user, and for no client.
     assert found.pop("approvals") == []
     return dict(found)

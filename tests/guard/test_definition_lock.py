@@ -412,7 +412,7 @@ async def test_status_names_what_is_withheld(tmp_path: Path, server: Server, loc
         described = json.loads(client.gateway.status())
     stream = Stream()
     status_command._show(Screen(stream), described)
-    assert "box/files: withheld tools: write (mcp-workbench lock diff)" in stream.text()
+    assert "    withheld tools: write (mcp-workbench lock diff)" in stream.text()
 
 
 @pytest.mark.requirement("lock.unusable")

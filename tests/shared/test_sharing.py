@@ -262,7 +262,9 @@ async def test_status_shows_who_shares_what(shared: Shared) -> None:
         assert servers["server"]["users"] == pids and servers["server"]["share"] == "project"
         assert servers["unused"]["users"] == [] and servers["unused"]["share"] == "user"
         text = run("status").stdout
-        assert f"box/server (share: project) in {shared.folder / 'a'}: used by {pids[0]}, {pids[1]}" in text
+        name = shown["clients"][0]["name"]
+        users = f"{name} ({pids[0]}), {name} ({pids[1]})"
+        assert f"    ready in {shared.folder / 'a'} (share: project): used by {users}\n" in text
 
 
 async def test_servers_stay_for_a_client_that_comes_back(shared: Shared) -> None:

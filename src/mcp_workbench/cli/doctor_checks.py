@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from mcp_workbench import __version__
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined
 from mcp_workbench.config.model import ServerConfig, references_in
 
@@ -171,11 +170,13 @@ def versions(subject: Examined) -> list[Diagnosis]:
     """Check that what runs, and what a shell would start, is the installed version."""
     from mcp_workbench.cli.commands.status import running_workbenches
     from mcp_workbench.run import run
+    from mcp_workbench.version import full_version
 
     found = []
     for status in run(running_workbenches()):
-        if status.get("version") != __version__:
-            text = f"process {status['pid']} is a workbench of version {status.get('version')}; this is {__version__}"
+        if status.get("version") != full_version():
+            this = full_version()
+            text = f"process {status['pid']} is a workbench of version {status.get('version')}; this is {this}"
             shared = status.get("serving") == "shared"
             hint = "mcp-workbench restart" if shared else "restart the client that started it"
             found.append(Diagnosis("warning", "versions", text, hint))

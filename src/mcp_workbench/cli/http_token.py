@@ -77,7 +77,7 @@ def kept_token() -> HttpToken:
         return _known(found, path) if found is not None else _for_this_run("its file has been removed")
     except OSError as error:
         return _for_this_run(f"`{os.path.dirname(path)}` cannot be written: {error.strerror}")
-    text = f"clients need this token: {made} (stored in {path}; `mcp-workbench status` shows it again)"
+    text = f"clients need this token: {made} (stored in {path})"
     return HttpToken(made, path, ("note", text))
 
 
@@ -88,16 +88,8 @@ def token_path() -> str | None:
     return state_path(FILE_NAME)
 
 
-def read_stored(path: str) -> str | None:
-    """Return a generated token for display; None if it cannot be read."""
-    try:
-        return _read_stored(path)
-    except UsageError:
-        return None
-
-
 def _known(token: str, path: str) -> HttpToken:
-    text = f"clients need the token in {path}; `mcp-workbench status` shows it, --no-token serves without one"
+    text = f"clients need the token in {path}; --no-token serves without one"
     return HttpToken(token, path, ("note", text))
 
 

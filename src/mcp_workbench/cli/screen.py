@@ -32,6 +32,7 @@ _RICH_STYLES: Final[dict[Style, str]] = {
     "code": "green",
 }
 _BETWEEN_COLUMNS: Final = 2
+_NARROWEST_COLUMN: Final = 10
 
 
 class Screen:
@@ -77,31 +78,70 @@ class Screen:
         return indent + sum(widths) + _BETWEEN_COLUMNS * (len(widths) - 1) <= self.console.width
 
     def table(
-        self, header: Sequence[str], rows: Sequence[Sequence[Part]], *, indent: int = 0, right: Collection[int] = ()
+        self,
+        header: Sequence[str],
+        rows: Sequence[Sequence[Part]],
+        *,
+        indent: int = 0,
+        right: Collection[int] = (),
+        details: Sequence[Sequence[str]] = (),
     ) -> None:
-        """Print rows under a header; the columns in `right` are numbers: right-aligned and never broken."""
+        """Print rows under a header; the columns in `right` are numbers: right-aligned and never broken. `details` has
+        for each row the lines to print below it, indented."""
         if self.is_terminal:
-            self._rich_table(header, rows, indent, right)
+            self._rich_table(header, rows, indent, right, details)
             return
         cells = _texts([title.upper() for title in header], rows)
         if not any(header):
             # A table without titles needs no heading, not even an empty line.
             del cells[0]
         widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-        for row in cells:
+        first = len(cells) - len(rows)
+        for number, row in enumerate(cells):
             padded = [
                 cell.rjust(width) if column in right else cell.ljust(width)
                 for column, (cell, width) in enumerate(zip(row, widths, strict=True))
             ]
             self._stream.write((" " * indent + (" " * _BETWEEN_COLUMNS).join(padded)).rstrip() + "\n")
+            if details and number >= first:
+                self._details(details[number - first], indent)
 
     def _rich_table(
-        self, header: Sequence[str], rows: Sequence[Sequence[Part]], indent: int, right: Collection[int]
+        self,
+        header: Sequence[str],
+        rows: Sequence[Sequence[Part]],
+        indent: int,
+        right: Collection[int],
+        details: Sequence[Sequence[str]],
     ) -> None:
         from rich.padding import Padding
 
         shown = rich_table(header, rows, right)
-        self.console.print(Padding(shown, (0, 0, 0, indent), expand=False))
+        if not any(details):
+            self.console.print(Padding(shown, (0, 0, 0, indent), expand=False))
+            return
+        widths = self._widths(header, rows, indent, right)
+        for number, row in enumerate(rows):
+            # One table for each row, with a heading for the first: a table cannot have lines across its columns.
+            one = rich_table(header if number == 0 else [""] * len(header), [row], right, widths)
+            self.console.print(Padding(one, (0, 0, 0, indent), expand=False))
+            self._details(details[number], indent)
+
+    def _widths(
+        self, header: Sequence[str], rows: Sequence[Sequence[Part]], indent: int, right: Collection[int]
+    ) -> list[int]:
+        """The widths of all columns; what does not fit is taken from the widest one that may be broken."""
+        from rich.cells import cell_len
+
+        widths = [max(map(cell_len, column)) for column in zip(*_texts(header, rows), strict=True)]
+        excess = indent + sum(widths) + _BETWEEN_COLUMNS * (len(widths) - 1) - self.console.width
+        widest = max((column for column in range(len(widths)) if column not in right), key=widths.__getitem__)
+        widths[widest] = max(_NARROWEST_COLUMN, widths[widest] - max(0, excess))
+        return widths
+
+    def _details(self, lines: Sequence[str], indent: int) -> None:
+        for line in lines:
+            self.line(one_line(line), indent=indent + _BETWEEN_COLUMNS)
 
     def json(self, value: object) -> None:
         """Print a value as indented JSON: the same bytes on a terminal and in a pipe."""
@@ -123,8 +163,10 @@ class Screen:
         self._stream.flush()
 
 
-def rich_table(header: Sequence[str], rows: Sequence[Sequence[Part]], right: Collection[int] = ()) -> RenderableType:
-    """Return the same table for a terminal, also for a live display."""
+def rich_table(
+    header: Sequence[str], rows: Sequence[Sequence[Part]], right: Collection[int] = (), widths: Sequence[int] = ()
+) -> RenderableType:
+    """Return the same table for a terminal, also for a live display. `widths` of the columns, where they are given."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, _BETWEEN_COLUMNS, 0, 0), header_style="dim")
@@ -132,7 +174,9 @@ def rich_table(header: Sequence[str], rows: Sequence[Sequence[Part]], right: Col
     for column, title in enumerate(header):
         is_number = column in right
         # A folded number would look like two.
-        table.add_column(title, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        width = widths[column] if widths else None
+        table.add_column(title, justify=justify, overflow="fold", no_wrap=is_number, width=width)
     for row in rows:
         table.add_row(*(_assembled([cell], one_line) for cell in row))
     return table

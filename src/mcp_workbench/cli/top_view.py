@@ -8,15 +8,19 @@ from typing import Any, Final
 from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 
+from mcp_workbench.cli.server_copies import grouped
 from mcp_workbench.printable import one_line
 
 HEADER: Final = ("STATE", "MEMORY", "BUSY", "CALLS/S", "P50", "P95", "ERRORS")
-WIDTHS: Final = (8, 7, 4, 7, 7, 7, 6)
+# Of the columns after the state, which is as wide as the longest state needs.
+WIDTHS: Final = (7, 4, 7, 7, 7, 6)
 # One space between columns: at 80 columns, names need the room.
 _ROOM: Final = sum(WIDTHS) + len(WIDTHS)
 _SHORTEST_NAME: Final = 12
-# Short forms of states that would need a wider column.
-_STATES: Final = {"needs sign-in": "sign-in", "configured": "unused", "known": "unused"}
+_SHORTEST_STATE: Final = 8
+_UNUSED: Final = "unused"
+# In these, a server does not work until its error is dealt with.
+_BROKEN: Final = ("backoff", "failed", "needs sign-in")
 LAST_CALLS: Final = 8
 KEYS: Final = "up/down choose  l log  s stop  r restart  q quit"
 
@@ -28,6 +32,8 @@ class ServerRow(Struct, frozen=True):
     toolbox: str
     server: str
     cells: tuple[str, ...]
+    # Why it does not work, if it does not.
+    reasons: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -37,27 +43,22 @@ class ServerRow(Struct, frozen=True):
 def rows_of(look: dict[str, Any], memory: dict[int, int]) -> list[ServerRow]:
     """Return one row for each server, those in use first. A server with several processes is one row."""
     status = look["status"]
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for server in status["servers"]:
-        found.setdefault((server["toolbox"], server["server"]), []).append(server)
     rows = []
-    for (toolbox, name), same in found.items():
-        label = f"{toolbox}/{name}"
-        figures = look["figures"].get(label, {})
-        size = sum(memory.get(pid, 0) for pid in look["processes"].get(label, ()))
-        # Of several processes of one server, a ready one determines the state.
-        state = next((each["state"] for each in same if each["state"] == "ready"), same[-1]["state"])
+    for copies in grouped(status["servers"]):
+        figures = look["figures"].get(copies.label, {})
+        size = sum(memory.get(pid, 0) for pid in look["processes"].get(copies.label, ()))
         cells = (
-            _STATES.get(state, state) + (f" x{len(same)}" if len(same) > 1 else ""),
+            copies.state if copies.is_used else _UNUSED,
             _size(size),
-            str(sum(each["callsInFlight"] for each in same)),
+            str(copies.total("callsInFlight")),
             f"{figures['perSecond']:.1f}" if figures.get("calls") else "",
             _duration(figures.get("p50")),
             _duration(figures.get("p95")),
             str(figures["errors"]) if figures.get("errors") else "",
         )
-        rows.append(ServerRow(status["pid"], toolbox, name, cells))
-    return sorted(rows, key=lambda row: row.cells[0] == "unused")
+        reasons = tuple(copies.reasons(_BROKEN))
+        rows.append(ServerRow(status["pid"], copies.toolbox, copies.server, cells, reasons))
+    return sorted(rows, key=lambda row: row.cells[0] == _UNUSED)
 
 
 def picture(
@@ -69,12 +70,15 @@ def picture(
     for look in looks:
         status = look["status"]
         lines += ["", _about(status)] if lines else [_about(status)]
-        name_width = max(_SHORTEST_NAME, width - _ROOM - 2)
-        lines.append("  " + "TOOLBOX/SERVER".ljust(name_width) + _cells(HEADER))
-        for row in rows_of(look, memory):
+        rows = rows_of(look, memory)
+        state_width = _state_width(rows, width - _ROOM - 3)
+        name_width = max(_SHORTEST_NAME, width - _ROOM - 3 - state_width)
+        lines.append("  " + "TOOLBOX/SERVER".ljust(name_width) + _cells(HEADER, state_width))
+        for row in rows:
             at = len(lines) if number == chosen else at
             mark = "> " if number == chosen else "  "
-            lines.append(mark + _padded(one_line(row.label), name_width) + _cells(row.cells))
+            lines.append(mark + _padded(one_line(row.label), name_width) + _cells(row.cells, state_width))
+            lines += [f"    {reason}" for reason in row.reasons]
             number += 1
     if not looks:
         lines.append("No workbench is running. Clients start one; mcp-workbench up starts one for all of them.")
@@ -115,10 +119,18 @@ def _call(call: dict[str, Any]) -> str:
     return f"  {at}  {took:>9}  {call['toolbox']}/{call['server']}/{call['item']}{failed}"
 
 
-def _cells(cells: tuple[str, ...]) -> str:
-    first, *rest = (_cut(cell, width) for cell, width in zip(cells, WIDTHS, strict=True))
-    padded = [_padded(first, WIDTHS[0]), *(cell.rjust(width) for cell, width in zip(rest, WIDTHS[1:], strict=True))]
-    return " " + " ".join(padded)
+def _state_width(rows: list[ServerRow], room: int) -> int:
+    """What the longest state needs, if the longest name leaves it that much of the room for both."""
+    needed = max((len(row.cells[0]) for row in rows), default=0)
+    longest_name = max((cell_len(one_line(row.label)) for row in rows), default=0)
+    left = room - max(_SHORTEST_NAME, longest_name)
+    return max(_SHORTEST_STATE, min(needed, max(left, room // 2)))
+
+
+def _cells(cells: tuple[str, ...], state_width: int) -> str:
+    state, *rest = cells
+    figures = (_cut(cell, width).rjust(width) for cell, width in zip(rest, WIDTHS, strict=True))
+    return " ".join(["", _padded(state, state_width), *figures])
 
 
 def _cut(text: str, width: int) -> str:

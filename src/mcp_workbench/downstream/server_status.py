@@ -5,7 +5,7 @@ Owns what is reported, and that every configured server is included, even if it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from mcp_workbench.catalog.entry import ServerEntry
@@ -16,14 +16,20 @@ from mcp_workbench.errors import SignInNeeded
 SIGN_IN_NEEDED: Final = "needs sign-in"
 
 
-def status_of(entries: Iterable[ServerEntry], connections: Iterable[Connection], now: float) -> list[dict[str, object]]:
-    """The status of each connection, in the order of creation, then of the servers without one."""
+def status_of(
+    entries: Iterable[ServerEntry],
+    connections: Iterable[Connection],
+    now: float,
+    users_of: Callable[[Connection], dict[str, object]] | None = None,
+) -> list[dict[str, object]]:
+    """The status of each connection, in the order of creation, then of the servers without one. `users_of` says who
+    uses a connection, for those who may know."""
     reached = list(connections)
     used = {id(connection.entry) for connection in reached}
     # For a reader who sees the connections of all users, a server that only others use is in use.
     by_users = {(each.entry.toolbox, each.entry.name) for each in reached if each.entry.context.principal}
     return [
-        *(_status(connection, now) for connection in reached),
+        *(_status(each, now) | (users_of(each) if users_of else {}) for each in reached),
         *(_unused(entry) for entry in entries if id(entry) not in used and (entry.toolbox, entry.name) not in by_users),
     ]
 

@@ -7,11 +7,9 @@ import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from msgspec import DecodeError
-from msgspec.json import decode
-
-from mcp_workbench import __version__
 from mcp_workbench.downstream.server_status import status_of
+from mcp_workbench.session.client_name import client_name
+from mcp_workbench.version import full_version
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.entry import ServerEntry
@@ -38,7 +36,7 @@ def describe(catalogs: Catalogs, clients: Collection[SharedClient]) -> dict[str,
     locks = {each.oversight.problem for each in catalogs.gateways if each.oversight is not None}
     return {
         "pid": os.getpid(),
-        "version": __version__,
+        "version": full_version(),
         "serving": "shared",
         "config": None,
         "face": None,
@@ -68,16 +66,6 @@ def _client(client: SharedClient, now: float) -> dict[str, object]:
         "unreadBytes": client.unsent_bytes,
         "connectedSeconds": round(now - client.joined_at, 3),
     }
-
-
-def client_name(info: bytes) -> str | None:
-    """Return the name that a client introduced itself with, if any."""
-    try:
-        introduced = decode(info)
-    except DecodeError:
-        return None
-    name = introduced.get("name") if isinstance(introduced, dict) else None
-    return name[:100] if isinstance(name, str) else None
 
 
 def _sharing(entry: ServerEntry, users: list[int]) -> dict[str, object]:

@@ -8,6 +8,7 @@ import os
 import socket
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,11 @@ UNUSED = {
 }
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def test_where_none_is_running_that_is_said(tmp_path: Path) -> None:
     done = run("status", env={"XDG_RUNTIME_DIR": str(tmp_path)})
     assert done == Done(0, "No workbench is running.\n", "")
@@ -66,12 +72,79 @@ def test_every_server_has_a_line_and_its_last_error_says_when() -> None:
     found = {"pid": 7, "serving": "stdio", "face": "proxy", "uptimeSeconds": 80.0, "config": "/c.json"}
     found["servers"] = [SERVER, UNUSED]
     status._show(Screen(stream), found)
-    first, header, good, other, error = stream.getvalue().splitlines()
+    first, header, good, error, other = stream.getvalue().splitlines()
     assert first == "process 7, stdio, face proxy, up 1 min 20 s: /c.json"
     assert header.split() == "TOOLBOX/SERVER STATE UP TOOLS IN FLIGHT STARTS FAILURES RECEIVED SENT".split()
     assert good.split() == "box/good ready 1 min 15 s 3 4 2 1 5 MiB 900 B".split()
     assert other.split()[:2] == ["box/other", "configured"]
-    assert error == "  box/good: the server exited with status 3 (1 h 1 min ago)"
+    assert error == "    the server exited with status 3 (1 h 1 min ago)"
+
+
+def shown(found: dict[str, Any], stream: io.StringIO | None = None) -> list[str]:
+    stream = stream or io.StringIO()
+    status._show(Screen(stream), {"pid": 7, "face": "proxy", "uptimeSeconds": 1.0, "config": "/c.json", **found})
+    return stream.getvalue().splitlines()
+
+
+CLIENTS = [
+    {"pid": pid, "name": name, "folder": "/a", "config": "/c", "face": "proxy", "callsInFlight": 0,
+     "connectedSeconds": 1.0}
+    for pid, name in ((11, "claude-code"), (12, None), (13, "codex"))
+]  # fmt: skip
+FINE = {**SERVER, "lastError": None, "share": "project", "folder": "/a", "users": []}
+
+
+def test_copies_of_a_server_are_one_row_with_their_sums() -> None:
+    servers = [
+        {**FINE, "server": "other", "state": "known", "starts": 0, "tools": 2, "uptimeSeconds": None},
+        {**FINE, "users": [11, 12]},
+        {**FINE, "server": "other", "state": "known", "starts": 0, "tools": 2, "uptimeSeconds": None},
+        {**FINE, "folder": "/b", "users": [13], "uptimeSeconds": 120.0, "tools": 5},
+        # Configured for a third folder, where nobody has used it: no copy.
+        {**FINE, "folder": "/c", "state": "known", "starts": 0, "uptimeSeconds": None},
+    ]
+    other, good, *places = shown({"servers": servers, "clients": CLIENTS})[6:]
+    assert other.split()[:3] == ["box/other", "known", "2"]
+    assert good.split() == "box/good 2 ready 2 min 0 s 5 12 4 3 15 MiB 2 KiB".split()
+    assert places == [
+        "    1 ready in /a (share: project): used by claude-code (11), 12",
+        "    1 ready in /b (share: project): used by codex (13)",
+    ]
+
+
+def test_equal_copies_are_counted_and_an_error_stands_once() -> None:
+    failed = {**SERVER, "state": "failed", "uptimeSeconds": None}
+    servers = [
+        {**FINE, "user": "bob", "folder": None, "share": None, "users": None, "clientNames": ["cursor"]},
+        *({**failed, "user": "alice", "lastErrorSecondsAgo": ago} for ago in (70.0, 9.0)),
+        {**failed, "user": "carol", "lastError": "no such program"},
+    ]
+    good, *details = shown({"servers": servers})[2:]
+    assert good.split()[:5] == ["box/good", "1", "ready,", "3", "failed"]
+    assert details == [
+        "    1 ready for bob: used by cursor",
+        "    2 failed for alice",
+        "    1 failed for carol",
+        "    the server exited with status 3 (2 copies, 9 s ago)",
+        "    no such program (1 h 1 min ago)",
+    ]
+
+
+def test_on_a_terminal_details_stand_below_their_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    long = {**SERVER, "server": "long" * 20, "lastError": "\x1b[2Jno\nmore"}
+    header, first, reason, *second = shown({"servers": [SERVER, long]}, Terminal())[1:]
+    assert header.split()[0] == "toolbox/server" and first.split()[:2] == ["box/good", "ready"]
+    assert reason == "    the server exited with status 3 (1 h 1 min ago)"
+    assert "".join(line.split()[0] for line in second[:-1]) == "box/" + "long" * 20
+    assert second[-1].strip() == "\\x1b[2Jno (1 h 1 min ago)" and all(len(line) <= 80 for line in second)
+
+
+def test_the_client_of_a_workbench_with_one_is_named() -> None:
+    assert shown({"serving": "stdio", "clientNames": ["codex"], "servers": []})[0] == (
+        "process 7, stdio, codex, face proxy, up 1 s: /c.json"
+    )
 
 
 @pytest.mark.requirement("team.approval")
@@ -110,12 +183,7 @@ def test_a_workbench_of_another_version_is_shown_as_far_as_it_says_things() -> N
     older = {key: value for key, value in SERVER.items() if key != "lastErrorSecondsAgo"}
     stream = io.StringIO()
     status._show(Screen(stream), {"pid": 7, "face": "flat", "uptimeSeconds": 1, "config": "c", "servers": [older]})
-    assert stream.getvalue().endswith("box/good: the server exited with status 3\n")
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+    assert stream.getvalue().endswith("\n    the server exited with status 3\n")
 
 
 def test_on_a_narrow_terminal_the_most_important_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,6 +206,6 @@ async def test_a_workbench_is_found_before_it_has_started_a_server(tmp_path: Pat
             while not (shown := await asyncio.to_thread(run, "status", env=env)).stdout.startswith("process "):
                 await asyncio.sleep(0.1)
         first, second, *_ = shown.stdout.splitlines()
-        assert ", stdio, face proxy, " in first
+        assert ", stdio, raw-client, face proxy, " in first
         assert second == "  no server started yet"
     assert not list((tmp_path / f"mcp-workbench-{os.getuid()}").iterdir())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import DecodeError
 from msgspec.json import decode
 
-from mcp_workbench.catalog.offer import MOST_WITHHELD_NAMED
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, stdout
+from mcp_workbench.cli.server_copies import ServerCopies, details_of, duration, grouped
 from mcp_workbench.observe.status_socket import query_all
 from mcp_workbench.printable import one_line
 from mcp_workbench.run import run as run_loop
@@ -55,15 +55,19 @@ def _read(answer: bytes) -> dict[str, Any] | None:
 
 
 def _show(screen: Screen, status: dict[str, Any]) -> None:
-    up = _duration(status["uptimeSeconds"])
+    up = duration(status["uptimeSeconds"])
     # Older versions do not report where they serve.
     serving = f"{status['serving']}, " if status.get("serving") else ""
+    names = ", ".join(status.get("clientNames") or ())
+    serving += f"{names}, " if names else ""
     if status.get("clients") is None:
         screen.line(f"process {status['pid']}, {serving}face {status['face']}, up {up}: {status['config']}")
     else:
         screen.line(f"process {status['pid']}, {serving}up {up}")
         _show_clients(screen, status["clients"])
-    _show_token(screen, status.get("tokenFile"))
+    if isinstance(status.get("tokenFile"), str):
+        # Not the token: a screen is shared, and output is pasted into reports.
+        screen.line(f"clients need the token in {status['tokenFile']}", indent=2)
     _show_rejected(screen, status.get("configuration"))
     for line in (status.get("lock") or "").splitlines():
         screen.line((line, "warn"), indent=2)
@@ -72,23 +76,8 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
     if not any(server["starts"] for server in servers):
         screen.line("no server started yet", indent=2)
     if servers:
-        _show_table(screen, [_row(server) for server in servers])
-    _show_sharing(screen, [server for server in servers if server.get("users")])
-    for server in servers:
-        name = f"{server['toolbox']}/{server['server']}"
-        for kind, withheld in (server.get("withheld") or {}).items():
-            named = ", ".join(withheld[:MOST_WITHHELD_NAMED])
-            screen.line(f"{name}: withheld {kind}: {named} (mcp-workbench lock diff)", indent=2)
-        if server["lastError"]:
-            ago = server.get("lastErrorSecondsAgo")
-            when = "" if ago is None else f" ({_duration(ago)} ago)"
-            # The lines of stderr that follow are in the log.
-            screen.line(f"{name}: {server['lastError'].splitlines()[0]}{when}", indent=2)
-        if server.get("signInNote"):
-            screen.line(f"{server['toolbox']}/{server['server']}: {server['signInNote']}", indent=2)
-        elif isinstance(server.get("signInEndsAt"), int | float):
-            when = time.strftime("%Y-%m-%d", time.localtime(server["signInEndsAt"]))
-            screen.line(f"{server['toolbox']}/{server['server']}: signed in until {when}", indent=2)
+        clients = {client["pid"]: client["name"] or "" for client in status.get("clients") or ()}
+        _show_servers(screen, grouped(servers), clients)
 
 
 def _show_clients(screen: Screen, clients: list[dict[str, Any]]) -> None:
@@ -103,32 +92,13 @@ def _show_clients(screen: Screen, clients: list[dict[str, Any]]) -> None:
             client["name"] or "",
             client["face"],
             str(client["callsInFlight"]),
-            _duration(client["connectedSeconds"]),
+            duration(client["connectedSeconds"]),
             client["folder"],
             client["config"],
         ]
         for client in clients
     ]
     screen.table(header, rows, indent=2, right=(0, 3, 4))
-
-
-def _show_sharing(screen: Screen, servers: list[dict[str, Any]]) -> None:
-    """Show which clients use which of its servers."""
-    for server in servers:
-        users = ", ".join(map(str, server["users"]))
-        where = f" in {server['folder']}" if server.get("folder") else ""
-        name = f"{server['toolbox']}/{server['server']}"
-        screen.line(f"{name} (share: {server['share']}){where}: used by {users}", indent=2)
-
-
-def _show_token(screen: Screen, path: object) -> None:
-    """Show the token generated for its clients. A token provided by the user is not shown."""
-    if not isinstance(path, str):
-        return
-    from mcp_workbench.cli.http_token import read_stored
-
-    token = read_stored(path)
-    screen.line(f"token {token}, stored in {path}" if token else f"its token cannot be read from {path}", indent=2)
 
 
 def _show_rejected(screen: Screen, configuration: object) -> None:
@@ -142,42 +112,33 @@ def _show_rejected(screen: Screen, configuration: object) -> None:
 def _show_approvals(screen: Screen, approvals: object) -> None:
     """Show calls that wait for the user because their client could not ask."""
     for each in approvals if isinstance(approvals, list) else ():
-        left, call, principal = _duration(each["secondsLeft"]), one_line(each["call"]), one_line(each["principal"])
+        left, call, principal = duration(each["secondsLeft"]), one_line(each["call"]), one_line(each["principal"])
         screen.line(f"waiting for approval, {left} left: {call} for {principal}", indent=2)
         screen.line(f"it will be sent as {one_line(each['arguments'])}", indent=4)
         screen.line(f"mcp-workbench approve {one_line(each['id'])}", indent=4)
 
 
-def _show_table(screen: Screen, rows: list[list[Part]]) -> None:
+def _show_servers(screen: Screen, servers: list[ServerCopies], clients: Mapping[int, str]) -> None:
     header: tuple[str, ...] = HEADER
+    rows = [_row(each) for each in servers]
     # The columns left out are in `--json`, and in a wider window.
     if not screen.fits(header, rows, indent=2):
         kept = [header.index(title) for title in NARROW]
         header, rows = NARROW, [[row[column] for column in kept] for row in rows]
-    screen.table(header, rows, indent=2, right=range(2, len(header)))
+    details = [details_of(each, clients) for each in servers]
+    screen.table(header, rows, indent=2, right=range(2, len(header)), details=details)
 
 
-def _row(server: dict[str, Any]) -> list[Part]:
+def _row(copies: ServerCopies) -> list[Part]:
+    up, tools = copies.largest("uptimeSeconds"), copies.largest("tools")
     return [
-        f"{server['toolbox']}/{server['server']}",
-        server["state"],
-        "" if server["uptimeSeconds"] is None else _duration(server["uptimeSeconds"]),
-        "" if server["tools"] is None else str(server["tools"]),
-        str(server["callsInFlight"]),
-        str(server["starts"]),
-        str(server["failures"]),
-        _size(server["bytesReceived"]),
-        _size(server["bytesSent"]),
+        copies.label,
+        copies.state,
+        "" if up is None else duration(up),
+        "" if tools is None else str(tools),
+        *(str(copies.total(member)) for member in ("callsInFlight", "starts", "failures")),
+        *(_size(copies.total(member)) for member in ("bytesReceived", "bytesSent")),
     ]
-
-
-def _duration(seconds: float) -> str:
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def _size(count: int) -> str:
