@@ -104,9 +104,9 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "fetches what servers refer to; its programs stand in the table of processes; does not know who uses it",
     ),
     "signin": (
-        {"blocking_work", "errors", "config", "transport", "secrets"},
-        "signs in to servers over our own HTTP client; a key for tokens at rest may lie in the keychain; does not know "
-        "who asks for it",
+        {"blocking_work", "errors", "config", "jsonrpc", "transport", "secrets"},
+        "signs in to servers over our own HTTP client, within deadlines as requests have them; a key for tokens at "
+        "rest may lie in the keychain; does not know who asks for it",
     ),
     "session": (
         {"errors", "jsonrpc", "transport", "protocol", "catalog", "downstream", "face", "steps", "router"},

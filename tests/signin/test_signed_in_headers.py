@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import signed_in_headers
+from mcp_workbench.signin.back_off import FIRST_PAUSE_SECONDS
 from mcp_workbench.signin.flow_io import NotNow, SignInFailed
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.store import SignInRecord, lock_name
@@ -129,6 +130,7 @@ async def test_a_refusal_beside_a_look_at_the_store_is_followed_by_a_refresh(tmp
         assert await at.call() == 200
 
 
+@pytest.mark.requirement("signin.never-lost")
 async def test_two_processes_at_the_moment_of_expiry_make_one_refresh(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         await at.log_in()
@@ -139,6 +141,7 @@ async def test_two_processes_at_the_moment_of_expiry_make_one_refresh(tmp_path: 
         assert at.authority.refreshes == 1
 
 
+@pytest.mark.requirement("signin.never-lost")
 async def test_a_cancelled_call_does_not_lose_a_rotated_token(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         await at.log_in()
@@ -201,7 +204,9 @@ async def test_a_token_that_was_taken_for_a_while_is_refreshed_when_it_is_refuse
         assert at.authority.refreshes == 2
 
 
-async def test_a_passing_fault_with_a_token_that_is_over_fails_the_call_alone(tmp_path: Path) -> None:
+async def test_a_passing_fault_with_a_token_that_is_over_fails_the_call_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         at.authority.expire()
@@ -209,6 +214,7 @@ async def test_a_passing_fault_with_a_token_that_is_over_fails_the_call_alone(tm
         at.authority.token_faults = [(502, b"<html>")]
         with pytest.raises(NotNow):
             await at.call()
+        let_time_pass(monkeypatch, FIRST_PAUSE_SECONDS)
         assert await at.call() == 200
 
 

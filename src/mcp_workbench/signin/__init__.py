@@ -6,6 +6,8 @@
 - `sign_in_target`: whose sign-in it is, and which stored records belong to it.
 - `callback`: the page the browser is redirected to; `profiles`: servers that deviate from the specification.
 - `store`, `store_location`, `token_encryption`: tokens at rest; `assertion`: clients that authenticate with a key.
+- `refresh_turn`: one process at a time refreshes, none sends a token twice; `back_off`: when a failing authorization
+  server is asked again.
 - `grant_end`: when a grant expires for good, and when to warn about it.
 Knows nothing about its callers. Imported only for servers that require a sign-in or already have one.
 """

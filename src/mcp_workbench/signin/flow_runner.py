@@ -5,11 +5,11 @@ Owns the limits. A response that is missing, too large or redirects to another o
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, TypeVar
 
+from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.signin.flow_io import AuthorizationRequest, DeviceCodeWait, OAuthRequest, OAuthResponse, Registered
 from mcp_workbench.transport.http.client.failures import explain
 from mcp_workbench.transport.http.client.headers import FixedHeaders
@@ -67,7 +67,7 @@ async def send(client: HttpClient, request: OAuthRequest, environ: Mapping[str, 
     target = None
     try:
         target = HttpTarget.of(request.url, NO_HEADERS, environ)
-        async with asyncio.timeout(REQUEST_SECONDS):
+        async with within(REQUEST_SECONDS):
             response = await client.request(request.method, target, request.headers, request.body)
             try:
                 body = await read_whole(response, LARGEST_ANSWER)

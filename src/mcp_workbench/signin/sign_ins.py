@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.signin import flow
+from mcp_workbench.signin.back_off import BackOff
 from mcp_workbench.signin.callback import Callback
 from mcp_workbench.signin.challenge import Challenge, parse
 from mcp_workbench.signin.client_registration import OAuthClient
@@ -23,7 +24,7 @@ from mcp_workbench.signin.flow_io import AuthorizationRequest, DeviceCodeWait, S
 from mcp_workbench.signin.flow_runner import run, send
 from mcp_workbench.signin.profiles import profile_for
 from mcp_workbench.signin.sign_in_target import SignInTarget
-from mcp_workbench.signin.signed_in_headers import SignedInHeaders, keep
+from mcp_workbench.signin.signed_in_headers import SignedInHeaders, keep, record_of
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore
 from mcp_workbench.transport.http.client.http_client import HttpClient
 
@@ -79,6 +80,7 @@ class SignIns:
         # Weak, because clients come and go: a source lives as long as a connection or a refresh uses it.
         self._sources: WeakValueDictionary[object, SignedInHeaders] = WeakValueDictionary()
         self._visits: dict[tuple[str | None, ...], BrowserSignIn] = {}
+        self._back_off = BackOff()
 
     def source(self, target: SignInTarget, base: Mapping[str, str]) -> SignedInHeaders:
         """The header source of this principal for this server."""
@@ -86,7 +88,9 @@ class SignIns:
         key = (target.key, frozenset(base.items()))
         source = self._sources.get(key)
         if source is None:
-            source = self._sources[key] = SignedInHeaders(target, base, self.store, self._client, self._redactor)
+            source = self._sources[key] = SignedInHeaders(
+                target, base, self.store, self._client, self._redactor, self._back_off
+            )
         # The client secret may have changed since.
         source.target = target
         return source
@@ -151,6 +155,7 @@ class SignIns:
                 sign_in.task.cancel()
                 await asyncio.wait({sign_in.task})
         await asyncio.gather(*(source.settle() for source in list(self._sources.values())))
+        await self.store.close()
 
     async def _visit(self, target: SignInTarget, sign_in: BrowserSignIn, new_client: bool) -> SignInRecord:
         await self.store.unlock()
@@ -209,7 +214,8 @@ class SignIns:
         await self.store.change(lambda contents: contents.put_client(client))
 
     async def _keep(self, target: SignInTarget, grant: Grant) -> SignInRecord:
-        record = await keep(self.store, target, grant)
+        record = record_of(target, grant)
+        await keep(self.store, target, record)
         self._look_again(target)
         return record
 

@@ -1,7 +1,8 @@
 """The headers for a server with a sign-in: an access token that is refreshed in time, once for all callers.
 
 There is one source for each principal and server, shared by all connections. The store is authoritative, because
-another process may have refreshed, signed in or signed out. A new token is stored before it is used.
+another process may have refreshed, signed in or signed out. Room for a new token is reserved before it is requested,
+and the token is stored before it is used, or as soon as that is possible.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from msgspec.structs import replace
 from mcp_workbench.config.redact import Redactor, secrets_fetched
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import flow
+from mcp_workbench.signin.back_off import BackOff
 from mcp_workbench.signin.challenge import parse
 from mcp_workbench.signin.flow import Grant, RefreshGrant, SignInRequest
-from mcp_workbench.signin.flow_io import SignInFailed, origin_of
+from mcp_workbench.signin.flow_io import NotNow, SignInFailed, origin_of
 from mcp_workbench.signin.flow_runner import REQUEST_SECONDS, run
 from mcp_workbench.signin.grant_end import DAY, ends_at, note
 from mcp_workbench.signin.profiles import profile_for
+from mcp_workbench.signin.refresh_turn import RefreshTurn
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore, WantedSignIn, lock_name
+from mcp_workbench.signin.store_location import StoreUnusable
 from mcp_workbench.signin.token_requests import ClientUnknown, GrantOver, Tokens
 from mcp_workbench.transport.http.client.headers import CredentialRefusal
 from mcp_workbench.transport.http.client.http_client import HttpClient
@@ -60,8 +64,10 @@ class SignedInHeaders:
         store: TokenStore,
         client: Callable[[], HttpClient],
         redactor: Redactor,
+        back_off: BackOff,
     ) -> None:
         self.target = target
+        self._back_off = back_off
         self._redactor = redactor
         self._base = base
         self._store = store
@@ -131,7 +137,7 @@ class SignedInHeaders:
             self._last_chance = (self._token or "", time.time() + LAST_CHANCE_SECONDS)
             return True
         await self._want(refusal.challenge, record)
-        raise self._needed("wants you to sign in" if record is None else "wants you to sign in again")
+        raise self._needed("wants you to sign in") if record is None else self._needed_again(record)
 
     async def settle(self) -> None:
         """Wait until no refresh is in progress. A sent refresh may have invalidated the old token, so its response is
@@ -166,52 +172,83 @@ class SignedInHeaders:
         if _serves(record, refused) or (record is None and not self._is_machine()):
             self._adopt(record)
             return
-        async with store.locked(lock_name(target.principal, target.server), REFRESH_LOCK_SECONDS):
-            # Another process may have refreshed while we waited for the lock.
-            record = target.find(store.read())
-            if _serves(record, refused):
-                self._adopt(record)
-                return
-            self._is_sent = True
-            try:
-                self._adopt(await self._new_token(record))
-            except SignInFailed as error:
-                # No response, or a proxy's error page, does not mean that the grant has ended.
-                if refused is not None or record is None or _is_over(record):
-                    raise
-                log.warning("%s; still using the old token", error.message)
-                self._adopt(record)
-                self._good_until = min(time.time() + RETRY_SECONDS, record.expires_at or math.inf)
-            finally:
-                self._is_sent = False
+        try:
+            async with store.refreshing(lock_name(target.principal, target.server), REFRESH_LOCK_SECONDS) as turn:
+                # Another process may have refreshed while we waited for the turn.
+                record = target.find(store.read())
+                self._adopt(record if _serves(record, refused) else await self._new_token(record, turn))
+        except (SignInFailed, StoreUnusable) as error:
+            # No response, a proxy's error page or a full disk does not mean that the grant has ended.
+            if refused is not None or record is None or _is_over(record):
+                raise
+            log.warning("%s; still using the old token", error.message)
+            self._adopt(record)
+            self._good_until = min(time.time() + RETRY_SECONDS, record.expires_at or math.inf)
 
-    async def _new_token(self, record: SignInRecord | None) -> SignInRecord:
+    async def _new_token(self, record: SignInRecord | None, turn: RefreshTurn) -> SignInRecord:
+        """Ask the authorization server, unless it has just failed."""
+        issuer = origin_of(self.target.url) if record is None else record.issuer
+        pause = self._back_off.pause(issuer, self.target.key, time.time())
+        if pause is not None:
+            seconds, why = pause
+            raise NotNow(f"{why}; it is asked again in {math.ceil(seconds)} s", hint="try again later")
+        try:
+            if self._is_machine():
+                return await self._machine_token(None if record is None else record.issuer)
+            assert record is not None
+            return await self._refreshed(record, turn)
+        except SignInFailed as error:
+            self._back_off.failed(issuer, self.target.key, time.time(), error.message)
+            raise
+        finally:
+            self._is_sent = False
+
+    async def _machine_token(self, issuer: str | None) -> SignInRecord:
+        target = self.target
+        attempt = SignInRequest(url=target.url, settings=target.settings, bound_issuer=issuer, now=time.time())
+        steps = flow.client_credentials(attempt)
+        grant = await run(steps, self._client(), environ=target.environ)
+        self._back_off.answered(issuer or origin_of(target.url))
+        record = record_of(target, grant)
+        try:
+            await keep(self._store, target, record)
+        except StoreUnusable as error:
+            # Nothing is lost with it: a machine can always get another one.
+            log.warning("%s; the new token is used all the same", error.message)
+        return record
+
+    async def _refreshed(self, record: SignInRecord, turn: RefreshTurn) -> SignInRecord:
         target, now = self.target, time.time()
-        if self._is_machine():
-            issuer = None if record is None else record.issuer
-            attempt = SignInRequest(url=target.url, settings=target.settings, bound_issuer=issuer, now=now)
-            steps = flow.client_credentials(attempt)
-            return await keep(self._store, target, await run(steps, self._client(), environ=target.environ))
-        assert record is not None
         self._conceal(record)
         if record.refresh_token is None or record.ended:
-            raise self._needed("wants you to sign in again")
+            raise self._needed_again(record)
         grant = RefreshGrant(record.token_endpoint, record.client, record.refresh_token, record.resource)
         credentials = profile_for(target.url, target.settings, record.issuer).credentials
+        forgets_client = False
         try:
+            if turn.was_exchanged(record.refresh_token):
+                raise GrantOver("the last token could not be stored before the workbench that had it ended")
+            self._store.reserve(turn, record.refresh_token)
+            self._is_sent = True
             tokens = await run(flow.refresh(grant, credentials), self._client(), environ=target.environ)
+            renewed = with_tokens(record, tokens, now)
         except (GrantOver, ClientUnknown) as error:
-            ended, is_unknown = replace(record, ended=error.message), isinstance(error, ClientUnknown)
-            contents = await self._store.change(lambda contents: _end(contents, ended, forget=is_unknown))
-            current = target.find(contents)
-            if current is not None and not current.ended:
-                return current
-            raise self._needed(f"wants you to sign in again: {error.message}") from None
-        renewed = with_tokens(record, tokens, now)
-        contents = await self._store.change(lambda contents: _put_unless_replaced(contents, renewed, record))
+            renewed, forgets_client = replace(record, ended=error.message), isinstance(error, ClientUnknown)
+        except SignInFailed:
+            # There is no telling whether it was exchanged. If it was not, another attempt is all that is needed.
+            turn.settle()
+            raise
+        self._back_off.answered(record.issuer)
+        if renewed.ended or renewed.refresh_token != record.refresh_token:
+            turn.answered()
+        else:
+            turn.settle()
+        contents = await self._store.renew(renewed, record, turn, forgets_client=forgets_client)
         found = target.find(contents)
         if found is None:
             raise self._needed("wants you to sign in: you have signed out meanwhile")
+        if found.ended:
+            raise self._needed_again(found)
         return found
 
     async def _step_up(self, refusal: CredentialRefusal, record: SignInRecord | None) -> bool:
@@ -256,6 +293,9 @@ class SignedInHeaders:
     def _is_machine(self) -> bool:
         return profile_for(self.target.url, self.target.settings).grant == "client_credentials"
 
+    def _needed_again(self, record: SignInRecord) -> SignInNeeded:
+        return self._needed("wants you to sign in again" + (f": {record.ended}" if record.ended else ""))
+
     def _needed(self, what: str) -> SignInNeeded:
         return SignInNeeded(
             f"{origin_of(self.target.url)} {what}",
@@ -263,8 +303,8 @@ class SignedInHeaders:
         )
 
 
-async def keep(store: TokenStore, target: SignInTarget, grant: Grant) -> SignInRecord:
-    """Store the result of a sign-in, replacing the previous record."""
+def record_of(target: SignInTarget, grant: Grant) -> SignInRecord:
+    """The record of a sign-in that has just been completed."""
     now, server = time.time(), grant.discovery.server
     record = SignInRecord(
         principal=target.principal,
@@ -282,14 +322,17 @@ async def keep(store: TokenStore, target: SignInTarget, grant: Grant) -> SignInR
     )
     days = grant.discovery.profile.grant_days
     record = replace(record, grant_limit_at=None if days is None else now + days * DAY)
-    record = with_tokens(record, grant.tokens, now)
+    return with_tokens(record, grant.tokens, now)
+
+
+async def keep(store: TokenStore, target: SignInTarget, record: SignInRecord) -> None:
+    """Store the record of a sign-in, replacing the previous one."""
 
     def change(contents: Contents) -> None:
         target.remove(contents)
         contents.put(record)
 
     await store.change(change)
-    return record
 
 
 def with_tokens(record: SignInRecord, tokens: Tokens, now: float) -> SignInRecord:
@@ -340,20 +383,6 @@ def _serves(record: SignInRecord | None, refused: str | None) -> bool:
 
 def _is_over(record: SignInRecord) -> bool:
     return record.expires_at is not None and time.time() >= record.expires_at
-
-
-def _put_unless_replaced(contents: Contents, record: SignInRecord, earlier: SignInRecord) -> None:
-    """Store the refreshed record, unless the user has signed in or out in the meantime: the user's action wins."""
-    current = next((each for each in contents.records if each.key == earlier.key), None)
-    if current is not None and current.refresh_token == earlier.refresh_token:
-        contents.put(record)
-
-
-def _end(contents: Contents, record: SignInRecord, *, forget: bool) -> None:
-    _put_unless_replaced(contents, record, record)
-    if forget:
-        # Drop the registration too, so that the next sign-in registers again.
-        contents.clients = [client for client in contents.clients if client.id != record.client.id]
 
 
 def _bearer(record: SignInRecord) -> str:

@@ -2,15 +2,14 @@
 
 In plain text, or encrypted with a key in the system's keychain (`token_encryption`). There is one record for each
 principal, server, issuer, client and resource. The disk is authoritative: a change locks, reads again, writes and
-unlocks. A damaged file is renamed, never overwritten. Knows nothing about where tokens come from or whom they belong
-to.
+unlocks. Refreshed tokens that cannot be written are part of what is read, and written later. A damaged file is
+renamed, never overwritten. Knows nothing about where tokens come from or whom they belong to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
@@ -25,6 +24,7 @@ from msgspec.json import decode, encode, format
 from mcp_workbench.blocking_work import aside
 from mcp_workbench.signin import store_location
 from mcp_workbench.signin.client_registration import OAuthClient
+from mcp_workbench.signin.refresh_turn import RefreshTurn, is_kept, try_lock
 from mcp_workbench.signin.store_location import FILE_NAME, SEALED_HEAD, StoreUnusable
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ LARGEST_STORE: Final = 16 * 1024 * 1024
 # Reading and writing take milliseconds; a process that holds the lock longer than this is hung.
 LOCK_SECONDS: Final = 10.0
 LOCK_LOOK_SECONDS: Final = 0.02
+# Reserved before a refresh is sent, in addition to the size of the file. Tokens are a few kilobytes at most.
+ANSWER_ROOM_BYTES: Final = 64 * 1024
+# How soon storing is tried again after it failed, doubled each time.
+SAVE_RETRY_SECONDS: Final = 1.0
+LONGEST_SAVE_RETRY_SECONDS: Final = 30.0
 
 
 class SignInRecord(Struct, frozen=True, kw_only=True):
@@ -114,6 +119,24 @@ class Contents(Struct, kw_only=True):
         self.wanted = [each for each in self.wanted if (each.principal, each.server) != (principal, server)]
 
 
+class UnsavedRenewal(Struct, frozen=True):
+    """A refreshed record that is not on disk yet."""
+
+    record: SignInRecord
+    # The refresh token that it replaces on disk.
+    replaced: str | None
+    # Drop the registration too, so that the next sign-in registers again.
+    forgets_client: bool = False
+
+    def apply(self, contents: Contents) -> None:
+        """Unless the user has signed in or out in the meantime: the user's action wins."""
+        current = next((each for each in contents.records if each.key == self.record.key), None)
+        if current is not None and current.refresh_token == self.replaced:
+            contents.put(self.record)
+        if self.forgets_client:
+            contents.clients = [client for client in contents.clients if client.id != self.record.client.id]
+
+
 class TokenStore:
     """The file. `folder` is created on the first write.
 
@@ -130,9 +153,20 @@ class TokenStore:
         # As of the last read.
         self.is_sealed = keychain is True
         self.path = os.path.join(self._folder, FILE_NAME)
+        # What could not be written, by key, the turns that are held for it, and the task that writes it later.
+        self._unsaved: dict[tuple[str | None, ...], UnsavedRenewal] = {}
+        self._kept: dict[str, RefreshTurn] = {}
+        self._saving: asyncio.Task[None] | None = None
 
     def read(self) -> Contents:
-        """Read the file. Raises `StoreUnusable` if other users could have written it or it is in the wrong form."""
+        """Read the file, with what waits to be written to it. Raises `StoreUnusable` if other users could have written
+        it or it is in the wrong form."""
+        contents = self._read_contents()
+        for renewal in self._unsaved.values():
+            renewal.apply(contents)
+        return contents
+
+    def _read_contents(self) -> Contents:
         content = self._read_file()
         if content is None:
             self.is_sealed = self._keychain is True
@@ -164,7 +198,7 @@ class TokenStore:
         async with self.locked("store", LOCK_SECONDS):
             contents = await aside(self.read)
             self.is_sealed = sealed
-            await aside(lambda: self._write(contents))
+            await aside(lambda: self._write(contents, None))
             return contents
 
     def _unlocked(self) -> bytes:
@@ -225,56 +259,166 @@ class TokenStore:
             return (0, 0, 0)
         return found.st_ino, found.st_mtime_ns, found.st_size
 
-    async def change(self, change: Callable[[Contents], None]) -> Contents:
-        """Lock, read again, apply `change`, and write. Returns what is now on disk."""
+    async def change(self, change: Callable[[Contents], None], room: str | None = None) -> Contents:
+        """Lock, read again, apply `change`, and write, into a reserved file if there is one. Returns what is now on
+        disk."""
         await self.unlock()
         async with self.locked("store", LOCK_SECONDS):
             contents = self.read()
             change(contents)
-            self._write(contents)
+            self._write(contents, room)
+            self._unsaved.clear()
+            for turn in self._kept.values():
+                turn.settle()
+                if not turn.is_busy:
+                    turn.close()
+            self._kept.clear()
             return contents
+
+    @contextlib.asynccontextmanager
+    async def refreshing(self, name: str, seconds: float) -> AsyncIterator[RefreshTurn]:
+        """Wait for the turn to refresh the sign-in with this `lock_name`. Raises `StoreUnusable`."""
+        lock, descriptor = self._open_lock(name)
+        until = time.monotonic() + seconds
+        try:
+            while (turn := self._turn(name, descriptor)) is None:
+                if name not in self._kept and is_kept(descriptor):
+                    raise StoreUnusable(
+                        f"another workbench has refreshed this sign-in and has not been able to store it in "
+                        f"`{self.path}`",
+                        hint="free some space on that disk; until then, only that workbench can use the sign-in",
+                    )
+                await _next_look(lock, until, seconds)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        turn.is_busy = True
+        try:
+            yield turn
+        finally:
+            turn.is_busy = False
+            if not turn.is_kept:
+                turn.close()
+
+    def _turn(self, name: str, descriptor: int) -> RefreshTurn | None:
+        kept = self._kept.get(name)
+        if kept is None:
+            room = os.path.join(self._folder, f"{name}.reserved")
+            return RefreshTurn(name, descriptor, room) if try_lock(descriptor) else None
+        if kept.is_busy:
+            return None
+        os.close(descriptor)
+        return kept
+
+    def reserve(self, turn: RefreshTurn, refresh_token: str) -> None:
+        """Make sure that the answer to a refresh can be stored. Raises `StoreUnusable`."""
+        try:
+            turn.prepare(refresh_token, os.stat(self.path).st_size + ANSWER_ROOM_BYTES)
+        except OSError as error:
+            turn.give_up_room()
+            raise StoreUnusable(
+                f"the token was not refreshed, because a new one could not be stored in `{self.path}`: "
+                f"{error.strerror}",
+                hint=_FOLDER_HINT,
+            ) from None
+
+    async def renew(
+        self, record: SignInRecord, earlier: SignInRecord, turn: RefreshTurn, *, forgets_client: bool = False
+    ) -> Contents:
+        """Store a refreshed record, now or as soon as it can be. Returns what is in force."""
+        unsaved = self._unsaved.get(record.key)
+        replaced = earlier.refresh_token if unsaved is None else unsaved.replaced
+        self._unsaved[record.key] = UnsavedRenewal(record, replaced, forgets_client)
+        try:
+            contents = await self.change(lambda contents: None, turn.room)
+        except StoreUnusable as error:
+            log.warning("%s; the new token is used all the same, and stored as soon as that is possible", error.message)
+            if turn.keep():
+                self._kept[turn.name] = turn
+            if self._saving is None or self._saving.done():
+                self._saving = asyncio.ensure_future(self._save_later())
+            with contextlib.suppress(StoreUnusable):
+                return self.read()
+            return Contents(records=[record])
+        turn.settle()
+        return contents
+
+    async def close(self) -> None:
+        """Write what could not be written so far."""
+        if self._saving is not None:
+            self._saving.cancel()
+            await asyncio.wait({self._saving})
+        if self._unsaved:
+            try:
+                await self.change(lambda contents: None)
+            except StoreUnusable as error:
+                servers = ", ".join(dict.fromkeys(each.record.server for each in self._unsaved.values()))
+                log.error("%s; you have to sign in again to %s", error.message, servers)
+        for turn in self._kept.values():
+            turn.close()
+        self._kept.clear()
+
+    async def _save_later(self) -> None:
+        pause = SAVE_RETRY_SECONDS
+        while self._unsaved:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_SAVE_RETRY_SECONDS)
+            with contextlib.suppress(StoreUnusable):
+                await self.change(lambda contents: None)
+        log.warning("the sign-ins that could not be written are in %s now", self.path)
 
     @contextlib.asynccontextmanager
     async def locked(self, name: str, seconds: float) -> AsyncIterator[None]:
         """Hold a lock of this name across all of the user's processes. Raises `StoreUnusable`."""
-        self._make_folder()
-        lock = os.path.join(self._folder, f"{name}.lock")
-        try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise StoreUnusable(f"`{lock}` cannot be opened: {error.strerror}", hint=_FOLDER_HINT) from None
+        lock, descriptor = self._open_lock(name)
         try:
             until = time.monotonic() + seconds
-            while not _try_lock(descriptor):
-                if time.monotonic() > until:
-                    raise StoreUnusable(
-                        f"another workbench has held `{lock}` for {seconds:g} s", hint="try again; end it if it hangs"
-                    )
-                await asyncio.sleep(LOCK_LOOK_SECONDS)
+            while not try_lock(descriptor):
+                await _next_look(lock, until, seconds)
             yield
         finally:
             # Closing unlocks.
             os.close(descriptor)
 
-    def _write(self, contents: Contents) -> None:
+    def _open_lock(self, name: str) -> tuple[str, int]:
+        self._make_folder()
+        lock = os.path.join(self._folder, f"{name}.lock")
+        try:
+            return lock, os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise StoreUnusable(f"`{lock}` cannot be opened: {error.strerror}", hint=_FOLDER_HINT) from None
+
+    def _write(self, contents: Contents, room: str | None) -> None:
         content = format(encode(contents), indent=1) + b"\n"
         if self.is_sealed:
             from mcp_workbench.signin.token_encryption import seal
 
             servers = {each.server for each in contents.records} | {each.server for each in contents.wanted}
             content = seal(content, self._unlocked(), (name for each in servers for name in _spellings(each)))
+        if room is not None:
+            with contextlib.suppress(OSError):
+                self._replace_file(room, os.O_WRONLY | os.O_NOFOLLOW, content)
+                return
         draft = f"{self.path}.{os.getpid()}-{os.urandom(4).hex()}.new"
         try:
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            self._replace_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, content)
+        except OSError as error:
+            raise StoreUnusable(f"`{self.path}` cannot be written: {error.strerror}", hint=_FOLDER_HINT) from None
+
+    def _replace_file(self, draft: str, flags: int, content: bytes) -> None:
+        try:
+            with open(os.open(draft, flags | os.O_CLOEXEC, 0o600), "wb") as file:
                 file.write(content)
+                # A reserved file is larger.
+                file.truncate()
                 file.flush()
                 # With rotation, the old refresh token is already invalid: losing the new one loses the sign-in.
                 os.fsync(file.fileno())
             os.replace(draft, self.path)
-        except OSError as error:
+        except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(draft)
-            raise StoreUnusable(f"`{self.path}` cannot be written: {error.strerror}", hint=_FOLDER_HINT) from None
+            raise
 
     def _make_folder(self) -> None:
         try:
@@ -310,13 +454,12 @@ def lock_name(principal: str, server: str) -> str:
     return hashlib.sha256(f"{principal}\0{server}".encode()).hexdigest()[:32]
 
 
-def _try_lock(descriptor: int) -> bool:
-    try:
-        # Polled, because a blocking `flock` can be neither bounded nor cancelled.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+async def _next_look(lock: str, until: float, seconds: float) -> None:
+    if time.monotonic() > until:
+        raise StoreUnusable(
+            f"another workbench has held `{lock}` for {seconds:g} s", hint="try again; end it if it hangs"
+        )
+    await asyncio.sleep(LOCK_LOOK_SECONDS)
 
 
 _FOLDER_HINT: Final = "check the permissions of the folder and the space on the disk"
