@@ -19,7 +19,7 @@ from mcp_workbench.catalog.entry import OWN_CONTEXT, ServerEntry
 from mcp_workbench.config.model import FaceName, ServerContext, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.sharing import OWN_PRINCIPALS
-from mcp_workbench.errors import DownstreamError
+from mcp_workbench.errors import ConfigError, DownstreamError
 from mcp_workbench.face.base import STATUS_URI, Face, FaceSettings
 from mcp_workbench.face.view import View
 from mcp_workbench.faces import FACES
@@ -84,6 +84,7 @@ class Gateway:
         runtime: Runtime | None = None,
         context: ServerContext = OWN_CONTEXT,
     ) -> None:
+        check_names(config, options.face or config.face_in_force)
         self.config = config
         self._is_alone = runtime is None
         self.runtime = runtime = runtime or Runtime(redactor or Redactor(config.secrets))
@@ -298,6 +299,7 @@ class Gateway:
 
         async with self._applying:
             config, needs_restart = with_fixed_settings(self.config, config)
+            check_names(config, self.face.name)
             if (oversight := self._overseeing(config)) is not None:
                 await oversight.prepare(config)
             self.needs_restart = needs_restart
@@ -491,6 +493,22 @@ def _users_of(connection: Connection) -> dict[str, object]:
     own = connection.principal in OWN_PRINCIPALS
     names = client_names(connection.traffic.clients.sessions())
     return {"user": None if own else connection.principal, "clientNames": names}
+
+
+def check_names(config: WorkbenchConfig, face: str) -> None:
+    """Raise `ConfigError` for names that this face cannot show, although the file allows them: it need not know of
+    `--face`."""
+    if face != "dynamic":
+        return
+    from mcp_workbench.config.reading import registered_name_fault
+
+    named = [("toolbox", toolbox) for toolbox in config.toolboxes]
+    named += [("server", server.name) for _, server in config.servers()]
+    for what, name in named:
+        if (fault := registered_name_fault(name, what)) is not None:
+            found, expected = fault
+            hint = f"rename the {what} in the file, or choose another face"
+            raise ConfigError(f"the {what} name `{name}` {found}, expected {expected}", hint=hint)
 
 
 def make_face(catalog: Catalog, config: WorkbenchConfig, options: Options) -> Face:

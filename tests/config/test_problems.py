@@ -15,6 +15,7 @@ from tests.config.loading import FILE, outcome_of, problems_of, toolbox_with
 
 # One line for each level, so that every problem inside the server stands on line 6.
 TOOLBOX = '{"toolboxes":\n {"dev":\n  {"description": "d",\n   "mcpServers":\n    {"fs":\n %s\n}}}}'
+DYNAMIC = TOOLBOX.replace('{"toolboxes"', '{"face": "dynamic", "toolboxes"')
 PLAIN = '{"mcpServers":\n {"fs":\n %s\n}}'
 GOOD = '{"command": "npx"}'
 FS = "$.toolboxes.dev.mcpServers.fs"
@@ -30,6 +31,7 @@ FILES = [
     ('{"mcpServers": {}, "projects": {"/x": {"mcpServers": {"a": {}}}}}', 1, "$.mcpServers", 'at $.projects["/x"]'),
     ('{"mcp": {"servers": {"a": {}}}}', 1, "$", "servers at $.mcp.servers (`a`)"),
     ('{"separator": " ", "mcpServers": {"a": {"command": "a"}}}', 1, "$.separator", "such as `__`"),
+    ('{"separator": "\\ufeff", "mcpServers": {"a": {"command": "a"}}}', 1, "$.separator", "without white space"),
     ('{"separator": "a b", "mcpServers": {"a": {"command": "a"}}}', 1, "$.separator", "without white space"),
     ('{"separator": 1, "mcpServers": {"a": {"command": "a"}}}', 1, "$.separator", "found a number"),
     ('{"toolboxs": {}}', 1, "$.toolboxs", "did you mean `toolboxes`?"),
@@ -52,12 +54,16 @@ FILES = [
         "$.toolboxes.dev.toolFilters",
         "`toolFilters` is a setting of a server",
     ),
-    (TOOLBOX.replace('"fs"', '"__proto__"') % GOOD, 5, "$.toolboxes.dev.mcpServers.__proto__", "contains `__`"),
+    (TOOLBOX.replace('"dev"', '"d__v"') % GOOD, 2, "$.toolboxes.d__v", "contains `__`"),
+    (DYNAMIC.replace('"fs"', '"__proto__"') % GOOD, 5, "$.toolboxes.dev.mcpServers.__proto__", "contains `__`"),
+    (DYNAMIC.replace('"fs"', '"_fs"') % GOOD, 5, "$.toolboxes.dev.mcpServers._fs", "starts with `_`"),
+    (DYNAMIC.replace('"dev"', '"dev_"') % GOOD, 2, "$.toolboxes.dev_", "ends with `_`"),
+    (TOOLBOX.replace('"fs"', '"fs\\ufeff"') % GOOD, 5, '$.toolboxes.dev.mcpServers["fs\\ufeff"]', "white space"),
     (TOOLBOX.replace('"dev"', '""') % GOOD, 2, '$.toolboxes[""]', "the toolbox name `` is empty"),
     (TOOLBOX.replace('"fs"', '" fs"') % GOOD, 5, '$.toolboxes.dev.mcpServers[" fs"]', "white space"),
     (TOOLBOX.replace('"fs"', '"f\\ts"') % GOOD, 5, '$.toolboxes.dev.mcpServers["f\\ts"]', "control character"),
     (TOOLBOX.replace('"dev"', f'"{"d" * 201}"') % GOOD, 2, f"$.toolboxes.{'d' * 59}…", "has 201 characters"),
-    ('{"mcpServers": {"a__b":\n {"command": "x"}}}', 1, "$.mcpServers.a__b", "contains `__`"),
+    ('{"face": "dynamic", "mcpServers": {"a__b":\n {"command": "x"}}}', 1, "$.mcpServers.a__b", "contains `__`"),
     ('{"face": "flatt",\n"mcpServers": {"a": {"command": "x"}}}', 1, "$.face", "did you mean `flat`?"),
     ('{"maxMessageBytes": 0, "mcpServers": {"a": {"command": "x"}}}', 1, "$.maxMessageBytes", "whole number from"),
     ('{"maxMessageBytes": 2e3.5, "mcpServers": {}}', 1, "$.maxMessageBytes", "found `2e3.5`"),

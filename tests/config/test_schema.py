@@ -121,7 +121,8 @@ def _properties(schema: object, where: str = "$") -> Iterator[tuple[str, str, di
                 for key, described in value.items():
                     yield where, key, described
                     yield from _properties(described, f"{where}.{key}")
-            else:
+            # What is there only narrows what is explained elsewhere.
+            elif name != "allOf":
                 yield from _properties(value, f"{where}.{name}")
     elif isinstance(schema, list):
         for index, each in enumerate(schema):

@@ -120,7 +120,11 @@ async def test_the_name_and_version_that_clients_are_told_can_be_chosen(workbenc
     box = {"box": {"server": scripted_entry()}}
     async with workbench.serving(box, "--name", "my bench", "--version", "9.8") as client:
         info = (await client.initialize())["serverInfo"]
-        assert (info["name"], info["version"]) == ("my bench", "9.8")
+        # Clients show the title where there is one.
+        assert info == {"name": "my bench", "title": "my bench", "version": "9.8"}
+    async with workbench.serving(box) as client:
+        info = (await client.initialize())["serverInfo"]
+        assert (info["name"], info["title"]) == ("mcp-workbench", "MCP Workbench")
 
 
 async def test_a_request_before_any_introduction_says_what_is_missing(workbench: Workbench) -> None:

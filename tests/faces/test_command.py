@@ -129,7 +129,7 @@ def test_an_empty_separator_is_refused(given: list[str], tmp_path: Path, capsys:
 
 
 @pytest.mark.requirement("flat.separator-errors")
-@pytest.mark.parametrize("value", [" ", "x y", "\t", "a\nb", " :", ": ", "\u00a0", "\u3000", "\r"])
+@pytest.mark.parametrize("value", [" ", "x y", "\t", "a\nb", " :", ": ", "\u00a0", "\u3000", "\ufeff", "a\ufeff", "\r"])
 @pytest.mark.parametrize("form", ["--separator={}", "--separator {}"])
 def test_a_separator_with_white_space_is_refused(
     value: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

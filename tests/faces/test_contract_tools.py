@@ -84,6 +84,8 @@ async def test_a_definition_keeps_everything_but_what_the_face_says_itself(
             expected = {**tool, "name": name if face == "proxy" else seen.name(name)}
             if face == "dynamic":
                 expected["description"] = f"[box/server] {tool['description']}"
+                origin = {"name": seen.name(name), "original_name": name, "server": "server", "toolbox_name": "box"}
+                expected["_meta"] = {**tool["_meta"], "mcp-workbench/tool": origin}
             if face == "proxy":
                 expected |= {"toolbox_name": "box", "source_server": "server"}
             assert shown[name] == expected

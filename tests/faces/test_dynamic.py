@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from typing import Any
 
 import pytest
 
+from mcp_workbench.config.load import load
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.gateway import Options
 from tests.faces.harness import ERAS, Bench, Seen, error_text
+from tests.faces.memory import MemoryGateway
 from tests.support.client import Json, RpcError
 from tests.support.processes import eventually
 from tests.support.workbench import logged
@@ -65,6 +70,12 @@ async def test_opening_registers_the_tools_and_answers_with_them(bench: Bench, e
         listed = (await seen.client.request("tools/list"))["tools"]
         assert [tool["name"] for tool in listed] == ["open_toolbox", *(tool["name"] for tool in content["tools"])]
         assert listed[2]["description"] == content["tools"][1]["description"]
+        metadata = {key: content["tools"][1][key] for key in ("name", "original_name", "server", "toolbox_name")}
+        assert listed[2]["_meta"] == {
+            "example.test/tool": "read_file",
+            "ui": {"resourceUri": "ui://test/view.html"},
+            "mcp-workbench/tool": metadata,
+        }
         called = await seen.client.call_tool("dev__files_read_file", {"n": 1})
         assert called["structuredContent"] == {"n": 1}
         assert called["_meta"]["example.test/echo"] == "read_file"
@@ -196,7 +207,50 @@ async def test_of_two_tools_that_would_get_the_same_name_the_first_has_it_and_it
             assert await seen.names("tools/list") == ["open_toolbox", "dev__my_srv_tool", "dev__my_fine"]
             await seen.client.call_tool("dev__my_srv_tool")
             assert "would be shown as `dev__my_srv_tool`" in text
+            # There is no separator to change in this face.
+            assert text.endswith("Use `rename`")
     assert [record.getMessage() for record in caplog.records] == [text]
+
+
+@pytest.mark.requirement("dynamic.collisions", "dynamic.names")
+@every_client
+async def test_rename_resolves_a_collision(bench: Bench, era: str) -> None:
+    renamed = ("--tool-names", "fine,tool", {"rename": {"tool": "other"}})
+    boxes = {"dev": {"my": ("--tool-names", "srv_tool"), "my_srv": renamed}}
+    async with bench.within(boxes, "dynamic", era) as seen:
+        content = registered(await seen.open("dev"))
+        shown = ["dev__my_srv_tool", "dev__my_srv_fine", "dev__my_srv_other"]
+        assert [tool["name"] for tool in content["tools"]] == shown
+        assert content["tools"][2]["original_name"] == "tool"
+        assert "refused" not in content
+        called = await seen.client.call_tool("dev__my_srv_other")
+        assert called["_meta"]["example.test/echo"] == "tool"
+        assert (await seen.client.call_tool("dev__my_srv_tool"))["_meta"]["example.test/echo"] == "srv_tool"
+
+
+@pytest.mark.requirement("dynamic.names", "config.names")
+@pytest.mark.parametrize(
+    ("boxes", "named"),
+    [
+        ({"fine": {"a": ()}, "dev": {"fine": (), "a__b": ()}}, "server name `a__b` contains `__`"),
+        ({"fine": {"a": ()}, "dev_": {"a": ()}}, "toolbox name `dev_` ends with `_`"),
+        ({"fine": {"a": ()}, "dev": {"a": (), "_a": ()}}, "server name `_a` starts with `_`"),
+    ],
+)
+async def test_names_that_cannot_be_registered_are_refused_where_the_face_is_chosen_elsewhere(
+    bench: Bench, boxes: Any, named: str
+) -> None:
+    config = load(str(bench.write(boxes)), os.environ)
+    with pytest.raises(ConfigError, match=named):
+        MemoryGateway(config, Options(face="dynamic"))
+    async with bench.within({"fine": {"a": ()}}, "dynamic") as seen:
+        with pytest.raises(ConfigError, match=named):
+            await seen.gateway.apply(config)
+        assert "fine__a_echo" in [tool["name"] for tool in registered(await seen.open("fine"))["tools"]]
+        assert seen.gateway.reloads == 0
+    # Nothing is registered in the others.
+    async with bench.within(boxes, "proxy") as seen:
+        assert len(await seen.names("tools/list")) == 2
 
 
 @pytest.mark.requirement("names.collisions", "dynamic.collisions")
@@ -238,3 +292,15 @@ async def test_errors_say_toolbox_server_and_tool(bench: Bench, era: str) -> Non
         await seen.open("dev")
         result = await seen.call("fail", {"message": "no"}, server="files", toolbox="dev")
         assert error_text(result) == "[dev/files/fail] no"
+
+
+@pytest.mark.requirement("errors.shown")
+@every_client
+async def test_a_tool_of_a_server_that_does_not_start_is_named_by_its_own_name(bench: Bench, era: str) -> None:
+    boxes = {"dev": {"files": (), "my_srv": ("--tool-names", "tool", {"rename": {"tool": "other"}})}}
+    async with bench.within(boxes, "dynamic", era) as seen:
+        seen.gateway.forbid("dev/my_srv")
+        await seen.open("dev")
+        for called, named in (("dev__my_srv_echo", "dev/my_srv/echo"), ("dev__my_srv_other", "dev/my_srv/tool")):
+            text = error_text(await seen.client.call_tool(called))
+            assert text.startswith(f"[{named}] the server exited with status 9")

@@ -15,6 +15,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.config.reading import name_fault, registered_name_fault
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.server_link import ServerLink
@@ -29,10 +30,16 @@ from mcp_workbench.transport.link import Receiver
 
 # Few characters, so that names collide; those that separate are among them.
 pieces = st.text("ab_:", min_size=1, max_size=4)
-# As the configuration allows them: no `__` in names of toolboxes and servers.
-allowed = pieces.filter(lambda name: "__" not in name)
 tools = st.lists(pieces, unique=True, max_size=4)
-layouts = st.dictionaries(allowed, st.dictionaries(allowed, tools, min_size=1, max_size=3), min_size=1, max_size=3)
+
+
+def names(what: str) -> st.SearchStrategy[str]:
+    """As the configuration allows them for a toolbox or server in the face `dynamic`."""
+    return pieces.filter(lambda name: (name_fault(name, what) or registered_name_fault(name, what)) is None)
+
+
+servers = st.dictionaries(names("server"), tools, min_size=1, max_size=3)
+layouts = st.dictionaries(names("toolbox"), servers, min_size=1, max_size=3)
 separators = st.text("_:a-", min_size=1, max_size=2)
 Layout = dict[str, dict[str, list[str]]]
 
@@ -115,7 +122,7 @@ def test_flat_names_are_unique_and_lead_to_their_own_tool(layout: Layout, separa
 
 
 @pytest.mark.requirement("invariants.names", "invariants.delegation", "flat.no-prefix")
-@given(st.dictionaries(allowed, tools, min_size=1, max_size=4), separators)
+@given(st.dictionaries(pieces, tools, min_size=1, max_size=4), separators)
 def test_names_without_prefix_are_unique_and_lead_to_their_own_tool(
     servers: dict[str, list[str]], separator: str
 ) -> None:
@@ -131,15 +138,41 @@ def test_names_without_prefix_are_unique_and_lead_to_their_own_tool(
 
 @pytest.mark.requirement("dynamic.names")
 @given(layouts, st.data())
-def test_registered_names_do_not_depend_on_what_else_is_open(layout: Layout, data: st.DataObject) -> None:
-    catalog = catalog_of(layout)
-    face = DynamicFace(catalog, FaceSettings())
-    everything = delegations(face, everything_open(catalog))
+def test_registered_names_depend_neither_on_what_else_is_open_nor_on_the_order(
+    layout: Layout, data: st.DataObject
+) -> None:
+    renames = data.draw(
+        st.dictionaries(pieces, pieces, max_size=2).filter(lambda new: len(set(new.values())) == len(new))
+    )
+    everything: dict[str, tuple[str, str, str]] = {}
+    # Each toolbox alone, in a face that has never seen another.
+    for toolbox in layout:
+        catalog = catalog_of(layout, rename=renames)
+        view = View("")
+        view.opened[toolbox] = None
+        everything |= delegations(DynamicFace(catalog, FaceSettings()), view)
+    # One after the other, in a face that has settled no name before.
+    face = DynamicFace(catalog_of(layout, rename=renames), FaceSettings())
     view = View("")
     for toolbox in data.draw(st.permutations(list(layout))):
         view.opened[toolbox] = None
-        # Within a toolbox a name never depends on other toolboxes: none of their names may hold what separates them.
-        assert delegations(face, view).items() <= everything.items()
+        expected = {name: place for name, place in everything.items() if place[0] in view.opened}
+        assert delegations(face, view) == expected
+
+
+@pytest.mark.requirement("dynamic.names")
+def test_names_that_another_toolbox_could_take_are_refused() -> None:
+    """`a_` with server `b` and `a` with server `_b` would both register `a___b_x`: whoever is opened first has it."""
+    assert registered_name_fault("a_", "toolbox") and registered_name_fault("_b", "server")
+    clashing: Layout = {"a_": {"b": ["x"]}, "a": {"_b": ["x"]}}
+    seen = []
+    for order in (["a_", "a"], ["a", "a_"]):
+        face, view = DynamicFace(catalog_of(clashing), FaceSettings()), View("")
+        for toolbox in order:
+            view.opened[toolbox] = None
+            face.tools(view)
+        seen.append(delegations(face, view))
+    assert seen[0] != seen[1], "otherwise these rules would not be needed"
 
 
 @pytest.mark.requirement("invariants.isolation")

@@ -194,6 +194,10 @@ class Transcript:
             tool["name"] = self.address.own(tool["name"])
             if self.address.face == "dynamic":
                 tool["description"] = tool["description"].removeprefix("[box/server] ")
+                meta = tool["_meta"]
+                del meta["mcp-workbench/tool"]
+                if not meta:
+                    del tool["_meta"]
         return {tool["name"]: tool for tool in tools}
 
     async def _tools(self) -> None:

@@ -110,10 +110,10 @@ def _settle(
         collisions[exposed] = [holder, *others]
 
 
-def describe_collision(exposed: str, targets: list[Target]) -> str:
-    """The message for the user about a name collision."""
+def describe_collision(exposed: str, targets: list[Target], remedy: str) -> str:
+    """The message for the user about a name collision. `remedy`: what to do about it, where this name is shown."""
     first, *others = (f"`{target.label}`" for target in targets)
-    return f"{' and '.join(others)} would be shown as `{exposed}`, which is {first}. Use `rename`, or another separator"
+    return f"{' and '.join(others)} would be shown as `{exposed}`, which is {first}. {remedy}"
 
 
 def accepted_characters(name: str) -> str:

@@ -29,7 +29,7 @@ from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import opened
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.faces import FACE_OF_COMMANDS
-from mcp_workbench.gateway import Gateway, Options, make_face
+from mcp_workbench.gateway import Gateway, Options, check_names, make_face
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND
 from mcp_workbench.jsonrpc.pending import RemoteError
@@ -120,6 +120,7 @@ class Engine:
 
     def shown_to_clients(self, options: Options) -> Face:
         """Return the face that clients see with these options, or else the configuration, from the cached lists."""
+        check_names(self._gateway.config, options.face or self._gateway.config.face_in_force)
         self._gateway.catalog.load(self._gateway.catalog.entries())
         return make_face(self._gateway.catalog, self._gateway.config, options)
 

@@ -380,7 +380,9 @@ def separator_named(value: str | None) -> str | None:
         return None
     if not value:
         raise UsageError("Separator cannot be empty. Use --separator <chars> with at least one character, like `__`")
-    if any(character.isspace() for character in value):
+    from mcp_workbench.config.reading import has_white_space
+
+    if has_white_space(value):
         raise UsageError("Separator cannot contain whitespace. Use non-whitespace characters, like `:` or `__`")
     return value
 

@@ -13,7 +13,7 @@ import msgspec
 
 from mcp_workbench.config.model import Share
 from mcp_workbench.config.problems import Path, kind_of, quote
-from mcp_workbench.config.reading import Reader, has_control
+from mcp_workbench.config.reading import Reader, has_control, has_white_space
 
 T_co = TypeVar("T_co", covariant=True)
 Schema = dict[str, object]
@@ -76,7 +76,7 @@ class Separator(Kind[str]):
     def read(self, value: object, path: Path, reader: Reader) -> str | None:
         what = "one or more characters without white space, such as `__`"
         text = Text(what).read(value, path, reader)
-        if text is not None and (has_control(text) or any(letter.isspace() for letter in text)):
+        if text is not None and (has_control(text) or has_white_space(text)):
             reader.wrong(value, path, what)
             return None
         return text

@@ -162,7 +162,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     token_exchange: TokenExchangeConfig | None = None
     # None means all tools; an empty tuple means none.
     tool_filters: tuple[str, ...] | None = None
-    # Original tool name to the name shown instead (face `flat`).
+    # Original tool name to the name shown instead (faces `flat` and `dynamic`).
     rename: dict[str, str] = field(default_factory=dict)
     timeout: float = DEFAULT_CALL_TIMEOUT
     startup_timeout: float = DEFAULT_STARTUP_TIMEOUT
@@ -183,6 +183,10 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     references: tuple[ReferringValue, ...] = ()
     # What the environment lacks for this server alone. It cannot be started then, and fields may be missing.
     unresolved: tuple[Problem, ...] = ()
+
+    def original_name(self, shown: str) -> str:
+        """What the server itself calls the tool that is shown with this name."""
+        return next((original for original, new in self.rename.items() if new == shown), shown)
 
 
 def references_in(server: ServerConfig) -> list[Reference]:

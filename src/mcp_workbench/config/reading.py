@@ -20,6 +20,7 @@ _WITH_REFERENCES = "`args`, `env`, `headers`, `url`, and the secrets of `oauth`,
 
 # Names are part of every call and every error text; this is more than anyone needs, and lists stay readable.
 LONGEST_NAME = 200
+_SEPARATES = "contains `__`", "a name without `__`, which separates toolbox and server in tool names"
 # All expanded text together. Otherwise ten thousand references to one large variable would fill the memory.
 _MOST_EXPANDED = 64 * 1024 * 1024
 # Unknown keys are reported with the nearest known ones; in a file with thousands of them, a hundred are enough.
@@ -161,29 +162,47 @@ class Reader:
 
         return secrets_around(self._environ)
 
-    def name(self, name: str, path: Path, what: str) -> bool:
-        """Whether a toolbox, server or tool may have this name; reports why not."""
-        fault = name_fault(name)
+    def name(self, name: str, path: Path, what: str, *, is_registered: bool) -> bool:
+        """Whether a toolbox or server may have this name; reports why not. `is_registered`: it becomes part of the
+        names that the face `dynamic` registers."""
+        fault = name_fault(name, what) or (registered_name_fault(name, what) if is_registered else None)
         if fault is not None:
             found, expected = fault
             self.problem(path, f"the {what} name {quote(name)} {found}", expected, at_key=True)
         return fault is None
 
 
-def name_fault(name: str) -> tuple[str, str] | None:
-    """Return what is wrong with a toolbox or server name and what would be right, or None."""
+def name_fault(name: str, what: str) -> tuple[str, str] | None:
+    """Return what is wrong with the name of a `what` (toolbox or server) and what would be right, or None."""
     if not name.strip():
         return "is empty", "at least one character"
-    if "__" in name:
-        # `{toolbox}__{server}_{tool}` is how the face `dynamic` registers tools.
-        return "contains `__`", "a name without `__`, which separates toolbox and server in tool names"
+    if what == "toolbox" and "__" in name:
+        return _SEPARATES
     if len(name) > LONGEST_NAME:
         return f"has {len(name):,} characters", f"at most {LONGEST_NAME}"
-    if name != name.strip():
+    if has_white_space(name[0] + name[-1]):
         return "starts or ends with white space", "a name without it"
     if has_control(name):
         return "contains a control character", "printable characters only"
     return None
+
+
+def registered_name_fault(name: str, what: str) -> tuple[str, str] | None:
+    """Return why a name cannot be part of `{toolbox}__{server}_{tool}`, or None. With these rules no name of one
+    toolbox is ever that of another, so that names do not depend on what else is opened, or when."""
+    if "__" in name:
+        return _SEPARATES
+    if what == "toolbox" and name.endswith("_"):
+        return "ends with `_`", "another last character, because `__` follows it in the names of the face `dynamic`"
+    if what == "server" and name.startswith("_"):
+        return "starts with `_`", "another first character, because `__` precedes it in the names of the face `dynamic`"
+    return None
+
+
+def has_white_space(text: str) -> bool:
+    """Whether the text contains white space. U+FEFF is among it, as in JavaScript and JSON Schema, for which this file
+    is checked too."""
+    return "\ufeff" in text or any(letter.isspace() for letter in text)
 
 
 def has_control(text: str) -> bool:

@@ -13,12 +13,17 @@ from mcp_workbench.config.keys import UNSET, Key
 from mcp_workbench.config.kinds import Schema
 from mcp_workbench.config.reading import LONGEST_NAME
 
-# The same rules as `reading.name_fault`: not empty, no `__`, no white space at the ends, no control characters.
+# The same rules as `reading.name_fault`: not empty, no white space at the ends, no control characters; for toolboxes no
+# `__` either.
 _NAME: Schema = {
     "minLength": 1,
     "maxLength": LONGEST_NAME,
-    "pattern": r"^(?!\s)(?!.*\s$)(?!.*__)[^\u0000-\u001f\u007f-\u009f]+$",
+    "pattern": r"^(?!\s)(?!.*\s$)[^\u0000-\u001f\u007f-\u009f]+$",
 }
+_TOOLBOX_NAME: Schema = {**_NAME, "pattern": str(_NAME["pattern"]).replace("^", "^(?!.*__)", 1)}
+# The same rules as `reading.registered_name_fault`.
+_REGISTERED_TOOLBOX: Schema = {"propertyNames": {"pattern": "[^_]$"}}
+_REGISTERED_SERVER: Schema = {"propertyNames": {"pattern": "^(?!_)(?!.*__)"}}
 
 
 def json_schema() -> Schema:
@@ -56,6 +61,12 @@ def json_schema() -> Schema:
         # Other keys of a plain file belong to the program that wrote it.
         "if": {"required": [keys.TOOLBOXES]},
         "then": {"propertyNames": {"enum": [keys.TOOLBOXES, *keys.FILE_KEYS]}},
+        "allOf": [
+            {
+                "if": {"properties": {keys.FACE.name: {"const": "dynamic"}}, "required": [keys.FACE.name]},
+                "then": {"properties": _registered_names()},
+            }
+        ],
         "$defs": {"toolbox": _toolbox(), "server": _server()},
     }
 
@@ -64,8 +75,17 @@ def _named(definition: str) -> Schema:
     return {
         "type": "object",
         "minProperties": 1,
-        "propertyNames": dict(_NAME),
+        "propertyNames": dict(_TOOLBOX_NAME if definition == "toolbox" else _NAME),
         "additionalProperties": {"$ref": f"#/$defs/{definition}"},
+    }
+
+
+def _registered_names() -> Schema:
+    """Names in a file whose face is `dynamic`."""
+    of_toolbox = {"properties": {keys.MCP_SERVERS: dict(_REGISTERED_SERVER)}}
+    return {
+        keys.TOOLBOXES: {**_REGISTERED_TOOLBOX, "additionalProperties": of_toolbox},
+        **{root: dict(_REGISTERED_SERVER) for root in keys.PLAIN_ROOTS},
     }
 
 

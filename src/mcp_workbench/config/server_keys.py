@@ -97,7 +97,11 @@ TOOL_FILTERS = Key(
     "all.",
 )
 RENAME = Key(
-    "rename", Renames(), "Renamed tools", "New names for tools in the face `flat`, by their original name.", default={}
+    "rename",
+    Renames(),
+    "Renamed tools",
+    "New names for tools in the faces `flat` and `dynamic`, by their original name.",
+    default={},
 )
 TIMEOUT = Key("timeout", Seconds(), "Call timeout", "How long a call may take, in seconds.", DEFAULT_CALL_TIMEOUT)
 STARTUP_TIMEOUT = Key(

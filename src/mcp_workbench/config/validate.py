@@ -122,6 +122,8 @@ class _File:
         self._inherit_env: tuple[str, ...] = ()
         # `share` of the file.
         self._share: Share | None = None
+        # Whether the file itself chooses the face `dynamic`; `--face` is checked when the face is made.
+        self._is_dynamic = False
         self._ignored_keys: dict[str, list[str]] = {}
 
     def read(self, document: object) -> WorkbenchConfig | None:
@@ -133,6 +135,7 @@ class _File:
             self._rootless(document)
             return None
         plain = root != keys.TOOLBOXES
+        self._is_dynamic = document.get(keys.FACE.name) == "dynamic"
         # First, because every server inherits from these two.
         self._inherit_env = self._read(keys.INHERIT_ENV, document) or ()
         self._share = self._read(keys.SHARE, document)
@@ -289,7 +292,7 @@ class _File:
             return {}
         entries = {}
         for name, entry in value.items():
-            self.reader.name(name, (*path, name), what)
+            self.reader.name(name, (*path, name), what, is_registered=self._is_dynamic)
             if isinstance(entry, dict):
                 entries[name] = entry
             else:

@@ -303,8 +303,12 @@ class Face:
         """Build the table of exposed names of one kind, and report each collision once."""
         table = build(entries, kind, expose, self.holders(kind))
         for exposed, rivals in table.collisions.items():
-            self.report(describe_collision(exposed, rivals))
+            self.report(describe_collision(exposed, rivals, self.collision_remedy(kind)))
         return table
+
+    def collision_remedy(self, kind: str) -> str:
+        """What a user can do about two items of this kind with the same exposed name."""
+        return "Give one of the servers another name"
 
     def holders(self, kind: str) -> Holders:
         """The holders of exposed names, which keep them when others with the same name appear."""

@@ -73,8 +73,21 @@ class Learn(Struct, frozen=True):
 
     entry: ServerEntry
     others: tuple[ServerEntry, ...] = ()
-    # The client's name for the item, for errors.
+    # What this server would call the item, for errors.
     item: str = ""
+    # The same for the others, unless they would all call it the same.
+    other_items: tuple[str, ...] = ()
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """What each of the servers would call the item."""
+        return self.item, *(self.other_items or (self.item,) * len(self.others))
+
+
+def learn(candidates: dict[ServerEntry, str]) -> Learn:
+    """Have these servers listed, of which each would call the item by a name of its own."""
+    (entry, *others), (item, *other_items) = candidates, candidates.values()
+    return Learn(entry, tuple(others), item, tuple(other_items))
 
 
 class Load(Struct, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec import DecodeError, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
@@ -16,11 +16,11 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, Target, describe_collision
 from mcp_workbench.catalog.offer import KINDS
 from mcp_workbench.face.base import Face, FaceSettings, Params, available, begins_unknown
-from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject, withheld
+from mcp_workbench.face.decisions import Answer, Decision, Forward, Open, Reject, learn, withheld
 from mcp_workbench.face.open_request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.opening import Failures, left_out, unavailable
 from mcp_workbench.face.proxy import call_body, toolbox_lines
-from mcp_workbench.face.renamed import renamed
+from mcp_workbench.face.renamed import with_members
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import REVIEW, error_result, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_string, encode
@@ -28,6 +28,9 @@ from mcp_workbench.protocol.constants import TOOLS_CALL
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
+
+# The member with the origin of a registered tool: its names, server and toolbox.
+REGISTERED_META: Final = "mcp-workbench/tool"
 
 
 class DynamicFace(Face):
@@ -64,6 +67,10 @@ class DynamicFace(Face):
     def exposed(self, entry: ServerEntry, name: str) -> str:
         return f"{entry.toolbox}__{entry.name}_{name}"
 
+    def _exposed_tool(self, entry: ServerEntry, name: str) -> str:
+        """The configuration may rename tools, not prompts."""
+        return self.exposed(entry, entry.config.rename.get(name, name))
+
     def tools(self, view: View) -> Sequence[bytes]:
         """`open_toolbox`, then the registered tools."""
         return self.keep("tools", view, lambda: self._shown_tools(view))
@@ -90,18 +97,24 @@ class DynamicFace(Face):
     def remarks(self) -> list[str]:
         """Also reports names that two tools share."""
         collisions = self._table(self._everything()).collisions
-        return [*(describe_collision(exposed, rivals) for exposed, rivals in collisions.items()), *super().remarks()]
+        return [*(self._describe(exposed, rivals) for exposed, rivals in collisions.items()), *super().remarks()]
+
+    def collision_remedy(self, kind: str) -> str:
+        return "Use `rename`" if kind == "tools" else super().collision_remedy(kind)
+
+    def _describe(self, exposed: str, rivals: list[Target]) -> str:
+        return describe_collision(exposed, rivals, self.collision_remedy("tools"))
 
     def _table(self, view: View) -> NameTable:
-        found = self.kept("tool table", view, lambda: self.table("tools", self.entries(view), self.exposed))
+        found = self.kept("tool table", view, lambda: self.table("tools", self.entries(view), self._exposed_tool))
         assert isinstance(found, NameTable)
         return found
 
     def settle_names(self, entries: Iterable[ServerEntry]) -> None:
         """Also for closed toolboxes, because names do not depend on which toolboxes are open."""
         known = available(entries)
-        for kind in ("tools", "prompts"):
-            self.table(kind, known, self.exposed)
+        self.table("tools", known, self._exposed_tool)
+        self.table("prompts", known, self.exposed)
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
         try:
@@ -116,13 +129,13 @@ class DynamicFace(Face):
             body = call_body(target.name, params.get("arguments"), params)
             return Forward(target.entry, target.name, TOOLS_CALL, body, True)
         if name in table.collisions:
-            return Reject(INVALID_PARAMS, describe_collision(name, table.collisions[name]))
+            return Reject(INVALID_PARAMS, self._describe(name, table.collisions[name]))
         asked = [] if fresh else self._may_have(view, name)
         if asked:
-            return Learn(asked[0], tuple(asked[1:]), name)
+            return learn({entry: self._original_name(entry, name) for entry in asked})
         for toolbox in view.opened:
             for entry in self.catalog.toolboxes[toolbox].values():
-                tool = name.removeprefix(self.exposed(entry, ""))
+                tool = self._original_name(entry, name)
                 if tool != name and tool in entry.withheld.get("tools", ()):
                     text = f"tool `{name[:200]}` is withheld: {entry.why_withheld(tool)}; {REVIEW}"
                     return Reject(INVALID_PARAMS, text, refusal=withheld(entry, tool))
@@ -132,13 +145,17 @@ class DynamicFace(Face):
                 return Reject(INVALID_PARAMS, f"tool `{name}` is not registered; open toolbox `{toolbox}` first")
         return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", *table.targets]))
 
+    def _original_name(self, entry: ServerEntry, name: str) -> str:
+        """What a server would call the tool with this exposed name."""
+        return entry.config.original_name(name.removeprefix(self.exposed(entry, "")))
+
     def _may_have(self, view: View, name: str) -> list[ServerEntry]:
         """Servers of opened toolboxes whose prefix matches: their cached tools may be out of date."""
         return [
             entry
             for toolbox in view.opened
             for entry in self.catalog.toolboxes.get(toolbox, {}).values()
-            if name.startswith(prefix := self.exposed(entry, "")) and name.removeprefix(prefix) not in entry.hidden
+            if name.startswith(self.exposed(entry, "")) and self._original_name(entry, name) not in entry.hidden
         ]
 
     def _open_toolbox(self, arguments: Raw | None) -> Decision:
@@ -171,7 +188,7 @@ class DynamicFace(Face):
             "unavailable": unavailable({**left_out(self.catalog.toolboxes[toolbox.name].values()), **failures}),
         }
         refused = [
-            describe_collision(exposed, rivals)
+            self._describe(exposed, rivals)
             for exposed, rivals in table.collisions.items()
             if any(rival.entry.toolbox == toolbox.name for rival in rivals[1:])
         ]
@@ -196,6 +213,10 @@ class DynamicFace(Face):
         return "\n".join(lines)
 
 
+class _OwnMeta(Struct, gc=False):
+    meta: dict[str, Raw] = field(name="_meta", default_factory=dict)
+
+
 class _Introduction(Struct, gc=False):
     # Of any type. All other members are skipped, which is many times faster than decoding them.
     title: object = None
@@ -203,6 +224,7 @@ class _Introduction(Struct, gc=False):
 
 
 _decode_introduction: Final = Decoder(_Introduction).decode
+_decode_own_meta: Final = Decoder(_OwnMeta).decode
 
 
 def _description(target: Target, introduction: _Introduction | None = None) -> str:
@@ -212,16 +234,34 @@ def _description(target: Target, introduction: _Introduction | None = None) -> s
 
 
 def _registered(exposed: str, target: Target) -> bytes:
-    return renamed(target.definition, exposed, description=_description(target))
+    """The definition as registered: its origin is in the description for the agent, and in `_meta` for programs."""
+    definition = bytes(target.definition)
+    try:
+        own = _decode_own_meta(definition).meta
+    except ValidationError:
+        # Not an object, which clients would refuse in any case.
+        own = {}
+    members = {
+        "name": encode(exposed),
+        "description": encode(_description(target)),
+        "_meta": encode({**own, REGISTERED_META: _metadata(exposed, target)}),
+    }
+    return with_members(definition, members)
 
 
-def _summary(exposed: str, target: Target) -> dict[str, object]:
-    introduction = _decode_introduction(target.definition)
+def _metadata(exposed: str, target: Target) -> dict[str, str]:
     return {
         "name": exposed,
         "original_name": target.name,
         "server": target.entry.name,
         "toolbox_name": target.entry.toolbox,
+    }
+
+
+def _summary(exposed: str, target: Target) -> dict[str, object]:
+    introduction = _decode_introduction(target.definition)
+    return {
+        **_metadata(exposed, target),
         "description": _description(target, introduction),
         **({"title": introduction.title} if isinstance(introduction.title, str) else {}),
     }

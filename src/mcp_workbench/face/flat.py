@@ -22,7 +22,7 @@ from mcp_workbench.catalog.names import (
     is_accepted_by_clients,
 )
 from mcp_workbench.face.base import Face, FaceSettings, Params, available
-from mcp_workbench.face.decisions import Decision, Forward, Learn, Reject, withheld
+from mcp_workbench.face.decisions import Decision, Forward, Reject, learn, withheld
 from mcp_workbench.face.flat_instructions import Introduced, flat_instructions
 from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import Failures
@@ -135,6 +135,9 @@ class FlatFace(Face):
 
         return self.table(kind, entries, expose)
 
+    def collision_remedy(self, kind: str) -> str:
+        return "Use `rename`, or another separator" if kind == "tools" else "Use another separator"
+
     def settle_names(self, entries: Iterable[ServerEntry]) -> None:
         self.tool_table()
         self._prompt_table(self._everyone)
@@ -148,7 +151,10 @@ class FlatFace(Face):
         """Also reports names that two tools share or that clients refuse, and addresses that two servers list."""
         table = self.tool_table()
         about_names = self._about_names(table)
-        collisions = [describe_collision(exposed, rivals) for exposed, rivals in table.collisions.items()]
+        collisions = [
+            describe_collision(exposed, rivals, self.collision_remedy("tools"))
+            for exposed, rivals in table.collisions.items()
+        ]
         return [*collisions, *([] if about_names is None else [about_names]), *super().remarks()]
 
     def _about_names(self, table: NameTable) -> str | None:
@@ -186,10 +192,11 @@ class FlatFace(Face):
             body = call_body(target.name, params.get("arguments"), params)
             return Forward(target.entry, target.name, TOOLS_CALL, body)
         if name in table.collisions:
-            return Reject(METHOD_NOT_FOUND, describe_collision(name, table.collisions[name]))
+            text = describe_collision(name, table.collisions[name], self.collision_remedy("tools"))
+            return Reject(METHOD_NOT_FOUND, text)
         asked = [] if fresh else self._may_have(name)
         if asked:
-            return Learn(asked[0], tuple(asked[1:]), name)
+            return learn({entry: self._original_name(entry, name) for entry in asked})
         if (refused := self._withheld(name)) is not None:
             return refused
         # Without prefixes any name could be one of ours.
@@ -211,11 +218,17 @@ class FlatFace(Face):
         fitting = [entry for entry in self.catalog.entries() if self._fits(entry, name)]
         return sorted(fitting, key=lambda entry: -len(self._prefix_of(entry)))
 
-    def _fits(self, entry: ServerEntry, name: str) -> bool:
+    def _original_name(self, entry: ServerEntry, name: str) -> str:
+        """What a server would call the tool with this exposed name."""
+        return entry.config.original_name(name.removeprefix(self._exposed_prefix(entry)))
+
+    def _exposed_prefix(self, entry: ServerEntry) -> str:
+        """If names are adapted for clients, so is the prefix."""
         prefix = self._prefix_of(entry)
-        if self._longest:
-            # If names are adapted for clients, so is the prefix.
-            prefix = accepted_characters(prefix)
+        return accepted_characters(prefix) if self._longest else prefix
+
+    def _fits(self, entry: ServerEntry, name: str) -> bool:
+        prefix = self._exposed_prefix(entry)
         if name.removeprefix(prefix) in entry.hidden:
             # The tool exists but is not to be shown.
             return False

@@ -234,10 +234,10 @@ class Router:
         outcomes = dict(zip(entries, await asyncio.gather(*listing, return_exceptions=True), strict=True))
         self._go_on(call)
         decision = call.view.face.resolve_tool(call.view, params, fresh=True)
-        for entry, outcome in outcomes.items():
+        for (entry, outcome), item in zip(outcomes.items(), learn.items, strict=True):
             # One of several candidates may fail if another has the tool.
             if isinstance(outcome, WorkbenchError) and not (learn.others and isinstance(decision, Forward)):
-                call.route.entry = entry
+                call.route.entry, call.route.item = entry, item
                 self._note_unsent(call)
                 call.on_failure(outcome)
                 return

@@ -22,6 +22,9 @@ CHANGING_TTL_MS: Final = 0
 # A larger `clientInfo` is ignored, because it is kept as long as the client is connected. Real ones have a few hundred
 # bytes.
 MOST_CLIENT_INFO: Final = 16 * 1024
+# What clients show for us, unless the user chose another name.
+OWN_NAME: Final = "mcp-workbench"
+TITLE: Final = "MCP Workbench"
 
 
 class _Initialize(Struct):
@@ -63,7 +66,9 @@ class Welcome:
     """Our introduction to clients."""
 
     def __init__(self, name: str, version: str) -> None:
-        self.info = encode({"name": name, "title": "MCP Workbench", "version": version})
+        # Clients show the title, so a name that the user chose must not be hidden behind ours.
+        title = TITLE if name == OWN_NAME else name
+        self.info = encode({"name": name, "title": title, "version": version})
         self._stamp = b'"_meta":' + encode({SERVER_INFO: Raw(self.info)})
 
     def initialize_result(self, client: Revision, view: View) -> bytes:
