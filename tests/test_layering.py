@@ -32,6 +32,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     "run": (set(), "chooses the event loop; what runs on it is the caller's"),
     "version": (set(), "which commit this is; the front end asks at each start, so it imports nothing"),
     "process_context": (set(), "where sockets lie, and the terminal; looked at on each start, so it imports nothing"),
+    "socket_peers": (set(), "asks the system who is at the other end of a socket; needed on each start"),
     "economy": (
         {"nearest", "json_schema", "slices"},
         "searches, shortens and describes tools as values; does not know where they come from or who asks",
@@ -47,7 +48,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     "file_replacement": ({"errors"}, "replaces files, whatever they hold"),
     "jsonrpc": ({"errors"}, "messages and ids; does not know MCP"),
     "observe": (
-        {"errors", "printable", "process_context", "config", "jsonrpc", "steps"},
+        {"errors", "printable", "process_context", "socket_peers", "config", "jsonrpc", "steps"},
         "writes down what others decided, in the encoding of the wire; the secrets to hide are in the config",
     ),
     "transport": (
@@ -115,6 +116,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     "runtime": (
         {
             "errors",
+            "process_context",
             "config",
             "observe",
             "transport",
@@ -176,12 +178,13 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "serves clients until the end: knows the links to them and the gateway; behind it, who our user is",
     ),
     "front": (
-        {"process_context"},
+        {"process_context", "socket_peers"},
         "copies bytes between a client and the shared workbench; whatever it imports, every client pays for",
     ),
     "shared": (
         {
             "process_context",
+            "socket_peers",
             "file_watch",
             "live",
             "errors",
@@ -232,6 +235,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "serving",
             "version",
             "process_context",
+            "socket_peers",
             "front",
             "shared",
         },

@@ -237,13 +237,17 @@ class Runtime:
             )
 
     async def open_status_socket(self) -> None:
-        """Make this process visible to `mcp-workbench status`."""
+        """Make this process visible to `mcp-workbench status`, and its memory to nobody. Done soon after the start, and
+        before the first server."""
         if self._status_socket is None:
             from mcp_workbench.observe.status_socket import StatusSocket
+            from mcp_workbench.process_context import hide_memory
             from mcp_workbench.version import full_version
 
             # Before an update in place changes what the files say.
             full_version()
+            # Servers are processes of our own user, and could read the secrets of all others.
+            hide_memory()
             self._status_socket = StatusSocket(lambda: self.describe(), self._watch, lambda: self.look_up())
             await self._status_socket.open()
 

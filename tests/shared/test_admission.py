@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,10 +27,12 @@ from mcp_workbench.shared import workbench
 from mcp_workbench.shared.client import ClientContext
 from mcp_workbench.shared.hello import Hello
 from mcp_workbench.shared.workbench import Refused, SharedWorkbench
+from mcp_workbench.socket_peers import is_confined
+from mcp_workbench.transport.confinement import GUARDED, start_confined
 from tests.cli.shell import run
 from tests.shared.harness import Shared
 from tests.support.client import RawClient
-from tests.support.processes import eventually
+from tests.support.processes import available, eventually
 from tests.support.workbench import scripted_entry, workbench_command, write_config
 
 BOX = {"box": {"server": scripted_entry()}}
@@ -300,3 +303,37 @@ async def test_a_full_disk_where_sockets_lie_leaves_everybody_alone(
     with pytest.raises(joining.CannotJoin, match="cannot be started: No space left on device"):
         joining.start()
     assert not shared.is_running
+
+
+@pytest.mark.skipif(not available() or is_confined(), reason="servers are recognised by no_new_privs")
+async def test_processes_of_servers_are_neither_served_nor_obeyed(shared: Shared) -> None:
+    shared.up()
+    config = write_config(shared.folder, BOX)
+    command = [sys.executable, "-m", "mcp_workbench"]
+    async with shared.client(BOX) as client:
+        down = start_confined(GUARDED, lambda: subprocess.run([*command, "down"], capture_output=True, text=True))
+        assert down.returncode == 1 and workbench.OF_A_SERVER in down.stderr
+        shared.up()
+        serve = [*command, "serve", "--config", str(config)]
+        alone = start_confined(
+            GUARDED, lambda: subprocess.run(serve, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        )
+        assert alone.returncode == 0 and alone.stderr.count("serving alone") == 1
+        assert await client.request("ping") == {}
+        assert shared.log.count("joins from") == 1
+    assert len(shared.pids) == 1
+
+
+@pytest.mark.skipif(not available() or is_confined(), reason="servers are recognised by no_new_privs")
+async def test_a_workbench_that_is_a_server_serves_alone_without_a_word(shared: Shared) -> None:
+    shared.up()
+    inner = shared.folder / "inner"
+    inner.mkdir()
+    nested = {
+        "command": sys.executable,
+        "args": ["-m", "mcp_workbench", "serve", "--config", str(write_config(inner, BOX))],
+    }
+    async with shared.client({"box": {"first": scripted_entry(), "nested": nested}}) as client:
+        done = await client.use_tool("box", "nested", "open_toolbox", {"toolbox_name": "box"})
+        assert not done.get("isError"), done
+    assert shared.log.count("joins from") == 1 and "serving alone" not in shared.log

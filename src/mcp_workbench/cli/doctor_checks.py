@@ -166,6 +166,21 @@ def sockets(subject: Examined) -> list[Diagnosis]:
     return found
 
 
+def approvals(subject: Examined) -> list[Diagnosis]:
+    """Check that servers can be told from commands of the user: otherwise no command may approve a call."""
+    from mcp_workbench.socket_peers import is_confined
+
+    if not is_confined():
+        return []
+    text = (
+        "everything here runs with no_new_privs, as servers do, so `mcp-workbench approve` cannot be told from a "
+        "server and is refused"
+    )
+    hint = "use a client that can ask you, or start the container without `no-new-privileges`"
+    asks = subject.config is not None and any(rule.then == "ask" for rule in subject.config.policy)
+    return [Diagnosis("warning" if asks else "note", "approvals", text, hint)]
+
+
 def versions(subject: Examined) -> list[Diagnosis]:
     """Check that what runs, and what a shell would start, is the installed version."""
     from mcp_workbench.cli.commands.status import running_workbenches

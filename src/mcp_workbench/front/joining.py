@@ -24,6 +24,7 @@ from mcp_workbench.process_context import (
     runtime_folder,
     state_folder,
 )
+from mcp_workbench.socket_peers import peer_uid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -171,29 +172,6 @@ def _check_folder(folder: str) -> None:
         raise CannotJoin(f"{error.strerror or error}; sockets need a folder of yours with mode 0700") from None
     except OSError as error:
         raise CannotJoin(f"`{folder}` cannot be used for sockets: {error.strerror}") from None
-
-
-def peer_uid(connection: _socket.socket) -> int | None:
-    """Return the user of the process at the other end; None if the system does not reveal it. Raises `OSError`."""
-    if sys.platform == "linux":
-        # struct ucred { pid, uid, gid }
-        found = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
-        return int.from_bytes(found[4:8], sys.byteorder)
-    if sys.platform == "darwin":
-        # struct xucred { version, uid, … } of LOCAL_PEERCRED at SOL_LOCAL
-        found = connection.getsockopt(0, 1, 76)
-        return int.from_bytes(found[4:8], sys.byteorder)
-    return None
-
-
-def peer_pid(connection: _socket.socket) -> int | None:
-    """Return the process at the other end; None if the system does not reveal it. Raises `OSError`."""
-    if sys.platform == "linux":
-        return int.from_bytes(connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)[:4], sys.byteorder)
-    if sys.platform == "darwin":
-        # LOCAL_PEERPID at SOL_LOCAL
-        return connection.getsockopt(0, 2)
-    return None
 
 
 def exchange(connection: _socket.socket, hello: bytes, deadline: float) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import time
 
 from mcp_workbench.front.copying import CLIENT_GONE, DIED, HANGS, STOPPED, Copying, Handover
 from mcp_workbench.front.joining import CannotJoin, Joined, NotRunning, join
-from mcp_workbench.process_context import has_terminal
+from mcp_workbench.process_context import has_terminal, hide_memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover | None
     if no shared workbench is running."""
     if not _has_standard_streams():
         return None
+    hide_memory()
     try:
         joined = join(arguments, may_start=may_start)
     except NotRunning:

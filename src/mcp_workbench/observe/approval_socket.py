@@ -1,7 +1,7 @@
 """The Unix socket on which `mcp-workbench approve` approves a call. Each workbench with waiting calls has one.
 
-Opened with the first such call. It is in a folder that only its user can enter, and it also checks the user of each
-connection: approvals by other users do not count.
+Opened with the first such call. It is in a folder that only its user can enter, and it also checks who is at the other
+end of each connection: approvals by other users, and by servers, do not count.
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
-import struct
-import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -19,6 +16,7 @@ from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder, encode
 
 from mcp_workbench.process_context import make_private, runtime_folder
+from mcp_workbench.socket_peers import may_decide
 
 # Its file name after the process id.
 APPROVAL_SUFFIX: Final = "approve.sock"
@@ -43,6 +41,12 @@ class ApprovalRequest(Struct):
 
 class ApprovalReply(Struct):
     approved: str | None = None
+    # Whether the workbench does not take approvals from this process, whatever it says.
+    is_refused: bool = False
+
+
+class ApprovalRefused(Exception):
+    """A workbench does not take approvals from this process."""
 
 
 _decode_request: Final = Decoder(ApprovalRequest).decode
@@ -72,44 +76,43 @@ class ApprovalSocket:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError, ValueError, DecodeError, ValidationError):
             async with asyncio.timeout(ANSWER_SECONDS):
-                if _peer_of(writer.get_extra_info("socket")) in (None, os.getuid()):
+                if may_decide(writer.get_extra_info("socket")):
                     wanted = _decode_request(await reader.readline())
-                    found = self._approve(wanted.id, wanted.seconds, wanted.only_shows)
-                    writer.write(encode(ApprovalReply(found)) + b"\n")
-                    await writer.drain()
+                    reply = ApprovalReply(self._approve(wanted.id, wanted.seconds, wanted.only_shows))
+                else:
+                    reply = ApprovalReply(is_refused=True)
+                writer.write(encode(reply) + b"\n")
+                await writer.drain()
         writer.close()
-
-
-def _peer_of(connection: socket.socket) -> int | None:
-    """The user at the other end; None if the system does not tell, and the folder's permissions have to suffice."""
-    if sys.platform != "linux":
-        return None
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", credentials)[1])
 
 
 async def approve_anywhere(id: str, seconds: float | None, *, only_shows: bool = False) -> str | None:
     """Approve or show the call with this id, in whichever of the user's workbenches it waits. Returns its
-    description."""
+    description. Raises `ApprovalRefused`."""
     try:
         names = sorted(os.listdir(runtime_folder()))
     except OSError:
         return None
+    request = ApprovalRequest(id, seconds, only_shows)
+    is_refused = False
     for name in names:
         if name.partition(".")[2] == APPROVAL_SUFFIX:
-            approved = await _approve(os.path.join(runtime_folder(), name), ApprovalRequest(id, seconds, only_shows))
-            if approved is not None:
-                return approved
+            reply = await _approve(os.path.join(runtime_folder(), name), request)
+            if reply.approved is not None:
+                return reply.approved
+            is_refused = is_refused or reply.is_refused
+    if is_refused:
+        raise ApprovalRefused
     return None
 
 
-async def _approve(path: str, request: ApprovalRequest) -> str | None:
+async def _approve(path: str, request: ApprovalRequest) -> ApprovalReply:
     with contextlib.suppress(OSError, TimeoutError, ValueError, DecodeError, ValidationError):
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await asyncio.open_unix_connection(path, limit=LARGEST_REPLY)
             try:
                 writer.write(encode(request) + b"\n")
-                return _decode_reply(await reader.readline()).approved
+                return _decode_reply(await reader.readline())
             finally:
                 writer.close()
-    return None
+    return ApprovalReply()

@@ -2,7 +2,8 @@
 
 A workbench over stdio has no address, so it listens on a Unix socket in a folder that only its user can enter. It opens
 the socket shortly after its start, or when its first server starts. It sends its status and never reads what is sent to
-it. A second socket is for `mcp-workbench top`, which asks repeatedly; `watching` owns that protocol.
+it. A second socket is for `mcp-workbench top`, which asks repeatedly; `watching` owns that protocol. Neither answers
+servers: the status has the ids of calls that wait for the user's approval, and `top` stops servers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from mcp_workbench.process_context import make_private, runtime_folder
+from mcp_workbench.socket_peers import may_ask
 
 # The status of a hundred servers has about 50 KB.
 READ_BYTES: Final = 4 * 1024 * 1024
@@ -48,7 +50,7 @@ class StatusSocket:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
             self._servers.append(await asyncio.start_unix_server(self._answer, self._path))
-            self._servers.append(await asyncio.start_unix_server(self._watch, self._watch_path))
+            self._servers.append(await asyncio.start_unix_server(self._serve_watcher, self._watch_path))
 
     def close(self) -> None:
         for server in self._servers:
@@ -58,7 +60,16 @@ class StatusSocket:
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
+    def _serve_watcher(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if may_ask(writer.get_extra_info("socket")):
+            self._watch(reader, writer)
+        else:
+            writer.close()
+
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not may_ask(writer.get_extra_info("socket")):
+            writer.close()
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_UP_SECONDS):
                 await self._look_up()

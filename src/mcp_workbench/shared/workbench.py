@@ -20,7 +20,6 @@ from mcp_workbench.catalog.registry import SharedServers
 from mcp_workbench.config.model import DEFAULT_SHARED_IDLE_EXIT
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.front.joining import peer_uid
 from mcp_workbench.front.line_protocol import (
     ACCEPTED,
     AGAIN,
@@ -39,13 +38,14 @@ from mcp_workbench.front.line_protocol import (
     UNABLE,
 )
 from mcp_workbench.jsonrpc.messages import encode
-from mcp_workbench.process_context import WANTED
+from mcp_workbench.process_context import WANTED, WITHIN
 from mcp_workbench.runtime import Runtime
 from mcp_workbench.shared.budgets import ClientBudgets
 from mcp_workbench.shared.catalogs import Catalogs
 from mcp_workbench.shared.client import ClientContext, SharedClient
 from mcp_workbench.shared.hello import LONGEST_HELLO, BadHello, Hello, read_hello
 from mcp_workbench.shared.status import describe
+from mcp_workbench.socket_peers import may_ask, peer_uid
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,10 @@ LONGEST_PROBLEM: Final = 1000
 # What all first lines together may take. Those that arrive in one read, nearly all of them, do not count.
 MOST_HELLO_BYTES: Final = 4 * LONGEST_HELLO
 _READ_BYTES: Final = 64 * 1024
+# Nothing but `no_new_privs` tells servers from others, and some sandboxes set it too.
+OF_A_SERVER: Final = (
+    "the shared workbench does not serve processes of servers, nor others that run with no_new_privs, as in a sandbox"
+)
 
 
 class Refused(Exception):
@@ -244,7 +248,11 @@ class SharedWorkbench:
                     data += piece
         finally:
             self._hello_bytes -= counted
-        return read_hello(bytes(data[:end])), bytes(data[end + 1 :])
+        hello = read_hello(bytes(data[:end]))
+        if not may_ask(connection):
+            # A server that is a workbench itself expects this.
+            raise Refused(ALONE if WITHIN in hello.environ else UNABLE, OF_A_SERVER)
+        return hello, bytes(data[end + 1 :])
 
     async def _admit(self, hello: Hello) -> ClientContext | None:
         """Return what a client is served with; None for a command. Raises `Refused`."""

@@ -2,7 +2,8 @@
 
 `link.py` is the boundary: a `Link` sends messages, a `Receiver` gets those that arrive.
 `stdio.py` is the client's end over stdio; `child.py` a server as a child process, on `pipes.py` and `lines.py`.
-`processes.py`, `process_tag.py`, `environment_block.py`: no server outlives us, none reads our secrets.
+`processes.py`, `process_tag.py`, `environment_block.py`, `confinement.py`: no server outlives us, reads our secrets or
+gains privileges.
 `http/` is streamable HTTP as client and server.
 `stderr.py` keeps the last lines that a server wrote to stderr.
 Shared: `write_batch.py`, `shared_timer.py`, `backlog.py` (limits on unsent data), `pieces.py` (long messages),

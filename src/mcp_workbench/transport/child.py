@@ -20,6 +20,7 @@ from typing import Final
 from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, shortage
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, Part, error_response, find_id, looks_like_answer
 from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
+from mcp_workbench.transport.confinement import GUARDED, Confinement, start_confined
 from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
 from mcp_workbench.transport.pipes import PipeReader, PipeWriter, describe, widen
@@ -272,6 +273,7 @@ def spawn(
     batch: WriteBatch,
     receiver: Receiver,
     limit: int,
+    confinement: Confinement = GUARDED,
 ) -> ChildLink:
     """Start a server with exactly this environment.
 
@@ -286,18 +288,22 @@ def spawn(
         program, args = sys.executable, ("-m", "mcp_workbench", *args)
         if "PYTHONPATH" in os.environ:
             environment.setdefault("PYTHONPATH", os.environ["PYTHONPATH"])
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [program, *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=cwd,
+            bufsize=0,
+            start_new_session=True,
+        )
+
     try:
         with table.tagging(mark):
-            process = subprocess.Popen(
-                [program, *args],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=environment,
-                cwd=cwd,
-                bufsize=0,
-                start_new_session=True,
-            )
+            process = start_confined(confinement, start)
     except (OSError, ValueError) as error:
         raise _why_not_started(command, cwd, error) from None
     table.add(process.pid)

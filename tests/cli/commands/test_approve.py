@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.observe import approval_socket
-from mcp_workbench.observe.approval_socket import ApprovalSocket, approve_anywhere
+from mcp_workbench import socket_peers
+from mcp_workbench.observe.approval_socket import ApprovalRefused, ApprovalSocket, approve_anywhere
 from tests.cli.in_process import command
 
 pytestmark = pytest.mark.processes
@@ -56,12 +56,40 @@ async def test_another_user_cannot_approve(folder: Path, monkeypatch: pytest.Mon
     waiting = Waiting()
     socket = ApprovalSocket(waiting.approve)
     await socket.open()
-    monkeypatch.setattr(approval_socket, "_peer_of", lambda connection: os.getuid() + 1)
+    monkeypatch.setattr(socket_peers, "peer_uid", lambda connection: os.getuid() + 1)
     try:
-        assert await approve_anywhere("one", None) is None
+        with pytest.raises(ApprovalRefused):
+            await approve_anywhere("one", None)
         assert not waiting.asked and waiting.calls
     finally:
         socket.close()
+
+
+async def test_where_servers_have_no_mark_that_others_lack_nobody_approves(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = Waiting()
+    socket = ApprovalSocket(waiting.approve)
+    await socket.open()
+    # As in a container in which everything has `no_new_privs`, and where the status of processes is hidden.
+    for found in (True, None):
+        monkeypatch.setattr(socket_peers, "_has_mark", lambda pid, found=found: found)
+        with pytest.raises(ApprovalRefused):
+            await approve_anywhere("one", None)
+        with pytest.raises(ApprovalRefused):
+            await approve_anywhere("one", None, only_shows=True)
+    socket.close()
+    assert not waiting.asked and waiting.calls
+
+
+def test_a_refused_approval_says_where_to_answer_instead(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def approve(id: str, seconds: float | None, *, only_shows: bool) -> str:
+        raise ApprovalRefused
+
+    monkeypatch.setattr("mcp_workbench.cli.commands.approve.approve_anywhere", approve)
+    done = command(monkeypatch, "approve", "abc")
+    assert done.status == 1 and done.stdout == ""
+    assert "no_new_privs" in done.stderr and "answer in a client that can ask you" in done.stderr
 
 
 @pytest.mark.parametrize("sent", [b"", b"{}\n", b"no JSON\n", b"x" * 10_000, b'{"id": 7}\n'])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mcp_workbench.cli.error_output import complain
+from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.observe.approval_socket import approve_anywhere
+from mcp_workbench.observe.approval_socket import ApprovalRefused, approve_anywhere
 from mcp_workbench.printable import one_line
 from mcp_workbench.run import run as run_loop
 
@@ -17,7 +17,15 @@ def run(parsed: Parsed) -> int:
     id = parsed.positionals[0]
     only_shows = parsed.has("show")
     # The id does not identify the workbench that holds the call, so all of this user's workbenches are asked.
-    approved = run_loop(approve_anywhere(id, _seconds(parsed.value("for")), only_shows=only_shows))
+    asked = approve_anywhere(id, _seconds(parsed.value("for")), only_shows=only_shows)
+    try:
+        approved = run_loop(asked)
+    except ApprovalRefused:
+        return complain(
+            "this process cannot be told from a server's (it runs with no_new_privs), and servers must not approve",
+            hint="run it outside of the sandbox or container, or answer in a client that can ask you",
+            status=FAILED,
+        )
     if approved is None:
         return complain(
             f"no call waits for the approval `{id[:50]}`: it has been approved already, has expired, or never existed",

@@ -43,6 +43,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("clients", doctor_clients.client_entries),
     ("keychain", doctor_checks.keychain),
     ("sockets", doctor_checks.sockets),
+    ("approvals", doctor_checks.approvals),
     ("versions", doctor_checks.versions),
     ("limits", doctor_checks.limits),
     ("cache", doctor_checks.cache),

@@ -15,9 +15,9 @@ from mcp_workbench.cli.commands.status import running_workbenches
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stdout
-from mcp_workbench.front.joining import peer_pid
 from mcp_workbench.process_context import runtime_folder
 from mcp_workbench.run import run as run_loop
+from mcp_workbench.socket_peers import peer_pid
 
 # Reading a file takes milliseconds; a disk that does not respond is reported.
 PATIENCE: Final = 10.0

@@ -13,7 +13,7 @@ from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.front.commanding import ask
 from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, listen, log_path, take_lock
 from mcp_workbench.front.line_protocol import PING
-from mcp_workbench.process_context import WANTED, make_private, runtime_folder
+from mcp_workbench.process_context import WANTED, hide_memory, make_private, runtime_folder
 
 # `EX_TEMPFAIL` of sysexits.h: another workbench replaces us, so a service manager starts us again. It does not after
 # `down`, which exits with 0.
@@ -79,6 +79,8 @@ def _be_it() -> int:
     from mcp_workbench.session.questions import number_questions_elsewhere
     from mcp_workbench.shared.workbench import SharedWorkbench
 
+    # It is sent the environments of all clients.
+    hide_memory()
     # Clients of a previous workbench are taken over.
     number_questions_elsewhere()
     # A front end that starts it hands over socket and lock; without those, a user or a service manager started it and
