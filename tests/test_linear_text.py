@@ -42,7 +42,7 @@ from mcp_workbench.face.wording import no_such
 from mcp_workbench.guard.uri_spellings import other_spellings
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.printable import plain, visible
-from tests.support.regex_work import Counted, TooMuchWork, alphabet
+from tests.support.regex_work import Counted, TooMuchWork, alphabet, possessive_rounds_that_fail_half_way
 
 PACKAGE = Path(mcp_workbench.__file__).parent
 # Far above what any pattern here needs for a character, far below what a quadratic one needs for a few hundred.
@@ -167,6 +167,46 @@ def test_no_pattern_takes_more_than_linear_time(used: Used) -> None:
 def test_a_pattern_that_is_quadratic_is_recognised(pattern: str, unit: str) -> None:
     with pytest.raises(TooMuchWork):
         Counted(re.compile(pattern), STEPS_FOR_A_CHARACTER * LENGTH).work("findall", unit * (LENGTH // len(unit)))
+
+
+# ── every version of Python reads them alike ──
+
+
+@pytest.mark.parametrize("used", EVERY, ids=lambda used: used.where)
+def test_no_round_of_a_possessive_repeat_can_fail_half_way(used: Used) -> None:
+    """Before 3.11.5 the match then ends where that round failed (CPython's gh-106052), and Debian 12 has 3.11.2."""
+    assert not possessive_rounds_that_fail_half_way(used.pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "can_fail"),
+    [
+        (r'(?:[^"]*+"[^"]*+")*+', True),
+        (r"[0-9](?:\.[0-9]++)?+", True),
+        (r"(?: ++|/\*(?s:.)*?\*/)*+", True),
+        (r"(?: ++|(?>/\*(?s:.)*?\*/))*+", True),
+        (r"(?:a(?:bc|cb))*+", True),
+        (r"(?:a(?!b))*+", True),
+        (r'(?:\\.[^"]*+)*+', False),
+        (r'(?:[^"\\]++|\\.)*+', False),
+        (r"(?:ab)*+", False),
+    ],
+)
+def test_a_round_that_can_fail_half_way_is_recognised(pattern: str, can_fail: bool) -> None:
+    assert possessive_rounds_that_fail_half_way(re.compile(pattern)) is can_fail
+
+
+@pytest.mark.parametrize("used", EVERY, ids=lambda used: used.where)
+def test_this_python_matches_what_a_pattern_says(used: Used) -> None:
+    counted = Counted(used.pattern)
+    known = pieces(used.pattern)
+    chosen = random.Random(str(used.pattern.pattern))
+    for _ in range(200):
+        text: Any = "".join(chosen.choices(known, k=chosen.randint(1, 12)))
+        text = text if isinstance(used.pattern.pattern, str) else text.encode("latin-1", errors="replace")
+        counted.steps = 0
+        found = used.pattern.match(text)
+        assert (found and found.end()) == counted.end_of_match(text), text
 
 
 # ── every function that reads text of others ──

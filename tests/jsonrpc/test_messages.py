@@ -227,6 +227,11 @@ def test_a_byte_order_mark_in_front_of_a_later_message_is_forgiven() -> None:
         (b'{"jsonrpc":"2.0","id":17,"result":{"unfinished', b"17"),
         (b'{"jsonrpc":"2.0","id":"a-b","result":{"unfinished', b'"a-b"'),
         (b'{"result":"' + b"x" * 9000 + b'\xff","id" : -3 }', b"-3"),
+        (b'{"method":"tools/call","params":{"arguments":{"id":5},"x":[}},"jsonrpc":"2.0","id":6}', b"6"),
+        (b'{"params":{"id":5},"id":7,"method":"tools/call","x":[}}', b"7"),
+        (b'{"params":["' + b"x" * 9000 + b'\xff"],"id":8,"method":"ping","jsonrpc":"2.0"}', b"8"),
+        (b'{"method":"id","params":{"id":5},"x":[}', None),
+        (b'{"params":{"text":"}\\"","id":5},"x', None),
         (b'{"result":{}}', None),
         (b'{"id":null}', None),
         (b'{"id":{"a":1}}', None),
@@ -235,6 +240,11 @@ def test_a_byte_order_mark_in_front_of_a_later_message_is_forgiven() -> None:
 )
 def test_the_id_of_a_message_that_cannot_be_read_is_guessed(text: bytes, id: bytes | None) -> None:
     assert find_id(text) == id
+
+
+def test_the_id_of_a_message_is_found_in_what_is_left_of_it() -> None:
+    assert find_id(b'{"result":{"id":5,"text":"' + b"x" * 99, b'x"},"id":9}') == b"9"
+    assert find_id(b'{"id":8,"result":{"text":"' + b"x" * 99, b'x"},"a":{"id":9}}') == b"8"
 
 
 def test_bad_utf8_in_a_result_still_tells_which_request_it_answers() -> None:

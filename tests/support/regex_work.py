@@ -32,6 +32,7 @@ class Counted:
         self.real = pattern
         self.steps = 0
         self.most = most
+        self._is_ascii = bool(pattern.flags & re.ASCII) or isinstance(pattern.pattern, bytes)
         self._ignore_case = bool(pattern.flags & re.IGNORECASE)
         self._tree = self._prepared(_parser.parse(pattern.pattern, pattern.flags & ~re.DEBUG))
 
@@ -64,6 +65,10 @@ class Counted:
             if found is not None and method == "search":
                 return
             start = found if found is not None and found > start else start + 1
+
+    def end_of_match(self, text: Text) -> int | None:
+        """Where a match at the start of a text ends; None if there is none."""
+        return next(self._sequence(self._tree, text, 0), None)
 
     def _step(self) -> None:
         self.steps += 1
@@ -236,12 +241,53 @@ class Counted:
                 text = one if isinstance(one, str) else one.decode("latin-1")
                 name = str(value).removeprefix("CATEGORY_")
                 positive = name.removeprefix("NOT_")
-                return {
+                is_one = {
                     "DIGIT": unicodedata.category(text) == "Nd",
                     "SPACE": text.isspace(),
                     "WORD": text.isalnum() or text == "_",
-                }[positive] is (name == positive)
+                }[positive]
+                return (is_one and (text.isascii() or not self._is_ascii)) is (name == positive)
         raise NotImplementedError(f"{kind} in {self.real.pattern!r}")
+
+
+_REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
+
+
+def possessive_rounds_that_fail_half_way(pattern: re.Pattern[Any]) -> bool:
+    """Whether a possessive repeat has a round that can fail after a repeat, an alternative or a group in it was tried
+    at a later place than where the round began."""
+
+    def walk(items: Any) -> bool:
+        return any(
+            (str(kind) == "POSSESSIVE_REPEAT" and _fails_half_way(value[2])) or any(map(walk, _inner(str(kind), value)))
+            for kind, value in items
+        )
+
+    return walk(_parser.parse(pattern.pattern, pattern.flags & ~re.DEBUG))
+
+
+def _inner(kind: str, value: Any) -> list[Any]:
+    """The sequences within an item."""
+    if kind in _REPEATS:
+        return [value[2]]
+    if kind == "BRANCH":
+        return list(value[1])
+    if kind in ("ASSERT", "ASSERT_NOT"):
+        return [value[1]]
+    return [value[-1]] if kind == "SUBPATTERN" else [value] if kind == "ATOMIC_GROUP" else []
+
+
+def _fails_half_way(items: Any) -> bool:
+    has_moved = False
+    for index, (kind, value) in enumerate(items):
+        inner = _inner(str(kind), value)
+        least = value[0] if str(kind) in _REPEATS else 1
+        if least and (has_moved or (inner and index)):
+            return True
+        if least and any(map(_fails_half_way, inner)):
+            return True
+        has_moved = has_moved or bool(inner)
+    return False
 
 
 def alphabet(pattern: re.Pattern[Any]) -> list[str]:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from mcp_workbench.jsonrpc import large_messages
 from mcp_workbench.jsonrpc.framing import LongLine, Oversized
-from mcp_workbench.jsonrpc.messages import Envelope, Malformed
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, Envelope, Malformed
 from mcp_workbench.transport import child, lines
 from mcp_workbench.transport.child import ChildLink, spawn
 from mcp_workbench.transport.lines import LineFeed
@@ -84,6 +85,28 @@ async def test_what_cannot_be_read_is_told_like_any_other_line(receiver: type[Pl
         assert came == LONG[:-3]
     else:
         assert isinstance(came, tuple) and isinstance(came[1], Malformed) and came[1].id == b"1"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(MemoryError(), "there is not enough memory"), (KeyError("x"), "internal error; see the log")]
+)
+@pytest.mark.parametrize("where", ["join", "read_large"])
+async def test_a_request_whose_reading_fails_is_answered_and_later_ones_are_read(
+    error: Exception, reason: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise error
+
+    monkeypatch.setattr(LongLine if where == "join" else large_messages, where, fail)
+    receiver = Reading()
+    feed = LineFeed(1 << 20, receiver)
+    feed.feed(LONG[:60])
+    reading = feed.feed(LONG[60:] + b"\nlater\n")
+    assert reading is not None
+    await reading
+    (_, malformed), later = receiver.came
+    assert (malformed.id, malformed.code, str(malformed)) == (b"1", INTERNAL_ERROR, reason)
+    assert later == b"later"
 
 
 async def test_it_is_joined_and_read_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:

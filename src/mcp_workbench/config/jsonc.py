@@ -22,13 +22,14 @@ MAX_DEPTH = 200
 # With this many mistakes the file is not a configuration; reporting more would only cost memory.
 _MOST_FAULTS = 1_000
 
-# Possessive throughout (`++`): an unterminated text of a megabyte is scanned only once.
-_BLANK = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.)*?\*/)*+")
+# Possessive (`++`), so that an unterminated text of a megabyte is scanned only once. Not where a round can fail half-way,
+# as at a comment that does not end: before Python 3.11.5, the match then ends in the middle of that round.
+BLANK = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|(?>/\*(?s:.)*?\*/))*")
 _BLANK_STARTS = frozenset(" \t\r\n/")
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+"')
 _TEXT_IN_STRING = re.compile(r'(?:[^"\\\n\r]++|\\[^\n\r])*+')
 _SINGLE_QUOTED = re.compile(r"'[^'\n\r]*+'")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+(?![\w.+-])")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![\w.+-])")
 _WORD = re.compile(r"[^\W\d][\w$-]*+|\$[\w$-]*+")
 _NUMBER_LIKE = re.compile(r"[-+.]?[\w.+-]++")
 _BAD_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|(?P<bad>.))', re.DOTALL)
@@ -376,7 +377,7 @@ class Document:
         # Half of all places have nothing to skip, and this is called several times for each value.
         if self._peek() not in _BLANK_STARTS:
             return
-        match = _BLANK.match(self._text, self._position)
+        match = BLANK.match(self._text, self._position)
         assert match is not None
         self._position = match.end()
         if self._text.startswith("/*", self._position):

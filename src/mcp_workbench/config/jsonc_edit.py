@@ -14,10 +14,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from mcp_workbench.config.jsonc import Document
+from mcp_workbench.config.jsonc import BLANK, Document
 from mcp_workbench.config.problems import ConfigProblems
 
-_BLANK: Final = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.)*?\*/)*+")
 _COMMENT: Final = re.compile(r"//[^\n]*+|/\*(?s:.)*?\*/")
 _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"')
 _SCALAR: Final = re.compile(r'[^\s,\]\}/"]++')
@@ -164,7 +163,7 @@ def _start(text: str) -> int:
 
 
 def _skip(text: str, position: int) -> int:
-    match = _BLANK.match(text, position)
+    match = BLANK.match(text, position)
     assert match is not None
     return match.end()
 

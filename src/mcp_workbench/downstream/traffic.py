@@ -323,7 +323,7 @@ class Traffic:
     def on_oversized(self, remains: Oversized) -> None:
         """A line was longer than the limit."""
         self.bytes_received += remains.size
-        id = messages.find_id(remains.head) or messages.find_id(remains.tail)
+        id = messages.find_id(remains.head, remains.tail)
         is_answer = id is not None and messages.looks_like_answer(remains.head)
         exchange = self.pending.take(id) if is_answer and id is not None else None
         log.warning("[%s] dropped a message of %d bytes", self.label, remains.size)

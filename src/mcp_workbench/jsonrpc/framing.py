@@ -36,6 +36,10 @@ class LongLine:
     def __init__(self, parts: list[bytes]) -> None:
         self.parts = parts
 
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.parts))
+
     def join(self) -> bytes:
         """Join the parts. Other threads can run meanwhile: Python releases the GIL to join a megabyte or more."""
         return b"".join(self.parts)

@@ -46,8 +46,6 @@ _LONGEST_TAIL: Final = 1 << 12
 # Rounds in which all matching pairs of brackets are removed at once; deeper nesting is followed bracket by bracket.
 _MOST_ROUNDS: Final = 32
 
-# The longest prefix that consists of complete strings and anything between them.
-_STRINGS: Final = re.compile(rb'(?:[^"]*+"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _KEY: Final = re.compile(rb'\s*+(?:,\s*+)?("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+:\s*+')
@@ -149,13 +147,11 @@ class _Outline:
         line, position, end = self._line, self._start, self._end
         while position < end:
             edge = min(position + self._piece_bytes, end)
-            strings = _STRINGS.match(line, position, edge)
-            assert strings is not None
-            quote = line.find(b'"', strings.end(), edge)
-            if quote == position:
-                position = self._long_string(quote)
+            quote = _unended_string(line[position:edge])
+            if quote == 0:
+                position = self._long_string(position)
                 continue
-            stop = edge if quote < 0 else quote
+            stop = edge if quote < 0 else position + quote
             comma = self._last_comma(position, stop)
             if comma is None:
                 self._piece.append((position, stop))
@@ -266,6 +262,14 @@ def _leap(here: bytes, there: bytes) -> bytes:
     closing = b"".join((b'"":null' if here[-1] == _OBJECT else b"null", _closed(bytearray(here[2:]))))
     opening = b"" if len(there) == 2 else (b'"":' if there[1] == _OBJECT else b"") + _opened(there[2:])
     return b"".join((closing, b",", opening))
+
+
+def _unended_string(text: bytes) -> int:
+    """Where the string begins that goes on after `text`, which itself begins outside of strings; -1 if none does. A
+    backslash outside of strings misleads it, but then the text is invalid and the check of its piece says so."""
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
+    return text.rfind(b'"') if text.count(b'"') % 2 else -1
 
 
 def _before_escape(line: bytes, start: int, stop: int) -> int:

@@ -176,18 +176,25 @@ def _read_tolerantly(line: bytes) -> Envelope:
     return message
 
 
+# A string, which may be cut off, or a bracket.
+_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 # Bounded, so that no text makes it search for long; nor is any id of ours longer.
-_ID: Final = re.compile(rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*[,}]')
+_ID: Final = re.compile(rb'\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*[,}]')
+_LAST_ID: Final = re.compile(
+    rb'"id"\s{0,9}:\s{0,9}(-?\d{1,18}|"[^"\\]{0,200}")\s{0,9}'
+    rb'(?:,\s{0,9}"(?:jsonrpc|method)"\s{0,9}:\s{0,9}"[^"\\]{0,200}"\s{0,9}){0,2}\}\s{0,9}\Z'
+)
 _KIND: Final = re.compile(rb'"(method|result|error)"\s*:')
 # Where an id is searched for: it is among the first members, or the last one.
 _SEARCHED: Final = 4096
 
 
-def find_id(text: bytes) -> bytes | None:
-    """Guess the id of a message that cannot be read, so that the request it answers can be failed at once."""
-    if b'"id"' not in text:
-        return None
-    found = _ID.search(text, 0, _SEARCHED) or _ID.search(text, max(0, len(text) - _SEARCHED))
+def find_id(text: bytes, tail: bytes | None = None) -> bytes | None:
+    """Guess the id of a message that cannot be read, so that the request can be answered, or the request that it answers
+    be failed at once. Arguments and results may have an `id` too, so only a member of the message itself counts.
+    `tail`: the end of the message, if `text` is just its beginning."""
+    end = text if tail is None else tail
+    found = _first_id(text) or _LAST_ID.search(end, max(0, len(end) - _SEARCHED))
     if found is None:
         return None
     try:
@@ -196,6 +203,18 @@ def find_id(text: bytes) -> bytes | None:
     except UNREADABLE:
         return None
     return found[1]
+
+
+def _first_id(text: bytes) -> re.Match[bytes] | None:
+    depth = 0
+    for token in _TOKEN.finditer(text, 0, _SEARCHED):
+        if token[0] in b"{[":
+            depth += 1
+        elif token[0] in b"}]":
+            depth -= 1
+        elif depth == 1 and token[0] == b'"id"' and (found := _ID.match(text, token.end())):
+            return found
+    return None
 
 
 def looks_like_answer(text: bytes) -> bool:

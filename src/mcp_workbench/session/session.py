@@ -180,7 +180,7 @@ class Session(Struct, eq=False):
 
     def on_oversized(self, remains: Oversized) -> None:
         """Answer a message that is larger than the limit."""
-        id = self._unless_under_way(messages.find_id(remains.head) or messages.find_id(remains.tail))
+        id = self._unless_under_way(messages.find_id(remains.head, remains.tail))
         text = f"message of {remains.size} bytes is larger than the limit; raise `maxMessageBytes`, or send less"
         self._link.send(messages.error_response(id, INVALID_REQUEST, text))
 

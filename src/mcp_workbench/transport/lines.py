@@ -6,8 +6,9 @@ import asyncio
 import logging
 from typing import Final
 
+from mcp_workbench.errors import shortage
 from mcp_workbench.jsonrpc.framing import LineSplitter, LongLine
-from mcp_workbench.jsonrpc.messages import Envelope, Malformed
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, Envelope, Malformed, find_id
 from mcp_workbench.transport.link import ReadReceiver, Receiver
 
 log = logging.getLogger(__name__)
@@ -106,8 +107,14 @@ def _join(long_line: LongLine) -> tuple[bytes, None]:
 def _read(long_line: LongLine) -> tuple[bytes, Envelope | Malformed]:
     from mcp_workbench.jsonrpc.large_messages import read_large
 
-    line = long_line.join()
+    line = b""
     try:
+        line = long_line.join()
         return line, read_large(line)
     except Malformed as error:
         return line, error
+    except Exception as error:
+        # A shortage of memory, or a bug of ours. Whoever waits for an answer gets one, and later messages are read.
+        log.warning("a message of %d bytes cannot be read: %r", long_line.size, error)
+        id = find_id(long_line.parts[0], long_line.parts[-1])
+        return line, Malformed(shortage(error) or "internal error; see the log", id, code=INTERNAL_ERROR)
