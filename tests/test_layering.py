@@ -28,6 +28,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     "printable": (set(), "a function of text"),
     "json_schema": (set(), "a function of schemas"),
     "slices": (set(), "a function of bytes"),
+    "nesting": (set(), "a function of bytes"),
     "faces": (set(), "a table that settings, help and the composition root read; names modules, imports none"),
     "run": (set(), "chooses the event loop; what runs on it is the caller's"),
     "version": (set(), "which commit this is; the front end asks at each start, so it imports nothing"),
@@ -38,7 +39,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "searches, shortens and describes tools as values; does not know where they come from or who asks",
     ),
     "config": (
-        {"errors", "nearest", "faces", "economy", "protocol"},
+        {"errors", "nearest", "nesting", "faces", "economy", "protocol"},
         "what the user wrote, and nothing that runs; `protocol` knows the revisions, `economy` the smallest budget",
     ),
     "clients": (
@@ -46,7 +47,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "other programs' files and habits as values; reading and writing them is for others",
     ),
     "file_replacement": ({"errors"}, "replaces files, whatever they hold"),
-    "jsonrpc": ({"errors"}, "messages and ids; does not know MCP"),
+    "jsonrpc": ({"errors", "nesting"}, "messages and ids; does not know MCP"),
     "observe": (
         {"errors", "printable", "process_context", "socket_peers", "config", "jsonrpc", "steps"},
         "writes down what others decided, in the encoding of the wire; the secrets to hide are in the config",
@@ -319,6 +320,7 @@ WITHOUT_SOCKETS_OR_PROCESSES = (
     "nearest",
     "printable",
     "slices",
+    "nesting",
     "json_schema",
 )
 IO_MODULES = {"asyncio", "httptools", "multiprocessing", "select", "selectors", "socket", "ssl", "subprocess", "uvloop"}

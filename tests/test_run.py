@@ -14,7 +14,8 @@ async def _is_collecting() -> bool:
 def test_garbage_is_collected_while_the_loop_runs_though_it_was_not_before() -> None:
     frozen = gc.get_freeze_count()
     assert run(_is_collecting())
-    assert gc.get_freeze_count() == frozen
+    # Frozen objects may be freed meanwhile; none are added.
+    assert gc.get_freeze_count() <= frozen
     gc.disable()
     try:
         assert run(_is_collecting())

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_workbench.config.jsonc import MAX_DEPTH, Document, positions
+from mcp_workbench.config.jsonc import Document, positions
+from mcp_workbench.config.problems import MAX_DEPTH
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(

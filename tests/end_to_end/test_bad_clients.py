@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from mcp_workbench.nesting import MAX_NESTING
 from tests.end_to_end.harness import Workbench, open_toolbox, raw_entry, start_use
 from tests.support.client import Json, RawClient
 from tests.support.processes import eventually
@@ -106,7 +107,7 @@ async def test_nesting_just_at_the_limit_of_the_reader_is_answered_at_every_dept
     async with workbench.serving({"box": {"server": raw_entry()}}) as client:
         await open_toolbox(client, "box")
         identity = json.dumps({**IDENTITY, "tool": "count"}).encode()
-        for depth in range(940, 1000):
+        for depth in range(MAX_NESTING - 8, MAX_NESTING + 2):
             nested = b"[" * depth + b"]" * depth
             for params in (
                 b'"name":"use_tool","arguments":{"tool":' + identity + b'},"_meta":{"a":' + nested + b"}",

@@ -108,7 +108,7 @@ async def test_strange_answers_end_their_call(workbench: Workbench, era: str) ->
         "type is null": f'{head}"result":{{"resultType":null,"content":[]}}}}',
         "unknown type": f'{head}"result":{{"resultType":"of the future","content":[]}}}}',
         "surrogate and the word": f'{head}"result":{{"content":[],"a":"\\ud800","b":{{"resultType":1}}}}}}',
-        "nesting": f'{head}"result":{{"content":[],"a":{"[" * 900}{"]" * 900}}}}}',
+        "nesting": f'{head}"result":{{"content":[],"a":{"[" * 500}{"]" * 500}}}}}',
         "error is text": f'{head}"error":"boom"}}',
         "error is null": f'{head}"error":null}}',
         "error without code": f'{head}"error":{{"message":"boom"}}}}',

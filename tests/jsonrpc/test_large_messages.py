@@ -13,6 +13,7 @@ from msgspec import UNSET
 from mcp_workbench.jsonrpc import large_messages, messages
 from mcp_workbench.jsonrpc.large_messages import read_large
 from mcp_workbench.jsonrpc.messages import Envelope, Malformed
+from mcp_workbench.nesting import MAX_NESTING
 
 texts = st.text(st.sampled_from('ab",{}[]:\\ \n\u20ac\ud83d\ude00'), max_size=40)
 values: Any = st.recursive(
@@ -164,3 +165,16 @@ def test_commas_deep_inside_are_looked_at_wherever_a_piece_ends(broken: bytes) -
         for inner in (broken, b'{"deep":[%b]}' % broken):
             line = b'{"jsonrpc":"2.0","id":1,"result":{"content":[%b%b,%b{}]}}' % (filling, inner, filling)
             assert outcome(read_large, line, size) is None
+
+
+@pytest.mark.parametrize("size", [64, 1 << 18])
+def test_nesting_beyond_the_limit_is_refused_as_in_a_small_one(size: int) -> None:
+    for levels in (MAX_NESTING - 1, MAX_NESTING):
+        nested = b'[1,{"a":' * (levels // 2) + b"[]" * (levels % 2) + b"1" * (1 - levels % 2) + b"}]" * (levels // 2)
+        line = b'{"jsonrpc":"2.0","id":7,"result":%b}' % nested
+        if levels < MAX_NESTING:
+            assert bytes(read_large(line, size).result) == nested  # type: ignore[arg-type]
+        else:
+            with pytest.raises(Malformed, match="nested more than 512 levels deep") as caught:
+                read_large(line, size)
+            assert caught.value.id == b"7"

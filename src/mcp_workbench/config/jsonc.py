@@ -14,16 +14,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from mcp_workbench.config.problems import Path, Problem, quote
+from mcp_workbench.config.problems import MAX_DEPTH, Path, Problem, quote
 
-# Clients nest 6 levels at most, and this is many times that; the parser itself does not recurse, but readers of its
-# result might.
-MAX_DEPTH = 200
 # With this many mistakes the file is not a configuration; reporting more would only cost memory.
 _MOST_FAULTS = 1_000
 
-# Possessive (`++`), so that an unterminated text of a megabyte is scanned only once. Not where a round can fail half-way,
-# as at a comment that does not end: before Python 3.11.5, the match then ends in the middle of that round.
+# Possessive (`++`), so that an unterminated text of a megabyte is scanned only once. Not where a round can fail half
+# way, as at a comment that does not end: before Python 3.11.5 the match then ends in the middle of that round.
 BLANK = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|(?>/\*(?s:.)*?\*/))*")
 _BLANK_STARTS = frozenset(" \t\r\n/")
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+"')

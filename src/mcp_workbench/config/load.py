@@ -15,8 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from mcp_workbench.config.model import WorkbenchConfig, modified_at
-from mcp_workbench.config.problems import ConfigProblems, Problem, quote
+from mcp_workbench.config.problems import MAX_DEPTH, ConfigProblems, Problem, quote
 from mcp_workbench.config.validate import foreign_part, validate
+from mcp_workbench.nesting import is_nested_deeper
 
 # Claude Code keeps its history next to `mcpServers` in files of several megabytes; a larger file is something else.
 MAX_BYTES = 16 * 1024 * 1024
@@ -64,7 +65,7 @@ def parse(content: bytes, path: str, environ: Mapping[str, str]) -> WorkbenchCon
     try:
         document = msgspec.json.decode(content)
         # If a key is repeated, `msgspec` silently keeps the last one; the number of members reveals it.
-        understood = _members_written(content) == _members_read(document)
+        understood = not is_nested_deeper(content, MAX_DEPTH) and _members_written(content) == _members_read(document)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         document, understood = None, False
     if not understood:

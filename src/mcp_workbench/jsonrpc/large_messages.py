@@ -33,6 +33,7 @@ from mcp_workbench.jsonrpc.messages import (
     decode_string,
     find_id,
 )
+from mcp_workbench.nesting import is_nested_deeper
 
 # Decoding a piece takes a few milliseconds, whatever it contains.
 PIECE_BYTES: Final = 1 << 18
@@ -229,7 +230,10 @@ class _Outline:
             raise ValueError("not valid JSON")
         if (not self._is_first and bare[:1] in b"]},") or (comma is not None and bare[-1:] in b"[{,"):
             raise ValueError("found a comma where a value is expected")
-        self._check(b"".join((_opened(before), text, _closed(self._brackets))))
+        completed = b"".join((_opened(before), text, _closed(self._brackets)))
+        if is_nested_deeper(completed):
+            raise ValueError(messages.TOO_DEEP)
+        self._check(completed)
         if self._is_first or comma is None or min(lowest, len(before)) < 2:
             self._keep(before, comma)
         else:

@@ -16,6 +16,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, Encoder
 
 from mcp_workbench.jsonrpc.framing import BYTE_ORDER_MARK
+from mcp_workbench.nesting import MAX_NESTING, is_nested_deeper
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -23,6 +24,7 @@ METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 
+TOO_DEEP: Final = f"nested more than {MAX_NESTING} levels deep"
 NOT_A_MESSAGE: Final = "not a JSON-RPC message: neither method, result nor error"
 
 encode: Final = Encoder().encode
@@ -86,8 +88,8 @@ decode_object: Final = Decoder(dict[str, Raw]).decode
 decode_string: Final = Decoder(str).decode
 _NULL: Final = b"null"
 
-# What decoding others' JSON raises. Python allows about 1,000 levels of nesting, and msgspec raises RecursionError for
-# deeper input; ValueError is for bytes that are not UTF-8.
+# What decoding others' JSON raises. RecursionError is for nesting that not even Python allows, ValueError for bytes
+# that are not UTF-8.
 UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 _UTF8_CHUNK: Final = 1 << 20
 
@@ -104,6 +106,9 @@ def read(line: bytes) -> Envelope:
         message = _decode_envelope(line)
     except UNREADABLE:
         message = _read_tolerantly(line)
+    # Shorter lines, nearly all, cannot be nested that deep.
+    if len(line) > 2 * MAX_NESTING and is_nested_deeper(line):
+        raise Malformed(TOO_DEEP, find_id(line))
     if message.error is not UNSET and bytes(message.error) == _NULL and message.result is not UNSET:
         # JSON-RPC 1.0 has both members, one of them null.
         message.error = UNSET
@@ -165,6 +170,8 @@ def _read_tolerantly(line: bytes) -> Envelope:
     aside = b"surrogate" + os.urandom(8).hex().encode()
     try:
         message = _decode_envelope(_SURROGATE.sub(rb"\1" + aside, line))
+    except RecursionError:
+        raise Malformed(TOO_DEEP, find_id(line)) from None
     except UNREADABLE as still:
         raise Malformed(str(still), find_id(line)) from None
     if isinstance(message.method, str) and aside.decode() in message.method:
@@ -190,8 +197,8 @@ _SEARCHED: Final = 4096
 
 
 def find_id(text: bytes, tail: bytes | None = None) -> bytes | None:
-    """Guess the id of a message that cannot be read, so that the request can be answered, or the request that it answers
-    be failed at once. Arguments and results may have an `id` too, so only a member of the message itself counts.
+    """Guess the id of a message that cannot be read, so that a request is answered, and a request whose answer it is
+    fails at once. Arguments and results may have an `id` too, so only a member of the message itself counts.
     `tail`: the end of the message, if `text` is just its beginning."""
     end = text if tail is None else tail
     found = _first_id(text) or _LAST_ID.search(end, max(0, len(end) - _SEARCHED))
