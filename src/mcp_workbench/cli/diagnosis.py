@@ -56,5 +56,14 @@ Check = Callable[[Examined], list[Diagnosis]]
 
 
 def in_order(found: list[Diagnosis]) -> list[Diagnosis]:
-    """Return the most important first, and otherwise keep the order of the checks."""
-    return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
+    """Return the most important first, those with the same hint side by side, and otherwise keep the order of the
+    checks."""
+    first: dict[tuple[str, str, str], int] = {}
+    for place, each in enumerate(found):
+        first.setdefault((each.severity, each.area, each.hint or str(place)), place)
+
+    def rank(placed: tuple[int, Diagnosis]) -> tuple[int, int]:
+        place, each = placed
+        return SEVERITIES.index(each.severity), first[each.severity, each.area, each.hint or str(place)]
+
+    return [each for _, each in sorted(enumerate(found), key=rank)]

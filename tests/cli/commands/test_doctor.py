@@ -136,7 +136,7 @@ def test_what_cannot_be_put_right_is_said(home: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_what_is_said_of_a_server(finding: Finding, said: str) -> None:
-    (found,) = doctor.about_server(finding)
+    (found,) = doctor.about_server(finding, "x")
     assert f"{found.severity}: {found.area}: {found.text}".startswith(said)
 
 
@@ -147,3 +147,29 @@ def test_servers_that_hang_do_not_hold_it_up(home: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(doctor, "CHECKS", ())
     done = command(monkeypatch, "doctor")
     assert done.status == 1 and "box/hangs: was not ready after 0.05 s" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("/usr/bin/npx", "a package is downloaded at its first start only"),
+        ("podman", "a package is downloaded at its first start only"),
+        ("/opt/server", "here all servers start at once"),
+        (None, ""),
+    ],
+)
+def test_a_slow_start_is_put_down_to_a_download_only_where_there_is_one(command: str | None, hint: str) -> None:
+    (found,) = doctor.about_server(Finding("b", "s", "ready", seconds=12.0), command)
+    assert found.hint.startswith(hint) and bool(found.hint) is bool(hint)
+
+
+def test_a_hint_for_several_findings_is_shown_once_below_the_last(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = [Diagnosis("note", "servers", f"{name}: slow", "wait") for name in ("a", "b", "c")]
+    odd = Diagnosis("note", "servers", "d: odd", "look")
+    also = Diagnosis("note", "disk", "full", "look")
+    monkeypatch.setattr(doctor, "CHECKS", (("servers", lambda _: [slow[0], odd, *slow[1:], also]),))
+    shown = command(monkeypatch, "doctor").stdout
+    listed = "note: servers: a: slow\nnote: servers: b: slow\nnote: servers: c: slow\n  hint: wait\n"
+    assert shown.endswith(f"{listed}note: servers: d: odd\n  hint: look\nnote: disk: full\n  hint: look\n")
+    found = json.loads(command(monkeypatch, "doctor", "--json").stdout)["findings"]
+    assert [each["hint"] for each in found[1:]] == ["wait"] * 3 + ["look"] * 2, "a program gets each whole"

@@ -20,6 +20,7 @@ from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Screen, Style, stdout
 from mcp_workbench.cli.settings import log_for
+from mcp_workbench.clients.server_json import RUNNERS
 from mcp_workbench.config.choose import choose
 from mcp_workbench.config.foreign_keys import about_ignored_keys
 from mcp_workbench.config.load import unresolved
@@ -143,7 +144,9 @@ def _servers(parsed: Parsed, subject: Examined) -> tuple[list[Finding], list[Dia
         config, engine, remember=True, redactor=redactor, failed=failed, seconds=SERVERS_SECONDS
     )
     started = [each for each in findings if f"{each.toolbox}/{each.server}" not in failed]
-    found = [each for finding in started for each in about_server(finding)]
+    found = [
+        each for one in started for each in about_server(one, subject.servers[f"{one.toolbox}/{one.server}"].command)
+    ]
     return findings, found + [Diagnosis("warning", "names", text) for text in remarks]
 
 
@@ -154,8 +157,8 @@ def _known_failure(server: ServerConfig, subject: Examined) -> str:
     return f"the program `{program}` is missing" if program else ""
 
 
-def about_server(finding: Finding) -> list[Diagnosis]:
-    """Return the diagnoses of a server that was started."""
+def about_server(finding: Finding, command: str | None) -> list[Diagnosis]:
+    """Return the diagnoses of a server that was started, with this program if it has one."""
     label = f"{finding.toolbox}/{finding.server}"
     if finding.state == "failed":
         return [Diagnosis("error", "servers", f"{label}: {finding.error}", finding.hint)]
@@ -169,9 +172,16 @@ def about_server(finding: Finding) -> list[Diagnosis]:
     found += [Diagnosis("warning", "hidden characters", f"{label}: {text}") for text in finding.hidden]
     if finding.seconds is not None and finding.seconds > SLOW_SECONDS:
         text = f"{label}: took {finding.seconds:.0f} s to start"
-        hint = "install its package instead of having it downloaded each time, and name a version"
-        found.append(Diagnosis("note", "servers", text, hint))
+        found.append(Diagnosis("note", "servers", text, _about_slow_start(command)))
     return found
+
+
+def _about_slow_start(command: str | None) -> str:
+    program = os.path.basename(command or "")
+    if any(program in runners for runners in RUNNERS.values()):
+        # They all keep what they have downloaded.
+        return "a package is downloaded at its first start only; if it is slow again, install it and start its program"
+    return "here all servers start at once; on its own it may be faster" if program else ""
 
 
 def _put_right(each: Diagnosis) -> None:
@@ -184,6 +194,8 @@ def _put_right(each: Diagnosis) -> None:
 
 
 def _show(screen: Screen, found: list[Diagnosis]) -> None:
+    # A hint for several is shown once, below the last of them.
+    last = {(each.severity, each.area, each.hint): each for each in found if not each.fixed}
     for each in found:
         first, _, rest = each.text.partition("\n")
         screen.line((each.severity, _STYLES[each.severity]), f": {each.area}: {first}")
@@ -191,7 +203,7 @@ def _show(screen: Screen, found: list[Diagnosis]) -> None:
             screen.line((rest, "dim"), indent=2)
         if each.fixed:
             screen.line(("fixed: ", "good"), each.fixed, indent=2)
-        elif each.hint:
+        elif each.hint and each is last[each.severity, each.area, each.hint]:
             screen.line(("hint: ", "name"), each.hint, indent=2)
 
 
