@@ -22,15 +22,15 @@ def package(kind: str, identifier: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("written", "command"),
     [
-        (package("npm", "@x/y"), ["npx", "-y", "@x/y@1.2"]),
-        (package("npm", "@x/y", runtimeHint="bunx"), ["bunx", "@x/y@1.2"]),
-        (package("pypi", "x-y"), ["uvx", "x-y@1.2"]),
-        (package("pypi", "x-y", runtimeHint="pipx"), ["pipx", "run", "x-y==1.2"]),
+        (package("npm", "@x/y"), ["npx", "-y", "--", "@x/y@1.2"]),
+        (package("npm", "@x/y", runtimeHint="bunx"), ["bunx", "--", "@x/y@1.2"]),
+        (package("pypi", "x-y"), ["uvx", "--", "x-y@1.2"]),
+        (package("pypi", "x-y", runtimeHint="pipx"), ["pipx", "run", "--", "x-y==1.2"]),
         (package("nuget", "X.Y"), ["dnx", "X.Y@1.2", "--yes"]),
-        (package("oci", "docker.io/x/y"), ["docker", "run", "-i", "--rm", "docker.io/x/y:1.2"]),
-        (package("oci", "ghcr.io/x/y:9", version=""), ["docker", "run", "-i", "--rm", "ghcr.io/x/y:9"]),
-        (package("npm", "y", runtimeHint="bash"), ["npx", "-y", "y@1.2"]),
-        (package("npm", "y", runtimeHint="docker"), ["npx", "-y", "y@1.2"]),
+        (package("oci", "docker.io/x/y"), ["docker", "run", "-i", "--rm", "--", "docker.io/x/y:1.2"]),
+        (package("oci", "ghcr.io/x/y:9", version=""), ["docker", "run", "-i", "--rm", "--", "ghcr.io/x/y:9"]),
+        (package("npm", "y", runtimeHint="bash"), ["npx", "-y", "--", "y@1.2"]),
+        (package("npm", "y", runtimeHint="docker"), ["npx", "-y", "--", "y@1.2"]),
     ],
 )
 def test_a_package_becomes_a_command(written: dict[str, Any], command: list[str]) -> None:
@@ -74,7 +74,12 @@ def test_arguments_stand_where_they_belong_and_optional_ones_only_where_they_are
     ]
     assert way.entry({"source": "/a", "folder": "/b", "KEY": "${keyring:k}"}) == {
         "command": "docker",
-        "args": [*"run -i --rm -e KEY -e MODE --mount src=/a,dst=/project x/y:1.2".split(), "start", "/b", "--quiet"],
+        "args": [
+            *"run -i --rm -e KEY -e MODE --mount=src=/a,dst=/project -- x/y:1.2".split(),
+            "start",
+            "/b",
+            "--quiet",
+        ],
         "env": {"KEY": "${keyring:k}", "MODE": "stdio"},
     }
     assert "--port" in way.entry({"source": "/a", "folder": "/b", "KEY": "", "port": "81"})["args"]
@@ -106,7 +111,7 @@ def test_names_from_before_the_summer_of_2025_are_read_too() -> None:
             {"registry_name": "npm"},
         ]
     )
-    assert [way.entry({})["args"] for way in server.ways] == [["y@1"], ["run", "-i", "--rm", "o/z:2"]]
+    assert [way.entry({})["args"] for way in server.ways] == [["--", "y@1"], ["run", "-i", "--rm", "--", "o/z:2"]]
     assert server.left_out == (
         "the unknown package owner/repository is of a kind that cannot be run here",
         "a package has no identifier",
@@ -138,13 +143,20 @@ def test_an_address_has_variables_and_headers() -> None:
 def test_what_a_stranger_wrote_is_never_a_reference_of_ours() -> None:
     written = package(
         "npm",
-        "${cmd:touch /tmp/x}",
+        "y",
+        runtimeArguments=[{"type": "named", "name": "--registry", "value": "${cmd:touch /tmp/x}"}],
         packageArguments=[{"type": "positional", "value": "${file:/etc/passwd}"}],
         environmentVariables=[{"name": "A", "value": "${keyring:github}"}],
     )
     (way,) = read(packages=[written]).ways
     entry = way.entry({})
-    assert entry["args"] == ["-y", "${DOLLAR:-$}{cmd:touch /tmp/x}@1.2", "${DOLLAR:-$}{file:/etc/passwd}"]
+    assert entry["args"] == [
+        "-y",
+        "--registry=${DOLLAR:-$}{cmd:touch /tmp/x}",
+        "--",
+        "y@1.2",
+        "${DOLLAR:-$}{file:/etc/passwd}",
+    ]
     assert entry["env"] == {"A": "${DOLLAR:-$}{keyring:github}"}
 
 
@@ -187,3 +199,129 @@ def test_what_is_none_is_refused(content: bytes, said: str) -> None:
 def test_an_answer_of_the_registry_holds_the_server_inside() -> None:
     document = {"server": {"name": "a/b", "remotes": [{"type": "sse", "url": "https://x.example"}]}, "_meta": {}}
     assert described(json.dumps(document).encode(), "a/b").name == "a/b"
+
+
+@pytest.mark.parametrize(
+    ("kind", "identifier"),
+    [
+        ("npm", "--call=touch /tmp/x"),
+        ("npm", "owner/repository"),
+        ("npm", "https://x.example/y.tgz"),
+        ("npm", "./y"),
+        ("npm", "@x"),
+        ("pypi", "--from=evil"),
+        ("pypi", "git+https://x.example/y"),
+        ("pypi", "y @ https://x.example"),
+        ("oci", "--privileged"),
+        ("oci", "x/y z"),
+        ("oci", "X/Y"),
+        ("nuget", "--source"),
+        ("npm", "${cmd:touch /tmp/x}"),
+        ("npm", "y" * 256),
+    ],
+)
+def test_an_identifier_that_no_package_can_have_is_refused(kind: str, identifier: str) -> None:
+    good = package("npm", "good")
+    server = read(packages=[package(kind, identifier), good])
+    assert [way.label for way in server.ways] == ["npm package good 1.2"]
+    assert server.left_out[0].endswith(f"has an identifier that no {kind} package can have")
+
+
+@pytest.mark.parametrize(
+    ("kind", "identifier"),
+    [
+        ("npm", "@modelcontextprotocol/server-everything"),
+        ("npm", "JSONStream"),
+        ("pypi", "mcp_server.time-2"),
+        ("oci", "localhost:5000/x/y-z__a:1.2"),
+        ("oci", f"ghcr.io/x/y@sha256:{'a' * 64}"),
+        ("nuget", "Contoso.Mcp-Server_1"),
+    ],
+)
+def test_names_of_packages_that_exist_are_taken(kind: str, identifier: str) -> None:
+    (way,) = read(packages=[package(kind, identifier, version="")]).ways
+    assert identifier in way.entry({})["args"]
+
+
+@pytest.mark.parametrize("version", ["https://x.example/y.tgz", "npm:other", "file:..", "1.0 --call", "-1", "../x"])
+def test_a_version_is_never_another_place(version: str) -> None:
+    with pytest.raises(ConfigError, match="has a version that no npm package can have"):
+        read(packages=[package("npm", "y", version=version)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "variable"),
+    [
+        ("npm", "NODE_OPTIONS"),
+        ("npm", "npm_config_registry"),
+        ("npm", "PATH"),
+        ("pypi", "UV_INDEX_URL"),
+        ("pypi", "PYTHONPATH"),
+        ("oci", "LD_PRELOAD"),
+        ("oci", "DOCKER_HOST"),
+        ("nuget", "DOTNET_STARTUP_HOOKS"),
+        ("npm", "dyld_insert_libraries"),
+    ],
+)
+@pytest.mark.parametrize("member", ["value", "default", "description"])
+def test_a_variable_that_can_load_code_is_refused(kind: str, variable: str, member: str) -> None:
+    variables = [{"name": "LEVEL", "value": "x"}, {"name": variable, member: "x"}]
+    with pytest.raises(ConfigError, match=f"sets the variable `{variable}`, which can load other code"):
+        read(packages=[package(kind, "y", environmentVariables=variables)])
+
+
+@pytest.mark.parametrize(("kind", "variable"), [("npm", "DOCKER_HOST"), ("oci", "PYTHONUNBUFFERED"), ("npm", "PATHS")])
+def test_other_variables_are_the_packages_own_affair(kind: str, variable: str) -> None:
+    (way,) = read(packages=[package(kind, "y", environmentVariables=[{"name": variable, "value": "x"}])]).ways
+    assert way.entry({})["env"] == {variable: "x"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "argument", "why"),
+    [
+        ("npm", {"type": "named", "name": "-c", "value": "touch x"}, "sets the option `-c` of `npx`"),
+        ("npm", {"type": "positional", "value": "--cal=touch x"}, "sets the option `--cal` of `npx`"),
+        ("npm", {"type": "positional", "value": "evil"}, "has `evil` where `npx` expects the package"),
+        ("pypi", {"type": "positional", "value": "evil"}, "has `evil` where `uvx` expects the package"),
+        ("oci", {"type": "named", "name": "evil", "value": ""}, "has `evil` where `docker` expects the package"),
+        ("oci", {"type": "positional", "value": "--"}, "has `--` where `docker` expects the package"),
+        ("oci", {"type": "positional", "valueHint": "image"}, "has `image` where `docker` expects the package"),
+    ],
+)
+def test_no_option_makes_another_program_of_it(kind: str, argument: dict[str, Any], why: str) -> None:
+    usual = {"npm": "-y", "pypi": "-q", "oci": "--init"}[kind]
+    arguments = [{"type": "positional", "value": usual}, argument]
+    with pytest.raises(ConfigError, match=why):
+        read(packages=[package(kind, "y", runtimeArguments=arguments)])
+
+
+def test_a_value_stays_with_its_option() -> None:
+    """After an option that takes none, it would be the image or the package."""
+    arguments = [
+        {"type": "named", "name": "--rm", "value": "evil"},
+        {"type": "named", "name": "-v", "value": "/a:/b"},
+        {"type": "named", "name": "-i", "value": ""},
+    ]
+    (way,) = read(packages=[package("oci", "y", runtimeArguments=arguments)]).ways
+    assert way.entry({})["args"] == ["run", "-i", "--rm", "--rm=evil", "-v/a:/b", "-i", "--", "y:1.2"]
+    (way,) = read(packages=[package("npm", "y", runtimeArguments=[{"type": "named", "name": "-p", "value": "z"}])]).ways
+    assert way.entry({})["args"] == ["-y", "--package=z", "--", "y@1.2"]
+
+
+def test_a_package_of_another_registry_is_not_taken_from_the_usual_one() -> None:
+    server = read(
+        packages=[
+            package("npm", "y", registryBaseUrl="https://npm.x.example"),
+            package("npm", "z", registryBaseUrl="https://registry.npmjs.org"),
+            package("oci", "x/y", registryBaseUrl="https://ghcr.io"),
+            package("oci", "ghcr.io/x/z", registryBaseUrl="https://ghcr.io"),
+            package("oci", "x/w", registryBaseUrl="https://docker.io"),
+        ]
+    )
+    assert server.left_out == ("the npm package y 1.2 is in the registry `npm.x.example`, which `npx` does not ask",)
+    assert [way.entry({})["args"][-1] for way in server.ways] == [
+        "z@1.2",
+        "ghcr.io/x/y:1.2",
+        "ghcr.io/x/z:1.2",
+        "x/w:1.2",
+    ]

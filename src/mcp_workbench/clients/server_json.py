@@ -1,7 +1,8 @@
 """A `server.json`, as in the MCP registry: the ways to run or reach a server, and the values that each asks for.
 
 Owns the format in all its generations, and how a package becomes a command (`npx`, `uvx`, `docker`, `dnx`). Its content
-comes from a stranger: nothing in it is ever treated as a reference of ours. Pure.
+comes from a stranger: nothing in it is ever treated as a reference of ours, and what could make the command run
+something other than it seems to is refused (`package_rules`). Pure.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from mcp_workbench.clients import package_rules
 from mcp_workbench.clients.foreign_text import Piece, is_variable_name, joined, literal, pieces_of
 from mcp_workbench.errors import ConfigError
 
@@ -67,6 +69,7 @@ class _Transport(Struct, rename="camel"):
 
 class _Package(Struct, rename="camel"):
     registry_type: str = ""
+    registry_base_url: str = ""
     identifier: str = ""
     # The names of both before the summer of 2025.
     registry_name: str = ""
@@ -142,17 +145,37 @@ def _of_package(package: _Package) -> Way | str:
         return f"the {label} has arguments for `{package.runtime_hint}`, which is not {' or '.join(runners)}"
     program = package.runtime_hint if package.runtime_hint in runners else runners[0]
     variables = package.environment_variables
-    if wrong := [one.name for one in variables if not is_variable_name(one.name)]:
-        return f"the {label} sets a variable that cannot be one, `{wrong[0]}`"
+    if fault := _fault(package, program):
+        return f"the {label} {fault}"
     inputs = [*_inputs(package.runtime_arguments), *_inputs(package.package_arguments), *_inputs(variables)]
 
     def entry(values: Mapping[str, str]) -> dict[str, Any]:
         env = _pairs(variables, values)
-        before, after = _words(package.runtime_arguments, values), _words(package.package_arguments, values)
+        before, after = _options(program, package.runtime_arguments, values), _words(package.package_arguments, values)
         command, *arguments = _command(program, package, before, after, list(env))
         return {"command": command, "args": arguments} | ({"env": env} if env else {})
 
     return Way(label, program, _once(inputs), entry)
+
+
+def _fault(package: _Package, program: str) -> str | None:
+    """Return why a package is not run, or None: whoever is asked sees a command, and must be able to rely on it."""
+    kind = package.registry_type
+    host = package_rules.unusual_registry(kind, package.registry_base_url)
+    if host is not None and kind == "oci":
+        # Before the autumn of 2025, the registry of an image stood beside its name.
+        package.identifier = f"{host}/{package.identifier.removeprefix(f'{host}/')}"
+    elif host is not None:
+        return f"is in the registry `{host}`, which `{program}` does not ask"
+    if fault := package_rules.fault_of_name(kind, package.identifier, package.version):
+        return fault
+    for one in package.environment_variables:
+        if not is_variable_name(one.name):
+            return f"sets a variable that cannot be one, `{one.name}`"
+        if package_rules.loads_code(one.name, kind):
+            return f"sets the variable `{one.name}`, which can load other code"
+    options = [one.name if one.type == "named" else one.value or one.value_hint for one in package.runtime_arguments]
+    return next((fault for each in options if (fault := package_rules.fault_of_option(program, each))), None)
 
 
 def _command(program: str, package: _Package, before: list[str], after: list[str], env: list[str]) -> list[str]:
@@ -161,17 +184,18 @@ def _command(program: str, package: _Package, before: list[str], after: list[str
         case "npx" | "bunx":
             # Without it `npx` asks whether to install, on the stdin that carries the protocol.
             yes = [] if program == "bunx" or {"-y", "--yes"} & set(before) else ["-y"]
-            return [program, *yes, *before, f"{name}@{version}" if version else name, *after]
+            return [program, *yes, *before, "--", f"{name}@{version}" if version else name, *after]
         case "uvx":
-            return [program, *before, f"{name}@{version}" if version else name, *after]
+            return [program, *before, "--", f"{name}@{version}" if version else name, *after]
         case "pipx":
-            return [program, "run", *before, f"{name}=={version}" if version else name, *after]
+            return [program, "run", *before, "--", f"{name}=={version}" if version else name, *after]
         case "docker" | "podman":
             # A container has no environment except what it is given by name.
             passed = [word for each in env for word in ("-e", each)]
+            # Only without a tag or a digest of its own.
             image = f"{name}:{version}" if version and ":" not in name.rpartition("/")[2] else name
             # `-i` keeps stdin open, `--rm` leaves no stopped containers behind.
-            return [program, "run", "-i", "--rm", *passed, *before, image, *after]
+            return [program, "run", "-i", "--rm", *passed, *before, "--", image, *after]
         case "dnx":
             # `dnx` accepts options anywhere before `--`.
             own = ["--", *after] if after else []
@@ -249,16 +273,33 @@ def _pairs(many: Sequence[_Written], values: Mapping[str, str]) -> dict[str, str
     return found
 
 
+def _options(program: str, many: Sequence[_Written], values: Mapping[str, str]) -> list[str]:
+    """Return the words before the name of the package, each option in one word with its value."""
+    found = []
+    for one in many:
+        value = _value(one, values)
+        if value is None:
+            continue
+        if one.type != "named":
+            found.append(value)
+        elif value:
+            found.append(joined([package_rules.option_with(program, one.name), *pieces_of(value)]))
+        else:
+            found.append(literal(one.name))
+    return found
+
+
 def _words(many: Sequence[_Written], values: Mapping[str, str]) -> list[str]:
     found = []
     for one in many:
-        value = values.get(_key(one))
-        if one.value is not None:
-            value = _filled_in(one.value, one.variables, values)
-        if value is not None:
+        if (value := _value(one, values)) is not None:
             found += [literal(one.name)] if one.type == "named" else []
             found += [value] if value or one.type != "named" else []
     return found
+
+
+def _value(one: _Written, values: Mapping[str, str]) -> str | None:
+    return values.get(_key(one)) if one.value is None else _filled_in(one.value, one.variables, values)
 
 
 def _text(value: object) -> str:

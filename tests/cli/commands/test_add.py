@@ -259,11 +259,14 @@ def test_what_a_server_json_requires_is_asked_for_at_a_terminal(home: Path, monk
     assert done.status == 0, done.stderr
     assert done.stderr.count("units (one of c, f): ") == 2, "what is none of them is asked again"
     shown = done.stderr.partition("Add it? [y/N]")[0]
-    assert "npx -y @x/weather@1.0.0 --units '<units>'\n  with the variables WEATHER, PLACE" in shown
+    assert (
+        "npx -y -- @x/weather@1.0.0 --units '<units>'\n  with the variables WEATHER='<WEATHER>', PLACE=Berlin\n"
+        in shown
+    )
     assert "one of c, f" not in shown, "nothing is asked for before it is agreed to"
     assert "PLACE [Berlin]: " in done.stderr and "my-own-key" not in path.read_text() + done.stderr
     text = path.read_text()
-    assert '"args": ["-y", "@x/weather@1.0.0", "--units", "f"]' in text and '"PLACE": "Berlin"' in text
+    assert '"args": ["-y", "--", "@x/weather@1.0.0", "--units", "f"]' in text and '"PLACE": "Berlin"' in text
     assert '"envFile": "secrets/weather.env"' in text and "OPTIONAL" not in text
     assert (path.parent / "secrets/weather.env").read_text() == "WEATHER='my-own-key'\n"
     assert "it also offers https://weather.example/sse" in done.stderr
@@ -278,12 +281,13 @@ def test_in_a_pipe_it_is_refused_by_name_and_can_be_given(home: Path) -> None:
     given = ["--env", "units=c", "--env", "WEATHER=${WEATHER_KEY}", "--env", "EXTRA=${EXTRA}"]
     done = shell("add", "weather", file, "--toolbox", "web", "--no-check", *given, "--", "--verbose")
     assert done.status == 2 and "hint: look at it, and use --yes" in done.stderr and path.read_text() == COMMENTED
-    assert "npx -y @x/weather@1.0.0 --units c --verbose\n  with the variables WEATHER, PLACE, EXTRA" in done.stderr
+    assert "npx -y -- @x/weather@1.0.0 --units c --verbose\n" in done.stderr
+    assert "  with the variables WEATHER='<WEATHER>', PLACE=Berlin, EXTRA='${EXTRA}'\n" in done.stderr
     done = shell("add", "weather", file, "--toolbox", "web", "--no-check", "--yes", *given, "--", "--verbose")
     assert done.status == 0, done.stderr
     text = path.read_text()
     assert '"WEATHER": "${WEATHER_KEY}"' in text and '"EXTRA": "${EXTRA}"' in text and '"PLACE": "Berlin"' in text
-    assert '"args": ["-y", "@x/weather@1.0.0", "--units", "c", "--verbose"]' in text
+    assert '"args": ["-y", "--", "@x/weather@1.0.0", "--units", "c", "--verbose"]' in text
     done = shell("add", "other", file, "--toolbox", "web", "--env", "units=k", "--env", "WEATHER=${W}")
     assert done.status == 2 and "`units` takes one of `c`, `f`, found `k`" in done.stderr
 
@@ -498,3 +502,44 @@ def test_a_file_in_another_encoding_is_not_edited(home: Path) -> None:
     before = path.read_bytes()
     done = shell("add", "x", "--toolbox", "web", "--no-check", "--", "x")
     assert done.status == 2 and path.read_bytes() == before
+
+
+def test_what_a_stranger_has_written_is_shown_whole_and_what_is_unusual_is_pointed_out(home: Path) -> None:
+    path, file = written(home), described(home)
+    document = {
+        "packages": [
+            {
+                "registryType": "oci",
+                "identifier": "registry.example/x/y",
+                "runtimeArguments": [
+                    {"type": "named", "name": "--mount", "value": "type=bind,src=/etc,dst=/etc"},
+                    {"type": "named", "name": "-v", "value": "/:/host"},
+                    {"type": "positional", "value": "--privileged"},
+                ],
+                "environmentVariables": [
+                    {"name": "LEVEL", "value": "info"},
+                    {"name": "API_TOKEN", "value": "sk-abcdefghijklmnop"},
+                    {"name": "MINE", "isRequired": True},
+                ],
+            }
+        ]
+    }
+    file.write_text(json.dumps(document))
+    given = ["--env", "MINE=ghp_abcdefghijklmnopqrstuvwxyz0123456789"]
+    done = shell("add", "y", file, "--toolbox", "web", "--no-check", *given, typed="n\n")
+    assert done.status == 2 and path.read_text() == COMMENTED
+    assert "LEVEL=info, API_TOKEN=sk-abcdefghijklmnop" in done.stderr and "ghp_" not in done.stderr
+    assert "  the container gets type=bind,src=/etc,dst=/etc of this machine\n" in done.stderr
+    assert "  the container gets /:/host of this machine\n" in done.stderr
+    assert "  the container has more rights than usual: --privileged\n" in done.stderr
+    assert "  the image comes from the registry registry.example\n" in done.stderr
+
+
+def test_a_way_that_is_refused_is_named_beside_the_one_that_is_taken(home: Path) -> None:
+    path, file = written(home), described(home)
+    document = json.loads(file.read_text())
+    document["packages"][0]["environmentVariables"].append({"name": "NODE_OPTIONS", "value": "--import=data:text/x"})
+    file.write_text(json.dumps(document))
+    done = shell("add", "weather", file, "--toolbox", "web", "--no-check", "--yes")
+    assert done.status == 0 and '"url": "https://weather.example/sse"' in path.read_text()
+    assert "warning: the npm package @x/weather 1.0.0 sets the variable `NODE_OPTIONS`" in done.stderr

@@ -101,7 +101,7 @@ def test_what_one_does_not_see_in_the_file_is_told_when_it_is_trusted(tmp_path: 
 
 
 def test_what_else_decides_what_a_program_does_is_shown_when_it_is_trusted(tmp_path: Path) -> None:
-    """`LD_PRELOAD` or another folder make of a harmless command something else; values may be secrets."""
+    """`LD_PRELOAD` or another folder make of a harmless command something else; other values may be secrets."""
     env = {"LD_PRELOAD": "/tmp/evil.so", "API_KEY": "sk-very-secret"}
     server = {"command": "ls", "cwd": "/srv/elsewhere", "env": env, "inheritEnv": ["AWS_*"]}
     write_config(tmp_path, {"box": {"s": server, "plain": {"command": "ls"}}})
@@ -110,11 +110,11 @@ def test_what_else_decides_what_a_program_does_is_shown_when_it_is_trusted(tmp_p
     shown = [line.strip() for line in done.stdout.splitlines()[1:]]
     assert shown[1:4] == [
         "in the folder /srv/elsewhere",
-        "with the variables LD_PRELOAD, API_KEY",
+        "with the variables LD_PRELOAD=/tmp/evil.so (which can load other code), API_KEY",
         "and of yours AWS_*",
     ]
     assert shown[4].split() == ["box/plain", "ls"] and len(shown) == 5
-    assert "sk-very-secret" not in done.stdout and "evil" not in done.stdout
+    assert "sk-very-secret" not in done.stdout
 
 
 def test_hidden_characters_in_variables_and_folders_are_told_too(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.secret_store import SecretStore
 from mcp_workbench.cli.server_preview import preview
 from mcp_workbench.clients.foreign_text import literal, variable_name
+from mcp_workbench.clients.literal_secrets import secrets_of
 from mcp_workbench.clients.server_json import Described, Input, Way, described
 from mcp_workbench.clients.toolbox_proposals import ImportedServer, proposed
 from mcp_workbench.config import keys
@@ -107,9 +108,13 @@ def _entry(
             more, more_headers = ({key: each[key] for key in each if key not in own} for each in (given, headers))
             return _with_options(entry, more, more_headers, parsed.value("share"))
 
+        for why in server.left_out:
+            remark("warning", why)
+
         _list_optional([each for each in way.inputs if not each.is_required and each.name not in answers])
         # Show the server before asking for its values: users should not type a key for something they would not start.
-        _agree(server.name or name, completed(_outline(way, answers)), parsed)
+        hidden = [each for each in secrets_of({"env": answers, "args": words}) if "${" not in each]
+        _agree(server.name or name, completed(_outline(way, answers)), hidden, parsed)
         return completed(_with_values(name, way, answers, store))
     return _with_options(entry, given, headers, parsed.value("share"))
 
@@ -154,11 +159,15 @@ def _missing(way: Way, answers: Mapping[str, str]) -> list[Input]:
 
 
 def _outline(way: Way, answers: Mapping[str, str]) -> dict[str, Any]:
-    """Return the entry with placeholders for values that are secret or not known yet."""
-    used = [each for each in way.inputs if each.is_required or each.name in answers]
-    return way.entry(
-        {each.name: f"<{each.name}>" if each.is_secret else answers.get(each.name, f"<{each.name}>") for each in used}
-    )
+    """Return the entry with placeholders for what the user has yet to enter, or has given as a secret. A default is
+    shown: it is the stranger's, and used unless another value is entered."""
+
+    def shown(each: Input) -> str:
+        given = answers.get(each.name)
+        known = literal(each.default) if given is None and each.default is not None else given
+        return f"<{each.name}>" if known is None or (given is not None and each.is_secret) else known
+
+    return way.entry({each.name: shown(each) for each in way.inputs if each.is_required or each.name in answers})
 
 
 def _with_values(name: str, way: Way, answers: Mapping[str, str], store: SecretStore) -> dict[str, Any]:
@@ -176,10 +185,11 @@ def _with_values(name: str, way: Way, answers: Mapping[str, str], store: SecretS
     return way.entry(values)
 
 
-def _agree(title: str, entry: dict[str, Any], parsed: Parsed) -> None:
+def _agree(title: str, entry: dict[str, Any], hidden: list[str], parsed: Parsed) -> None:
     """Show what a third party describes before it gets into the configuration, from where any client starts it. Raises
     `UsageError` unless the user agrees."""
-    remark("note", "\n".join([f"{title} is", *(f"  {one_line(line)}" for line in preview(entry))]))
+    lines = preview(entry, of_stranger=True, hidden=hidden)
+    remark("note", "\n".join([f"{title} is", *(f"  {one_line(line)}" for line in lines)]))
     if parsed.has("yes"):
         return
     if not sys.stdin.isatty():

@@ -75,7 +75,7 @@ def run(parsed: Parsed) -> int:
         _report_left_out(imported, [])
         hint = "mcp-workbench init --project, run in one of these folders" if has_more else "--from names a client"
         raise ConfigError("none of the files has an MCP server that can be used here", hint=hint)
-    _list_found(servers)
+    _list_found(servers, of_stranger=any(map(_is_from_project, files)))
     _report_left_out(imported, servers)
     if all(server.entry.get("disabled") for server in servers):
         raise ConfigError(
@@ -314,11 +314,11 @@ def _needed(question: str) -> str:
     return answer
 
 
-def _list_found(servers: list[ImportedServer]) -> None:
+def _list_found(servers: list[ImportedServer], *, of_stranger: bool) -> None:
     """List each server with what it starts or connects to, before any of them is started."""
     rows: list[list[Part]] = []
     for server in servers:
-        first, *more = preview(server.entry)
+        first, *more = preview(server.entry, of_stranger=of_stranger)
         rows.append([(server.name, "name"), ", ".join(server.sources), first])
         rows += [["", "", (line, "dim")] for line in more]
     screen = stderr()

@@ -10,6 +10,8 @@ from mcp_workbench.cli.commands.list import address
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
+from mcp_workbench.cli.server_preview import pairs_shown
+from mcp_workbench.clients.package_rules import remarks_about
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME
 from mcp_workbench.config.load import parse, read
@@ -51,15 +53,15 @@ def run(parsed: Parsed) -> int:
 
 
 def _surroundings(server: ServerConfig, redactor: Redactor) -> list[str]:
-    """Return where the server runs, and what else affects it. Only the names of variables: values may be secret."""
+    """Return where the server runs, and what else affects it."""
     found = []
     if server.cwd is not None:
         found.append(f"in the folder {redactor.text(server.cwd)}")
     if server.env:
-        found.append(f"with the variables {', '.join(server.env)}")
+        found.append(f"with the variables {', '.join(pairs_shown(server.env, redactor))}")
     if server.inherit_env:
         found.append(f"and of yours {', '.join(server.inherit_env)}")
-    return found
+    return found + [redactor.text(each) for each in remarks_about(server.command or "", server.args)]
 
 
 def _programs_of(config: WorkbenchConfig) -> list[tuple[str, str]]:

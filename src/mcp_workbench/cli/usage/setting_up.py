@@ -101,8 +101,9 @@ there is none, to a file that only you can read, and the configuration refers to
 refer to a variable yourself. Without --toolbox, the server goes to the toolbox for its purpose if there is one, or else
 to the only one. At the end the server is started once and its tools are shown.
 
-What a server.json or the registry describes was written by somebody else: you are shown the command or the address with
-the names of its variables and headers, and asked before anything else is. Without a terminal, --yes is needed.
+What a server.json or the registry describes was written by somebody else: you are shown the whole command or address
+with its variables and headers, and asked before anything else is. Packages that could load other code than their own
+are refused. Without a terminal, --yes is needed.
 
 Exit code: 0; 1 if the server was added and does not work, or the registry cannot be reached; 2 if nothing was added.
 """,

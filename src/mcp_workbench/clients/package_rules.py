@@ -1,0 +1,159 @@
+"""What a stranger's description of a package may say: names by the grammar of their registry, variables and options
+that load no code. And what people should be told of a command: other registries, and what a container gets of this
+machine.
+
+Everything here is about programs that run packages (`npx`, `uvx`, `docker` …). Pure.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+# Identifiers by kind of registry. None begins with `-`, and none can be a path, an address or a repository, which all
+# runners would take as well.
+_NPM_PART: Final = r"[A-Za-z0-9~][A-Za-z0-9._~-]*"
+_OCI_PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_HOST_PART: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_IDENTIFIERS: Final = {
+    "npm": re.compile(rf"(?:@{_NPM_PART}/)?{_NPM_PART}"),
+    "pypi": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"),
+    "oci": re.compile(
+        rf"(?:{_HOST_PART}(?:\.{_HOST_PART})*(?::[0-9]{{1,5}})?/)?{_OCI_PART}(?:/{_OCI_PART})*"
+        r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+    ),
+    "nuget": re.compile(r"[A-Za-z0-9_]+(?:[.-][A-Za-z0-9_]+)*"),
+}
+MAX_IDENTIFIER_LENGTH: Final = 255
+# A version or tag. Anything with `:` or `/` would be a place: `name@https://…`, `name@npm:other`.
+_VERSION: Final = re.compile(r"[~^=]?[A-Za-z0-9_][A-Za-z0-9._+!*-]{0,127}")
+# The registries that runners ask unless they are told otherwise.
+_USUAL_REGISTRIES: Final = {
+    "npm": ("registry.npmjs.org",),
+    "pypi": ("pypi.org",),
+    "oci": ("docker.io", "index.docker.io", "registry-1.docker.io"),
+    "nuget": ("api.nuget.org", "nuget.org", "www.nuget.org"),
+}
+# Variables with which a program runs code of somebody's choice, or looks for its own parts elsewhere. In upper case,
+# because some programs ignore case; with a `*` at the end, all that begin so.
+_LOADING: Final = (
+    "PATH PATHEXT COMSPEC SHELL HOME USERPROFILE LD_* DYLD_* GCONV_PATH GLIBC_TUNABLES OPENSSL_CONF OPENSSL_MODULES "
+    "OPENSSL_ENGINES BASH_ENV ENV BASH_FUNC_* SHELLOPTS BASHOPTS PS4 PROMPT_COMMAND IFS NODE_OPTIONS NODE_PATH "
+    "NODE_REPL_EXTERNAL_MODULE ELECTRON_RUN_AS_NODE PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE "
+    "PYTHONEXECUTABLE PYTHONINSPECT PYTHONBREAKPOINT PYTHONPYCACHEPREFIX PYTHONPLATLIBDIR PERL5LIB PERL5OPT PERL5DB "
+    "PERLLIB RUBYLIB RUBYOPT JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS CLASSPATH DOTNET_STARTUP_HOOKS "
+    "DOTNET_ADDITIONAL_DEPS DOTNET_SHARED_STORE CORECLR_* COR_* GIT_SSH GIT_SSH_COMMAND GIT_EXEC_PATH GIT_CONFIG* "
+    "GIT_ASKPASS SSH_ASKPASS GIT_EDITOR GIT_PAGER GIT_PROXY_COMMAND GIT_EXTERNAL_DIFF EDITOR VISUAL PAGER LESSOPEN "
+    "LUA_PATH LUA_CPATH LUA_INIT PHPRC PHP_INI_SCAN_DIR GTK_MODULES GTK_PATH GIO_EXTRA_MODULES QT_PLUGIN_PATH"
+).split()
+# Settings of the programs that run a package of this kind: where it comes from, and what runs before it.
+_LOADING_FOR: Final = {
+    "npm": ("NPM_*", "BUN_*"),
+    "pypi": ("UV_*", "PIP_*", "PIPX_*"),
+    "oci": ("DOCKER_*", "CONTAINER*", "BUILDAH_*"),
+    "nuget": ("NUGET_*", "DOTNET_*"),
+}
+# The options of npx and bunx that a description may set. npm takes every setting as an option, also abbreviated, and
+# some of those run code (`--call`, `--node-options`, `--script-shell`).
+_NPM_OPTIONS: Final = frozenset(
+    "-y --yes -q --quiet -s --silent -p --package --registry --no-install --offline --prefer-offline --prefer-online "
+    "--ignore-scripts --bun".split()
+)
+_CONTAINERS: Final = ("docker", "podman")
+_SOURCES: Final = {
+    "npx": ("--registry", "-p", "--package"),
+    "bunx": ("--registry", "-p", "--package"),
+    "uvx": ("--index", "--default-index", "--index-url", "--extra-index-url", "-i", "-f", "--find-links", "--from",
+            "--with"),
+    "pipx": ("--index-url", "-i", "--pip-args", "--spec"),
+    "dnx": ("--source", "--add-source", "--configfile"),
+}  # fmt: skip
+# Of these, the ones that usually take the name of a package rather than a place.
+_NAMING: Final = ("-p", "--package", "--from", "--with", "--spec")
+_MOUNTS: Final = ("-v", "--volume", "--mount", "--volumes-from", "--device")
+_POWERS: Final = ("--privileged", "--cap-add", "--security-opt", "--userns", "--network", "--net", "--pid", "--ipc")
+
+
+def fault_of_name(kind: str, identifier: str, version: str) -> str | None:
+    """Return what is wrong with the name of a package, or None."""
+    if not _IDENTIFIERS[kind].fullmatch(identifier) or len(identifier) > MAX_IDENTIFIER_LENGTH:
+        return f"has an identifier that no {kind} package can have"
+    if version and not _VERSION.fullmatch(version):
+        return f"has a version that no {kind} package can have"
+    return None
+
+
+def unusual_registry(kind: str, address: str) -> str | None:
+    """Return the host of a registry; None for the one that runners of this kind ask anyway."""
+    host = urlsplit(address).hostname or address
+    return None if not address or host in _USUAL_REGISTRIES[kind] else host
+
+
+def loads_code(variable: str, kind: str | None = None) -> bool:
+    """Whether a program runs code that this variable names, if it is run as a package of that kind."""
+    name = variable.upper()
+    return any(
+        name == each or (each.endswith("*") and name.startswith(each[:-1]))
+        for each in (*_LOADING, *(_LOADING_FOR[kind] if kind else ()))
+    )
+
+
+def fault_of_option(program: str, word: str) -> str | None:
+    """Return why a description may not give this word to a runner, before the name of the package; None if it may."""
+    option = word.partition("=")[0]
+    if not word.startswith("-") or word == "--":
+        return f"has `{word}` where `{program}` expects the package"
+    if program in ("npx", "bunx") and option not in _NPM_OPTIONS:
+        return f"sets the option `{option}` of `{program}`, with which it may run anything"
+    return None
+
+
+def option_with(program: str, name: str) -> str:
+    """Return the option as it stands before its value in the same word: in a word of its own, the value of an option
+    that takes none would be the package."""
+    if program in ("npx", "bunx") and name == "-p":
+        name = "--package"
+    return f"{name}=" if name.startswith("--") else name
+
+
+def remarks_about(command: str, args: Sequence[str]) -> list[str]:
+    """Return what people should know of a command that runs a package: where it comes from, if that is unusual, and
+    what a container gets of this machine."""
+    program = os.path.basename(command)
+    end = args.index("--") if "--" in args else len(args)
+    words, rest = args[:end], args[end + 1 :]
+    found = []
+    if program in _CONTAINERS:
+        # `-v` alone may be an option of the program in the container.
+        mounts = [value for option, value in _options(words, _MOUNTS) if option != "-v" or ":" in value]
+        powers = [
+            f"{option}={value}" if value else option
+            for option, value in _options(words, _POWERS)
+            if value not in ("none", "bridge", "default", "private", "no-new-privileges")
+        ]
+        found += [f"the container gets {each} of this machine" for each in mounts]
+        found += [f"the container has more rights than usual: {each}" for each in powers]
+        host, slash, _ = (rest or [""])[0].partition("/")
+        if slash and ("." in host or ":" in host) and host not in _USUAL_REGISTRIES["oci"]:
+            found.append(f"the image comes from the registry {host}")
+    found += [
+        f"packages come from {value}"
+        for option, value in _options(words, _SOURCES.get(program, ()))
+        if option not in _NAMING or ":" in value or ("/" in value and not value.startswith("@"))
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _options(words: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield these options with their values, in any spelling."""
+    for position, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option in names and (equals or option.startswith("--privileged")):
+            yield option, value
+        elif option in names:
+            yield option, words[position + 1] if position + 1 < len(words) else ""
+        elif short := next((each for each in names if len(each) == 2 and word.startswith(each)), None):
+            yield short, word[2:]
