@@ -54,6 +54,8 @@ class Provider:
         self.keys = list(keys) or [ec_key("one")]
         self.clock = Clock()
         self.asked: list[str] = []
+        # Who named each of these addresses, if not the configuration.
+        self.named_by: list[str | None] = []
         # What it answers instead, and whether answers wait.
         self.document: Any = None
         self.status = 200
@@ -82,6 +84,7 @@ class Provider:
 
     async def fetch(self, request: OAuthRequest) -> OAuthResponse:
         self.asked.append(request.url)
+        self.named_by.append(request.named_by)
         if self.gate is not None:
             await self.gate.wait()
         if self.status != 200:

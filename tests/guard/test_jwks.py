@@ -197,6 +197,21 @@ async def test_where_keys_are_may_be_configured() -> None:
     provider = Provider()
     assert await judged(provider.tokens(jwks="https://keys.example.com/jwks"), provider.token()) == ALICE
     assert provider.asked == ["https://keys.example.com/jwks"]
+    assert provider.named_by == [None], "it may be anywhere"
+
+
+async def test_where_keys_are_according_to_metadata_is_named_by_the_issuer() -> None:
+    provider = Provider()
+    assert await judged(provider.tokens(), provider.token()) == ALICE
+    assert provider.asked[-1].endswith("/jwks")
+    assert provider.named_by == [None, ISSUER]
+
+
+async def test_an_issuer_elsewhere_does_not_name_keys_on_this_machine() -> None:
+    provider = Provider()
+    provider.document = {"issuer": ISSUER, "jwks_uri": "https://127.1/jwks"}
+    assert isinstance(await judged(provider.tokens(), provider.token()), TokenRejection)
+    assert not any("127" in url for url in provider.asked)
 
 
 async def test_a_set_of_many_keys_is_read_in_part() -> None:

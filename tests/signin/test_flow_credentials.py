@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +14,7 @@ from mcp_workbench.errors import DownstreamError, SignInNeeded
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.challenge import Challenge
 from mcp_workbench.signin.discovery import canonical
-from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse, SignInFailed
+from mcp_workbench.signin.flow_io import AuthorizationRequest, OAuthRequest, OAuthResponse, SignInFailed
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.transport.http.client.address import Address
 from mcp_workbench.transport.http.client.dialing import proxy_for
@@ -335,3 +336,40 @@ def test_an_authorization_server_on_this_machine_may_be_configured() -> None:
             {place: {"issuer": "http://127.0.0.1:8080", "token_endpoint": "http://127.0.0.1:8080/token"}},
             OAuthConfig(issuer="http://127.0.0.1:8080"),
         )
+
+
+def test_every_address_that_the_user_did_not_write_says_who_named_it() -> None:
+    """So that none of them is followed further inside than whoever named it."""
+    server, issuer, endpoints = "https://mcp.example.com/mcp", "https://id.example.com", "https://api.example.net"
+    said: dict[str, dict[str, object]] = {
+        "https://meta.example.org/resource": {"authorization_servers": [issuer]},
+        f"{issuer}/.well-known/oauth-authorization-server": {
+            "issuer": issuer,
+            "authorization_endpoint": f"{issuer}/authorize",
+            "token_endpoint": f"{endpoints}/token",
+            "registration_endpoint": f"{endpoints}/register",
+            "code_challenge_methods_supported": ["S256"],
+        },
+        f"{endpoints}/register": {"client_id": "one"},
+        f"{endpoints}/token": {"access_token": "a"},
+    }
+    challenge = Challenge(resource_metadata="https://meta.example.org/resource")
+    callback = "http://127.0.0.1:1/callback"
+    steps = flow.sign_in(flow.SignInRequest(url=server, challenge=challenge, redirect_uri=callback))
+    named: dict[str, str | None] = {}
+    answer: object = None
+    with contextlib.suppress(StopIteration):
+        while True:
+            step = steps.send(answer)  # type: ignore[arg-type]
+            answer = None
+            if isinstance(step, OAuthRequest):
+                named[step.url] = step.named_by
+                answer = OAuthResponse(200, json.dumps(said[step.url]).encode())
+            elif isinstance(step, AuthorizationRequest):
+                answer = {"state": step.state, "code": "c"}
+    assert named == {
+        "https://meta.example.org/resource": server,
+        f"{issuer}/.well-known/oauth-authorization-server": server,
+        f"{endpoints}/register": issuer,
+        f"{endpoints}/token": issuer,
+    }

@@ -130,8 +130,11 @@ class IssuerKeys:
                 done.set_result(None)
 
     async def _document(self) -> dict[str, Any]:
-        url = self._settings.jwks or await self._discovered()
-        answer = await self._fetch(get(checked_url(url, "`jwks_uri` of the identity provider")))
+        url, named_by = self._settings.jwks, None
+        if not url:
+            url, named_by = await self._discovered(), self._settings.issuer
+        where = checked_url(url, "`jwks_uri` of the identity provider", named_by=named_by)
+        answer = await self._fetch(get(where, named_by=named_by))
         document = answer.fields() if answer.is_good else {}
         if not isinstance(document.get("keys"), list):
             raise SignInFailed(_why(answer) or f"`{url}` is not a set of keys")

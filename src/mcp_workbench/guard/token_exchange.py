@@ -106,7 +106,9 @@ class TokenExchanges:
 
     async def _find_endpoint(self, issuer: IssuerConfig) -> str:
         metadata = await fetch_metadata(issuer.issuer, self._fetch)
-        found = checked_url(metadata.get("token_endpoint"), "`token_endpoint` of the identity provider")
+        found = checked_url(
+            metadata.get("token_endpoint"), "`token_endpoint` of the identity provider", named_by=issuer.issuer
+        )
         self._endpoints[issuer.issuer] = found
         return found
 

@@ -99,7 +99,8 @@ def register(discovery: Discovery, endpoint: str, redirect_uri: str | None, url:
         "application_type": "native",
     }
     token = discovery.profile.initial_access_token
-    answer = yield post_json(endpoint, fields, {"authorization": f"Bearer {token}"} if token else None)
+    headers = {"authorization": f"Bearer {token}"} if token else None
+    answer = yield post_json(endpoint, fields, headers, named_by=server.identifier)
     given = answer.fields()
     id = given.get("client_id")
     if not answer.is_good or not isinstance(id, str) or not id:

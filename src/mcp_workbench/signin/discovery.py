@@ -74,9 +74,10 @@ def discover(url: str, challenge: Challenge, settings: OAuthConfig | None) -> Re
     else:
         issuer, is_guessed = own.issuer or words(document["authorization_servers"])[0], False
     profile = profile_for(url, settings, issuer)
-    checked_url(issuer, "the authorization server", named_by=None if own.issuer else url)
+    named_by = None if own.issuer or origin_of(issuer) == origin_of(url) else url
+    checked_url(issuer, "the authorization server", named_by=named_by)
     resource = _resource(url, document, profile)
-    server, warnings = yield from _server_metadata(issuer, profile, is_guessed=is_guessed)
+    server, warnings = yield from _server_metadata(issuer, named_by, profile, is_guessed=is_guessed)
     supported = None if document is None else document.get("scopes_supported")
     return Discovery(
         server=server,
@@ -117,7 +118,9 @@ def server_metadata_urls(issuer: str) -> list[str]:
 
 def _resource_metadata(url: str, challenge: Challenge) -> Requests[dict[str, Any] | None]:
     for place in resource_metadata_urls(url, challenge):
-        answer = yield get(checked_url(place, "`resource_metadata` of the server's challenge", named_by=url))
+        named_by = None if origin_of(place) == origin_of(url) else url
+        where = checked_url(place, "`resource_metadata` of the server's challenge", named_by=named_by)
+        answer = yield get(where, named_by=named_by)
         if answer.status == 0 or answer.status >= 500:
             # Falling back after a temporary failure could sign in at the wrong server.
             raise _not_now(place, answer)
@@ -128,10 +131,10 @@ def _resource_metadata(url: str, challenge: Challenge) -> Requests[dict[str, Any
 
 
 def _server_metadata(
-    issuer: str, profile: Profile, *, is_guessed: bool
+    issuer: str, named_by: str | None, profile: Profile, *, is_guessed: bool
 ) -> Requests[tuple[AuthorizationServer, tuple[str, ...]]]:
     for place in server_metadata_urls(issuer):
-        answer = yield get(place)
+        answer = yield get(place, named_by=named_by)
         if answer.status == 0 or (answer.status >= 500 and answer.status != 502):
             raise _not_now(place, answer)
         document = answer.fields() if answer.is_good else {}

@@ -15,6 +15,7 @@ from msgspec.json import decode, encode
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport.http.client.address import LOOPBACK
+from mcp_workbench.transport.http.client.reach import WORDS, Reach, reach_of_host
 
 T = TypeVar("T")
 FORM: Final = "application/x-www-form-urlencoded"
@@ -36,6 +37,8 @@ class OAuthRequest(Struct, frozen=True):
     url: str
     headers: Mapping[str, str] = {}
     body: bytes | None = None
+    # Who supplied the address, if it was not the user. It must not be more local than they are.
+    named_by: str | None = None
 
 
 class OAuthResponse(Struct, frozen=True):
@@ -88,25 +91,29 @@ class Registered(Struct, frozen=True):
 Requests = Generator[OAuthRequest, OAuthResponse, T]
 
 
-def get(url: str) -> OAuthRequest:
-    return OAuthRequest("GET", url, {"accept": JSON})
+def get(url: str, *, named_by: str | None = None) -> OAuthRequest:
+    return OAuthRequest("GET", url, {"accept": JSON}, named_by=named_by)
 
 
-def post_form(url: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None) -> OAuthRequest:
-    return OAuthRequest(
-        "POST", url, {"accept": JSON, "content-type": FORM, **(headers or {})}, urlencode(fields).encode()
-    )
+def post_form(
+    url: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None, *, named_by: str | None = None
+) -> OAuthRequest:
+    said = {"accept": JSON, "content-type": FORM, **(headers or {})}
+    return OAuthRequest("POST", url, said, urlencode(fields).encode(), named_by)
 
 
-def post_json(url: str, value: object, headers: Mapping[str, str] | None = None) -> OAuthRequest:
-    return OAuthRequest("POST", url, {"accept": JSON, "content-type": JSON, **(headers or {})}, encode(value))
+def post_json(
+    url: str, value: object, headers: Mapping[str, str] | None = None, *, named_by: str | None = None
+) -> OAuthRequest:
+    said = {"accept": JSON, "content-type": JSON, **(headers or {})}
+    return OAuthRequest("POST", url, said, encode(value), named_by)
 
 
 def checked_url(url: object, what: str, *, named_by: str | None = None) -> str:
     """Check that secrets may be sent to an address: it must use `https` or be on this machine. Raises `SignInFailed`.
 
-    `named_by`: who supplied the address, if it was not the user. Only a server on this machine may direct us to an
-    address on it, because local programs often trust requests that come from the same machine.
+    `named_by`: who supplied the address, if it was not the user. Only what can be told from the spelling is checked
+    here; `flow_runner.send` checks what names lead to.
     """
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
@@ -123,12 +130,22 @@ def checked_url(url: object, what: str, *, named_by: str | None = None) -> str:
             f"{what} is `{parts.scheme}://{parts.netloc}`, which is not encrypted",
             hint="secrets are sent to https addresses only, or to this machine",
         )
-    if host in LOOPBACK and named_by is not None and not is_loopback(named_by):
-        raise SignInFailed(
-            f"{what} is `{parts.scheme}://{parts.netloc}`, on this machine, but {origin_of(named_by)} is not",
-            hint="do not sign in there; if it is right, set `issuer` in `oauth` of this server",
-        )
+    if named_by is not None:
+        reach, namer = reach_of_host(host), reach_of_host(urlsplit(named_by).hostname or "")
+        # A name may lead into a private network; it is not looked up here. One that leads to this machine is not
+        # believed, because users write `localhost`.
+        limit = Reach.LINK_LOCAL if namer is None else namer
+        if reach is not None and reach > limit:
+            raise too_local(f"{what} is `{parts.scheme}://{parts.netloc}`,", reach, named_by)
     return parts.geturl()
+
+
+def too_local(what: str, reach: Reach, named_by: str) -> SignInFailed:
+    """The error for an address that only those nearer to it may name."""
+    return SignInFailed(
+        f"{what} {WORDS[reach]}, but {origin_of(named_by)} is not",
+        hint="do not sign in there; if it is right, set `issuer` in `oauth` of this server",
+    )
 
 
 def is_loopback(url: str) -> bool:

@@ -1,6 +1,7 @@
 """Runs the flow: sends its requests with the workbench's HTTP client, without any of the server's headers.
 
 Owns the limits. A response that is missing, too large or redirects to another origin becomes a response with status 0.
+An address that somebody else named is connected to only if it is no more local than whoever named it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,21 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, TypeVar
 
 from mcp_workbench.jsonrpc.pending import within
-from mcp_workbench.signin.flow_io import AuthorizationRequest, DeviceCodeWait, OAuthRequest, OAuthResponse, Registered
+from mcp_workbench.signin.flow_io import (
+    AuthorizationRequest,
+    DeviceCodeWait,
+    OAuthRequest,
+    OAuthResponse,
+    Registered,
+    SignInFailed,
+    too_local,
+)
+from mcp_workbench.transport.http.client.dialing import DialFailed
 from mcp_workbench.transport.http.client.failures import explain
 from mcp_workbench.transport.http.client.headers import FixedHeaders
 from mcp_workbench.transport.http.client.http_client import HttpClient, HttpTarget
+from mcp_workbench.transport.http.client.reach import Reach
+from mcp_workbench.transport.http.client.response import Response
 from mcp_workbench.transport.http.client.response_body import read_whole
 
 T = TypeVar("T")
@@ -63,18 +75,49 @@ async def run(
 
 
 async def send(client: HttpClient, request: OAuthRequest, environ: Mapping[str, str] = os.environ) -> OAuthResponse:
-    """Send one request. A failure becomes a response with status 0 and the reason."""
+    """Send one request. A failure becomes a response with status 0 and the reason. Raises `SignInFailed` if whoever
+    named the address may not name it."""
     target = None
     try:
         target = HttpTarget.of(request.url, NO_HEADERS, environ)
         async with within(REQUEST_SECONDS):
-            response = await client.request(request.method, target, request.headers, request.body)
+            response = await _request(client, request, target, environ)
             try:
                 body = await read_whole(response, LARGEST_ANSWER)
                 assert isinstance(body, bytes), "in pieces only beyond what is read here"
             finally:
                 response.release()
+    except SignInFailed:
+        raise
     except Exception as error:
         why = str(error) if target is None else explain(error, target.address, target.shown_proxy).message
         return OAuthResponse(0, why.encode())
     return OAuthResponse(response.status, body, response.content_type)
+
+
+async def _request(
+    client: HttpClient, request: OAuthRequest, target: HttpTarget, environ: Mapping[str, str]
+) -> Response:
+    if request.named_by is None:
+        return await client.request(request.method, target, request.headers, request.body)
+    reach = Reach.PUBLIC
+    while True:
+        target.most_local = reach
+        try:
+            return await client.request(request.method, target, request.headers, request.body)
+        except DialFailed as error:
+            if error.stage != "reach":
+                raise
+            # Nothing was sent. Whoever is inside themselves may name what is no further inside.
+            if reach is Reach.PUBLIC:
+                reach = await _reach_of(client, request.named_by, environ)
+            if reach < error.reach:
+                raise too_local(f"`{target.address.origin}` is", error.reach, request.named_by) from None
+            target = HttpTarget.of(request.url, NO_HEADERS, environ)
+
+
+async def _reach_of(client: HttpClient, url: str, environ: Mapping[str, str]) -> Reach:
+    try:
+        return await client.reach_of(HttpTarget.of(url, NO_HEADERS, environ))
+    except DialFailed:
+        return Reach.PUBLIC

@@ -145,7 +145,10 @@ class SignIns:
             return record, False
         credentials = profile_for(target.url, target.settings, record.issuer).credentials
         asked = flow.revoke(record.revocation_endpoint, record.client, credentials, token)
-        answer = await send(self._client(), asked, target.environ)
+        try:
+            answer = await send(self._client(), asked, target.environ)
+        except SignInFailed:
+            return record, False
         return record, answer.is_good
 
     async def close(self) -> None:

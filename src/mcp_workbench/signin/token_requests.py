@@ -98,7 +98,7 @@ def request(
             form["client_id"] = client.id
             if client.auth_method != NONE and secret is not None:
                 form["client_secret"] = secret
-    return post_form(endpoint, form, headers)
+    return post_form(endpoint, form, headers, named_by=client.issuer)
 
 
 def ask(asked: OAuthRequest) -> Requests[Tokens]:

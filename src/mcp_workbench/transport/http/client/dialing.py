@@ -22,17 +22,22 @@ from mcp_workbench.transport.write_batch import WriteBatch
 if TYPE_CHECKING:
     import ssl
 
+    from mcp_workbench.transport.http.client.reach import Reach
+
 # A server on another continent answers within one second; a server that takes ten is not there.
 CONNECT_SECONDS: Final = 10.0
 # Try the next address after this long: machines with broken IPv6 are not rare.
 NEXT_ADDRESS_SECONDS: Final = 2.0
 
 AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
-Stage = Literal["name", "connect", "tls", "proxy", "time"]
+Stage = Literal["name", "reach", "connect", "tls", "proxy", "time"]
 
 
 class DialFailed(Exception):
     """No connection. `stage` is where it failed, `cause` why."""
+
+    # For the stage `reach`: how local the address is.
+    reach: Reach
 
     def __init__(self, stage: Stage, cause: Exception | None = None, status: int = 0) -> None:
         super().__init__(stage)
@@ -50,22 +55,34 @@ class Dialer:
         self._context: ssl.SSLContext | None = None
 
     async def dial(
-        self, address: Address, proxy: Address | None, free: Callable[[OutboundConnection], None]
+        self,
+        address: Address,
+        proxy: Address | None,
+        free: Callable[[OutboundConnection], None],
+        most_local: Reach | None = None,
     ) -> OutboundConnection:
-        """Connect. Raises `DialFailed`."""
+        """Connect, with `most_local` only to addresses that are no more local. Raises `DialFailed`."""
         try:
             async with within(CONNECT_SECONDS):
-                return await self._dial(address, proxy, free)
+                return await self._dial(address, proxy, free, most_local)
         except TimeoutError as error:
             raise DialFailed("time", error) from None
 
     async def _dial(
-        self, address: Address, proxy: Address | None, free: Callable[[OutboundConnection], None]
+        self,
+        address: Address,
+        proxy: Address | None,
+        free: Callable[[OutboundConnection], None],
+        most_local: Reach | None,
     ) -> OutboundConnection:
         loop = asyncio.get_running_loop()
         first = address if proxy is None else proxy
+        if proxy is not None and most_local is not None:
+            # A proxy looks names up itself, and from where it is they lead elsewhere than from here.
+            _check_spelling(address.host, most_local)
+            most_local = None
         try:
-            raw = await connect(first.host, first.port)
+            raw = await connect(first.host, first.port, most_local)
         except DialFailed as error:
             if proxy is None:
                 raise
@@ -166,10 +183,37 @@ async def _look_up(host: str, port: int) -> list[AddressInfo]:
         raise DialFailed("name", error) from None
 
 
-async def connect(host: str, port: int) -> socket.socket:
-    """Connect to any address of a host. Raises `DialFailed`."""
+def _check_spelling(host: str, most_local: Reach) -> None:
+    from mcp_workbench.transport.http.client.reach import reach_of_host
+
+    reach = reach_of_host(host)
+    if reach is not None and reach > most_local:
+        raise _too_local(reach)
+
+
+def _no_more_local(found: list[AddressInfo], most_local: Reach) -> list[AddressInfo]:
+    from mcp_workbench.transport.http.client.reach import reach_of_ip
+
+    reaches = [reach_of_ip(address[0]) for *_, address in found]
+    allowed = [each for each, reach in zip(found, reaches, strict=True) if reach <= most_local]
+    if not allowed and reaches:
+        raise _too_local(min(reaches))
+    return allowed
+
+
+def _too_local(reach: Reach) -> DialFailed:
+    error = DialFailed("reach")
+    error.reach = reach
+    return error
+
+
+async def connect(host: str, port: int, most_local: Reach | None = None) -> socket.socket:
+    """Connect to any address of a host, looked up once: what is checked is what is connected to. Raises
+    `DialFailed`."""
     loop = asyncio.get_running_loop()
     found = await _look_up(host, port)
+    if most_local is not None:
+        found = _no_more_local(found, most_local)
     failure: Exception | None = None
     for number, (family, kind, protocol, _, address) in enumerate(found):
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport.http.client.address import Address, BadAddress
@@ -22,6 +22,9 @@ from mcp_workbench.transport.http.client.response import Response, ResponseListe
 from mcp_workbench.transport.shared_timer import SharedTimer
 from mcp_workbench.transport.write_batch import WriteBatch
 
+if TYPE_CHECKING:
+    from mcp_workbench.transport.http.client.reach import Reach
+
 # Servers close idle connections after 5 seconds or more. We notice when they do; keeping ours longer than this would
 # only increase the chance of sending a request on a connection that is being closed.
 KEEP_ALIVE_SECONDS: Final = 15.0
@@ -33,8 +36,8 @@ REDIRECTS: Final = (301, 302, 303, 307, 308)
 # Redirects that keep method and body; the others turn a POST into a GET.
 FAITHFUL_REDIRECTS: Final = (307, 308)
 
-# Connections are shared by requests to the same origin through the same proxy.
-Key = tuple[str, str, str | None]
+# Connections are shared by requests to the same origin through the same proxy, with the same `most_local`.
+Key = tuple[str, str, str | None, "Reach | None"]
 
 
 class HttpClient:
@@ -114,6 +117,19 @@ class HttpClient:
             raise
         raise DownstreamError(f"{address.origin} redirects in a loop", hint="check `url`")
 
+    async def reach_of(self, target: HttpTarget) -> Reach:
+        """From where a server can be reached, by the address that a connection to it leads to: with https, names alone
+        prove nothing. Raises `DialFailed`."""
+        from mcp_workbench.transport.http.client.reach import Reach, reach_of_ip
+
+        if target.proxy is not None:
+            return Reach.PUBLIC
+        connection = await self._dialer.dial(target.address, None, lambda connection: None)
+        try:
+            return reach_of_ip(connection.transport.get_extra_info("peername")[0])
+        finally:
+            connection.close()
+
     async def close(self) -> None:
         self._is_closed = True
         self._timer.stop()
@@ -137,7 +153,7 @@ class HttpClient:
         key = target.key(address)
         connection = self._take(key)
         if connection is None:
-            connection = await self._dialer.dial(address, target.proxy, self._put_back)
+            connection = await self._dialer.dial(address, target.proxy, self._put_back, target.most_local)
             self._open[connection] = key
         return await connection.request(head, body or b"")
 
@@ -198,21 +214,23 @@ class HttpClient:
 class HttpTarget:
     """A server's address, and everything needed to reach it."""
 
-    __slots__ = ("_key", "_keyed", "address", "proxy", "source")
+    __slots__ = ("_key", "_keyed", "address", "most_local", "proxy", "source")
 
     def __init__(self, address: Address, source: HeaderSource, proxy: Address | None) -> None:
         self.address = address
         self.source = source
         self.proxy = proxy
+        # None: it may be anywhere, because the user named it.
+        self.most_local: Reach | None = None
         self._keyed: Address | None = None
-        self._key: Key = ("", "", None)
+        self._key: Key = ("", "", None, None)
 
     def key(self, address: Address) -> Key:
         """The key under which its connections are shared. The last one is cached: addresses hardly ever change."""
         if address is not self._keyed:
             # Includes the password: a proxy connection opened for one user must not serve another.
             proxy = None if self.proxy is None else f"{self.proxy.user_info} {self.proxy.origin}"
-            self._keyed, self._key = address, (address.scheme, address.authority, proxy)
+            self._keyed, self._key = address, (address.scheme, address.authority, proxy, self.most_local)
         return self._key
 
     @classmethod
