@@ -312,7 +312,7 @@ def test_a_package_of_another_registry_is_not_taken_from_the_usual_one() -> None
     server = read(
         packages=[
             package("npm", "y", registryBaseUrl="https://npm.x.example"),
-            package("npm", "z", registryBaseUrl="https://registry.npmjs.org"),
+            package("npm", "z", registryBaseUrl="https://www.npmjs.org"),
             package("oci", "x/y", registryBaseUrl="https://ghcr.io"),
             package("oci", "ghcr.io/x/z", registryBaseUrl="https://ghcr.io"),
             package("oci", "x/w", registryBaseUrl="https://docker.io"),

@@ -16,13 +16,12 @@ from urllib.parse import urlsplit
 # Identifiers by kind of registry. None begins with `-`, and none can be a path, an address or a repository, which all
 # runners would take as well.
 _NPM_PART: Final = r"[A-Za-z0-9~][A-Za-z0-9._~-]*"
-_OCI_PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_HOST_PART: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_OCI_PART: Final = r"[a-z0-9][a-z0-9._-]*"
 _IDENTIFIERS: Final = {
     "npm": re.compile(rf"(?:@{_NPM_PART}/)?{_NPM_PART}"),
     "pypi": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"),
     "oci": re.compile(
-        rf"(?:{_HOST_PART}(?:\.{_HOST_PART})*(?::[0-9]{{1,5}})?/)?{_OCI_PART}(?:/{_OCI_PART})*"
+        rf"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{{1,5}})?/)?{_OCI_PART}(?:/{_OCI_PART})*"
         r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
     ),
     "nuget": re.compile(r"[A-Za-z0-9_]+(?:[.-][A-Za-z0-9_]+)*"),
@@ -30,13 +29,8 @@ _IDENTIFIERS: Final = {
 MAX_IDENTIFIER_LENGTH: Final = 255
 # A version or tag. Anything with `:` or `/` would be a place: `name@https://…`, `name@npm:other`.
 _VERSION: Final = re.compile(r"[~^=]?[A-Za-z0-9_][A-Za-z0-9._+!*-]{0,127}")
-# The registries that runners ask unless they are told otherwise.
-_USUAL_REGISTRIES: Final = {
-    "npm": ("registry.npmjs.org",),
-    "pypi": ("pypi.org",),
-    "oci": ("docker.io", "index.docker.io", "registry-1.docker.io"),
-    "nuget": ("api.nuget.org", "nuget.org", "www.nuget.org"),
-}
+# The domains of the registries that runners ask unless they are told otherwise.
+_USUAL_REGISTRIES: Final = {"npm": "npmjs.org", "pypi": "pypi.org", "oci": "docker.io", "nuget": "nuget.org"}
 # Variables with which a program runs code of somebody's choice, or looks for its own parts elsewhere. In upper case,
 # because some programs ignore case; with a `*` at the end, all that begin so.
 _LOADING: Final = (
@@ -89,7 +83,11 @@ def fault_of_name(kind: str, identifier: str, version: str) -> str | None:
 def unusual_registry(kind: str, address: str) -> str | None:
     """Return the host of a registry; None for the one that runners of this kind ask anyway."""
     host = urlsplit(address).hostname or address
-    return None if not address or host in _USUAL_REGISTRIES[kind] else host
+    return None if not address or _is_usual(kind, host) else host
+
+
+def _is_usual(kind: str, host: str) -> bool:
+    return f".{host}".endswith(f".{_USUAL_REGISTRIES[kind]}")
 
 
 def loads_code(variable: str, kind: str | None = None) -> bool:
@@ -137,7 +135,7 @@ def remarks_about(command: str, args: Sequence[str]) -> list[str]:
         found += [f"the container gets {each} of this machine" for each in mounts]
         found += [f"the container has more rights than usual: {each}" for each in powers]
         host, slash, _ = (rest or [""])[0].partition("/")
-        if slash and ("." in host or ":" in host) and host not in _USUAL_REGISTRIES["oci"]:
+        if slash and ("." in host or ":" in host) and not _is_usual("oci", host):
             found.append(f"the image comes from the registry {host}")
     found += [
         f"packages come from {value}"
