@@ -61,6 +61,14 @@ async def everything_told(client: MemoryClient, face: str, era: str = "legacy") 
             *([{"tools": [f"dev/git/{SECRET}_push", f"ops/db/{SECRET}_drop"]}] if face == "proxy" else []),
         ):
             await ask("tools/call", name="open_toolbox", arguments=arguments)
+    if face == "proxy":
+        for incomplete in (
+            {"tool": f"{SECRET}_push"},
+            {"server": "git", "tool": f"{SECRET}_push"},
+            {"toolbox": "dev", "server": "git"},
+            {"server": "db"},
+        ):
+            await ask("tools/call", name="use_tool", arguments={"tool": incomplete})
     for path in (
         f"dev/git/{SECRET}_push",
         f"ops/db/{SECRET}_drop",

@@ -13,7 +13,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.downstream.quoted_output import with_quoted_output
-from mcp_workbench.face.toolbox_search import missing
+from mcp_workbench.face.suggestions import no_such_path
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.transport.stderr import GAP
 from tests.cli.messages import COMPOSED, error_texts, spelled
@@ -70,7 +70,7 @@ def test_a_tool_that_may_be_on_a_server_that_nobody_knows_is_said_to_be_missing_
     server = ServerConfig(name="server", command="x")
     box = ToolboxConfig(name="box", description="A box.", servers={"server": server})
     catalog = Catalog(WorkbenchConfig(path="config", toolboxes={"box": box}), ManifestStore(lambda: None))
-    assert missing(catalog, "box/other/tool", None).splitlines()[-1] == COMPOSED[-1]
+    assert no_such_path(catalog, "box/other/tool").splitlines()[-1] == COMPOSED[-1]
 
 
 def test_texts_are_found_however_they_are_written() -> None:

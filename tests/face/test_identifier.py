@@ -72,8 +72,29 @@ def test_a_path_is_left_to_whoever_knows_what_exists() -> None:
     assert read({"tool": "box/srv/run", "arguments": {"n": 1}}).tool == "box/srv/run"
     assert read({"tool": "with/many/slashes/in/it"}).tool == "with/many/slashes/in/it"
     assert read({"tool": "run"}).tool == "run"
-    assert read({"tool": {"toolbox": "box", "tool": "run"}}).tool == "box/run"
-    assert read({"tool": {"server": "srv", "tool": "run"}}).tool == "srv/run"
+
+
+@pytest.mark.requirement("proxy.identity")
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        ({}, ("", "", "")),
+        ({"tool": {}}, ("", "", "")),
+        ({"tool": ""}, ("", "", "")),
+        ({"tool": 5}, ("", "", "")),
+        ({"tool": {"toolbox": "box"}}, ("box", "", "")),
+        ({"tool": {"toolbox": "box", "tool": "run"}}, ("box", "", "run")),
+        ({"tool": {"server": "srv", "tool": "run"}}, ("", "srv", "run")),
+        ({"tool": {**IDENTITY, "toolbox": 5}}, ("", "srv", "run")),
+        ({"tool": {**IDENTITY, "tool": None}}, ("box", "srv", "")),
+        ({"tool": {**IDENTITY, "server": ""}}, ("box", "", "run")),
+        ({**IDENTITY, "tool": ""}, ("box", "srv", "")),
+        ({"toolbox": "box", "tool": "srv/run"}, ("box", "", "srv/run")),
+        ({"server": "srv", "tool": "box/srv/run"}, ("", "srv", "box/srv/run")),
+    ],
+)
+def test_a_part_that_is_missing_is_never_made_up(given: Any, parts: tuple[str, str, str]) -> None:
+    assert read(given).tool == ToolIdentifier(*parts)
 
 
 @given(st.dictionaries(st.text(), values, max_size=4))
@@ -92,16 +113,9 @@ def test_arguments_mean_the_same_in_every_form(arguments: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({}, "`toolbox`"),
         ([], "object"),
         ("box", "object"),
         (5, "object"),
-        ({"tool": {}}, "`toolbox`"),
-        ({"tool": {"toolbox": "box"}}, "`server`"),
-        ({"tool": {**IDENTITY, "toolbox": 5}}, "`toolbox`"),
-        ({"tool": {**IDENTITY, "tool": None}}, "`tool`"),
-        ({"tool": {**IDENTITY, "server": ""}}, "empty"),
-        ({**IDENTITY, "tool": ""}, "empty"),
         ({"tool": IDENTITY, "arguments": []}, "`arguments`"),
         ({"tool": IDENTITY, "arguments": 5}, "`arguments`"),
         ({"tool": IDENTITY, "arguments": "not JSON"}, "`arguments`"),
@@ -115,7 +129,7 @@ def test_anything_else_is_told_what_is_wrong_and_what_was_expected(given: Any, n
     assert '"toolbox"' in text or "max_tokens" in text
 
 
-def test_nothing_at_all_is_told_what_was_expected() -> None:
+def test_no_arguments_at_all_are_told_what_was_expected() -> None:
     with pytest.raises(BadIdentifier):
         read_use_tool(None)
 

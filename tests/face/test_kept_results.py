@@ -58,7 +58,7 @@ async def test_reading_on_does_not_hold_up_other_calls(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(kept, "_piece", watched)
     async with workbench_with(tmp_path, boxes(text(json.dumps(ISSUES)), resultBudget=300)) as seen:
-        uri = uri_in(await seen.use("dev/get"))
+        uri = uri_in(await seen.use("dev/api/get"))
         assert await read_on(seen, uri, select="length(@)") == "(characters 0 to 3 of 3)\n500"
     assert threads and threading.current_thread() not in threads
 
@@ -69,12 +69,12 @@ async def test_reading_on_does_not_hold_up_other_calls(tmp_path: Path, monkeypat
 async def test_without_a_budget_every_result_passes_as_it_is(tmp_path: Path) -> None:
     whole = text(LINES, structuredContent={"a": ISSUES})
     async with workbench_with(tmp_path, boxes(whole)) as seen:
-        assert await seen.use("dev/get") == whole
+        assert await seen.use("dev/api/get") == whole
 
 
 async def test_a_result_within_its_budget_passes_as_it_is(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(text("short"), resultBudget=1000)) as seen:
-        assert await seen.use("dev/get") == text("short")
+        assert await seen.use("dev/api/get") == text("short")
 
 
 async def test_what_is_said_twice_counts_once(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ async def test_what_is_said_twice_counts_once(tmp_path: Path) -> None:
     whole = text(json.dumps(value), structuredContent=value)
     async with workbench_with(tmp_path, boxes(whole)) as seen:
         once = len(json.dumps(value)) // 4
-        assert await seen.use("dev/get", max_tokens=once + 100) == whole
-        assert "workbench://results/" in text_of(await seen.use("dev/get", max_tokens=once - 100))
+        assert await seen.use("dev/api/get", max_tokens=once + 100) == whole
+        assert "workbench://results/" in text_of(await seen.use("dev/api/get", max_tokens=once - 100))
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -95,7 +95,7 @@ async def test_a_larger_one_is_answered_with_its_head_its_shape_and_how_to_read_
     async with workbench_with(
         tmp_path, boxes(text(json.dumps({"issues": ISSUES, "total": 500})), **settings), era=era
     ) as seen:
-        result = await (seen.use("dev/get", max_tokens=500) if by == "request" else seen.use("dev/get"))
+        result = await (seen.use("dev/api/get", max_tokens=500) if by == "request" else seen.use("dev/api/get"))
         said = text_of(result)
         assert "Shape: {issues: 500 × {id: integer, title: string, open: boolean}, total: integer}" in said
         assert '{"issues": [{"id": 0, "title": "Issue 0"' in said
@@ -110,7 +110,7 @@ async def test_a_larger_one_is_answered_with_its_head_its_shape_and_how_to_read_
 @pytest.mark.parametrize("value", [LINES * 20, '"\\\n' * 50_000, "ä" * 100_000, "😀" * 50_000, json.dumps(ISSUES)])
 async def test_a_head_takes_no_more_than_its_budget(tmp_path: Path, budget: int, value: str) -> None:
     async with workbench_with(tmp_path, boxes(text(value))) as seen:
-        result = await seen.use("dev/get", max_tokens=budget)
+        result = await seen.use("dev/api/get", max_tokens=budget)
         written = json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode()
         assert len(written) <= 4 * budget
 
@@ -118,7 +118,7 @@ async def test_a_head_takes_no_more_than_its_budget(tmp_path: Path, budget: int,
 async def test_what_the_result_says_of_itself_is_kept(tmp_path: Path) -> None:
     own = text(LINES, isError=True, _meta={"example.test/a": 1}, structuredContent={"a": 1}, unknown=[1])
     async with workbench_with(tmp_path, boxes(own)) as seen:
-        result = await seen.use("dev/get", max_tokens=300)
+        result = await seen.use("dev/api/get", max_tokens=300)
         assert result["isError"] is True
         assert result["_meta"] == {"example.test/a": 1}
         assert result["unknown"] == [1]
@@ -130,7 +130,7 @@ async def test_what_the_result_says_of_itself_is_kept(tmp_path: Path) -> None:
 async def test_what_is_no_result_yet_is_never_shortened(tmp_path: Path, kind: str) -> None:
     asking = {"resultType": kind, "inputRequests": {"q": {"method": "roots/list", "params": {"x": "y" * 5000}}}}
     async with workbench_with(tmp_path, boxes(asking, resultBudget=200), era="modern") as seen:
-        result = await seen.use("dev/get")
+        result = await seen.use("dev/api/get")
         assert result["resultType"] == kind
         assert result["inputRequests"] == asking["inputRequests"]
 
@@ -138,7 +138,7 @@ async def test_what_is_no_result_yet_is_never_shortened(tmp_path: Path, kind: st
 @pytest.mark.parametrize("wrong", [-5, "many", 1.5])
 async def test_a_budget_that_is_none_is_refused_or_ignored(tmp_path: Path, wrong: Any) -> None:
     async with workbench_with(tmp_path, boxes(text("short"))) as seen:
-        result = await seen.use("dev/get", max_tokens=wrong)
+        result = await seen.use("dev/api/get", max_tokens=wrong)
         assert result.get("isError") is True or result == text("short")
 
 
@@ -146,7 +146,7 @@ async def test_a_budget_that_is_none_is_refused_or_ignored(tmp_path: Path, wrong
 
 
 async def head_of(seen: ConnectedClient) -> str:
-    return uri_in(await seen.use("dev/get", max_tokens=300))
+    return uri_in(await seen.use("dev/api/get", max_tokens=300))
 
 
 async def test_a_part_of_json_is_selected(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ async def test_images_and_binary_are_linked_and_never_cut(tmp_path: Path) -> Non
     audio = {"type": "audio", "data": "QQ==", "mimeType": "audio/wav"}
     whole = {"content": [{"type": "text", "text": "look:"}, IMAGE, blob, link, odd, audio]}
     async with workbench_with(tmp_path, boxes(whole)) as seen:
-        result = await seen.use("dev/get", max_tokens=1000)
+        result = await seen.use("dev/api/get", max_tokens=1000)
         uri = uri_in(result)
         assert "aW1hZ2U=" not in json.dumps(result)
         links = {each["uri"]: each for each in result["content"][1:]}
@@ -303,7 +303,7 @@ async def test_of_a_huge_value_the_shape_is_not_told_but_it_can_be_selected_from
 ) -> None:
     monkeypatch.setattr(kept, "LARGEST_SHAPED", 1000)
     async with workbench_with(tmp_path, boxes(text(json.dumps(ISSUES)))) as seen:
-        result = await seen.use("dev/get", max_tokens=300)
+        result = await seen.use("dev/api/get", max_tokens=300)
         assert "Shape" not in text_of(result)
         assert '"Issue 3"' in await read_on(seen, uri_in(result), select="[3].title")
 
@@ -356,7 +356,7 @@ async def test_a_result_that_is_too_large_to_be_kept_is_shortened_all_the_same(
 ) -> None:
     monkeypatch.setattr(kept, "MOST_BYTES", 5_000)
     async with workbench_with(tmp_path, boxes(text(LINES))) as seen:
-        result = await seen.use("dev/get", max_tokens=300)
+        result = await seen.use("dev/api/get", max_tokens=300)
         assert "too large to be kept" in text_of(result)
         assert len(text_of(result)) <= 1200
         assert [each["type"] for each in result["content"]] == ["text"]
@@ -391,7 +391,7 @@ async def test_a_large_result_is_shortened_where_nobody_waits_for_it(
     for size, is_here in ((10_000, True), (LARGE_TO_SHORTEN, False)):
         threads.clear()
         async with workbench_with(tmp_path, boxes(text("x\n" * size), resultBudget=300)) as seen:
-            uri = uri_in(await seen.use("dev/get"))
+            uri = uri_in(await seen.use("dev/api/get"))
             assert [thread is here for thread in threads] == [is_here]
             assert "1: x" in await read_on(seen, uri, lines="1-3")
 

@@ -1,4 +1,4 @@
-"""What a path that a model writes can mean."""
+"""What a path names, and what one may have meant that names nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.names import path_of
 from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
-from mcp_workbench.face.paths import Ambiguous, NotListed, ResolvedPath, concerned, find, related
+from mcp_workbench.face.paths import Parts, fitting, named, places_of, readings
 from mcp_workbench.protocol.handshake import ServerProfile
 
 PROFILE = ServerProfile(era="legacy", version="2025-11-25", capabilities=Raw(b"{}"), server_info=Raw(b"{}"))
@@ -36,72 +36,88 @@ def catalog(boxes: dict[str, dict[str, list[str] | None]]) -> Catalog:
 
 
 KNOWN = catalog({"dev": {"git": ["log", "a/b"], "files": ["read", "log"]}, "ops": {"git": ["log"], "x": None}})
+SLASHES = catalog({"dev": {"a": ["b/run"]}, "dev/a": {"b": None, "c": ["run"]}})
 
 
+def paths(made: Catalog, path: str) -> list[tuple[str, str, str]]:
+    return [(entry.toolbox, entry.name, tool) for entry, tool in named(made, path)]
+
+
+@pytest.mark.requirement("proxy.identity")
 @pytest.mark.parametrize(
-    ("path", "meant"),
+    ("path", "parts"),
     [
-        ("dev/git/log", "dev/git/log"),
-        ("dev/read", "dev/files/read"),
-        ("dev/a/b", "dev/git/a/b"),
-        ("files/read", "dev/files/read"),
-        ("dev/git/missing", "dev/git/missing"),
-        ("ops/x/anything", "ops/x/anything"),
+        ("dev/git/log", ("dev", "git", "log")),
+        ("dev/git/a/b", ("dev", "git", "a/b")),
+        ("dev/git/missing", ("dev", "git", "missing")),
+        ("ops/x/anything", ("ops", "x", "anything")),
     ],
 )
-def test_a_path_means_one_tool(path: str, meant: str) -> None:
-    found = find(KNOWN, path)
-    assert isinstance(found, ResolvedPath)
-    assert path_of(found.entry, found.tool) == meant
+def test_a_full_path_names_one_tool_whether_or_not_it_is_known(path: str, parts: tuple[str, str, str]) -> None:
+    assert paths(KNOWN, path) == [parts]
+
+
+@pytest.mark.requirement("proxy.identity")
+@pytest.mark.parametrize(
+    "path",
+    ["", "/", "dev", "dev/", "dev/read", "dev/a/b", "git/log", "files/read", "log", "x", "//", "dev//log", "dev/git/"],
+)
+def test_nothing_less_names_a_tool(path: str) -> None:
+    assert named(KNOWN, path) == []
+
+
+@pytest.mark.requirement("proxy.identity")
+def test_every_way_to_split_a_path_counts_known_or_not() -> None:
+    assert paths(SLASHES, "dev/a/b/run") == [("dev", "a", "b/run"), ("dev/a", "b", "run")]
+    assert paths(SLASHES, "dev/a/c/run") == [("dev", "a", "c/run"), ("dev/a", "c", "run")]
 
 
 @pytest.mark.parametrize(
-    ("path", "paths"),
-    [("dev/log", ("dev/git/log", "dev/files/log")), ("git/log", ("dev/git/log", "ops/git/log"))],
+    ("path", "expected"),
+    [
+        ("log", [("", "", "log")]),
+        ("git/log", [("", "git", "log")]),
+        ("dev/log", [("dev", "", "log")]),
+        ("dev/a/b", [("dev", "", "a/b")]),
+        ("dev/git", [("dev", "git", "")]),
+        ("dev/git/", [("dev", "git", "")]),
+        ("ops", [("ops", "", ""), ("", "", "ops")]),
+        ("nowhere/log", []),
+    ],
 )
-def test_two_meanings_are_told(path: str, paths: tuple[str, ...]) -> None:
-    assert find(KNOWN, path) == Ambiguous(paths)
+def test_what_is_given_of_an_identity_is_read_from_a_path(path: str, expected: list[Parts]) -> None:
+    assert list(readings(KNOWN, path)) == expected
 
 
-@pytest.mark.parametrize("path", ["", "/", "dev", "dev/", "dev/nothing", "nowhere/log", "x", "//", "dev//log"])
-def test_nothing_is_meant(path: str) -> None:
-    assert find(KNOWN, path) is None
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        (("", "", "log"), ["dev/git/log", "dev/files/log", "ops/git/log"]),
+        (("ops", "", "log"), ["ops/git/log"]),
+        (("", "git", "log"), ["dev/git/log", "ops/git/log"]),
+        (("dev", "git", ""), ["dev/git/log", "dev/git/a/b"]),
+        (("", "", "ops/git/log"), ["ops/git/log"]),
+        (("dev", "", "git/log"), ["dev/git/log"]),
+        (("", "", "b"), []),
+    ],
+)
+def test_known_tools_that_fit_are_found(parts: Parts, expected: list[str]) -> None:
+    assert [path_of(entry, tool) for entry, tool in fitting(KNOWN, parts)] == expected
 
 
-def test_servers_that_have_not_spoken_may_have_it() -> None:
-    found = find(KNOWN, "ops/something")
-    assert isinstance(found, NotListed)
-    assert [entry.name for entry in found.entries] == ["x"]
-
-
-def test_a_known_tool_comes_before_an_unknown_one_of_the_server_that_is_named() -> None:
-    made = catalog({"dev": {"git": ["log"], "other": ["git/status"]}})
-    found = find(made, "dev/git/status")
-    assert isinstance(found, ResolvedPath)
-    assert path_of(found.entry, found.tool) == "dev/other/git/status"
-
-
-def test_whom_a_path_concerns() -> None:
-    assert [entry.name for entry in concerned(KNOWN, "dev/git/log")] == ["git"]
-    assert [entry.name for entry in concerned(KNOWN, "dev/log")] == ["git", "files"]
-    assert len(list(concerned(KNOWN, "files/read"))) == 4
-    assert [path_of(entry, "t") for entry in related(KNOWN, "git/log")] == ["dev/git/t", "ops/git/t"]
+def test_servers_fit_by_what_is_given_of_them() -> None:
+    assert [entry.label for entry in places_of(KNOWN, ("", "git", "log"))] == ["dev/git", "ops/git"]
+    assert [entry.label for entry in places_of(KNOWN, ("ops", "", ""))] == ["ops/git", "ops/x"]
 
 
 NAMES = st.text(alphabet="ab/", min_size=1, max_size=3)
 
 
 @given(st.dictionaries(NAMES, st.dictionaries(NAMES, st.lists(NAMES, max_size=3), max_size=3), max_size=3))
-def test_the_whole_path_of_a_tool_means_that_tool_or_is_said_to_be_ambiguous(
+def test_the_full_path_of_a_tool_names_it_among_the_ways_to_split_it(
     boxes: dict[str, dict[str, list[str] | None]],
 ) -> None:
     made = catalog(boxes)
     for entry in made.entries():
         for tool in entry.tools:
-            path = path_of(entry, tool)
-            found = find(made, path)
-            if isinstance(found, Ambiguous):
-                assert path in found.paths
-            else:
-                assert isinstance(found, ResolvedPath)
-                assert path_of(found.entry, found.tool) == path
+            assert (entry, tool) in named(made, path_of(entry, tool))

@@ -32,14 +32,13 @@ async def listed(seen: ConnectedClient) -> list[Json]:
     return found
 
 
-@pytest.mark.parametrize("path", ["github/create_issue", "github/issues/create_issue", "issues/create_issue"])
 @pytest.mark.parametrize("known", [True, False])
-async def test_a_pinned_tool_stands_beside_the_two_and_can_be_called(tmp_path: Path, path: str, known: bool) -> None:
+async def test_a_pinned_tool_stands_beside_the_two_and_can_be_called(tmp_path: Path, known: bool) -> None:
     if known:
         async with workbench_with(tmp_path, boxes()) as seen:
             await seen.open(query="anything")
     every = boxes()
-    async with workbench_with(tmp_path, every, pin=[path]) as seen:
+    async with workbench_with(tmp_path, every, pin=["github/issues/create_issue"]) as seen:
         *two, pinned = await listed(seen)
         assert [each["name"] for each in two] == ["open_toolbox", "use_tool"]
         assert pinned["name"] == "github__issues_create_issue"
@@ -58,7 +57,7 @@ async def test_without_pins_there_are_two_tools_that_never_change(tmp_path: Path
 
 async def test_arguments_of_a_pinned_tool_are_checked(tmp_path: Path) -> None:
     every = boxes()
-    async with workbench_with(tmp_path, every, pin=["github/create_issue"]) as seen:
+    async with workbench_with(tmp_path, every, pin=["github/issues/create_issue"]) as seen:
         await listed(seen)
         result = await seen.client.call_tool("github__issues_create_issue", {"titel": "x"})
         assert "`title` is missing (`titel` was sent)" in text_of(result)
@@ -67,7 +66,7 @@ async def test_arguments_of_a_pinned_tool_are_checked(tmp_path: Path) -> None:
 
 async def test_a_client_that_knows_the_name_from_its_last_visit_can_call_it_at_once(tmp_path: Path) -> None:
     every = boxes()
-    async with workbench_with(tmp_path, every, pin=["github/create_issue"]) as seen:
+    async with workbench_with(tmp_path, every, pin=["github/issues/create_issue"]) as seen:
         await seen.client.call_tool("github__issues_create_issue", {"title": "x"})
         assert every["github"]["issues"].calls == [("create_issue", {"title": "x"})]
 
@@ -81,7 +80,7 @@ async def test_names_are_such_that_every_client_accepts_them(
 ) -> None:
     odd = Server(tool(name), tool(name + "2"))
     async with workbench_with(
-        tmp_path, {toolbox: {server: odd}}, pin=[f"{toolbox}/{name}", f"{toolbox}/{name}2"]
+        tmp_path, {toolbox: {server: odd}}, pin=[f"{toolbox}/{server}/{name}", f"{toolbox}/{server}/{name}2"]
     ) as seen:
         names = [each["name"] for each in (await listed(seen))[2:]]
         assert len(set(names)) == 2
@@ -93,9 +92,11 @@ async def test_names_are_such_that_every_client_accepts_them(
 @pytest.mark.parametrize(
     ("pin", "said"),
     [
-        ("github/create_isue", "`github/create_isue` does not exist"),
-        ("nowhere/tool", "`nowhere/tool` does not exist"),
-        ("github/hidden", "`github/hidden` is excluded by `toolFilters`"),
+        ("github/issues/create_isue", "`github/issues/create_isue` does not exist"),
+        ("nowhere/issues/create_issue", "`nowhere/issues/create_issue` is not toolbox/server/tool"),
+        ("github/create_issue", "`github/create_issue` is not toolbox/server/tool"),
+        ("issues/create_issue", "`issues/create_issue` is not toolbox/server/tool"),
+        ("github/issues/hidden", "`github/issues/hidden` is excluded by `toolFilters`"),
     ],
 )
 async def test_a_pin_that_leads_nowhere_is_reported_once(
@@ -109,18 +110,18 @@ async def test_a_pin_that_leads_nowhere_is_reported_once(
         assert [said in record.getMessage() for record in caplog.records if "pinned" in record.getMessage()] == [True]
 
 
-async def test_a_pin_that_two_servers_have_is_reported_and_not_guessed(
+async def test_a_pin_that_names_with_slashes_make_ambiguous_is_reported_and_not_guessed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    box = {"one": Server(tool("get")), "two": Server(tool("get"))}
-    async with workbench_with(tmp_path, {"dev": box}, pin=["dev/get"]) as seen:
+    every = {"dev": {"one": Server(tool("two/get"))}, "dev/one": {"two": Server(tool("get"))}}
+    async with workbench_with(tmp_path, every, pin=["dev/one/two/get"]) as seen:
         assert len(await listed(seen)) == 2
-        assert "can be any of `dev/one/get`, `dev/two/get`" in caplog.text
+        assert "`dev/one/two/get` can be split in several ways" in caplog.text
 
 
 async def test_a_change_of_a_pinned_tool_is_told_and_one_of_another_server_is_not(tmp_path: Path) -> None:
     every = boxes()
-    async with workbench_with(tmp_path, every, pin=["github/create_issue"]) as seen:
+    async with workbench_with(tmp_path, every, pin=["github/issues/create_issue"]) as seen:
         await listed(seen)
         await seen.open(toolbox_name="home")
         every["home"]["lights"].tools.append(tool("dim"))
@@ -139,11 +140,11 @@ async def test_a_pinned_tool_whose_results_are_shortened_promises_no_structure(t
     big = {"content": [{"type": "text", "text": "x" * 5000}], "structuredContent": {"a": "x" * 5000}}
     every = boxes(resultBudget=300)
     every["github"]["issues"].answer = lambda name, arguments: big
-    async with workbench_with(tmp_path, every, pin=["github/create_issue"]) as seen:
+    async with workbench_with(tmp_path, every, pin=["github/issues/create_issue"]) as seen:
         pinned = (await listed(seen))[2]
         assert "outputSchema" not in pinned
         result = await seen.client.call_tool(pinned["name"], {"title": "x"})
         assert "structuredContent" not in result
         assert "workbench://results/" in text_of(result)
-    async with workbench_with(tmp_path, boxes(), pin=["github/create_issue"]) as seen:
+    async with workbench_with(tmp_path, boxes(), pin=["github/issues/create_issue"]) as seen:
         assert "outputSchema" in (await listed(seen))[2]

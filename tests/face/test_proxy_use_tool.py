@@ -31,12 +31,7 @@ def boxes(**settings: Any) -> dict[str, dict[str, Server]]:
     ("given", "called"),
     [
         ("dev/files/read_file", ("dev", "files", "read_file")),
-        ("dev/read_file", ("dev", "files", "read_file")),
-        ("files/read_file", ("dev", "files", "read_file")),
         ("dev/git/a/b", ("dev", "git", "a/b")),
-        ("dev/a/b", ("dev", "git", "a/b")),
-        ("team/work/ti/ckets/list/all", ("team/work", "ti/ckets", "list/all")),
-        ("team/work/list/all", ("team/work", "ti/ckets", "list/all")),
         ({"toolbox": "dev", "server": "files", "tool": "read_file"}, ("dev", "files", "read_file")),
         ({"toolbox": "team/work", "server": "ti", "tool": "ckets/create"}, ("team/work", "ti", "ckets/create")),
     ],
@@ -59,8 +54,6 @@ async def test_a_tool_is_found_by_its_identity_or_by_its_path(
     "arguments",
     [
         {"toolbox": "dev", "server": "git", "tool": "a/b", "arguments": {"n": 1}},
-        {"toolbox": "dev", "tool": "git/a/b", "arguments": {"n": 1}},
-        {"toolbox": "dev", "tool": "a/b", "arguments": {"n": 1}},
         {"tool": {"toolbox": "dev", "server": "git", "tool": "a/b"}, "arguments": '{"n": 1}'},
         {"tool": "dev/git/a/b", "arguments": '{"n": 1}'},
     ],
@@ -73,43 +66,11 @@ async def test_the_parts_may_stand_beside_the_arguments_also_with_slashes(tmp_pa
         assert every["dev"]["git"].calls == [("a/b", {"n": 1})]
 
 
-@pytest.mark.parametrize("path", ["dev/stat", "team/work/ti/ckets/create"])
-async def test_a_path_that_can_mean_two_tools_is_not_guessed(tmp_path: Path, path: str) -> None:
-    every = boxes()
-    async with workbench_with(tmp_path, every) as seen:
-        await seen.open(query="anything")
-        result = await seen.use(path)
-        assert result["isError"] is True
-        text = text_of(result)
-        assert "several tools" in text
-        meant = ("`dev/files/stat`", "`dev/git/stat`") if path == "dev/stat" else ("ti/ckets/create`",)
-        assert all(each in text for each in meant)
-        assert not any(server.calls for box in every.values() for server in box.values())
-
-
-async def test_a_short_path_asks_only_the_servers_that_can_be_meant(tmp_path: Path) -> None:
-    every = boxes()
-    async with workbench_with(tmp_path, every) as seen:
-        await seen.use("dev/read_file", {"path": "x"})
-        assert every["dev"]["files"].calls == [("read_file", {"path": "x"})]
-        assert every["team/work"]["ti"].starts == 0
-
-
 async def test_a_whole_path_starts_no_other_server(tmp_path: Path) -> None:
     every = boxes()
     async with workbench_with(tmp_path, every) as seen:
         await seen.use("dev/files/read_file", {"path": "x"})
         assert every["dev"]["git"].starts == 0
-
-
-async def test_a_server_that_fails_does_not_keep_a_short_path_from_its_tool(tmp_path: Path) -> None:
-    every = boxes()
-    every["dev"]["git"].failing = "no licence found"
-    async with workbench_with(tmp_path, every) as seen:
-        assert "isError" not in await seen.use("dev/read_file", {"path": "x"})
-        missing = await seen.use("dev/log")
-        assert missing["isError"] is True
-        assert text_of(missing) == "[dev/git/log] no licence found"
 
 
 @pytest.mark.parametrize(
@@ -128,42 +89,6 @@ async def test_a_wrong_path_is_answered_with_the_nearest(tmp_path: Path, path: s
         result = await seen.use(path)
         assert result["isError"] is True
         assert near in text_of(result)
-
-
-@pytest.mark.parametrize("wanted", ["stat", {"tool": "stat"}, {"toolbox": "", "server": None, "tool": "stat"}])
-async def test_a_bare_name_is_answered_with_the_paths_that_it_can_mean(tmp_path: Path, wanted: object) -> None:
-    every = boxes()
-    async with workbench_with(tmp_path, every) as seen:
-        await seen.open(query="anything")
-        result = await seen.client.call_tool("use_tool", {"tool": wanted})
-        assert result["isError"] is True
-        expected = "`stat` can mean several tools: `dev/files/stat`, `dev/git/stat`; give the full path of one"
-        assert text_of(result) == expected
-        assert text_of(await seen.open(tools=["stat"])) == expected
-        assert not any(server.calls for box in every.values() for server in box.values())
-
-
-async def test_a_bare_name_that_only_one_tool_has_is_answered_with_its_path(tmp_path: Path) -> None:
-    async with workbench_with(tmp_path, boxes()) as seen:
-        await seen.open(query="anything")
-        result = await seen.use("read_file", {"path": "x"})
-        assert result["isError"] is True
-        assert text_of(result) == "`read_file` is not a full path; it can mean `dev/files/read_file`"
-
-
-async def test_a_bare_name_before_any_server_is_known_says_how_to_get_to_know_them(tmp_path: Path) -> None:
-    every = boxes()
-    async with workbench_with(tmp_path, every) as seen:
-        assert "open_toolbox with `query` lists them" in text_of(await seen.use("read_file"))
-        assert not any(server.starts for box in every.values() for server in box.values())
-
-
-async def test_an_object_without_its_server_is_a_short_path(tmp_path: Path) -> None:
-    every = boxes()
-    async with workbench_with(tmp_path, every) as seen:
-        wanted = {"toolbox": "dev", "tool": "read_file"}
-        await seen.client.call_tool("use_tool", {"tool": wanted, "arguments": {"path": "x"}})
-        assert every["dev"]["files"].calls == [("read_file", {"path": "x"})]
 
 
 # arguments
@@ -221,8 +146,8 @@ async def test_references_are_followed_in_every_draft(tmp_path: Path, draft: str
         schema["properties"]["speed"]["exclusiveMinimum"] = True  # type: ignore[index]
     server = Server({"name": "go", "inputSchema": schema})
     async with workbench_with(tmp_path, {"dev": {"car": server}}) as seen:
-        assert "$.point: `x` is missing" in text_of(await seen.use("dev/go", {"point": {}}))
-        assert "isError" not in await seen.use("dev/go", {"point": {"x": 1}, "speed": 1})
+        assert "$.point: `x` is missing" in text_of(await seen.use("dev/car/go", {"point": {}}))
+        assert "isError" not in await seen.use("dev/car/go", {"point": {"x": 1}, "speed": 1})
         assert len(server.calls) == 1
 
 
@@ -233,8 +158,8 @@ async def test_limits_of_draft_four_do_not_stop_a_call_that_fits(tmp_path: Path)
     }
     server = Server(limited)
     async with workbench_with(tmp_path, {"dev": {"car": server}}) as seen:
-        assert "isError" not in await seen.use("dev/go", {"n": 1})
-        assert "expected more than 0" in text_of(await seen.use("dev/go", {"n": 0}))
+        assert "isError" not in await seen.use("dev/car/go", {"n": 1})
+        assert "expected more than 0" in text_of(await seen.use("dev/car/go", {"n": 0}))
 
 
 @pytest.mark.parametrize(
@@ -298,7 +223,7 @@ async def test_an_error_of_the_server_is_left_as_it_is(tmp_path: Path) -> None:
 async def test_a_huge_schema_is_answered_with_the_signature_and_where_to_get_it(tmp_path: Path) -> None:
     huge = tool("huge", "", value_={"type": "string", "enum": [f"choice {number}" for number in range(3000)]})
     async with workbench_with(tmp_path, {"dev": {"files": Server(huge)}}) as seen:
-        text = text_of(await seen.use("dev/huge", {"value": "x"}))
+        text = text_of(await seen.use("dev/files/huge", {"value": "x"}))
         assert len(text) < 2000
         assert "open_toolbox with `tools`: `dev/files/huge`" in text
 
@@ -320,7 +245,7 @@ async def test_a_path_that_leads_nowhere_is_looked_for_by_its_words(tmp_path: Pa
         ):
             assert "; similar tools are `dev/filesystem/read_text_file`, `dev/filesystem/write_text_file`" in text
             assert "logs" not in text and "/a`" not in text
-        text = text_of(await seen.use("zzzz/qqqqqqqqqqqqqqqqqqqqqqqqqq"))
+        text = text_of(await seen.use("zzzz/zzzz/qqqqqqqqqqqqqqqqqqqqqqqqqq"))
         assert text.endswith('does not exist; find one with open_toolbox {"query": "…"}')
 
 

@@ -108,6 +108,7 @@ async def use_everything(seen: ConnectedClient, face: str) -> None:
     if face == "proxy":
         await seen.use({"toolbox": "none", "server": "git", "tool": "show"})
         await seen.use({"toolbox": "dev", "server": "files", "tool": "read"})
+        await seen.use("dev/git/show")
         await seen.use("git/show")
         await seen.use("dev/none")
         await seen.open()

@@ -164,19 +164,6 @@ async def test_a_tool_that_does_not_exist_is_asked_for_once_and_denied(face: Fac
 
 
 @pytest.mark.requirement("lists.unknown-tool")
-@pytest.mark.parametrize("path", ["box/nothing", "server/nothing"])
-async def test_a_short_path_that_leads_nowhere_is_asked_for_too(path: str) -> None:
-    async with in_process_workbench("legacy", face="proxy", use_cache=True) as workbench:
-        client = workbench.client("legacy")
-        server = await started(workbench, client)
-        arguments = {"tool": path, "arguments": {}}
-        request = client.send_request("tools/call", {"name": "use_tool", "arguments": arguments})
-        await until(lambda: request.answer is not None)
-        assert request.result["isError"] is True
-        assert len(server.requests("tools/list")) == 1
-
-
-@pytest.mark.requirement("lists.unknown-tool")
 async def test_a_server_that_cannot_list_any_more_is_believed_what_it_said_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -217,13 +217,13 @@ def _prompt_arguments(rest: Sequence[str], given: list[str]) -> Iterable[str]:
 
 
 def _definition(rest: Sequence[str], given: list[str], kind: str) -> dict[str, Any]:
-    """Return the definition of what was named by its path, in three words or by its bare name."""
+    """Return the definition of what was named by its path or in three words."""
     from msgspec.json import decode
 
     path = "/".join(word for word in given[:3] if "=" not in word)
     for entry in _catalog(rest).entries():
         for name, definition in entry.definitions(kind).items():
-            if path in (f"{entry.label}/{name}", f"{entry.name}/{name}", name):
+            if path == f"{entry.label}/{name}":
                 read = decode(definition)
                 return read if isinstance(read, dict) else {}
     return {}

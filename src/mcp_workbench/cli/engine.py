@@ -27,13 +27,13 @@ from mcp_workbench.face import paths
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import opened
+from mcp_workbench.face.suggestions import Advice, about_path, about_slashes
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.faces import FACE_OF_COMMANDS
 from mcp_workbench.gateway import Gateway, Options, check_names, make_face
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND
 from mcp_workbench.jsonrpc.pending import RemoteError
-from mcp_workbench.nearest import nearest
 from mcp_workbench.protocol.constants import PROGRESS_TOKEN
 from mcp_workbench.protocol.meta import NO_CAPABILITIES
 from mcp_workbench.protocol.revisions import Era, newest
@@ -41,9 +41,7 @@ from mcp_workbench.run import run
 
 T = TypeVar("T")
 
-# The capabilities sent to servers if no user can be asked.
-
-
+TO_PEOPLE: Final = Advice("mcp-workbench list --connect", "mcp-workbench find", "")
 # Programs started concurrently. More would slow all of them down, and those with a short timeout would fail.
 MOST_AT_ONCE: Final = 8
 # A server at a URL costs this machine only a connection, so it need not queue behind programs.
@@ -143,69 +141,24 @@ class Engine:
         return self._gateway.catalog.toolboxes.keys()
 
     def path(self, path: str) -> tuple[str, str, str]:
-        """Return toolbox, server and tool of a `toolbox/server/tool`. Any of the names may contain a slash."""
-        entries = self._gateway.catalog.entries()
-        found = [entry for entry in entries if path.startswith(f"{entry.label}/")]
-        for entry in found:
-            entry.load_manifest()
-        tools = [(entry, path.removeprefix(f"{entry.label}/")) for entry in found]
-        # `a/b/c` may be tool `c` of server `b`, or tool `b/c` of server `a`: the one that exists wins. Names are looked
-        # up, never parsed.
-        tools.sort(key=lambda pair: pair[1] not in pair[0].tools)
-        if tools and tools[0][1]:
-            entry, tool = tools[0]
+        """Return toolbox, server and tool of a `toolbox/server/tool`. Raises `UsageError` with the paths that may be
+        meant if a part is missing."""
+        catalog = self._gateway.catalog
+        places = paths.named(catalog, path)
+        if len(places) == 1:
+            entry, tool = places[0]
             return entry.toolbox, entry.name, tool
-        short = self._short_path(path)
-        if short is not None:
-            return short
+        if places:
+            raise UsageError(about_slashes(path, places), hint="write three words: TOOLBOX SERVER TOOL")
         toolbox, _, rest = path.partition("/")
         server, _, tool = rest.partition("/")
-        if not tool:
-            raise UsageError(f"`{path}` is not the path of a tool", hint="write toolbox/server/tool")
-        return toolbox, server, tool
-
-    def _short_path(self, path: str) -> tuple[str, str, str] | None:
-        """Resolve `server/tool` or `toolbox/tool`, as `use_tool` does; None if it is neither."""
-        catalog = self._gateway.catalog
-        for entry in paths.concerned(catalog, path):
+        if tool:
+            return toolbox, server, tool
+        # Only to suggest something: what is cached never decides what is called.
+        for entry in catalog.entries():
             entry.load_manifest()
-        resolved = paths.find(catalog, path)
-        if isinstance(resolved, paths.Ambiguous):
-            raise UsageError(ambiguous(path, resolved.paths))
-        places = [(entry.toolbox, entry.name, tool) for entry, tool in paths.candidates(catalog, path)]
-        # Several servers have not been listed yet: none is started just to find out which has the tool.
-        return places[0] if len(places) == 1 else None
-
-    def bare(self, name: str) -> tuple[str, str, str] | None:
-        """Return the only known tool with this name, as toolbox, server and tool; None if there is none.
-
-        Raises `UsageError` if several servers have it. No server is started to find out.
-        """
-        entries = list(self._gateway.catalog.entries())
-        found = [entry for entry in entries if entry.load_manifest() is not None and name in entry.tools]
-        if len(found) > 1:
-            raise UsageError(ambiguous(name, (f"{entry.label}/{name}" for entry in found)))
-        return (found[0].toolbox, found[0].name, name) if found else None
-
-    def refuse_bare(self, name: str) -> UsageError:
-        """Return the error for a name that no known tool has: with similar names, and the number of unlisted
-        servers."""
-        entries = list(self._gateway.catalog.entries())
-        known = {tool for entry in entries for tool in entry.tools}
-        unlisted = sum(entry.offer is None for entry in entries)
-        hint = "write toolbox/server/tool; mcp-workbench list shows toolboxes and servers"
-        if unlisted:
-            servers = "1 server has" if unlisted == 1 else f"{unlisted} servers have"
-            ask = "write toolbox/server/tool, or run mcp-workbench list --connect"
-            hint = f"{servers} not been asked for tools yet: {ask}"
-        near = nearest(name, known, 3)
-        suggestion = f"; did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
-        return UsageError(f"no known tool is named `{name}`{suggestion}", hint=hint)
-
-    def toolbox_of(self, server: str) -> str | None:
-        """Return the toolbox of the only server with this name; None if there is none, or several."""
-        found = [entry.toolbox for entry in self._gateway.catalog.entries() if entry.name == server]
-        return found[0] if len(found) == 1 else None
+        hint = "write toolbox/server/tool, or three words; mcp-workbench list shows toolboxes and servers"
+        raise UsageError(about_path(catalog, path, TO_PEOPLE), hint=hint)
 
     def toolbox(self, name: str) -> dict[str, ServerEntry]:
         """Return the servers of a toolbox. Raises `UsageError` with similar names."""

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from mcp_workbench.cli.error_output import ambiguous
 from mcp_workbench.cli.flags import Parsed, UsageError, named_value
 from mcp_workbench.config.kinds import url_fault
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.errors import SignInNeeded, WorkbenchError
+from mcp_workbench.face.suggestions import listed
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.guard.packages import package_of
 
@@ -86,14 +86,16 @@ def _starts_package(command: list[str]) -> bool:
 
 
 def alone(config: WorkbenchConfig, name: str) -> WorkbenchConfig:
-    """Return the configuration with only the server that a `server` or `toolbox/server` names. Raises `UsageError`."""
-    labels = {f"{box}/{server}": (box, server) for box, each in config.toolboxes.items() for server in each.servers}
-    found = [place for label, place in labels.items() if name in (label, place[1])]
-    if len(found) > 1:
-        raise UsageError(ambiguous(name, map("/".join, found)))
-    if not found:
-        raise UsageError(no_such("server", name, list(labels)), hint="mcp-workbench list shows all servers")
-    (box, server), *_ = found
+    """Return the configuration with only the server that a `toolbox/server` names. Raises `UsageError`."""
+    places = [(box, server) for box, each in config.toolboxes.items() for server in each.servers]
+    found = [place for place in places if name == "/".join(place)]
+    if len(found) != 1:
+        fitting = ["/".join(place) for place in places if place[1] == name]
+        if fitting:
+            raise UsageError(f"`{name}` is not a full path: `toolbox` is missing; it can be {listed(fitting)}")
+        known = ["/".join(place) for place in places]
+        raise UsageError(no_such("server", name, known), hint="mcp-workbench list shows all servers")
+    box, server = found[0]
     toolbox = config.toolboxes[box]
     return replace(config, toolboxes={box: replace(toolbox, servers={server: toolbox.servers[server]})})
 

@@ -1,8 +1,8 @@
 """Reads the arguments of `use_tool`. The canonical form is `{tool: {toolbox, server, tool}, arguments}`.
 
-The short form is `{tool: "toolbox/server/tool", arguments}`. Models make mistakes whose meaning is clear, so these are
-accepted too: fields next to `arguments` instead of inside `tool`, arguments next to `arguments`, or `arguments` as a
-string of JSON. For anything else, the error says what is missing.
+Models make mistakes whose meaning is clear, so these are accepted too: the full path as one string, fields next to
+`arguments` instead of inside `tool`, arguments next to `arguments`, or `arguments` as a string of JSON. A part of the
+identity that is missing is left empty, never made up: whoever knows what exists refuses the call.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from msgspec.json import Decoder, decode
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 
 EXAMPLE: Final = '{"tool": {"toolbox": "…", "server": "…", "tool": "…"}, "arguments": {…}}'
+PARTS: Final = ("toolbox", "server", "tool")
 # The address of large results, which `use_tool` can read in pieces.
 RESULTS: Final = "workbench://results/"
 NO_ARGUMENTS: Final = Raw(b"{}")
@@ -23,9 +24,11 @@ _EMPTY_BYTES: Final = len("{}")
 
 
 class ToolIdentifier(Struct, gc=False):
-    toolbox: str
-    server: str
-    tool: str
+    """The three parts of a tool's identity; empty where missing."""
+
+    toolbox: str = ""
+    server: str = ""
+    tool: str = ""
 
 
 class UseTool(Struct, gc=False):
@@ -54,18 +57,9 @@ def read_use_tool(raw: Raw | None, members: dict[str, Raw] | None = None) -> Use
         call = _decode_canonical(b"{}" if raw is None else raw) if members is None else _read_members(members)
     except (DecodeError, ValidationError, RecursionError):
         call = _read_tolerantly(raw)
-    identifier = call.tool
-    if isinstance(identifier, str):
-        if call.server and call.toolbox and identifier:
-            call.tool = ToolIdentifier(call.toolbox, call.server, identifier)
-        elif call.toolbox and identifier and not call.server:
-            call.tool = f"{call.toolbox}/{identifier}"
-        elif call.server and identifier:
-            call.tool = f"{call.server}/{identifier}"
-        elif not identifier:
-            raise BadIdentifier(f"`tool` must not be empty; expected {EXAMPLE}")
-    elif not (identifier.toolbox and identifier.server and identifier.tool):
-        raise BadIdentifier(f"`toolbox`, `server` and `tool` must not be empty; expected {EXAMPLE}")
+    # A string with anything beside it is the name of a tool, not a path.
+    if isinstance(call.tool, str) and (call.toolbox or call.server or not call.tool):
+        call.tool = ToolIdentifier(call.toolbox, call.server, call.tool)
     written = memoryview(call.arguments)
     # A string of JSON, or null. Looked at as bytes: what is an object stays as it was written.
     if written[0] != _OPENING_BRACE:
@@ -95,38 +89,19 @@ def _read_tolerantly(raw: Raw | None) -> UseTool:
     identity = given.get("tool")
     if not isinstance(identity, dict):
         identity = given
-    arguments = _read_arguments(given.get("arguments"))
-    path = _path(identity)
-    if path is not None:
-        return UseTool(path, arguments, _tokens(given))
-    missing = [field for field in ("toolbox", "server", "tool") if not isinstance(identity.get(field), str)]
-    if missing:
-        names = ", ".join(f"`{field}`" for field in missing)
-        raise BadIdentifier(f"{names} missing or not a string; expected {EXAMPLE}")
-    if not (identity["toolbox"] and identity["server"] and identity["tool"]):
-        raise BadIdentifier(f"`toolbox`, `server` and `tool` must not be empty; expected {EXAMPLE}")
-    identifier = ToolIdentifier(identity["toolbox"], identity["server"], identity["tool"])
-    return UseTool(identifier, arguments, _tokens(given))
+    toolbox, server, tool = (part if isinstance(part := identity.get(field), str) else "" for field in PARTS)
+    tokens = given.get("max_tokens")
+    return UseTool(
+        ToolIdentifier(toolbox, server, tool) if identity is not given or toolbox or server else tool,
+        _read_arguments(given.get("arguments")),
+        tokens if isinstance(tokens, int) else 0,
+    )
 
 
 def _beside(members: dict[str, Raw]) -> Raw:
     """The arguments that a model put next to `arguments` instead of inside, unchanged."""
     # Members that begin like `_meta` are the protocol's.
     return Raw(encode({name: value for name, value in members.items() if name not in _OWN and name[:1] != "_"}))
-
-
-def _path(identity: dict[str, object]) -> str | None:
-    """The path of a tool without its toolbox or server; None if both are given, or nothing sensible is."""
-    parts = [identity.get(field) for field in ("toolbox", "server", "tool")]
-    said = [part for part in parts if part]
-    if not parts[2] or len(said) == len(parts) or not all(isinstance(part, str) for part in said):
-        return None
-    return "/".join(str(part) for part in said)
-
-
-def _tokens(given: dict[str, object]) -> int:
-    tokens = given.get("max_tokens")
-    return tokens if isinstance(tokens, int) else 0
 
 
 def _decoded(arguments: Raw) -> object:

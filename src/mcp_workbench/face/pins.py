@@ -5,7 +5,7 @@ Owns their exposed names, which every client accepts, and the messages about pin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from msgspec import DecodeError, Raw, ValidationError
@@ -13,7 +13,7 @@ from msgspec import DecodeError, Raw, ValidationError
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import LONGEST_NAME, Target, accepted
-from mcp_workbench.face.paths import Ambiguous, ResolvedPath, find, related
+from mcp_workbench.face.paths import ToolPlace, named
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.wording import REVIEW
 from mcp_workbench.jsonrpc.messages import decode_object, encode
@@ -36,57 +36,50 @@ class Pins:
 
     def servers(self) -> list[ServerEntry]:
         """The servers that have, or may have, pinned tools."""
-        found: dict[tuple[str, str], ServerEntry] = {}
-        for path in self._paths():
-            meant = find(self._catalog, path)
-            entries = [meant.entry] if isinstance(meant, ResolvedPath) else related(self._catalog, path)
-            found.update({(entry.toolbox, entry.name): entry for entry in entries})
-        return list(found.values())
+        return list(dict.fromkeys(entry for _, (entry, _) in self._places()))
 
     def not_listed(self) -> list[ServerEntry]:
         """The servers that have to be listed before all pinned tools are known."""
-        found: dict[tuple[str, str], ServerEntry] = {}
-        for path in self._paths():
-            meant = find(self._catalog, path)
-            if isinstance(meant, Ambiguous) or (isinstance(meant, ResolvedPath) and meant.is_known):
-                continue
-            # The cached lists may be out of date.
-            entries = [entry for entry in related(self._catalog, path) if not entry.is_live]
-            found.update({(entry.toolbox, entry.name): entry for entry in entries})
-        return list(found.values())
+        # The cached lists may be out of date.
+        return list(
+            dict.fromkeys(entry for _, (entry, tool) in self._places() if tool not in entry.tools and not entry.is_live)
+        )
 
     def targets(self) -> dict[str, Target]:
         """The known pinned tools, by exposed name."""
         if self._kept[0] != self._catalog.revision:
             found: dict[str, Target] = {}
-            for path in self._paths():
-                meant = find(self._catalog, path)
-                if isinstance(meant, ResolvedPath) and meant.is_known:
-                    entry, tool = meant.entry, meant.tool
-                    if entry.failure is None:
-                        # Of two with the same exposed name, the first pin counts.
-                        found.setdefault(shown_as(entry, tool), Target(entry, tool, entry.tools[tool]))
-                else:
-                    self._say(path, meant)
+            for path, (entry, tool) in self._places():
+                if tool not in entry.tools:
+                    self._say(path, entry, tool)
+                elif entry.failure is None:
+                    # Of two with the same exposed name, the first pin counts.
+                    found.setdefault(shown_as(entry, tool), Target(entry, tool, entry.tools[tool]))
             self._kept = self._catalog.revision, found
         return self._kept[1]
+
+    def _places(self) -> Iterator[tuple[str, ToolPlace]]:
+        for path in self._paths():
+            places = named(self._catalog, path)
+            if len(places) == 1:
+                yield path, places[0]
+            elif places:
+                self._report(f"pinned tool `{path}` can be split in several ways, because names contain slashes")
+            else:
+                self._report(f"pinned tool `{path}` is not toolbox/server/tool; correct `pin` in the configuration")
 
     def definitions(self) -> list[bytes]:
         """The definitions of the pinned tools."""
         return [_pinned(target, name) for name, target in self.targets().items()]
 
-    def _say(self, path: str, meant: object) -> None:
-        if isinstance(meant, Ambiguous):
-            listed = ", ".join(f"`{each}`" for each in meant.paths[:5])
-            self._report(f"pinned tool `{path}` can be any of {listed}; write its full path in `pin`")
-        elif all(entry.is_live for entry in related(self._catalog, path)):
-            reason = meant.entry.why_withheld(meant.tool) if isinstance(meant, ResolvedPath) else None
-            if reason is not None:
-                self._report(f"pinned tool `{path}` is withheld: {reason}; {REVIEW}")
-                return
-            hidden = isinstance(meant, ResolvedPath) and meant.tool in meant.entry.hidden
-            why = "is excluded by `toolFilters`" if hidden else "does not exist"
-            self._report(f"pinned tool `{path}` {why}; correct `pin` in the configuration")
+    def _say(self, path: str, entry: ServerEntry, tool: str) -> None:
+        if not entry.is_live:
+            return
+        if (reason := entry.why_withheld(tool)) is not None:
+            self._report(f"pinned tool `{path}` is withheld: {reason}; {REVIEW}")
+            return
+        why = "is excluded by `toolFilters`" if tool in entry.hidden else "does not exist"
+        self._report(f"pinned tool `{path}` {why}; correct `pin` in the configuration")
 
 
 def shown_as(entry: ServerEntry, tool: str) -> str:

@@ -17,10 +17,10 @@ from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.economy.instructions import HOW, Box, instructions, names
 from mcp_workbench.face.base import Face, FaceSettings, Params, available, not_found
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject, withheld
-from mcp_workbench.face.identifier import NO_ARGUMENTS, RESULTS, BadIdentifier, read_use_tool
+from mcp_workbench.face.identifier import NO_ARGUMENTS, RESULTS, BadIdentifier, ToolIdentifier, read_use_tool
 from mcp_workbench.face.open_request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.opening import Failures, budget_of, index_result, opened_result, why_not
-from mcp_workbench.face.paths import Ambiguous, NotListed, ResolvedPath, concerned, find, related
+from mcp_workbench.face.paths import ToolPlace, named
 from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import REVIEW, error_result, no_such
@@ -85,7 +85,6 @@ class ProxyFace(Face):
         shown = self.__dict__.pop("two_tools", None)
         self._own_tools_differ = shown is not None and shown != self.two_tools
         self.tools_follow_servers = bool(self._pins)
-        self.__dict__.pop("_has_slashes", None)
 
     def entries(self, view: View) -> list[ServerEntry]:
         """Toolboxes that have been opened, and those whose manifest is known."""
@@ -206,11 +205,9 @@ class ProxyFace(Face):
         if name is not None and name not in self.catalog.toolboxes:
             return self.no_such_toolbox(name)
         if request.tools:
-            from mcp_workbench.face.toolbox_search import named_entries
+            from mcp_workbench.face.toolbox_search import concerned, named_entries
 
-            paths = (path if name is None else f"{name}/{path}" for path in request.tools)
-            named = (entry for path in paths for entry in concerned(self.catalog, path))
-            if load := self._load_first(named, view, params, fresh):
+            if load := self._load_first(concerned(self.catalog, request), view, params, fresh):
                 return load
             return Open(tuple(named_entries(self.catalog, request)), request, starts_known=False)
         if name is not None:
@@ -232,17 +229,12 @@ class ProxyFace(Face):
             if isinstance(wanted, str):
                 if wanted.startswith(RESULTS):
                     return self.results.read_on(view, wanted, call)
-                meant = self._find_quickly(wanted)
-                if meant is None:
-                    if load := self._load_first(concerned(self.catalog, wanted), view, params, fresh):
-                        return load
-                    meant = find(self.catalog, wanted)
-                asked = () if fresh else self._may_have(wanted, meant)
-                if asked:
-                    return Learn(asked[0], asked[1:], wanted.removeprefix(f"{asked[0].toolbox}/"))
-                if not isinstance(meant, ResolvedPath):
-                    raise BadIdentifier(self._no_such_path(wanted, meant))
-                entry, tool = meant.entry, meant.tool
+                places = named(self.catalog, wanted)
+                if len(places) != 1:
+                    return self._refuse_identity(wanted, places, view, params, fresh)
+                entry, tool = places[0]
+            elif not (wanted.toolbox and wanted.server and wanted.tool):
+                return self._refuse_identity(wanted, (), view, params, fresh)
             else:
                 servers = self.catalog.toolboxes.get(wanted.toolbox)
                 if servers is None:
@@ -257,6 +249,23 @@ class ProxyFace(Face):
             return self._load_first((entry,), view, params, fresh) or _unknown_tool(entry, tool, fresh)
         return self._call(entry, tool, call.arguments, call.max_tokens, params, fresh)
 
+    def _refuse_identity(
+        self, wanted: ToolIdentifier | str, places: Sequence[ToolPlace], view: View, params: Params, fresh: bool
+    ) -> Decision:
+        """Refuse a call that does not name one tool. The manifests are only read to suggest full paths."""
+        # Only a mistake needs it.
+        from mcp_workbench.face.suggestions import about_parts, about_path, about_slashes
+
+        if isinstance(wanted, str) and places:
+            return Answer(error_result(about_slashes(wanted, places)))
+        if load := self._load_first(self.catalog.entries(), view, params, fresh):
+            return load
+        if isinstance(wanted, str):
+            text = about_path(self.catalog, wanted)
+        else:
+            text = about_parts(self.catalog, (wanted.toolbox, wanted.server, wanted.tool))
+        return Answer(error_result(text))
+
     def _call(
         self, entry: ServerEntry, tool: str, arguments: Raw | None, max_tokens: int, params: Params, fresh: bool
     ) -> Decision:
@@ -267,35 +276,6 @@ class ProxyFace(Face):
                 return Answer(error_result(complaint)) if fresh or entry.is_live else Learn(entry, item=tool)
         budget = max_tokens or entry.config.result_budget
         return Forward(entry, tool, TOOLS_CALL, call_body(tool, arguments, params), True, budget)
-
-    def _find_quickly(self, path: str) -> ResolvedPath | Ambiguous | NotListed | None:
-        toolbox, _, rest = path.partition("/")
-        server, _, tool = rest.partition("/")
-        entry = self.catalog.toolboxes.get(toolbox, {}).get(server)
-        # The usual case, with two lookups. If names contain slashes, the path may have other meanings.
-        if entry is not None and tool in entry.tools and not self._has_slashes:
-            return ResolvedPath(entry, tool)
-        return None
-
-    def _may_have(self, path: str, meant: ResolvedPath | Ambiguous | NotListed | None) -> tuple[ServerEntry, ...]:
-        """The servers to list before a path is reported as unknown: the cached lists may be out of date."""
-        if isinstance(meant, NotListed):
-            return meant.entries
-        return tuple(related(self.catalog, path)) if meant is None else ()
-
-    @cached_property
-    def _has_slashes(self) -> bool:
-        # Of all servers: one that is hidden from a role now may become visible later.
-        return any("/" in entry.toolbox or "/" in entry.name for entry in self.catalog.whole.entries())
-
-    def _no_such_path(self, path: str, meant: Ambiguous | NotListed | None) -> str:
-        from mcp_workbench.face.toolbox_search import missing
-
-        text = missing(self.catalog, path, meant)
-        if isinstance(meant, NotListed):
-            servers = ", ".join(f"`{entry.toolbox}/{entry.name}`" for entry in meant.entries[:5])
-            text += f"\nNot available: {servers}; open_toolbox says why"
-        return text
 
     def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
         """Keep large results, and return their start."""

@@ -10,7 +10,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.names import Target
 from mcp_workbench.economy.prose import clip, one_line
 from mcp_workbench.face.base import FaceSettings
-from mcp_workbench.face.paths import ResolvedPath, find
+from mcp_workbench.face.paths import named
 from mcp_workbench.face.pins import ALWAYS_LOAD
 from mcp_workbench.face.renamed import with_members
 from mcp_workbench.jsonrpc.messages import decode_object, encode
@@ -25,9 +25,7 @@ class Marks:
 
     def __init__(self, catalog: Catalog, settings: FaceSettings) -> None:
         self._marks = settings.marks
-        self._pinned = {
-            (meant.entry, meant.tool) for path in settings.pin if isinstance(meant := find(catalog, path), ResolvedPath)
-        }
+        self._pinned = {place for path in settings.pin for place in named(catalog, path)}
         self._hints = {
             name: clip(one_line(each.description), _LONGEST_HINT) for name, each in catalog.described.items()
         }

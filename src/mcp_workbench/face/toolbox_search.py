@@ -12,7 +12,6 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import path_of
 from mcp_workbench.catalog.tool_index import ToolIndex, tool_of
 from mcp_workbench.economy.prose import cut
-from mcp_workbench.economy.shared_words import with_words_of
 from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import (
     Failures,
@@ -23,17 +22,14 @@ from mcp_workbench.face.opening import (
     unavailable,
     unavailable_text,
 )
-from mcp_workbench.face.paths import Ambiguous, NotListed, ResolvedPath, find
-from mcp_workbench.face.wording import REVIEW, error_result, no_such
+from mcp_workbench.face.paths import Parts, ToolPlace, fitting, named, places_of, readings
+from mcp_workbench.face.suggestions import about_path, listed, no_such_path, paths_of
+from mcp_workbench.face.wording import REVIEW, error_result
 from mcp_workbench.jsonrpc.messages import encode
 
 # The fraction of a budget (one in this many) for messages about missing tools, and the maximum number of messages.
 _SHARE_OF_MISSING: Final = 4
 _MOST_MISSING: Final = 5
-# How many candidates for an ambiguous path are named.
-_MOST_MEANT: Final = 10
-# How many tools that share words with an unknown path are named.
-_MOST_ALIKE: Final = 5
 # In how many toolboxes each of the best tools may occur before fewer different tools are found.
 _TWINS: Final = 10
 # Space for a note and the names of members.
@@ -122,16 +118,25 @@ def _tool(entry: ServerEntry, name: str) -> Tool:
 # ── named tools ──
 
 
+def concerned(catalog: Catalog, request: OpenRequest) -> list[ServerEntry]:
+    """The servers whose manifests have to be read to find the named tools."""
+    inside = request.toolbox_name
+    others = list(catalog.entries()) if inside is None else list(catalog.toolboxes[inside].values())
+    full = [[entry for entry, _ in _named(catalog, request, path)] for path in request.tools]
+    return others if not all(full) else [entry for entries in full for entry in entries]
+
+
 def named_entries(catalog: Catalog, request: OpenRequest) -> list[ServerEntry]:
     """The servers that have to be listed before the named tools can be shown."""
-    found: dict[tuple[str, str], ServerEntry] = {}
+    found: list[ServerEntry] = []
     for path in request.tools:
-        match _meant(catalog, request, path):
-            case ResolvedPath(entry, _):
-                found[entry.toolbox, entry.name] = entry
-            case NotListed(entries):
-                found.update({(entry.toolbox, entry.name): entry for entry in entries})
-    return list(found.values())
+        places = _named(catalog, request, path) or _fitting(catalog, request, path)
+        found += [entry for entry, _ in places]
+        if not places:
+            # A bare name would start every server.
+            possible = [parts for parts in _readings(catalog, request, path) if parts[0] or parts[1]]
+            found += [entry for parts in possible for entry in places_of(catalog, parts) if not entry.is_available]
+    return list(dict.fromkeys(found))
 
 
 def definitions_result(catalog: Catalog, request: OpenRequest, failures: Failures) -> bytes:
@@ -139,15 +144,12 @@ def definitions_result(catalog: Catalog, request: OpenRequest, failures: Failure
     tools: dict[str, Tool] = {}
     missing: list[str] = []
     for path in request.tools:
-        meant = _meant(catalog, request, path)
-        if (
-            isinstance(meant, ResolvedPath)
-            and meant.is_known
-            and (meant.entry.toolbox, meant.entry.name) not in failures
-        ):
-            tools.setdefault(path_of(meant.entry, meant.tool), _tool(meant.entry, meant.tool))
+        places = _named(catalog, request, path) or _fitting(catalog, request, path)
+        known = [(entry, tool) for entry, tool in places if tool in entry.tools and _is_usable(entry, failures)]
+        if len(known) == 1:
+            tools.setdefault(path_of(*known[0]), _tool(*known[0]))
         else:
-            missing.append(_why_not(catalog, path, meant, failures))
+            missing.append(_why_not(catalog, request, path, places, failures))
     budget = budget_of(catalog, request)
     failed = unavailable(failures, budget) if failures else []
     missing = _few(missing, budget)
@@ -169,14 +171,14 @@ def _definitions(
     catalog: Catalog, request: OpenRequest, tools: Sequence[Tool], failed: list[dict[str, str]], more: dict[str, object]
 ) -> bytes:
     from mcp_workbench.economy.forms import Form
-    from mcp_workbench.economy.named_tools import named
+    from mcp_workbench.economy.named_tools import named as definitions_of
 
     beside: dict[str, object] = {**more, **({"unavailable": failed} if failed else {})}
     most = bytes_of(budget_of(catalog, request))
     # Tools that are left out are named in the result: for fifty names, a few kilobytes at most.
     room = None if most is None else most - len(encode(beside)) - _NOTE - sum(len(tool.path) + 3 for tool in tools[1:])
     form = None if request.detail is None else Form(request.detail)
-    made = named(tools, most=room, form=form, extras=request.detail == "full")
+    made = definitions_of(tools, most=room, form=form, extras=request.detail == "full")
     return _shown(made, beside, failed)
 
 
@@ -204,52 +206,40 @@ def _shown(made: Named, beside: dict[str, object], failed: list[dict[str, str]])
     return text_result("\n".join([*([made.note] if made.note else []), *lines, *missing]) + unavailable_text(failed))
 
 
-def _meant(catalog: Catalog, request: OpenRequest, path: str) -> ResolvedPath | Ambiguous | NotListed | None:
+def _named(catalog: Catalog, request: OpenRequest, path: str) -> list[ToolPlace]:
+    """What a full path names. Inside a toolbox, paths are most likely meant without it."""
     inside = request.toolbox_name
-    if inside is not None:
-        # Inside a toolbox, names are most likely meant without it.
-        within = find(catalog, f"{inside}/{path}")
-        if within is not None:
-            return within
-    return find(catalog, path)
+    return (named(catalog, f"{inside}/{path}") if inside is not None else []) or named(catalog, path)
 
 
-def _why_not(
-    catalog: Catalog, path: str, meant: ResolvedPath | Ambiguous | NotListed | None, failures: Failures
-) -> str:
-    match meant:
-        case ResolvedPath(entry, tool) if (entry.toolbox, entry.name) in failures:
-            return f"tool `{path[:100]}` cannot be shown: its server is not available"
-        case ResolvedPath(entry, tool) if (reason := entry.why_withheld(tool)) is not None:
-            return f"tool `{path[:100]}` is withheld: {reason}; {REVIEW}"
-        case ResolvedPath(entry, tool) if tool in entry.hidden:
-            return f"tool `{path[:100]}` is excluded by `toolFilters` in the configuration"
-    return missing(catalog, path, meant)
+def _readings(catalog: Catalog, request: OpenRequest, path: str) -> list[Parts]:
+    inside = request.toolbox_name
+    if inside is None:
+        return list(readings(catalog, path))
+    return [parts for parts in readings(catalog, f"{inside}/{path}") if parts[0] == inside]
 
 
-def missing(catalog: Catalog, path: str, meant: ResolvedPath | Ambiguous | NotListed | None) -> str:
-    """Why a path refers to no tool: the candidates of an ambiguous path or name, else similar names."""
-    paths = meant.paths if isinstance(meant, Ambiguous) else ()
-    if not paths and "/" not in path:
-        paths = tuple(path_of(entry, path) for entry in catalog.entries() if path in entry.tools)
-    if not paths:
-        text = _nearest_or_alike(path, [path_of(entry, tool) for entry in catalog.entries() for tool in entry.tools])
-        if meant is None and any(entry.offer is None for entry in catalog.entries()):
-            text += "\nNot all servers have been listed yet: open_toolbox with `query` lists them"
-        return text
-    listed = ", ".join(f"`{each}`" for each in paths[:_MOST_MEANT])
-    more = f" and {len(paths) - _MOST_MEANT} more" if len(paths) > _MOST_MEANT else ""
-    if len(paths) == 1:
-        return f"`{path[:100]}` is not a full path; it can mean {listed}"
-    return f"`{path[:100]}` can mean several tools: {listed}{more}; give the full path of one"
+def _fitting(catalog: Catalog, request: OpenRequest, path: str) -> list[ToolPlace]:
+    """The tools that a path without its toolbox or server fits: to show one is not to call it."""
+    possible = (parts for parts in _readings(catalog, request, path) if parts[2])
+    return list(dict.fromkeys(place for parts in possible for place in fitting(catalog, parts)))
 
 
-def _nearest_or_alike(path: str, known: list[str]) -> str:
-    """Say that there is no such tool, and suggest tools with a similar spelling, or else with the same words."""
-    text = no_such("tool", path, known, most_others=0)
-    if not known or "did you mean" in text:
-        return text
-    alike = with_words_of(path, known, limit=_MOST_ALIKE)
-    if alike:
-        return f"{text}; similar tools are {', '.join(f'`{each}`' for each in alike)}"
-    return f'{text}; find one with open_toolbox {{"query": "…"}}'
+def _is_usable(entry: ServerEntry, failures: Failures) -> bool:
+    return (entry.toolbox, entry.name) not in failures
+
+
+def _why_not(catalog: Catalog, request: OpenRequest, path: str, places: Sequence[ToolPlace], failures: Failures) -> str:
+    shown = path[:100]
+    if len(places) > 1:
+        return f"`{shown}` can mean several tools: {listed(paths_of(places))}; give the full path of one"
+    for entry, tool in places:
+        if not _is_usable(entry, failures):
+            return f"tool `{shown}` cannot be shown: its server is not available"
+        if (reason := entry.why_withheld(tool)) is not None:
+            return f"tool `{shown}` is withheld: {reason}; {REVIEW}"
+        if tool in entry.hidden:
+            return f"tool `{shown}` is excluded by `toolFilters` in the configuration"
+        return no_such_path(catalog, path_of(entry, tool))
+    inside = request.toolbox_name
+    return about_path(catalog, path if inside is None else f"{inside}/{path}")

@@ -284,8 +284,7 @@ def test_a_path_that_leads_nowhere_is_told_like_wrong_words(config: Path) -> Non
     assert call(config, "lab/calculater/evaluate").stderr.startswith(
         "error: server `calculater` does not exist in toolbox `lab`; did you mean `calculator`?"
     )
-    assert call(config, "lab/calculator").stderr.startswith("error: `lab/calculator` is not the path of a tool")
-    assert call(config, "lab", "calculator").stderr.startswith("error: TOOL is missing")
+    assert call(config, "lab", "calculater", "evaluate").stderr == call(config, "lab/calculater/evaluate").stderr
 
 
 def test_names_with_slashes_of_their_own_are_found_in_a_path(tmp_path: Path) -> None:
@@ -301,45 +300,46 @@ def test_arguments_that_do_not_fit_are_answered_with_the_tool_s_signature(config
     assert "Its schema" not in complaints
 
 
-@pytest.mark.parametrize("words", [["calculator/evaluate"], ["calculator", "evaluate"], ["default/evaluate"]])
-def test_where_one_server_has_the_name_its_toolbox_need_not_be_said(tmp_path: Path, words: list[str]) -> None:
-    config = tmp_path / "plain.json"
-    config.write_text(json.dumps({"mcpServers": {"calculator": demo("calculator")}}))
-    expected = Done(0, "1+1 = 2\n", "")
-    # First of a server that nobody knows, then of one that is remembered.
-    assert call(config, *words, "expression=1+1") == expected
-    assert call(config, *words, "--json", '{"expression": "1+1"}') == expected
-
-
-def test_a_short_path_that_can_be_two_tools_is_not_guessed(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"a": {"calculator": demo("calculator")}, "b": {"calculator": demo("calculator")}})
-    for box in "ab":
-        assert call(config, f"{box}/calculator/evaluate", "expression=1").status == 0
-    status, _, complaints = call(config, "calculator/evaluate", "expression=1")
-    assert status == 2
-    assert "can be `a/calculator/evaluate` or `b/calculator/evaluate`; write the full path" in complaints
-
-
 def test_an_unknown_argument_is_sent_with_a_warning_that_names_the_known_ones(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"box": {"one": scripted_entry()}})
     remarks = call(config, "box", "one", "echo", "completely=x").stderr
     assert remarks.startswith("warning: ") and "`completely`" in remarks and "`node`" in remarks
 
 
-def test_a_known_tool_is_found_by_its_name_alone(config: Path) -> None:
-    unknown = call(config, "evaluate", "expression=6 * 7")
-    assert unknown.status == 2
-    assert unknown.stderr.startswith("error: no known tool is named `evaluate`\n\nhint: 7 servers have not been asked")
+@pytest.mark.requirement("proxy.identity")
+def test_a_tool_without_its_toolbox_or_server_is_refused_with_the_paths_that_can_be_meant(config: Path) -> None:
+    def refused(*words: str) -> str:
+        status, shown, complaints = call(config, *words)
+        assert (status, shown) == (2, "")
+        return " ".join(complaints.split())
+
+    assert "`toolbox` and `server` are missing; what can be meant is not known" in refused("evaluate", "expression=1")
+    assert "mcp-workbench list --connect lists them" in refused("evaluate", "expression=1")
     run("list", "--connect", config)
-    assert call(config, "evaluate", "expression=6 * 7") == Done(0, "6 * 7 = 42\n", "")
-    assert call(config, "evaluate", "--json", '{"expression": "6 * 7"}').stdout == "6 * 7 = 42\n"
-    ambiguous = call(config, "list_notes")
-    assert ambiguous.status == 2
-    assert (
-        "`list_notes` is ambiguous: it can be `desk/notes/list_notes` or `lab/notes/list_notes`; write"
-        in ambiguous.stderr
-    )
-    assert "error: no known tool is named `evaluat`; did you mean `evaluate`?" in call(config, "evaluat").stderr
-    # Toolboxes and servers come first: what follows is missing.
-    assert "SERVER and TOOL are missing" in call(config, "lab").stderr
-    assert "TOOL is missing" in call(config, "lab", "calculator").stderr
+    for words in (["evaluate", "expression=6 * 7"], ["evaluate", "--json", '{"expression": "6 * 7"}']):
+        assert "`toolbox` and `server` are missing; it can be `lab/calculator/evaluate`" in refused(*words)
+    for words in (["calculator", "evaluate", "expression=1"], ["calculator/evaluate", "expression=1"]):
+        assert "`toolbox` is missing; it can be `lab/calculator/evaluate`" in refused(*words)
+    for words in (["lab", "evaluate", "expression=1"], ["lab/evaluate", "expression=1"]):
+        assert "`server` is missing; it can be `lab/calculator/evaluate`" in refused(*words)
+    for words in (["lab", "calculator"], ["lab/calculator"]):
+        assert "`tool` is missing; it can be `lab/calculator/" in refused(*words)
+    assert "it can be `desk/notes/list_notes` or `lab/notes/list_notes`" in refused("list_notes")
+    assert "did you mean `lab/calculator/evaluate`" in refused("evaluat")
+
+
+@pytest.mark.requirement("proxy.identity")
+def test_a_plain_file_has_a_toolbox_too(tmp_path: Path) -> None:
+    config = tmp_path / "plain.json"
+    config.write_text(json.dumps({"mcpServers": {"calculator": demo("calculator")}}))
+    assert call(config, "default/calculator/evaluate", "expression=1+1") == Done(0, "1+1 = 2\n", "")
+    assert "it can be `default/calculator/evaluate`" in call(config, "calculator", "evaluate", "expression=1").stderr
+
+
+@pytest.mark.requirement("proxy.identity")
+def test_a_path_that_names_with_slashes_make_ambiguous_is_refused_and_three_words_are_the_way(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"my": {"box": demo("clock")}, "my/box": {"a": demo("calculator")}})
+    refused = call(config, "my/box/a/evaluate", "expression=1+1")
+    assert refused.status == 2 and "can be split in several ways" in refused.stderr
+    assert refused.stderr.endswith("hint: write three words: TOOLBOX SERVER TOOL\n")
+    assert call(config, "my/box", "a", "evaluate", "expression=1+1") == Done(0, "1+1 = 2\n", "")

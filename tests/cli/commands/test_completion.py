@@ -73,7 +73,7 @@ def test_names_of_arguments_are_completed(config: Path) -> None:
     assert words(config, "call", "desk/clock/convert_time", "") == ["time=", "from_zone=", "to_zone="]
     assert words(config, "call", "desk/clock/convert_time", "time=9", "") == ["from_zone=", "to_zone="]
     assert words(config, "call", "desk", "clock", "now", "z") == ["zone="]
-    assert words(config, "call", "now", "") == ["zone="]
+    assert words(config, "call", "now", "") == []
     assert words(config, "call", "desk/clock/no_such", "") == []
     assert words(config, "prompt", "desk/notes/summarize_notes", "") == ["tag="]
 

@@ -136,11 +136,15 @@ def test_an_address_of_two_servers_is_read_from_the_one_that_is_named(
     said = " ".join(capsys.readouterr().err.split())
     assert "is ambiguous" in said and "open the toolbox" not in said and "alone" not in said
     assert "hint: name the server before it: mcp-workbench resource desk/notes URI" in said
-    for server in ("desk/notes", "copy"):
+    for server in ("desk/notes", "desk/copy"):
         assert run("resource", "--config", config, server, "notes:///1") == 0
         assert capsys.readouterr().out.startswith("# Groceries")
     for words, complaint in (
-        (["notes", "notes:///1"], "`notes` is ambiguous: it can be `desk/notes` or `lab/notes`"),
+        (
+            ["notes", "notes:///1"],
+            "`notes` is not a full path: `toolbox` is missing; it can be `desk/notes` or `lab/",
+        ),
+        (["copy", "notes:///1"], "`copy` is not a full path: `toolbox` is missing; it can be `desk/copy`"),
         (["desk/nots", "notes:///1"], "did you mean `desk/notes`"),
         (["desk/notes", "notes:///1", "more"], "unexpected argument `more`"),
     ):
@@ -148,15 +152,19 @@ def test_an_address_of_two_servers_is_read_from_the_one_that_is_named(
             run("resource", "--config", config, *words)
 
 
-def test_a_prompt_is_named_by_its_name_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = write_config(tmp_path, {"desk": {"notes": demo("notes", "--with-samples"), "clock": demo("clock")}})
-    assert run("prompt", "--config", config, "summarize_notes", "tag=home") == 0
-    assert capsys.readouterr().out.startswith("Summarize my notes")
+@pytest.mark.requirement("proxy.identity")
+def test_a_prompt_without_its_toolbox_or_server_is_refused_with_its_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(tmp_path, {"desk": {"notes": demo("notes"), "copy": demo("notes")}})
+    assert run("prompt", "--config", config) == 0
+    capsys.readouterr()
+    for name in ("summarize_notes", "notes/summarize_notes"):
+        with pytest.raises(UsageError, match="is not a full path: it can be `desk/notes/summarize_notes`"):
+            run("prompt", "--config", config, name, "tag=home")
     with pytest.raises(UsageError, match="prompt `nobody_has_it` does not exist"):
         run("prompt", "--config", config, "nobody_has_it")
-    config = write_config(tmp_path, {"desk": {"notes": demo("notes"), "copy": demo("notes")}})
-    with pytest.raises(UsageError, match="is ambiguous: it can be `desk/notes/summarize_notes` or `desk/copy/"):
-        run("prompt", "--config", config, "summarize_notes")
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("kind", ["prompt", "resource"])

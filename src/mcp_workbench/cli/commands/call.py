@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -122,23 +123,18 @@ async def _definition(engine: Engine, toolbox: str, server: str, tool: str) -> R
 
 
 def _named(positionals: list[str], engine: Engine) -> tuple[str, str, str, list[str]]:
-    """Return the tool, named in three words, as one path or by its bare name, and the words after it."""
+    """Return the tool, named in three words or as one path, and the words after it."""
+    if not positionals:
+        raise missing_arguments(("TOOLBOX", "SERVER", "TOOL"), COMMANDS["call"].usage)
     first, *rest = positionals
-    if first not in engine.toolboxes:
-        # In three words, a toolbox may be called `a/b`; with fewer plain words after it, `a/b` is the path of a tool.
-        if "/" in first and not (len(rest) > 1 and rest[0] and "=" not in rest[0] + rest[1]):
-            return *engine.path(first), rest
-        only = engine.toolbox_of(first)
-        if only is not None and rest and "=" not in rest[0]:
-            return only, first, rest[0], rest[1:]
-        if only is None and not (rest and "=" not in rest[0]):
-            meant = engine.bare(first)
-            if meant is None:
-                raise engine.refuse_bare(first)
-            return *meant, rest
-    _refuse_too_few(positionals)
-    toolbox, server, tool, *words = positionals
-    return toolbox, server, tool, words
+    names = [first, *takewhile(lambda word: word and "=" not in word, rest)]
+    # In three words, a toolbox may be called `a/b`; with fewer plain words after it, `a/b` is the path of a tool.
+    if len(names) > 2:
+        toolbox, server, tool, *words = positionals
+        return toolbox, server, tool, words
+    if "/" in first and first not in engine.toolboxes:
+        return *engine.path(first), rest
+    return *engine.path("/".join(names)), positionals[len(names) :]
 
 
 def _not_called(reading: ResultContent, where: str) -> str | None:
@@ -148,12 +144,6 @@ def _not_called(reading: ResultContent, where: str) -> str | None:
         return None
     # In a shell, the signature in the hint says the same in fewer words.
     return text.partition("\nIts schema: ")[0]
-
-
-def _refuse_too_few(positionals: list[str]) -> None:
-    missing = ("TOOLBOX", "SERVER", "TOOL")[len(positionals) :]
-    if missing:
-        raise missing_arguments(missing, COMMANDS["call"].usage)
 
 
 def _given_json(parsed: Parsed, words: list[str]) -> bytes | None:

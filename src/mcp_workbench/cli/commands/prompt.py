@@ -9,14 +9,14 @@ from msgspec import Raw
 
 from mcp_workbench.cli.arguments import Given
 from mcp_workbench.cli.commands.call import print_raw
-from mcp_workbench.cli.error_output import ambiguous
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.interactive_client import engine_of, interactive_client
-from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of, show_list
+from mcp_workbench.cli.prompts_and_resources import Definition, listed, result_of, show_list
 from mcp_workbench.cli.result_content import ResultContent, decoded
 from mcp_workbench.cli.result_output import show
 from mcp_workbench.cli.screen import Part
 from mcp_workbench.cli.unlisted_servers import TOOLBOX
+from mcp_workbench.face.suggestions import listed as suggested
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.jsonrpc.messages import encode
 
@@ -32,13 +32,8 @@ def run(parsed: Parsed) -> int:
             prompts = await listed(engine, client, "prompts", path)
             if not name:
                 return Raw(encode(prompts))
-            meant = path
-            if unlisted is None and path not in (each["name"] for each in prompts) and "/" not in path:
-                # A bare name may belong to any server, so those that have not been listed yet are started too.
-                prompts = await listed(engine, client, "prompts")
-                meant = _bare(path, owners(engine, "prompts").get(path, []))
-            _check(meant, {each["name"]: each for each in prompts}, arguments)
-            return await client.request("prompts/get", {"name": meant, "arguments": arguments})
+            _check(path, {each["name"]: each for each in prompts}, arguments)
+            return await client.request("prompts/get", {"name": path, "arguments": arguments})
 
     result, status = result_of(engine, redactor, unlisted, path or "prompts", work)
     if result is None:
@@ -57,16 +52,12 @@ def run(parsed: Parsed) -> int:
     return 0
 
 
-def _bare(name: str, servers: list[str]) -> str:
-    """Return the path of the only prompt with this name. Raises `UsageError` if several servers have it."""
-    if len(servers) > 1:
-        raise UsageError(ambiguous(name, (f"{server}/{name}" for server in servers)))
-    return f"{servers[0]}/{name}" if servers else name
-
-
 def _check(path: str, prompts: dict[str, Definition], given: dict[str, str]) -> None:
     """Check, before the server is asked, that the prompt exists and has its required arguments."""
     if path not in prompts:
+        fitting = [each for each in prompts if each.endswith(f"/{path}")]
+        if fitting:
+            raise UsageError(f"`{path}` is not a full path: it can be {suggested(fitting)}")
         raise UsageError(no_such("prompt", path, prompts), hint="mcp-workbench prompt lists all prompts")
     taken = _arguments(prompts[path])
     missing = [each["name"] for each in taken if each.get("required") and each["name"] not in given]

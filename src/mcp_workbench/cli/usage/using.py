@@ -93,12 +93,11 @@ passes a value as JSON regardless of the schema. Repeat a key to pass a list.
 
     mcp-workbench call desk/clock/now zone=Europe/Vienna
     mcp-workbench call desk clock now zone=Europe/Vienna
-    mcp-workbench call now zone=Europe/Vienna
     mcp-workbench call desk notes add_note title=Train text=Nine tags=a tags=b
-    mcp-workbench call add_note --json '{"title": "Train", "text": "Nine"}'
+    mcp-workbench call desk/notes/add_note --json '{"title": "Train", "text": "Nine"}'
 
-The tool's name alone is enough if only one known tool has it. A server that is in no file is named by its address, or
-by its command after --; the last word that is not key=value is the tool:
+Toolbox, server and tool are all needed. A server that is in no file is named by its address, or by its command after
+--; the last word that is not key=value is the tool:
 
     mcp-workbench call https://mcp.example.com/mcp search query=bees
     mcp-workbench call -- uvx mcp-server-time get_current_time timezone=UTC
@@ -130,11 +129,9 @@ arguments; --json prints that list as JSON.
 
     mcp-workbench prompt
     mcp-workbench prompt desk/notes/weekly_review week=42
-    mcp-workbench prompt weekly_review week=42
     mcp-workbench prompt -- uvx mcp-server-fetch fetch url=https://example.com
 
-Arguments are key=value, all of them text. The name alone is enough if only one prompt has it. A server that is in no
-file is named as for call.
+Arguments are key=value, all of them text. A server that is in no file is named as for call.
 
 Exit code: 0, 1 if the server failed, 2 if there is no such prompt or an argument is missing.
 """,
