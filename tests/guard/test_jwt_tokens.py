@@ -255,3 +255,65 @@ def test_nothing_is_believed_of_a_token_that_is_only_looked_into() -> None:
     assert peek("a.b.c") is None and peek("x") is None
     header, issuer = peek(f"{encoded({'alg': 'x'})}.{encoded({'iss': 7})}.") or ({}, "?")
     assert header == {"alg": "x"} and issuer == ""
+
+
+@pytest.mark.requirement("team.oauth")
+@pytest.mark.parametrize(
+    "kind", ["logout+jwt", "application/secevent+jwt", "dpop+jwt", "id_token+jwt", "", 7, ["at+jwt"]]
+)
+async def test_a_header_that_names_another_kind_of_token_is_refused_and_nobody_asked(kind: object) -> None:
+    provider = Provider()
+    _, payload, signature = provider.token().split(".")
+    header = encoded({"alg": "ES256", "kid": "one", "typ": kind})
+    found = await judged(provider.tokens(), f"{header}.{payload}.{signature}")
+    assert isinstance(found, TokenRejection) and found.message == "this token is not an access token"
+    assert provider.asked == []
+
+
+@pytest.mark.parametrize("kind", ["at+jwt", "application/at+jwt", "AT+JWT", "JWT", "jwt", "application/jwt"])
+async def test_access_tokens_and_those_that_do_not_say_are_taken(kind: str) -> None:
+    provider = Provider()
+    assert await judged(provider.tokens(), provider.token(header={"typ": kind})) == Identity(principal=ALICE)
+
+
+async def test_a_header_without_a_type_is_taken() -> None:
+    provider = Provider()
+    _, payload, _ = provider.token().split(".")
+    token = provider.signed(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    seen = peek(token)
+    assert seen is not None and "typ" not in seen[0]
+    assert await judged(provider.tokens(), token) == Identity(principal=ALICE)
+
+
+@pytest.mark.requirement("team.oauth")
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"typ": "ID"},
+        {"typ": "Logout"},
+        {"typ": "Refresh"},
+        {"token_use": "id"},
+        {"at_hash": "x"},
+        {"c_hash": "x"},
+        {"events": {"http://schemas.openid.net/event/backchannel-logout": {}}},
+    ],
+)
+async def test_id_tokens_and_logout_tokens_are_refused_by_their_claims(claims: dict[str, Any]) -> None:
+    """Providers that write `JWT` into the header of everything, as most do."""
+    provider = Provider()
+    found = await judged(provider.tokens(), provider.token(header={"typ": "JWT"}, **claims))
+    assert isinstance(found, TokenRejection) and found.message == "this token is not an access token"
+
+
+@pytest.mark.parametrize("claims", [{"typ": "Bearer"}, {"token_use": "access"}, {"nonce": "n"}])
+async def test_claims_of_access_tokens_are_taken(claims: dict[str, Any]) -> None:
+    provider = Provider()
+    assert await judged(provider.tokens(), provider.token(**claims)) == Identity(principal=ALICE)
+
+
+@pytest.mark.requirement("team.oauth")
+@pytest.mark.parametrize("bound", [{"jkt": "x"}, {"x5t#S256": "x"}, {}, "x"])
+async def test_a_token_that_is_bound_to_a_key_is_refused_without_its_proof(bound: object) -> None:
+    provider = Provider()
+    found = await judged(provider.tokens(), provider.token(cnf=bound))
+    assert isinstance(found, TokenRejection) and "bound to a key" in found.message

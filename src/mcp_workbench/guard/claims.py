@@ -1,7 +1,7 @@
 """What the claims of a token must contain to prove its subject. Pure.
 
-RFC 9068, section 4, and RFC 7519: the issuer, always the audience, the times; then the subject, its groups and scopes.
-The signature, or the answer to introspection, has been checked before.
+RFC 9068, section 4, and RFC 7519: the issuer, always the audience, the times, the kind of token; then the subject, its
+groups and scopes. The signature, or the answer to introspection, has been checked before.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ LONGEST_SUBJECT: Final = 255
 # Entra ID puts 200 into a token, and beyond that refers to a list elsewhere.
 MOST_GROUPS: Final = 500
 LONGEST_GROUP: Final = 256
+NO_ACCESS_TOKEN: Final = TokenRejection("this token is not an access token")
+# Claims of ID tokens and logout tokens (OpenID Connect Core, section 3.3.2.11; Back-Channel Logout, section 2.4).
+_OTHER_KINDS_CLAIMS: Final = ("at_hash", "c_hash", "events")
+# Keycloak states the kind of a token in the claim `typ`, Cognito in `token_use`.
+_KIND_CLAIMS: Final = ("typ", "token_use")
+_OTHER_KINDS: Final = frozenset(("id", "logout", "refresh", "offline"))
 
 
 def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now: float) -> TokenVerdict:
@@ -28,6 +34,13 @@ def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now
     # accepted here.
     if not set(_words(claims.get("aud"), split=False)) & set(audience):
         return TokenRejection("this token is for another audience")
+    if any(name in claims for name in _OTHER_KINDS_CLAIMS) or any(
+        str(claims.get(name)).lower() in _OTHER_KINDS for name in _KIND_CLAIMS
+    ):
+        return NO_ACCESS_TOKEN
+    # RFC 7800. Whoever steals such a token cannot prove that they have the key, and nobody can to us.
+    if claims.get("cnf") is not None:
+        return TokenRejection("this token is bound to a key of its client, and the workbench does not check its proof")
     expires = _moment(claims.get("exp"))
     if expires is None:
         return TokenRejection("this token does not say when it ends")

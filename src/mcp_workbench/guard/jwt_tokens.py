@@ -1,7 +1,7 @@
 """Access tokens that are JWTs: the signature of an identity provider proves their subject.
 
-Owns the order of the checks: shape, issuer, algorithm, key, signature, claims. An unverified token is parsed only to
-find out which key to try. `joserfc` is imported with the first token.
+Owns the order of the checks: shape, issuer, type, algorithm, key, signature, claims. An unverified token is parsed
+only to find out which key to try. `joserfc` is imported with the first token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import MsgspecError
 from msgspec.json import decode
 
 from mcp_workbench.config.auth_model import IssuerConfig
-from mcp_workbench.guard.claims import judge
+from mcp_workbench.guard.claims import NO_ACCESS_TOKEN, judge
 from mcp_workbench.guard.credentials import UNREACHABLE, Pending, TokenRejection, TokenVerdict, Verified
 from mcp_workbench.guard.jwks import LONGEST_KID, IssuerKeys
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MALFORMED = TokenRejection("this token is not a well-formed JWT")
 UNKNOWN_KEY = TokenRejection("this token is signed with a key that its issuer does not have")
 BAD_SIGNATURE = TokenRejection("the signature of this token is wrong")
+# What `typ` says of access tokens: RFC 9068, or nothing more than that it is a JWT, as with most providers.
+ACCESS_TOKEN_TYPES = ("at+jwt", "jwt")
 
 
 class JwtIssuer:
@@ -47,6 +49,10 @@ class JwtIssuer:
 
     def verify(self, token: str, header: Mapping[str, Any]) -> TokenVerdict | Pending:
         """The caller that this token proves. Waits if its key is not known yet."""
+        kind = header.get("typ", "jwt")
+        # A prefix may be left out (RFC 7515, section 4.1.9).
+        if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in ACCESS_TOKEN_TYPES:
+            return NO_ACCESS_TOKEN
         algorithm, kid = header.get("alg"), header.get("kid")
         # Before a key is looked up: other algorithms are never tried, whatever keys there are (RFC 8725, 3.1).
         if not isinstance(algorithm, str) or algorithm not in self.settings.algorithms:
