@@ -84,7 +84,7 @@ def installed(site: Path, origin: object) -> str:
         ({"url": "https://example.org/x", "vcs_info": {"vcs": "git", "commit_id": COMMIT}}, COMMIT),
         ({"vcs_info": {"vcs": "git", "commit_id": COMMIT, "requested_revision": "main"}}, COMMIT),
         ({"vcs_info": {"vcs": "git", "commit_id": COMMIT, "requested_revision": f"v{VERSION}"}}, ""),
-        ({"url": "file:///tmp/x.whl", "archive_info": {}}, ""),
+        ({"url": "file:///tmp/x", "archive_info": {}}, ""),
         ({"vcs_info": None}, ""),
         ({"vcs_info": {"commit_id": 7}}, ""),
         ('{"vcs_info": ', ""),

@@ -20,7 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, or the front end of the shared workbench; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     handover = None
-    if may_join(arguments):
+    # Alone at a terminal it is a person who started it, and no client.
+    is_client = may_join(arguments) and not (not arguments and os.isatty(0))
+    if is_client:
         folder = runtime_folder()
         is_wanted = os.path.lexists(os.path.join(folder, WANTED))
         # The socket alone is enough: a file with `"shared": true` has started one, though `up` was never run.
@@ -32,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return served
             # A client that was served until now, or whose first bytes were read and cannot be read again.
             handover = served
-    if may_join(arguments) or arguments[:1] == ["serve"]:
+    if is_client or arguments[:1] == ["serve"]:
         # What is imported to serve is a hundred thousand objects that stay: collecting garbage among them takes 2 to
         # 5 of the 86 ms until the first answer. The event loop turns it on again (`run`).
         gc.disable()

@@ -18,6 +18,11 @@ LONGEST_SOCKET_PATH = 103
 # In the environment of servers and their children: the configurations served by the outer workbenches. Serving one of
 # them again would recurse forever.
 WITHIN = "MCP_WORKBENCH_WITHIN"
+# For a person who starts a server by hand and waits for it to do something.
+ON_TERMINAL = (
+    "this terminal is the MCP client now: what you type is read as JSON-RPC. Ctrl-D or Ctrl-C ends it; "
+    "`mcp-workbench --help` lists the commands for people"
+)
 _PR_SET_DUMPABLE = 4
 
 

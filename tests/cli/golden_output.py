@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from mcp_workbench import __version__
 from mcp_workbench.version import full_version
 from tests.cli.forked_commands import ForkedCommands
 from tests.cli.shell import environment
@@ -350,7 +351,8 @@ def _screen(text: str) -> str:
 
 def _normal(text: str, home: Path) -> str:
     """Without what differs from run to run."""
-    for value, name in ((str(home), "~"), (sys.executable, "PYTHON"), (str(ROOT), "ROOT"), (full_version(), "VERSION")):
+    versions = ((full_version(), "VERSION"), (__version__, "VERSION"))
+    for value, name in ((str(home), "~"), (sys.executable, "PYTHON"), (str(ROOT), "ROOT"), *versions):
         text = text.replace(value, name)
     text = re.sub(r"[^\s\"`']*/bin/mcp-workbench", "PROGRAM", text)
     text = re.sub(r"\b\d+\.\d+ s\b", "0.00 s", text)

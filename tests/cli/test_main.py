@@ -181,13 +181,73 @@ def test_a_terminal_gets_colours_unless_the_user_does_not_want_them(tmp_path: Pa
     assert plain.startswith("error: toolbox `bax` does not exist")
 
 
-def test_serving_on_a_terminal_says_that_a_client_is_waited_for(tmp_path: Path) -> None:
+def test_serving_on_a_terminal_says_that_it_speaks_mcp_there(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"box": {"server": scripted_entry()}})
     status, shown = on_terminal(
-        "serve", config, type_when=lambda shown: "waiting for an MCP client" in shown, key=CTRL_D
+        "serve", config, type_when=lambda shown: "this terminal is the MCP client now" in shown, key=CTRL_D
     )
     assert status == 0
     assert "Traceback" not in shown
+
+
+def at_home(tmp_path: Path, content: str | None = None) -> dict[str, str]:
+    """The environment of a user with this configuration."""
+    own = tmp_path / ".config" / "mcp-workbench"
+    own.mkdir(parents=True, exist_ok=True)
+    if content is not None:
+        (own / "workbench-config.json").write_text(content)
+    return {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "", "XDG_RUNTIME_DIR": str(tmp_path), "TERM": "dumb"}
+
+
+def test_without_arguments_a_person_gets_the_state_and_the_next_step(tmp_path: Path) -> None:
+    def shown(content: str | None = None) -> str:
+        status, text = on_terminal(env=at_home(tmp_path, content), cwd=tmp_path)
+        assert status == 0
+        return " ".join(text.split())
+
+    text = shown()
+    assert text.startswith(f"mcp-workbench {full_version()}, one MCP server in front of many ")
+    assert "no configuration yet" in text and "next: mcp-workbench init" in text
+    text = shown('{"mcpServers": {"a": {"command": "y"},\n "b": {"comand": "y"}}}')
+    assert (
+        "workbench-config.json:2:" in text
+        and "did you mean `command`?" in text
+        and "next: mcp-workbench doctor" in text
+    )
+    box = {"description": "d", "mcpServers": {"x": {"command": "y"}}}
+    boxes = {"a": box, "b": box}
+    text = shown(json.dumps({"toolboxes": boxes}))
+    assert "workbench-config.json: 2 toolboxes, 2 servers" in text
+    assert "nothing is running" in text and "next: mcp-workbench install" in text
+
+
+def test_without_arguments_and_a_terminal_it_serves(tmp_path: Path) -> None:
+    env = at_home(tmp_path, json.dumps({"mcpServers": {"a": {"command": "x"}}}))
+    ping = '{"jsonrpc": "2.0", "id": 7, "method": "ping"}\n'
+    assert json.loads(shell.run(stdin=ping, env=env, cwd=tmp_path).stdout)["id"] == 7
+
+
+TWO_MISTAKES = """{"mcpServers": {
+  "a": {"command": 7},
+  "b": {"comand": "y"}}}
+"""
+
+
+def test_the_first_line_of_a_client_that_cannot_connect_names_file_line_and_fix(tmp_path: Path) -> None:
+    config = tmp_path / "typo.json"
+    config.write_text('{"mcpServers": {"a": {"command": "x"},\n "b": {"command": "x", "cwd": "~/"}}, "face": "flatt"}')
+    first, *rest = shell.run("serve", config).stderr.splitlines()
+    assert first == f"error: {config}:2:47: $.face: found `flatt`; did you mean `flat`?"
+    config.write_text(TWO_MISTAKES)
+    done = shell.run("serve", config)
+    first, second, *rest = done.stderr.splitlines()
+    assert first == (
+        f"error: {config}:2:20: $.mcpServers.a.command: found a number `7`, expected a string that is not empty "
+        "(the first of 2 problems)"
+    )
+    assert second == f"  {config}:3:9: $.mcpServers.b.comand: unknown key `comand`; did you mean `command`?"
+    assert rest == ["", "hint: once it is corrected, `mcp-workbench doctor` says what else is wrong"]
+    assert (done.status, done.stdout) == (2, "")
 
 
 def test_options_of_serve_are_judged_before_the_configuration_is_read(tmp_path: Path) -> None:

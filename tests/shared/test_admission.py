@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench import __version__
-from mcp_workbench.cli.serving_context import context_of
+from mcp_workbench.cli.serving_context import MAX_FILES_REMEMBERED, Contexts
 from mcp_workbench.config.choose import ChosenConfig, ConfigSource
+from mcp_workbench.config.load import has_changed
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.front import joining
 from mcp_workbench.front.line_protocol import SERVE_ALONE, written_hello
@@ -96,7 +97,7 @@ async def test_the_disk_is_looked_at_aside(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(ConfigSource, "choose", look)
     config = str(write_config(tmp_path, BOX))
-    await context_of(Hello(1, arguments=("--config", config), folder=str(tmp_path)))
+    await Contexts().of(Hello(1, arguments=("--config", config), folder=str(tmp_path)))
     assert len(seen) == 1 and seen[0] is not threading.main_thread()
 
 
@@ -113,15 +114,60 @@ async def test_an_audit_that_cannot_be_written_is_said_to_be_the_reason(
     sockets_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = str(write_config(tmp_path, BOX, shared=True, audit={"file": "/dev/null/audit.jsonl"}))
-    async with listening(sockets_folder, context_of):
+    async with listening(sockets_folder, Contexts().of):
         told = await answer(sockets_folder / "s", written_hello(("--config", config)))
     assert told.startswith(b"\x01unable the audit cannot be written to `/dev/null/audit.jsonl`: ")
     assert "the audit cannot be written" in caplog.text and "please report this" not in caplog.text
 
 
+def hello_with(config: Path, **environ: str) -> Hello:
+    return Hello(1, version=__version__, pid=1, arguments=("--config", str(config)), folder="/", environ=environ)
+
+
+async def test_a_mistake_in_a_file_does_not_keep_new_clients_away(tmp_path: Path) -> None:
+    """The file as it was last valid is used, and that is said."""
+    contexts = Contexts()
+    config = write_config(tmp_path, {"box": {"one": {"command": "${RUN:-x}"}}}, shared=True)
+    before = await contexts.of(hello_with(config))
+    config.write_text(config.read_text().replace('"command"', '"comand"'))
+    after = await contexts.of(hello_with(config, RUN="y"))
+    assert before.notes == () and after.notes == (
+        f"{after.config.path}:7:11: $.toolboxes.box.mcpServers.one.comand: unknown key `comand`; did you mean "
+        "`command`?\nuntil it is corrected, the last valid version of this file is used",
+    )
+    commands = [context.config.toolboxes["box"].servers["one"].command for context in (before, after)]
+    # In the new client's environment, and still watched for the correction.
+    assert commands == ["x", "y"]
+    os.utime(config, ns=(1, 1))
+    assert has_changed(after.config)
+    with pytest.raises(Refused, match="unknown key `comand`"):
+        await Contexts().of(hello_with(config))
+
+
+async def test_what_is_wrong_in_one_client_alone_is_said_to_that_client(tmp_path: Path) -> None:
+    contexts = Contexts()
+    config = write_config(tmp_path, {"box": {"one": {"command": "x"}}}, shared=True, audit={"file": "${FOLDER}/a"})
+    assert (await contexts.of(hello_with(config, FOLDER="/x"))).notes == ()
+    with pytest.raises(Refused, match="FOLDER"):
+        await contexts.of(hello_with(config))
+
+
+async def test_the_number_of_remembered_files_is_bounded(tmp_path: Path) -> None:
+    contexts = Contexts()
+    folders = [tmp_path / str(number) for number in range(MAX_FILES_REMEMBERED + 1)]
+    for folder in folders:
+        folder.mkdir()
+        await contexts.of(hello_with(write_config(folder, BOX, shared=True)))
+    for folder in (folders[0], folders[-1]):
+        (folder / "workbench-config.json").write_text("{")
+    with pytest.raises(Refused):
+        await contexts.of(hello_with(folders[0] / "workbench-config.json"))
+    assert (await contexts.of(hello_with(folders[-1] / "workbench-config.json"))).notes
+
+
 async def test_one_that_was_started_at_the_moment_of_down_does_not_stay(sockets_folder: Path, tmp_path: Path) -> None:
     config = str(write_config(tmp_path, BOX))
-    async with listening(sockets_folder, context_of) as (served, _):
+    async with listening(sockets_folder, Contexts().of) as (served, _):
         told = await answer(sockets_folder / "s", written_hello(("--config", config)))
         assert told.startswith(b"\x01alone ")
         await eventually(lambda: served._ending.is_set(), what="its end")
@@ -130,7 +176,7 @@ async def test_one_that_was_started_at_the_moment_of_down_does_not_stay(sockets_
 @pytest.mark.parametrize("path", ["~\0/x", "a\0b"])
 async def test_a_path_that_cannot_be_is_said_to_be_missing(path: str) -> None:
     with pytest.raises(Refused, match="does not exist") as refused:
-        await context_of(Hello(1, version=__version__, arguments=("--config", path), folder="/"))
+        await Contexts().of(Hello(1, version=__version__, arguments=("--config", path), folder="/"))
     assert refused.value.verb == "alone"
 
 

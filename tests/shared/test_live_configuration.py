@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.cli.shell import run
 from tests.shared.harness import Shared
 from tests.support.client import RawClient
-from tests.support.workbench import scripted_entry, write_config
+from tests.support.workbench import scripted_entry, workbench_command, write_config
 
 
 async def in_force(client: RawClient, toolbox: str) -> None:
@@ -48,4 +48,22 @@ async def test_reload_tells_what_is_wrong(shared: Shared, tmp_path: Path) -> Non
         assert done.status == 1
         assert "shared: not reloaded" in done.stdout and "workbench-config.json:1:" in done.stdout
         assert (await client.use_tool("box", "one", "echo", {"n": 1}))["structuredContent"] == {"n": 1}
+    shared.down()
+
+
+async def test_a_mistake_in_the_file_keeps_no_new_client_away(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    boxes = {"box": {"one": scripted_entry()}}
+    async with shared.client(boxes) as first:
+        await first.use_tool("box", "one", "echo", {})
+        config = tmp_path / "workbench-config.json"
+        valid = config.read_text()
+        config.write_text(valid.replace('"command"', '"comand"'))
+        async with RawClient.spawn(workbench_command(config)) as second:
+            await second.initialize()
+            assert (await second.use_tool("box", "one", "echo", {"n": 1}))["structuredContent"] == {"n": 1}
+            await second.wait_for(lambda: "the last valid version of this file is used" in second.stderr, "the note")
+            assert "did you mean `command`?" in second.stderr.splitlines()[0]
+            config.write_text(valid.replace('"box"', '"new"'))
+            await in_force(second, "new")
     shared.down()

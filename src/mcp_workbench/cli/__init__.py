@@ -18,5 +18,6 @@ Everything else here is shared by several commands:
 - Serving: `http_token` is the token of `serve --http`, `http_callers` the other callers it accepts; `service` is the
   unit that starts the shared workbench at boot, `serving_context` what it serves a client with.
 - Parts of single commands: `doctor_checks`, `doctor_clients` and `diagnosis` for `doctor`, `token_report` and
-  `tokens_page` for `tokens`, `completion_words` for `completion`, `top_view` for `top`, `demo_client` for `demo`.
+  `tokens_page` for `tokens`, `completion_words` for `completion`, `top_view` for `top`, `demo_client` for `demo`,
+  `server_copies` for `status` and `top`, `overview` for no command at all.
 """

@@ -72,6 +72,10 @@ def _fill_standard_streams() -> None:
 
 
 def _dispatch(arguments: list[str], handover: Handover | None) -> int:
+    if not arguments and handover is None and os.isatty(0):
+        from mcp_workbench.cli.overview import run as show_overview
+
+        return show_overview()
     first = arguments[0] if arguments else ""
     if first in ("--help", "-h"):
         arguments = ["help"]

@@ -13,7 +13,7 @@ from mcp_workbench.cli.error_output import complain, remark, warn_if_others_can_
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES, names_of_faces
-from mcp_workbench.process_context import WITHIN
+from mcp_workbench.process_context import ON_TERMINAL, WITHIN
 
 if TYPE_CHECKING:
     from mcp_workbench.cli.http_token import HttpToken
@@ -99,7 +99,7 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
     try:
         choice = choose(parsed.value("config"), parsed.positional(0), os.environ)
     except ConfigError as error:
-        return complain(error.message, error.hint)
+        return _complain_of_file(error)
     config = choice.config
     # A workbench among its own servers would start itself endlessly.
     if config.path in os.environ.get(WITHIN, "").split(os.pathsep):
@@ -110,6 +110,16 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
     if config.shared and handover is None and not parsed.has("private") and not parsed.has("http"):
         _start_shared_workbench()
     return _serve(parsed, choice, options, handover)
+
+
+def _complain_of_file(error: ConfigError) -> int:
+    """Report it in a way that survives a client, which shows its user "failed to connect" and, if anything, the first
+    line of our output."""
+    from mcp_workbench.config.problems import ConfigProblems
+
+    if not isinstance(error, ConfigProblems):
+        return complain(error.message, error.hint)
+    return complain(error.text_by_importance, "once it is corrected, `mcp-workbench doctor` says what else is wrong")
 
 
 def _start_shared_workbench() -> None:
@@ -213,8 +223,8 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
     from mcp_workbench.serving import serve_stdio
 
     # A person trying it out would mistake the silence for a hang.
-    if sys.stdin is not None and sys.stdin.isatty():
-        remark("note", "waiting for an MCP client on stdin; Ctrl-C stops. `mcp-workbench demo` shows how it works.")
+    if os.isatty(0):
+        remark("note", ON_TERMINAL)
     client = None
     if handover is not None and handover.is_begun:
         from mcp_workbench.serving import ResumedClient

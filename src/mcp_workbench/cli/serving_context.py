@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
 
 from mcp_workbench.blocking_work import aside
 from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.cli.serve import SERVE, options_of
-from mcp_workbench.config.choose import ConfigSource
+from mcp_workbench.config.choose import ChosenConfig, ConfigSource
+from mcp_workbench.config.load import parse
+from mcp_workbench.config.problems import ConfigProblems
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.front.line_protocol import ALONE
 from mcp_workbench.process_context import WITHIN
@@ -15,14 +21,54 @@ from mcp_workbench.shared.client import ClientContext
 from mcp_workbench.shared.hello import Hello
 from mcp_workbench.shared.workbench import Refused
 
-
-async def context_of(hello: Hello) -> ClientContext:
-    """Read the disk, without blocking other clients. Raises `Refused`: the front end reports the error, and serves on
-    its own."""
-    return await aside(lambda: _context_of(hello))
+# Files whose last valid content is remembered. A person has a few; a script that goes through hundreds of folders must
+# not fill the memory.
+MAX_FILES_REMEMBERED: Final = 32
 
 
-def _context_of(hello: Hello) -> ClientContext:
+class Contexts:
+    """Reads what clients are served with, and remembers the last valid content of each file: a mistake in a file that
+    is being edited must not keep new clients away while others are served."""
+
+    def __init__(self) -> None:
+        # By path, with the time of its last modification then. Not as values, which may hold a client's secrets.
+        self._valid: dict[str, tuple[bytes, int]] = {}
+
+    async def of(self, hello: Hello) -> ClientContext:
+        """Read the disk, without blocking other clients. Raises `Refused`: the front end reports the error, and serves
+        on its own."""
+        return await aside(lambda: _context_of(hello, self._choose))
+
+    def _choose(self, source: ConfigSource) -> ChosenConfig:
+        """Raises `ConfigError`."""
+        try:
+            choice = source.choose()
+        except ConfigProblems as error:
+            return self._last_valid(error, source)
+        config = choice.config
+        # As the newest.
+        self._valid.pop(config.path, None)
+        self._valid[config.path] = choice.content, config.modified_at
+        if len(self._valid) > MAX_FILES_REMEMBERED:
+            self._valid.pop(next(iter(self._valid)), None)
+        return choice
+
+    def _last_valid(self, error: ConfigProblems, source: ConfigSource) -> ChosenConfig:
+        path = os.path.abspath(error.path)
+        if path not in self._valid:
+            raise error
+        content, modified_at = self._valid[path]
+        try:
+            # Again, because this client may have other variables.
+            config = parse(content, path, source.environ)
+        except ConfigProblems:
+            raise error from None
+        warning = f"{error.first_line}\nuntil it is corrected, the last valid version of this file is used"
+        # With the time of what was read, so that the correction is noticed.
+        return ChosenConfig(replace(config, modified_at=modified_at), warning)
+
+
+def _context_of(hello: Hello, choose: Callable[[ConfigSource], ChosenConfig]) -> ClientContext:
     try:
         parsed = SERVE.parse(hello.arguments)
         options = options_of(parsed)
@@ -30,7 +76,7 @@ def _context_of(hello: Hello) -> ClientContext:
         # The variables and the folder of the client, not ours, so that `${VAR}` and relative paths mean what they would
         # mean there.
         source = ConfigSource(option, argument, hello.environ, hello.folder)
-        choice = source.choose()
+        choice = choose(source)
     except UsageError as error:
         raise Refused(ALONE, str(error)) from None
     except ConfigError as error:

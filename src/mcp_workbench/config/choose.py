@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mcp_workbench.config.load import load, parse, read
+from mcp_workbench.config.load import parse, read
 from mcp_workbench.config.model import WorkbenchConfig, modified_at
 from mcp_workbench.errors import ConfigError
 
@@ -28,6 +28,8 @@ class ChosenConfig(Struct, frozen=True):
 
     config: WorkbenchConfig
     warning: str | None = None
+    # What the file held.
+    content: bytes = b""
 
 
 def choose(
@@ -40,7 +42,7 @@ def choose(
     """
     found = locate(option, argument, environ, folder)
     if not found.is_project:
-        return ChosenConfig(load(found.path, environ))
+        return _loaded(found.path, environ)
     from mcp_workbench.config.trust import TrustVerdict, verdict
 
     written_at = modified_at(found.path)
@@ -51,14 +53,21 @@ def choose(
         # A file that others left in the folder must not keep the user from using their own.
         if own is None:
             raise
-        return ChosenConfig(load(own, environ), f"{error.message}\nusing `{own}` instead")
+        return _loaded(own, environ, f"{error.message}\nusing `{own}` instead")
     judged = verdict(found.path, content, environ)
     if judged is TrustVerdict.TRUSTED:
-        return ChosenConfig(replace(parse(content, found.path, environ), modified_at=written_at))
+        return ChosenConfig(replace(parse(content, found.path, environ), modified_at=written_at), None, content)
     refused = f"the configuration `{os.path.abspath(found.path)}` {judged.value}"
     if own is None:
         raise ConfigError(refused, hint=HOW_TO_TRUST)
-    return ChosenConfig(load(own, environ), f"{refused}; using `{own}` instead\nhint: {HOW_TO_TRUST}")
+    return _loaded(own, environ, f"{refused}; using `{own}` instead\nhint: {HOW_TO_TRUST}")
+
+
+def _loaded(path: str, environ: Mapping[str, str], warning: str | None = None) -> ChosenConfig:
+    # Before reading, so that a write in between counts as a change.
+    written_at = modified_at(path)
+    content = read(path)
+    return ChosenConfig(replace(parse(content, path, environ), modified_at=written_at), warning, content)
 
 
 class ConfigSource(Struct, frozen=True):

@@ -42,7 +42,7 @@ class Problem(Struct, frozen=True, kw_only=True):
     def path_in_file(self) -> str:
         return "" if self.steps is None else render_path(self.steps)
 
-    def render(self, file: str) -> str:
+    def render(self, file: str, before_hint: str = "\n  hint: ") -> str:
         """Return `file:line:column: $.path: found …, expected …`, and the hint on a separate line."""
         where = file if self.line is None else f"{file}:{self.line}:{self.column}"
         parts = [where, self.path_in_file, self.found] if self.steps is not None else [where, self.found]
@@ -52,7 +52,7 @@ class Problem(Struct, frozen=True, kw_only=True):
             text += f"; did you mean {' or '.join(quote(name) for name in self.suggestions)}?"
         elif self.expected:
             text += f", expected {self.expected}"
-        return f"{text}\n  hint: {self.hint}" if self.hint else text
+        return f"{text}{before_hint}{self.hint}" if self.hint else text
 
 
 class ConfigProblems(ConfigError):
@@ -65,11 +65,26 @@ class ConfigProblems(ConfigError):
         self.path = path
         self.problems = list(problems)
         # For several problems, readers want to know the number before reading them.
-        blocks = [f"{path}: {len(self.problems):,} problems"] if len(self.problems) > 1 else []
-        blocks += [problem.render(path) for problem in self.problems[:_MOST_RENDERED]]
+        number = [f"{path}: {len(self.problems):,} problems"] if len(self.problems) > 1 else []
+        super().__init__("\n".join([*number, *self._blocks(0)]))
+
+    def _blocks(self, first: int) -> list[str]:
+        blocks = [problem.render(self.path) for problem in self.problems[first:_MOST_RENDERED]]
         if len(self.problems) > _MOST_RENDERED:
-            blocks.append(f"{path}: and {len(self.problems) - _MOST_RENDERED:,} more problems")
-        super().__init__("\n".join(blocks))
+            blocks.append(f"{self.path}: and {len(self.problems) - _MOST_RENDERED:,} more problems")
+        return blocks
+
+    @property
+    def first_line(self) -> str:
+        """The first problem with what to do about it, and how many follow: for readers who may see a single line, as
+        in the log of a client."""
+        more = len(self.problems) - 1
+        return self.problems[0].render(self.path, "; ") + (f" (the first of {more + 1:,} problems)" if more else "")
+
+    @property
+    def text_by_importance(self) -> str:
+        """`first_line`, and below it the other problems."""
+        return "\n".join([self.first_line, *self._blocks(1)])
 
     @property
     def first_hint(self) -> str | None:

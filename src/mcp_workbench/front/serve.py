@@ -12,7 +12,7 @@ import time
 
 from mcp_workbench.front.copying import CLIENT_GONE, DIED, HANGS, STOPPED, Copying, Handover
 from mcp_workbench.front.joining import CannotJoin, Joined, NotRunning, join
-from mcp_workbench.process_context import has_terminal, hide_memory
+from mcp_workbench.process_context import ON_TERMINAL, has_terminal, hide_memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover | None
         if not reason.is_expected:
             report(f"{reason}; serving alone")
         return Handover()
+    if os.isatty(0):
+        report(ON_TERMINAL)
     copying = Copying()
     signals = _Signals(copying)
     try:

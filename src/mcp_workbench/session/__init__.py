@@ -6,6 +6,7 @@
 - `questions`, `attribution`: requests of servers to the client, and the name of the server in them; `signing_in`: a
   call that waits for its user to sign in; `pages_to_visit`: a call whose server requires a page to be visited first;
   `own_questions`: our own questions to the user.
+- `client_name`: the name that a client gives itself.
 - `resuming`: takes over the client of a workbench that has ended.
 - `parking`, `rounds`: questions across eras, for modern and for legacy clients.
 Uses the interface that all faces have, and never asks which one is in use. Reaches servers only through the router; of

@@ -89,6 +89,14 @@ def test_with_a_half_written_configuration_it_says_what_to_do_and_looks_at_the_r
     done = command(monkeypatch, "doctor")
     assert done.status == 1 and "found the end of the file, expected a value\n  hint: correct it there" in done.stdout
     assert "error: clients: Cursor starts `/nowhere/mcp-workbench`" in done.stdout
+    own = written(home)
+    own.write_text('{"mcpServers": {"a": {"command": "x"},\n "b": {"comand": "x"}, "c": 7}}')
+    first, second, *_ = command(monkeypatch, "doctor").stdout.splitlines()
+    assert first == (
+        f"error: configuration: {own}:2:8: $.mcpServers.b.comand: unknown key `comand`; did you mean `command`? "
+        "(the first of 2 problems)"
+    )
+    assert second.startswith(f"  {own}:2:29: $.mcpServers.c: ")
 
 
 def test_a_project_that_is_not_trusted_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ import time
 from typing import Final
 
 from mcp_workbench.cli import doctor_checks, doctor_clients
-from mcp_workbench.cli.client_files import message_and_hint
 from mcp_workbench.cli.commands.check import Finding, connect
 from mcp_workbench.cli.diagnosis import Check, Diagnosis, Examined, Severity, in_order
 from mcp_workbench.cli.engine import Engine
@@ -115,9 +114,12 @@ def _configuration(parsed: Parsed) -> tuple[Examined, list[Diagnosis]]:
     try:
         choice = choose(parsed.value("config"), None, os.environ)
     except ConfigError as error:
-        text, hint = message_and_hint(error)
-        if isinstance(error, ConfigProblems) and error.first_hint is None:
-            hint = "correct it there, or move the file away and run mcp-workbench init again"
+        text, hint = error.message, error.hint
+        if isinstance(error, ConfigProblems):
+            text, hint = (
+                error.text_by_importance,
+                "correct it there, or move the file away and run mcp-workbench init again",
+            )
         return Examined(None, os.environ), [Diagnosis("error", "configuration", text, hint or "")]
     config = choice.config
     found = []

@@ -71,7 +71,7 @@ def start_shared() -> int:
 
 
 def _be_it() -> int:
-    from mcp_workbench.cli.serving_context import context_of
+    from mcp_workbench.cli.serving_context import Contexts
     from mcp_workbench.config.redact import Redactor
     from mcp_workbench.observe.log import set_up
     from mcp_workbench.observe.rotated_log import RotatedLog
@@ -103,7 +103,7 @@ def _be_it() -> int:
 
     async def serve() -> None:
         nonlocal is_replaced
-        workbench = SharedWorkbench(listener, context_of, redactor, stays=stays)
+        workbench = SharedWorkbench(listener, Contexts().of, redactor, stays=stays)
         await workbench.run()
         is_replaced = workbench.is_replaced
 
