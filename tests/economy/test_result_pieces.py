@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import base64
 import json
+import random
 from typing import Any
 
 import pytest
@@ -204,3 +206,70 @@ def test_a_line_that_is_too_long_to_be_laid_out_stays_as_it_is(monkeypatch: pyte
     monkeypatch.setattr(result_pieces, "LARGEST_LAID_OUT", 1_000)
     short, long = json.dumps(["x" * 5] * 90), json.dumps(["x" * 5] * 200)
     assert by_line(f"{short}\n{long}").endswith(f"]\n{long}")
+
+
+CITIES = [{"name": f"City {n}", "people": 1000 * n} for n in range(3)]
+CITIES_TEXT = json.dumps(CITIES)
+
+
+def text_blocks(*texts: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "structured"),
+    [
+        pytest.param(text_blocks(CITIES_TEXT), None, id="text"),
+        pytest.param(text_blocks(CITIES_TEXT + "\n"), {"content": CITIES_TEXT + "\n"}, id="text, as files are read"),
+        pytest.param(text_blocks(CITIES_TEXT), {"result": CITIES_TEXT}, id="text of a function"),
+        pytest.param(text_blocks(json.dumps(CITIES, indent=2)), {"result": CITIES}, id="a list of a function"),
+        pytest.param(text_blocks(*map(json.dumps, CITIES)), {"result": CITIES}, id="a list with a block for each item"),
+    ],
+)
+def test_a_value_is_the_same_however_it_is_wrapped(blocks: list[object], structured: object) -> None:
+    members = {"content": blocks} if structured is None else {"content": blocks, "structuredContent": structured}
+    read = reading(json.dumps(members).encode())
+    assert read.value == CITIES and read.is_json
+    assert read.text == "\n".join(block["text"] for block in blocks)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("largest", [None, 100])
+def test_a_text_that_is_repeated_in_an_object_is_counted_once(largest: int | None) -> None:
+    text = "\n".join(f"line {n}" for n in range(263))
+    read = reading(
+        json.dumps({"content": text_blocks(text), "structuredContent": {"content": text}}).encode(),
+        largest_value=largest,
+    )
+    assert (read.text, read.is_json) == (text, False)
+
+
+@pytest.mark.parametrize(
+    "structured", [{"result": "else"}, {"result": "the text", "more": 1}, {}, {"result": {"a": 1}}]
+)
+def test_an_object_that_says_more_than_the_text_stays_whole(structured: dict[str, object]) -> None:
+    read = reading(json.dumps({"content": text_blocks("the text"), "structuredContent": structured}).encode())
+    assert read.value == structured
+
+
+def test_binary_data_is_never_shown_as_text() -> None:
+    data = base64.b64encode(random.Random(7).randbytes(3000)).decode()
+    image = {"type": "image", "data": data, "mimeType": "image/png"}
+    page = f"data:image/png;base64,{data}"
+    for members in (
+        {"content": [image], "structuredContent": {"result": image, "page": page}},
+        {"content": text_blocks(json.dumps({"result": image, "page": page}))},
+    ):
+        read = reading(json.dumps(members).encode())
+        assert data[:40] not in read.text
+        assert read.value == {
+            "result": {**image, "data": "(binary data, 3000 bytes)"},
+            "page": "data:image/png;base64,(binary data, 3000 bytes)",
+        }
+
+
+@pytest.mark.parametrize("word", ["a" * 300, "Word" * 100, "0123456789abcdef" * 4, "A-9" * 70])
+def test_long_words_and_hashes_are_no_binary_data(word: str) -> None:
+    assert reading(json.dumps({"content": [], "structuredContent": {"a": word, "b": 1}}).encode()).value == {
+        "a": word,
+        "b": 1,
+    }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,57 @@ async def test_servers_behind_npx_are_opened_used_and_leave_nothing(workbench: W
         client.close_stdin()
         assert await client.wait_exit() == 0
         assert [command_line(pid) for pid in below if alive(pid)] == []
+
+
+SDK_READER = """
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("reader")
+
+
+@server.tool()
+def read_text_file(path: str) -> str:
+    return open(path).read()
+
+
+@server.tool()
+def read_list(path: str) -> list[dict[str, str | int]]:
+    import json
+
+    return json.load(open(path))
+
+
+server.run()
+"""
+
+
+@pytest.mark.node
+async def test_the_same_selection_answers_alike_whatever_server_reads_the_file(
+    workbench: Workbench, node_servers: Path
+) -> None:
+    files = workbench.path("files")
+    reader = workbench.path("reader.py")
+    reader.write_text(SDK_READER)
+    box = {
+        "files": npx(node_servers, "mcp-server-filesystem", files),
+        "sdk": {"command": sys.executable, "args": [str(reader)]},
+    }
+    files.mkdir()
+    cities = files / "cities.json"
+    cities.write_text(json.dumps([{"name": f"City {n}", "people": 1000 * n} for n in range(200)]))
+    async with workbench.serving({"box": box}) as client:
+        for server, tool in (("files", "read_text_file"), ("sdk", "read_text_file"), ("sdk", "read_list")):
+            asked = {"tool": {"toolbox": "box", "server": server, "tool": tool}, "arguments": {"path": str(cities)}}
+            start = text_of(await client.call_tool("use_tool", {**asked, "max_tokens": 300}))
+            assert "Shape: 200 × {name: string, people: integer}" in start, server
+            kept = re.search(r"workbench://results/[\w-]+", start)
+            assert kept is not None
+            for expression, expected in (
+                ("[?people > `197000`].name", '["City 198","City 199"]'),
+                ("length(@)", "200"),
+            ):
+                wanted = {"tool": kept[0], "arguments": {"select": expression}}
+                assert text_of(await client.call_tool("use_tool", wanted)).splitlines()[1] == expected, server
 
 
 @pytest.mark.node

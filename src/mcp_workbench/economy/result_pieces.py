@@ -9,6 +9,7 @@ interrupted. It searches for plain text, with `*` for anything on the line and `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice, pairwise
 from typing import NamedTuple
@@ -32,6 +33,9 @@ MOST_BLOCKS = 100_000
 # How many blocks without text are mentioned.
 MOST_OTHERS = 20
 _LONGEST_TYPE = 40
+# A JSON string of Base64, alone or in a `data:` URI. Nothing shorter is worth hiding: hashes and keys are text. A slash
+# may be escaped, as PHP does. Linear: no part of it matches the quote that it begins with.
+_BASE64 = re.compile(rb'"(data:[\w/+.;=-]{0,100},)?((?:[A-Za-z0-9+/_-]|\\/){256,}={0,2})"')
 
 
 class Reading(NamedTuple):
@@ -79,16 +83,19 @@ _decode_blocks = msgspec.json.Decoder(list[_ContentBlock]).decode
 
 
 def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
-    """Read a stored result. Its value is `structuredContent`, or its text if all of it is JSON.
+    """Read a stored result. Its value is `structuredContent`, or its text if all of it is JSON. Base64 is left out.
 
     A value of more than `largest_value` bytes is not decoded, for callers that need only the text. Nor is one of more
     than `MOST_VALUES` values, which would delay all other clients and take many times its size in memory."""
     try:
         opened = _decode_result(result)
-        text, others = _blocks(opened.content)
+        texts, others = _blocks(opened.content)
     except (msgspec.DecodeError, RecursionError):
         return Reading(result.decode(errors="replace"), None, False)
-    structured = bytes(opened.structured)
+    text = "\n".join(texts)
+    if text.lstrip()[:1] in ("{", "["):
+        text = _without_base64(text.encode()).decode()
+    structured = _unwrapped(_without_base64(bytes(opened.structured)), texts)
     raw = structured or text.strip().encode()
     value: object = None
     is_json = raw[:1] in (b"{", b"[")
@@ -97,14 +104,47 @@ def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
         value, is_json = _decoded(raw)
     else:
         is_json = False
-    if len(text.encode()) < len(structured) and not (is_json and _says(text, value)):
+    if len(text.encode()) < len(structured) and not (is_json and _says(texts, value)):
         # The text does not contain the value, so the value is shown as well.
         text = f"{text}\n\n{structured.decode()}" if text else structured.decode()
     return Reading(text, value, is_json, others, is_too_large)
 
 
-def _blocks(content: msgspec.Raw) -> tuple[str, tuple[str, ...]]:
-    """The text of all blocks, and the types of those without text: the first few, and the number of others."""
+def _unwrapped(structured: bytes, texts: Sequence[str]) -> bytes:
+    """Structured content without the object around it, if that has one member and the text is this member.
+
+    Structured content has to be an object, so servers put a text, a list or a number into one: `{"content": …}` in the
+    reference servers, `{"result": …}` in the official SDK and FastMCP. A text that repeats the text block leaves
+    nothing: whoever reads the result reads the text."""
+    try:
+        members = msgspec.json.decode(structured, type=dict[str, msgspec.Raw]) if structured else {}
+        if len(members) != 1:
+            return structured
+        inner = bytes(next(iter(members.values())))
+        if inner[:1] == b'"':
+            repeats = msgspec.json.decode(inner, type=str).strip() == "\n".join(texts).strip()
+            return b"" if repeats else structured
+        is_small = _can_be_decoded(inner) and len(inner) <= LARGEST_LAID_OUT
+        return inner if is_small and _says(texts, msgspec.json.decode(inner)) else structured
+    except (msgspec.DecodeError, RecursionError):
+        return structured
+
+
+def _without_base64(written: bytes) -> bytes:
+    """JSON with binary data replaced by its size: no agent can read it, and it would take the room of what it can."""
+    return _BASE64.sub(_size_of_base64, written)
+
+
+def _size_of_base64(found: re.Match[bytes]) -> bytes:
+    data = found[2]
+    # A long word is no binary data: random bytes have letters of both cases and digits.
+    if data.isalpha() or data.islower() or data.isupper() or not any(48 <= byte <= 57 for byte in data):
+        return found[0]
+    return b'"%s(binary data, %d bytes)"' % (found[1] or b"", len(data) * 3 // 4)
+
+
+def _blocks(content: msgspec.Raw) -> tuple[list[str], tuple[str, ...]]:
+    """The texts of all blocks, and the types of those without text: the first few, and the number of others."""
     texts: list[str] = []
     others: list[str] = []
     count = 0
@@ -120,7 +160,7 @@ def _blocks(content: msgspec.Raw) -> tuple[str, tuple[str, ...]]:
         others.append(f"{count - MOST_OTHERS:,} more")
     if len(texts) + count == MOST_BLOCKS:
         others.append(f"what follows the first {MOST_BLOCKS:,} blocks")
-    return "\n".join(texts), tuple(others)
+    return texts, tuple(others)
 
 
 def _can_be_decoded(raw: bytes) -> bool:
@@ -135,10 +175,16 @@ def _decoded(raw: bytes) -> tuple[object, bool]:
         return None, False
 
 
-def _says(text: str, value: object) -> bool:
-    """Whether a text represents this value, possibly with different white space."""
-    if text.lstrip()[:1] not in ("{", "["):
-        return False
+def _says(texts: Sequence[str], value: object) -> bool:
+    """Whether text blocks represent this value: together as JSON with any white space, or one block for each item."""
+    if _is_said(texts[0] if len(texts) == 1 else "\n".join(texts), value):
+        return True
+    return isinstance(value, list) and len(value) == len(texts) and all(map(_is_said, texts, value))
+
+
+def _is_said(text: str, value: object) -> bool:
+    if text == value:
+        return True
     written = text.encode()
     return _can_be_decoded(written) and _decoded(written) == (value, True)
 

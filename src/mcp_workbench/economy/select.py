@@ -35,7 +35,15 @@ _NOT_FOR_THESE = (JMESPathError, TypeError, ValueError, ArithmeticError, Attribu
 _LONGEST_KEY = 60
 _LONGEST_WAY = 200
 _MOST_KEYS = 8
-_TYPES = {bool: "boolean", int: "number", float: "number", str: "string", type(None): "null"}
+_TYPES = {
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+    list: "an array",
+    dict: "an object",
+    type(None): "null",
+}
 
 
 class BadExpression(ValueError):
@@ -79,9 +87,14 @@ def _told(value: object, key: str) -> str:
     if isinstance(value, list):
         return f"an array of {len(value):,}, counted from 0"
     if not isinstance(value, dict):
-        return f"which is of type {_TYPES.get(type(value), 'unknown')}"
+        return f"which is {_type_of(value)}"
     keys = nearest(key, value) or list(value)[:_MOST_KEYS]
     return "an object with " + ", ".join(f"`{clip(each, _LONGEST_KEY)}`" for each in keys) if keys else "which is empty"
+
+
+def _type_of(value: object) -> str:
+    # The rest are expressions, `&…`.
+    return _TYPES.get(type(value), "an expression")
 
 
 def _parsed(expression: str) -> Any:
@@ -190,4 +203,5 @@ class _Bounded(TreeInterpreter):  # type: ignore[misc]  # The library has no ann
         except BadExpression:
             raise
         except _NOT_FOR_THESE:
-            raise BadExpression(f"`{name}` cannot be applied to these values") from None
+            types = " and ".join(map(_type_of, arguments)) or "nothing"
+            raise BadExpression(f"`{name}` cannot be applied to {types}") from None
