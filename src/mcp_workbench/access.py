@@ -136,16 +136,25 @@ class Access:
             del kept[uri]
         self._router.subscriptions.end(subscriber, forbidden)
 
-    def approve(self, id: str, seconds: float | None, *, only_shows: bool) -> str | None:
-        """Show our own user a waiting call, or approve it. Returns its description; None if no call waits under this
-        id."""
+    def approve(self, id: str, seconds: float | None, *, only_shows: bool, by: str) -> str | None:
+        """Show our own user a waiting call, or approve it. `by`: who does. Returns its description; None if no call
+        waits under this id."""
         found = self.approvals.look_at(id) if only_shows else self.approvals.approve(id, seconds)
         if found is None:
             return None
         who = found.principal or LOCAL
         line = one_line(f"{found.place} for {who}")
         if not only_shows:
-            self._record("approval", principal=who, peer="command line", item=found.place, decision="passed")
+            self._record(
+                "approval",
+                principal=who,
+                peer="command line",
+                item=found.place,
+                decision="passed",
+                reason="once" if seconds is None else f"for {seconds:g} s",
+                by=by,
+                digest=found.arguments_digest,
+            )
             return line
         whole = found.arguments if found.whole is None else found.whole.decode(errors="backslashreplace")
         return f"{line}\n{whole}"

@@ -401,10 +401,10 @@ class Gateway:
         """Calls that wait for their user's approval. Shown only to our own user."""
         return [] if self.access is None else self.access.approvals.waiting()
 
-    def approve(self, id: str, seconds: float | None = None, only_shows: bool = False) -> str | None:
-        """Approve a waiting call, or show it to our own user. Returns its description; None if no call waits under this
-        id."""
-        return None if self.access is None else self.access.approve(id, seconds, only_shows=only_shows)
+    def approve(self, id: str, seconds: float | None = None, only_shows: bool = False, by: str = "") -> str | None:
+        """Approve a waiting call, or show it to our own user. `by`: who does. Returns its description; None if no call
+        waits under this id."""
+        return None if self.access is None else self.access.approve(id, seconds, only_shows=only_shows, by=by)
 
     def _describe(self, principal: str | None = None, *, names: bool = False) -> dict[str, Any]:
         """As one principal may see it; None for our own user. The output of another user's process is private to

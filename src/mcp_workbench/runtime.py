@@ -266,8 +266,9 @@ class Runtime:
         if approve in self._approvers:
             self._approvers.remove(approve)
 
-    def _approve(self, id: str, seconds: float | None, only_shows: bool) -> str | None:
-        return next((found for each in self._approvers if (found := each(id, seconds, only_shows)) is not None), None)
+    def _approve(self, id: str, seconds: float | None, only_shows: bool, by: str) -> str | None:
+        answers = (each(id, seconds, only_shows, by) for each in self._approvers)
+        return next((found for found in answers if found is not None), None)
 
     def _close_sockets(self) -> None:
         for each in (self._status_socket, self._approval_socket):

@@ -50,6 +50,18 @@ def peer_pid(connection: _socket.socket) -> int | None:
     return None
 
 
+def described_peer(connection: _socket.socket) -> str:
+    """Name the user and the process at the other end, for the audit. Raises `OSError`."""
+    import pwd
+
+    uid, pid = peer_uid(connection), peer_pid(connection)
+    try:
+        name = "" if uid is None else pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = f"uid {uid}"
+    return " ".join(filter(None, (name, "" if pid is None else f"(process {pid})")))
+
+
 def may_ask(connection: _socket.socket) -> bool:
     """Whether it may look at a workbench, use it and stop servers: our user, and not recognised as a server."""
     try:

@@ -26,6 +26,9 @@ HELD_SECONDS: Final = 900.0
 UNDECIDED: Final = f"no decision was made about this request within {HELD_SECONDS:g} s"
 STEP_FAILED: Final = "a check of this request failed, so it was not sent; the log of the workbench says why"
 
+# Recorded instead of a rule for a request that the user has approved.
+APPROVED: Final = "approved"
+
 # The largest answer that is searched completely for a failure of the tool itself; of larger ones, only the ends.
 MOST_SEARCHED: Final = 256 * 1024
 _EDGE: Final = 4096
@@ -251,6 +254,24 @@ def origin_of(request: GuardedRequest) -> dict[str, str | int]:
         "server": request.server,
         "item": request.item,
     }
+
+
+class _Arguments(Struct):
+    # Not optional: in a union, msgspec does not accept everything for `Raw` that it accepts for `Raw` alone.
+    arguments: Raw = Raw(b"{}")
+
+
+_read_arguments: Final = Decoder(_Arguments).decode
+
+
+def arguments_digest(params: bytes) -> str:
+    """The SHA-256 of the arguments as they were sent: connects an approval with the call that it was for."""
+    from hashlib import sha256
+
+    try:
+        return sha256(_read_arguments(params).arguments).hexdigest()
+    except (DecodeError, ValidationError, RecursionError):
+        return sha256(params).hexdigest()
 
 
 class Held:

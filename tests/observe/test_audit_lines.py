@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mcp_workbench.config.choose import ConfigSource
+from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.file_watch import FileWatch
 from mcp_workbench.live import LiveConfig
+from mcp_workbench.observe.audit_chain import verify
+from mcp_workbench.observe.audit_lines import LineMaker
+from mcp_workbench.observe.audit_streams import Stdout
 from mcp_workbench.serving import record_refusal
 from tests.support.in_process_workbench import ConnectedClient, Server, tool, workbench_with, write
 from tests.support.processes import eventually
@@ -32,6 +37,7 @@ SETTINGS: dict[str, Any] = {
     ],
 }
 ANY = ...
+NOTHING = sha256(b"{}").hexdigest()
 WHO = {"principal": "ada", "peer": "10.0.0.7", "client": "raw-client 1.0", "session": ANY}
 WHAT = {"toolbox": "box", "server": "files"}
 SIZES = {"ms": ANY, "bytesIn": ANY, "bytesOut": ANY}
@@ -49,13 +55,14 @@ EXPECTED: dict[str, dict[str, Any]] = {
         **WHO, **WHAT, **SIZES, "kind": "call", "method": "tools/call", "item": "denied", "decision": "denied",
         "rule": "policy[1]", "outcome": "refused", "trace": TRACE, "arguments": {},
     },
-    "question": {**WHO, **WHAT, "kind": "question", "item": "asked", "rule": "policy[0]"},
+    "question": {**WHO, **WHAT, "kind": "question", "item": "asked", "rule": "policy[0]", "digest": NOTHING},
     "approval": {
         **WHO, **WHAT, "kind": "approval", "item": "asked", "rule": "policy[0]", "decision": "passed", "reason": "once",
+        "by": "ada", "digest": NOTHING,
     },
     "approved call": {
         **WHO, **WHAT, **SIZES, "kind": "call", "method": "tools/call", "item": "asked", "decision": "passed",
-        "rule": "policy[0], approved", "outcome": "result", "trace": TRACE, "arguments": {},
+        "rule": "policy[0], approved", "outcome": "result", "trace": TRACE, "arguments": {}, "digest": NOTHING,
     },
     "sign-in": {
         "principal": "ada", "peer": "10.0.0.7", "client": "raw-client 1.0", **WHAT, "kind": "sign_in",
@@ -161,3 +168,47 @@ async def test_a_line_of_each_kind_says_all_that_is_known(tmp_path: Path, monkey
 
 def _fits(line: dict[str, Any], expected: dict[str, Any]) -> bool:
     return line.keys() == expected.keys() and all(value in (ANY, line[key]) for key, value in expected.items())
+
+
+@pytest.mark.parametrize("space", ["\u2028", "\u2029", "\x85"])
+@pytest.mark.parametrize("arguments", ["shape", "redacted"])
+async def test_a_line_is_one_line_for_every_program(tmp_path: Path, space: str, arguments: str) -> None:
+    """Some programs end a line at these characters, too, and a forged line would follow."""
+    boxes = {"box": {"files": Server(READ)}}
+    audit = {"file": str(tmp_path / "audit.jsonl"), "arguments": arguments}
+    forged = f'x{space}{{"kind":"call","principal":"root"}}'
+    async with workbench_with(tmp_path, boxes, audit=audit) as client:
+        await client.open(toolbox_name="box")
+        await client.use("box/files/read", {"n": forged, forged: 1})
+        client.gateway.record("approval", principal="bob", reason=forged)
+    text = (tmp_path / "audit.jsonl").read_text()
+    assert len(text.splitlines()) == text.count("\n")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert lines[-2]["reason"] == forged, "nothing is lost"
+    assert verify(str(tmp_path / "audit.jsonl")).findings == []
+
+
+def test_the_other_destinations_write_one_line_too(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    lines = LineMaker(Redactor(()), "none")
+    Stdout().append([lines.event("approval", reason="a\u2028b"), lines.event("approval", reason="c\u2029d")])
+    written = capfdbinary.readouterr().out
+    assert len(written.decode().splitlines()) == 2
+    assert b"a\\u2028b" in written and b"c\\u2029d" in written
+
+
+@pytest.mark.requirement("audit.questions")
+async def test_an_approval_at_the_command_line_says_who_gave_it_and_for_which_arguments(tmp_path: Path) -> None:
+    settings = {"audit": {"file": "audit.jsonl", "arguments": "none"}, "policy": SETTINGS["policy"]}
+    async with workbench_with(tmp_path, {"box": {"files": Server(READ, ASKED)}}, principal="ada", **settings) as client:
+        await client.open(toolbox_name="box")
+        for number in (1, 2):
+            await client.use("box/files/asked", {"n": number})
+        _, second = client.gateway.waiting_approvals()
+        assert client.gateway.approve(str(second["id"]), by="grace (process 7)") is not None
+        await client.use("box/files/asked", {"n": 2})
+    digest = sha256(b'{"n": 2}').hexdigest()
+    (approval,) = (line for line in lines(tmp_path / "audit.jsonl") if line["kind"] == "approval")
+    assert (approval["principal"], approval["by"], approval["digest"]) == ("ada", "grace (process 7)", digest)
+    assert approval["reason"] == "once"
+    calls = [line for line in lines(tmp_path / "audit.jsonl") if line["kind"] == "call"]
+    assert [line.get("digest") for line in calls] == [None, None, digest]

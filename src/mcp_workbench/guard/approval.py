@@ -19,9 +19,20 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode, encode
 
 from mcp_workbench.guard.approval_question import Duration, chosen, is_cut, question, shown
-from mcp_workbench.guard.rules_in_force import APPROVED, COMPLETION, FORBIDDEN, TASKS, Policy, denied
+from mcp_workbench.guard.rules_in_force import COMPLETION, FORBIDDEN, TASKS, Policy, denied
 from mcp_workbench.protocol.sealed_state import RETRY_MEMBERS
-from mcp_workbench.steps import LOCAL, Ask, Denial, EventRecorder, GuardedRequest, Outcome, Pass, origin_of
+from mcp_workbench.steps import (
+    APPROVED,
+    LOCAL,
+    Ask,
+    Denial,
+    EventRecorder,
+    GuardedRequest,
+    Outcome,
+    Pass,
+    arguments_digest,
+    origin_of,
+)
 
 # How long "for an hour" is. Long enough for a piece of work, short enough for the user to remember.
 APPROVED_SECONDS: Final = 3600.0
@@ -62,6 +73,7 @@ class WaitingCall(Struct, frozen=True):
     place: str
     arguments: str
     digest: str
+    arguments_digest: str
     expires: float
     # What will be sent; None if it is too large to be kept.
     whole: bytes | None = None
@@ -175,7 +187,9 @@ class Approvals:
         whole = params if meta is None else params + b" with `_meta` " + meta
         kept = whole if len(whole) <= LARGEST_WAITING else None
         compared = params if len(params) <= LARGEST_REMEMBERED else None
-        self._waiting[id] = WaitingCall(id, principal, place, described, digest, expires, kept, compared)
+        self._waiting[id] = WaitingCall(
+            id, principal, place, described, digest, arguments_digest(params), expires, kept, compared
+        )
         if self.on_waiting is not None:
             self.on_waiting()
         return id
@@ -256,7 +270,7 @@ class ApprovalStep:
             return self._approved(request)
         if self._approvals.take(request.principal, request.session, digest):
             return self._approved(request)
-        self._record("question", **origin_of(request), rule=decision.rule)
+        self._record("question", **origin_of(request), rule=decision.rule, digest=arguments_digest(request.params))
         meta = _meta_to_judge(request)
         id: str | None = None
         if is_cut(request.params, meta):
@@ -290,7 +304,10 @@ class ApprovalStep:
         is_forbidden = judged.then in ("deny", "hide")
         rule = judged.rule if is_forbidden else rule
         decision = "denied" if duration is None or is_forbidden else "passed"
-        self._record("approval", **origin_of(request), rule=rule, decision=decision, reason=duration)
+        # Whoever uses the client has answered.
+        who, what = request.principal or LOCAL, arguments_digest(request.params)
+        origin = origin_of(request)
+        self._record("approval", **origin, rule=rule, decision=decision, reason=duration, by=who, digest=what)
         if is_forbidden:
             return denied(request, judged)
         if duration is None:

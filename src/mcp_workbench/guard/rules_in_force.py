@@ -16,15 +16,13 @@ from mcp_workbench.guard import policy
 from mcp_workbench.guard.identities import Identities, Identity, identity_in
 from mcp_workbench.guard.policy import PolicyDecision, annotations_of
 from mcp_workbench.protocol.constants import RESOURCE_NOT_FOUND
-from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Pass, Subject
+from mcp_workbench.steps import APPROVED, Denial, GuardedRequest, Outcome, Pass, Subject
 
 # In the range that JSON-RPC leaves to implementations, and used by no revision of MCP.
 FORBIDDEN: Final = -32010
 # The prefix of methods about tasks: a task is judged as the tool that created it.
 TASKS: Final = "tasks/"
 COMPLETION: Final = "completion/complete"
-# Recorded instead of a rule for a request that the user has approved.
-APPROVED: Final = "approved"
 
 # A tool's definition as listed by a principal's own connection, by principal, toolbox, server and name.
 DefinitionOf = Callable[[str, str, str, str], Raw | None]

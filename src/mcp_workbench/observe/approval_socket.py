@@ -16,7 +16,7 @@ from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder, encode
 
 from mcp_workbench.process_context import make_private, runtime_folder
-from mcp_workbench.socket_peers import may_decide
+from mcp_workbench.socket_peers import described_peer, may_decide
 
 # Its file name after the process id.
 APPROVAL_SUFFIX: Final = "approve.sock"
@@ -28,9 +28,9 @@ LARGEST_REQUEST: Final = 4096
 # A call is kept whole up to 256 KiB, and escaping unprintable characters makes it longer.
 LARGEST_REPLY: Final = 4 * 1024 * 1024
 
-# Takes an id, the seconds for which equal calls are approved too, and whether the call is only shown. Returns a
-# description of the call, the whole call if it is shown; None if no call with this id is waiting.
-Approve = Callable[[str, float | None, bool], str | None]
+# Takes an id, the seconds for which equal calls are approved too, whether the call is only shown, and who does it.
+# Returns a description of the call, the whole call if it is shown; None if no call with this id is waiting.
+Approve = Callable[[str, float | None, bool, str], str | None]
 
 
 class ApprovalRequest(Struct):
@@ -76,9 +76,11 @@ class ApprovalSocket:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError, ValueError, DecodeError, ValidationError):
             async with asyncio.timeout(ANSWER_SECONDS):
-                if may_decide(writer.get_extra_info("socket")):
+                connection = writer.get_extra_info("socket")
+                if may_decide(connection):
+                    who = described_peer(connection)
                     wanted = _decode_request(await reader.readline())
-                    reply = ApprovalReply(self._approve(wanted.id, wanted.seconds, wanted.only_shows))
+                    reply = ApprovalReply(self._approve(wanted.id, wanted.seconds, wanted.only_shows, who))
                 else:
                     reply = ApprovalReply(is_refused=True)
                 writer.write(encode(reply) + b"\n")

@@ -33,6 +33,8 @@ TAIL_BYTES: Final = 256 * 1024
 # The maximum size of a group.
 GROUP_BYTES: Final = 128 * 1024
 HEAD: Final = ".head"
+# U+2028, U+2029 and U+0085.
+_LINE_ENDS: Final = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
 _ROTATED: Final = re.compile(r"\.(\d{1,20})")
 
 
@@ -77,10 +79,20 @@ def group(seq: int, previous: str, lines: Sequence[ChainedLine]) -> bytes:
         line.seq = number
     lines[0].prev = previous
     try:
-        return _encode_lines(lines)
+        return on_one_line(_encode_lines(lines))
     finally:
         # If writing fails, a different line may be the first one next time.
         lines[0].prev = UNSET
+
+
+def on_one_line(encoded: bytes) -> bytes:
+    """Escape what ends a line for some programs, so that no text can look like a line of its own. In JSON, these
+    characters occur in strings only."""
+    if encoded.isascii():
+        return encoded
+    for character, escaped in _LINE_ENDS:
+        encoded = encoded.replace(character, escaped)
+    return encoded
 
 
 def group_hash(lines: bytes | memoryview) -> str:

@@ -60,6 +60,8 @@ class CallEntry(Struct, frozen=True, gc=False):
     sent: float | None = None
     decision: str = "passed"
     rules: tuple[str, ...] = ()
+    # Of the arguments, if the user was asked about them.
+    digest: str = ""
 
 
 class EventEntry(Struct, frozen=True):
@@ -84,6 +86,7 @@ class AuditLine(ChainedLine, gc=False):
     heldMs: float | UnsetType = UNSET
     trace: str | UnsetType = UNSET
     arguments: Raw | UnsetType = UNSET
+    digest: str | UnsetType = UNSET
     lost: int | UnsetType = UNSET
 
 
@@ -166,6 +169,8 @@ class LineMaker:
         body = entry.body
         if body and (arguments := described_arguments(body, self._arguments, self._redactor)) is not None:
             line.arguments = Raw(encode(arguments))
+        if entry.digest:
+            line.digest = entry.digest
         return line
 
     def _described(self, origin: GuardedRequest, decision: str, rules: tuple[str, ...], outcome: str) -> Raw:

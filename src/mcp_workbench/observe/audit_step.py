@@ -23,7 +23,7 @@ from mcp_workbench.observe.audit_arguments import LARGEST_ARGUMENTS
 from mcp_workbench.observe.audit_file import AuditFile
 from mcp_workbench.observe.audit_lines import AuditLine, CallEntry, EventEntry, Field, LineMaker, trace_of
 from mcp_workbench.observe.audit_writer import MOST_QUEUED, MOST_QUEUED_BY_WAITING, AuditWriter, Destination
-from mcp_workbench.steps import tool_failed
+from mcp_workbench.steps import APPROVED, arguments_digest, tool_failed
 
 if TYPE_CHECKING:
     from mcp_workbench.config.model import AuditConfig
@@ -78,6 +78,7 @@ class Audit:
             outcome.sent,
             outcome.decision,
             outcome.rules,
+            arguments_digest(request.params) if APPROVED in outcome.rules else "",
         )
         self._writer.put(entry, self._most)
 

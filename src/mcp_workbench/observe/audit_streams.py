@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.json import encode
 
-from mcp_workbench.observe.audit_file import ChainedLine, group_hash
+from mcp_workbench.observe.audit_file import ChainedLine, group_hash, on_one_line
 
 # Facility `authpriv`, severity `info`: for messages that only administrators should read.
 PRIORITY: Final = 10 * 8 + 6
@@ -28,7 +28,7 @@ class Stdout:
     def append(self, lines: Sequence[ChainedLine]) -> int:
         for count, line in enumerate(lines):
             line.seq, line.prev = self._seq + 1, self._previous
-            text = encode(line)
+            text = on_one_line(encode(line))
             try:
                 self._send(text)
             except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,8 +30,11 @@ class Waiting:
     def __init__(self) -> None:
         self.calls = {"one": "box/server/tool for alice"}
         self.asked: list[tuple[str, float | None]] = []
+        self.by = ""
 
-    def approve(self, id: str, seconds: float | None, only_shows: bool) -> str | None:
+    def approve(self, id: str, seconds: float | None, only_shows: bool, by: str) -> str | None:
+        # Whoever runs the command, by name and by process.
+        self.by = by
         if only_shows:
             return self.calls.get(id)
         self.asked.append((id, seconds))
@@ -47,6 +51,7 @@ async def test_a_call_is_approved_where_it_waits(folder: Path) -> None:
         assert await approve_anywhere("one", 5.0) == "box/server/tool for alice"
         assert await approve_anywhere("one", None) is None, "an approval twice is none"
         assert waiting.asked == [("one", 5.0), ("one", None)]
+        assert waiting.by == f"{pwd.getpwuid(os.getuid()).pw_name} (process {os.getpid()})"
     finally:
         socket.close()
     assert await approve_anywhere("one", None) is None
