@@ -179,7 +179,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "serves clients until the end: knows the links to them and the gateway; behind it, who our user is",
     ),
     "front": (
-        {"process_context", "socket_peers"},
+        {"process_context", "socket_peers", "version"},
         "copies bytes between a client and the shared workbench; whatever it imports, every client pays for",
     ),
     "shared": (

@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 
-from mcp_workbench.process_context import SOCKET, WANTED, runtime_folder
+from mcp_workbench.process_context import CLIENT, SOCKET, WANTED, runtime_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     handover = None
     # Alone at a terminal it is a person who started it, and no client.
     is_client = may_join(arguments) and not (not arguments and os.isatty(0))
-    if is_client:
+    if CLIENT in os.environ:
+        from mcp_workbench.front.handing_over import handed_over
+
+        handover = handed_over()
+    if handover is None and is_client:
         folder = runtime_folder()
         is_wanted = os.path.lexists(os.path.join(folder, WANTED))
         # The socket alone is enough: a file with `"shared": true` has started one, though `up` was never run.

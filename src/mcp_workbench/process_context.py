@@ -18,6 +18,9 @@ LONGEST_SOCKET_PATH = 103
 # In the environment of servers and their children: the configurations served by the outer workbenches. Serving one of
 # them again would recurse forever.
 WITHIN = "MCP_WORKBENCH_WITHIN"
+# In the environment of a process that was started, by `exec`, for a client that has been served until now: the
+# descriptor of a file that has what is known about it.
+CLIENT = "MCP_WORKBENCH_CLIENT"
 # For a person who starts a server by hand and waits for it to do something.
 ON_TERMINAL = (
     "this terminal is the MCP client now: what you type is read as JSON-RPC. Ctrl-D or Ctrl-C ends it; "

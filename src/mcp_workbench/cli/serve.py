@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcp_workbench.cli.http_token import HttpToken
     from mcp_workbench.config.choose import ChosenConfig, ConfigSource
     from mcp_workbench.config.model import FaceName, WorkbenchConfig
-    from mcp_workbench.front.copying import Handover
+    from mcp_workbench.front.handing_over import Handover
     from mcp_workbench.gateway import Gateway, Options
 
 FLAGS = (

@@ -11,6 +11,7 @@ import os
 import select
 from time import monotonic
 
+from mcp_workbench.front.handing_over import Handover
 from mcp_workbench.front.lane import SMALL_READ, Lane
 from mcp_workbench.front.line_protocol import BYE, COME_AGAIN, CONTROL, LASTING, NOTE, PING_LINE, RESUME, SERVE_ALONE
 from mcp_workbench.front.tracking import LONGEST_PASSED, Tracking
@@ -46,25 +47,6 @@ _FAILED: Final = (
     b'carried out is not known. It is not repeated; new requests are served"}}\n'
 )
 _NOT_AWAITED: Final = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b,"reason":"%b"}}\n'
-
-
-class Handover:
-    """A client to be served without the shared workbench, in the middle of its conversation or before it."""
-
-    __slots__ = ("resume", "unread", "unsent")
-
-    def __init__(self, resume: bytes = b"", unread: bytes = b"", unsent: bytes = b"") -> None:
-        # The state with which a workbench takes a client over; empty if there is none yet.
-        self.resume = resume
-        # What it sent that has not been passed on.
-        self.unread = unread
-        # What was meant for it that it has not read yet.
-        self.unsent = unsent
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether a workbench has served it before."""
-        return bool(self.resume or self.unread or self.unsent)
 
 
 class Copying:

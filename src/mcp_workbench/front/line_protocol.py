@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 from _json import encode_basestring_ascii as quoted
+from time import monotonic
 
-from mcp_workbench import __version__
+from mcp_workbench.version import full_version
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from typing import Final
 
 PROTOCOL: Final = 1
+# When this process was started: a later one may run a later commit.
+STARTED: Final = monotonic()
 # A line that starts with this is not a message: outside of strings, JSON has no control characters except white space.
 CONTROL: Final = b"\x01"
 
@@ -65,7 +68,8 @@ def written_hello(arguments: Sequence[str], resume: bytes = b"", command: str = 
     environ = ",".join(f"{quoted(name)}:{quoted(value)}" for name, value in os.environ.items())
     return (
         (
-            f'{{"hello":{PROTOCOL},"version":{quoted(__version__)},"pid":{os.getpid()},"command":{quoted(command)},'
+            f'{{"hello":{PROTOCOL},"version":{quoted(full_version())},"pid":{os.getpid()},"started":{STARTED!r},'
+            f'"command":{quoted(command)},'
             f'"arguments":[{",".join(map(quoted, arguments))}],"folder":{quoted(folder)},"environ":{{{environ}}},'
             f'"resume":'
         ).encode()

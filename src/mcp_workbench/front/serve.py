@@ -10,7 +10,8 @@ import _signal  # type: ignore[import-not-found]
 import os
 import time
 
-from mcp_workbench.front.copying import CLIENT_GONE, DIED, HANGS, STOPPED, Copying, Handover
+from mcp_workbench.front.copying import CLIENT_GONE, DIED, HANGS, STOPPED, Copying
+from mcp_workbench.front.handing_over import Handover, hand_over
 from mcp_workbench.front.joining import CannotJoin, Joined, NotRunning, join
 from mcp_workbench.process_context import ON_TERMINAL, has_terminal, hide_memory
 
@@ -43,9 +44,12 @@ def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover | None
     copying = Copying()
     signals = _Signals(copying)
     try:
-        return _serve(arguments, joined, copying, signals)
+        served = _serve(arguments, joined, copying, signals)
     finally:
         signals.close()
+    if not isinstance(served, int):
+        hand_over(served)
+    return served
 
 
 def _serve(arguments: Sequence[str], joined: Joined, copying: Copying, signals: _Signals) -> int | Handover:

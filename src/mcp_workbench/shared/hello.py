@@ -17,6 +17,8 @@ class Hello(Struct, frozen=True):
     hello: int
     version: str = ""
     pid: int = 0
+    # When that process was started, by the monotonic clock.
+    started: float = 0.0
     # One of our own commands, instead of a client or as one: see `front.line_protocol`.
     command: str = ""
     # The arguments of `serve`.

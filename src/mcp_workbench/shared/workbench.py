@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -45,7 +46,9 @@ from mcp_workbench.shared.catalogs import Catalogs
 from mcp_workbench.shared.client import ClientContext, SharedClient
 from mcp_workbench.shared.hello import LONGEST_HELLO, BadHello, Hello, read_hello
 from mcp_workbench.shared.status import describe
+from mcp_workbench.shared.succession import RunningVersion, replaces
 from mcp_workbench.socket_peers import may_ask, peer_uid
+from mcp_workbench.version import full_version
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +90,8 @@ class SharedWorkbench:
         stays: bool = False,
     ) -> None:
         """`stays`: a user or service manager watches the process, and ends it when it is no longer wanted."""
+        # Read now: an update in place changes what the files say.
+        self._runs = RunningVersion(full_version(), time.monotonic())
         runtime = Runtime(redactor, SharedServers())
         runtime.own_info = encode({"name": "mcp-workbench", "title": "MCP Workbench", "version": __version__})
         runtime.describe = lambda: encode(self.status())
@@ -124,7 +129,7 @@ class SharedWorkbench:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._listener.setblocking(False)
         self._wait_for_clients()
-        log.info("shared workbench %s ready, process %d", __version__, os.getpid())
+        log.info("shared workbench %s ready, process %d", self._runs.version, os.getpid())
         async with self.catalogs.runtime.running(), asyncio.TaskGroup() as self._tasks:
             self.catalogs.runtime.pool.serve_many()
             await self.catalogs.runtime.open_status_socket()
@@ -260,17 +265,18 @@ class SharedWorkbench:
             raise Refused(AGAIN, self._reason)
         if hello.command and hello.command != BORROW:
             return None
-        if hello.version != __version__:
-            if not self.clients:
-                # There is no one to disturb, so an update takes effect with the next client.
-                self.end(f"version {hello.version} takes the place of {__version__}", COME_AGAIN)
-                raise Refused(AGAIN, self._reason)
-            if hello.hello != PROTOCOL:
-                raise Refused(
-                    UNABLE,
-                    f"the shared workbench is version {__version__}, this is {hello.version}, and they do not "
-                    "understand each other; run `mcp-workbench restart`",
-                )
+        is_newer = replaces(RunningVersion(hello.version, hello.started), self._runs)
+        if is_newer and not self.clients:
+            # There is no one to disturb, so an update takes effect with the next client.
+            self.end(f"version {hello.version} takes the place of {self._runs.version}", COME_AGAIN)
+            raise Refused(AGAIN, self._reason)
+        if hello.hello != PROTOCOL:
+            remedy = "run `mcp-workbench restart`" if is_newer else "restart the client"
+            raise Refused(
+                UNABLE,
+                f"the shared workbench is version {self._runs.version}, this is {hello.version}, and they do not "
+                f"understand each other; {remedy}",
+            )
         context = await self._context(hello)
         # Again, because reading the configuration took time.
         if self._ending.is_set():
@@ -317,7 +323,7 @@ class SharedWorkbench:
                     connection, f"{UNABLE} the shared workbench cannot serve this client; `mcp-workbench logs` says why"
                 )
                 return
-            await self._answer(connection, f"{ACCEPTED} {__version__} {os.getpid()}")
+            await self._answer(connection, f"{ACCEPTED} {self._runs.version} {os.getpid()}")
             for note in context.notes:
                 await self._answer(connection, f"{NOTE.decode()} {_in_one_line(note)}")
             client = SharedClient(hello, context, gateway, connection.detach(), self._budgets)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from mcp_workbench.cli.commands.status import running_workbenches
 from mcp_workbench.cli.commands.up import enable_sharing, start_shared
-from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.front.commanding import end
 from mcp_workbench.front.joining import CannotJoin, NotRunning
 from mcp_workbench.front.line_protocol import RESTART
+from mcp_workbench.run import run as run_loop
+from mcp_workbench.version import full_version
 
 
 def run(parsed: Parsed) -> int:
@@ -22,4 +25,14 @@ def run(parsed: Parsed) -> int:
     except CannotJoin as reason:
         return complain(str(reason), status=FAILED)
     print(f"The shared workbench is running (process {pid}).")
+    version = run_loop(_version_of(pid))
+    if version not in (None, full_version()):
+        # Front ends of another installation may be the first to start it.
+        remark(
+            "warning", f"it is version {version}, because a client of that version started it; this is {full_version()}"
+        )
     return 0
+
+
+async def _version_of(pid: int) -> str | None:
+    return next((each["version"] for each in await running_workbenches() if each["pid"] == pid), None)
