@@ -243,6 +243,16 @@ def test_keys_without_effect_are_warned_about_and_change_nothing_else(tmp_path: 
     assert done.stderr.startswith("warning: `trust` of `default/s` has no effect: ") and "icon" not in done.stderr
 
 
+def test_secrets_in_command_lines_are_warned_about(tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    served = scripted_entry("--token", "a1b2c3d4e5f6a7b8")
+    config.write_text(json.dumps({"mcpServers": {"s": scripted_entry(), "t": served}}))
+    done = run("check", config)
+    assert (done.status, done.stdout) == (0, f"{config}: valid, 1 toolbox with 2 servers\n")
+    assert done.stderr.startswith("warning: `default/t` has a secret in `args.") and "a1b2" not in done.stderr
+    assert done.stderr.endswith("hint: pass it in `env`, if the server takes it from a variable\n")
+
+
 def test_servers_of_single_projects_are_named(tmp_path: Path) -> None:
     config = tmp_path / "claude.json"
     projects = {"/home/p": {"mcpServers": {"git": scripted_entry()}}}

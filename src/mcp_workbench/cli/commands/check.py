@@ -26,6 +26,7 @@ from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, stdout
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
+from mcp_workbench.config.exposed_arguments import HINT, about_exposed_arguments
 from mcp_workbench.config.foreign_keys import about_ignored_keys
 from mcp_workbench.config.load import unresolved
 from mcp_workbench.config.model import WorkbenchConfig
@@ -114,6 +115,11 @@ def run(parsed: Parsed) -> int:
         remark("warning", text)
     for text in (*about_sign_ins(config), *about_policy(config)):
         remark("warning", text)
+    exposed = about_exposed_arguments(config)
+    for text in exposed:
+        remark("warning", text)
+    if exposed:
+        remark("hint", HINT)
     lacking = unresolved(config)
     if not parsed.has("connect"):
         # Without `--connect` nothing is run; with it, the server itself reports what it lacks.

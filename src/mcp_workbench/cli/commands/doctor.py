@@ -21,6 +21,7 @@ from mcp_workbench.cli.screen import Screen, Style, stdout
 from mcp_workbench.cli.settings import log_for
 from mcp_workbench.clients.server_json import RUNNERS
 from mcp_workbench.config.choose import choose
+from mcp_workbench.config.exposed_arguments import HINT, about_exposed_arguments
 from mcp_workbench.config.foreign_keys import about_ignored_keys
 from mcp_workbench.config.load import unresolved
 from mcp_workbench.config.model import ServerConfig
@@ -130,6 +131,7 @@ def _configuration(parsed: Parsed) -> tuple[Examined, list[Diagnosis]]:
     if lacking is not None:
         found.append(Diagnosis("error", "variables", lacking.message))
     found += [Diagnosis("warning", "configuration", text) for text in about_ignored_keys(config)]
+    found += [Diagnosis("warning", "secrets", text, HINT) for text in about_exposed_arguments(config)]
     return Examined(config, os.environ), found
 
 
