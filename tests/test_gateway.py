@@ -198,6 +198,18 @@ async def test_a_toolbox_that_is_removed_while_it_is_opened_does_not_exist(tmp_p
         assert "toolbox `dev` does not exist" in said(await opening.response())
 
 
+async def test_a_toolbox_whose_server_changes_while_it_is_opened_lists_the_new_one(tmp_path: Path) -> None:
+    before, after = saying("before"), Server(tool("new_tool"), args=["new"])
+    before.gate = asyncio.Event()
+    boxes = {"dev": {"other": saying("other"), "server": before}}
+    async with workbench_with(tmp_path, boxes) as seen:
+        opening = await seen.client.start_tool("open_toolbox", {"toolbox_name": "dev"})
+        await eventually(lambda: before.starts == 1, what="the start of the server")
+        await seen.gateway.apply_boxes(tmp_path, {"dev": {"other": boxes["dev"]["other"], "server": after}})
+        assert "new_tool" in said(await opening.response())
+        assert (before.starts, after.starts) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("settings", "name"),
     [

@@ -76,6 +76,8 @@ class FakeServer:
         self.declared: Json = {}
         self.offers: dict[str, Json] = json.loads(json.dumps(LISTS))
         self.is_stopped = False
+        # Methods that it answers with an error.
+        self.refused: set[str] = set()
         self._answered: set[object] = set()
         self._asked = 0
         self._loop = asyncio.get_running_loop()
@@ -108,7 +110,9 @@ class FakeServer:
             # As the SDK's servers do: the first request settles it.
             self.era = "legacy" if method == "initialize" else "modern"
         stamped = params.get("_meta", {}).get(META + "protocolVersion")
-        if self.era == "modern" and stamped is not None and stamped not in self.versions:
+        if method in self.refused:
+            self.fail(message, -32601, f"Method not found: {method}")
+        elif self.era == "modern" and stamped is not None and stamped not in self.versions:
             self.fail(message, -32022, "Unsupported protocol version", {"supported": self.versions})
         elif method == "initialize" and self.era == "legacy":
             self.declared = params

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -234,11 +234,18 @@ class GatewayToFakeServers(Gateway):
         self._versions = versions
         self.fake_servers: list[FakeServer] = []
         self._eras = eras
+        # Awaited before each start: a test holds it up or fails it.
+        self.before_start: Callable[[], Awaitable[object]] | None = None
+        # Methods that servers started from now on answer with an error.
+        self.refused: set[str] = set()
 
     async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
         name = connection.config.name
+        if self.before_start is not None:
+            await self.before_start()
         more = self._capabilities.get(name)
         fake = FakeServer(self._eras[name], connection, receiver, self._versions, more)
+        fake.refused |= self.refused
         self.fake_servers.append(fake)
         return fake
 

@@ -99,6 +99,39 @@ async def test_a_stream_of_a_modern_client_goes_on(shared: Shared, tmp_path: Pat
         assert len([each for each in client.notifications if each["method"] == ACKNOWLEDGED]) == 1
 
 
+@pytest.mark.requirement("sharing.recovery")
+async def test_a_restart_during_a_long_call_keeps_the_streams_of_a_modern_client(
+    shared: Shared, tmp_path: Path
+) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path), era="modern") as client:
+        await client.call_tool("open_toolbox", {"toolbox_name": "box"})
+        uris = ["test:///one", "test:///two"]
+        streams = []
+        for number, uri in enumerate(uris, 1):
+            wanted = {"notifications": {"resourceSubscriptions": [uri]}}
+            streams.append(await client.start("subscriptions/listen", wanted))
+            await client.wait_notification(ACKNOWLEDGED, number)
+        call = await hanging_call(client, tmp_path)
+        done = await asyncio.to_thread(run, "restart")
+        assert done.status == 0, done
+        assert (await call.result())["isError"] is True
+
+        def subscribed() -> list[object]:
+            asked = (each["params"]["notifications"] for each in logged(tmp_path / "log", "subscriptions/listen"))
+            return [each.get("resourceSubscriptions") for each in asked]
+
+        wait_until(lambda: subscribed().count(uris) >= 2)
+        for uri in uris:
+            await client.use_tool("box", "server", "update_resource", {"uri": uri})
+        updates = await client.wait_notification(UPDATED, 2)
+        assert [(each["uri"], each["_meta"][SUBSCRIPTION]) for each in updates] == [
+            (uri, stream.id) for uri, stream in zip(uris, streams, strict=True)
+        ]
+        assert not any(stream.answered for stream in streams)
+        assert client.garbage == [] and client.unmatched == []
+
+
 async def test_a_question_that_nobody_waits_for_is_withdrawn(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client(boxes(tmp_path, "--era", "legacy"), capabilities={"elicitation": {}}) as client:

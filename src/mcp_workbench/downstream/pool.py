@@ -237,9 +237,13 @@ class Pool:
         self._drop_ended()
         for connection in list(self._connections.values()):
             if connection.entry.ended is not None:
-                # Subscribers are notified that the lists have changed.
+                # The sessions of subscribers subscribe again to what has taken its place.
                 connection.subscriptions.forget()
-                connection.retire_when_idle(connection.entry.ended)
+                if connection.state is State.STARTING:
+                    # Nothing was sent to it yet, and what waits for it goes elsewhere.
+                    connection.retire(connection.entry.ended)
+                else:
+                    connection.retire_when_idle(connection.entry.ended)
         self._drop_ended()
 
     def _drop_ended(self) -> None:

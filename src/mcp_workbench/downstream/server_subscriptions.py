@@ -39,6 +39,9 @@ class Subscriber(Protocol):
     def on_resource_updated(self, params: Raw) -> None:
         """The resource has changed; `params` are the server's."""
 
+    def on_subscription_lost(self) -> None:
+        """Called when a subscription that was made cannot continue at the server that replaces its own."""
+
 
 class ServerSubscriptions:
     """All subscriptions on one connection."""
@@ -114,6 +117,10 @@ class ServerSubscriptions:
         else:
             self._subscribers[uri] = [subscriber]
             await self._listen_again()
+
+    def expect(self, uri: str, subscriber: Subscriber) -> None:
+        """Subscribe to a resource when the server starts."""
+        self._subscribers.setdefault(uri, []).append(subscriber)
 
     async def unsubscribe(self, uri: str, subscriber: Subscriber) -> None:
         subscribers = self._subscribers.get(uri)

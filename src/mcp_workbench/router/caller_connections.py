@@ -35,6 +35,11 @@ class CallerConnections:
             clients.join(client, caller.client > SHARED)
         return connection
 
+    def is_replaced(self, entry: ServerEntry, call: RoutedCall) -> bool:
+        """Whether a new configuration has removed this server, or has another one in its place. What was not sent to it
+        yet has to be decided again."""
+        return call.view.face.catalog.whole not in entry.catalogs
+
     async def ready(self, entry: ServerEntry, call: RoutedCall) -> Connection:
         """Return the connection for this call, once requests can be sent on it. Raises `DownstreamError`.
 

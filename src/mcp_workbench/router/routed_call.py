@@ -111,6 +111,9 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
     def user(self) -> UserAsker:
         """Access for steps to the user of this call."""
 
+    def route_again(self) -> None:
+        """Decide again where it goes: nothing was sent, and the configuration has changed while it waited."""
+
     def keep_waiting(self) -> None:
         """Called when it is still in flight and the server has sent nothing about it for a while."""
 

@@ -233,6 +233,9 @@ class Router:
         ]
         outcomes = dict(zip(entries, await asyncio.gather(*listing, return_exceptions=True), strict=True))
         self._go_on(call)
+        if any(self.connections.is_replaced(entry, call) for entry in entries):
+            call.route_again()
+            return
         decision = call.view.face.resolve_tool(call.view, params, fresh=True)
         for (entry, outcome), item in zip(outcomes.items(), learn.items, strict=True):
             # One of several candidates may fail if another has the tool.
@@ -256,15 +259,21 @@ class Router:
             connection.traffic.clients.reserved_for = call.client
             call.route.task.add_done_callback(lambda _: _release(connection.traffic.clients))
 
-    async def _forward_when_ready(self, call: RoutedCall, decision: Forward) -> None:
+    async def _forward_when_ready(self, call: RoutedCall, decision: Forward, *, is_first: bool = True) -> None:
+        """Send a call once its server is ready. `is_first`: nothing of it was sent before."""
+        act: Callable[[], None]
         try:
             connection = await self.connections.ready(decision.entry, call)
             if self._must_list(connection):
                 await connection.ensure_listed()
         except WorkbenchError as error:
-            call.on_failure(error)
-            return
-        self._send_unless_withheld(call, decision, connection)
+            act = partial(call.on_failure, error)
+        else:
+            act = partial(self._send_unless_withheld, call, decision, connection)
+        if is_first and self.connections.is_replaced(decision.entry, call):
+            self._go_on(call)
+            act = call.route_again
+        act()
 
     def _send_unless_withheld(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
         """Send a call that has passed the steps, unless its server's lists have changed and it is denied now."""
@@ -345,7 +354,7 @@ class Router:
         if connection.state is State.READY and not self._must_list(connection):
             self._send_unless_withheld(call, decision, connection)
         else:
-            self.start_for(call, self._forward_when_ready(call, decision))
+            self.start_for(call, self._forward_when_ready(call, decision, is_first=False))
 
     def send_after_listing(self, call: RoutedCall) -> None:
         """Send a request again after listing the server again, because its headers depend on the lists."""

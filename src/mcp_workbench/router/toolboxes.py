@@ -57,6 +57,11 @@ class Toolboxes:
         else:
             searches_everywhere = request.query is not None and toolbox is None
             failures = await self._list_all(decision.entries, call, SEARCH_PATIENCE if searches_everywhere else None)
+        if (toolbox is None or toolbox in face.catalog.toolboxes) and any(
+            self._connections.is_replaced(entry, call) for entry in decision.entries
+        ):
+            # A new configuration has replaced some of them meanwhile.
+            return face.resolve_tool(call.view, call.params)
         for _ in range(MOST_PREPARATIONS):
             preparation = face.preparation(request)
             if preparation is None:

@@ -427,6 +427,13 @@ class ClientCall(Struct, eq=False):
         params = {key: value for key, value in self.params.items() if key not in RETRY_MEMBERS}
         self.session.dispatch(self, params)
 
+    def route_again(self) -> None:
+        """Decide again where it goes: nothing was sent, and the configuration has changed while it waited."""
+        if "requestState" in self.params and not self.is_retry:
+            self.start_over()
+        else:
+            self.session.dispatch(self, self.params)
+
     def made_by(self) -> bytes:
         """The `_meta` of a result that asks the client on behalf of the server."""
         return meta_of(self._server_info() or self.session.welcome.info)

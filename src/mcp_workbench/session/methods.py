@@ -119,6 +119,7 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
     # From here on it is a stream that stays open, and no longer a call that waits for its response.
     del session.calls[call.id]
     session.streams[call.id] = stream
+    stream.on_lost = lambda: session.close_stream(stream)
     session.subscribe_to_changes()
     granted: dict[str, object] = {
         f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if wanted.wants(kind)

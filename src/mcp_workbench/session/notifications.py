@@ -57,6 +57,8 @@ class ListenStream:
         self.id = id
         self.wanted = wanted
         self.on_end: Callable[[], None] | None = None
+        # Called when it no longer reports everything that was acknowledged.
+        self.on_lost: Callable[[], None] = self.close
         # Resources subscribed to on this stream, by address.
         self.subscriptions: dict[str, Subscription] = {}
         # The params of the request, so that another workbench can repeat it.
@@ -90,6 +92,11 @@ class ListenStream:
         """Notify the client of a changed resource (`Subscriber`)."""
         fields: dict[str, object] = dict(without_subscription(params))
         self._notify("notifications/resources/updated", fields)
+
+    def on_subscription_lost(self) -> None:
+        """End the stream, so that the client can ask for what there is now (`Subscriber`)."""
+        if self._early is None:
+            self.on_lost()
 
     def close(self) -> None:
         """End the stream as the specification asks, with the response to the request that opened it."""

@@ -415,18 +415,25 @@ class Session(Struct, eq=False):
             return
         self.send(messages.notification(method, params), about)
 
-    def end(self, error: WorkbenchError) -> None:
-        """Answer everything that is still in flight, at shutdown."""
+    def end(self, error: WorkbenchError, *, keeps_streams: bool = False) -> None:
+        """Answer everything that is still in flight, at shutdown. `keeps_streams`: another workbench continues them."""
         if self._list_changes is not None:
             self._list_changes.close()
-        for stream in list(self.streams.values()):
-            stream.close()
-        self.streams.clear()
+        if not keeps_streams:
+            for stream in list(self.streams.values()):
+                stream.close()
+            self.streams.clear()
         for call in list(self.calls.values()):
             self.router.stop_work(call)
             call.on_failure(error)
         if self._questions is not None:
             self._questions.end(error)
+
+    def close_stream(self, stream: ListenStream) -> None:
+        """End one stream with its result."""
+        if self.streams.get(stream.id) is stream:
+            del self.streams[stream.id]
+            stream.close()
 
     def send(self, message: bytes, about: bytes | None) -> None:
         """Send a message that is not the response to a call."""
@@ -445,6 +452,17 @@ class Session(Struct, eq=False):
     def on_resource_updated(self, params: Raw) -> None:
         """Notify the client of a changed resource of a legacy subscription (`Subscriber`)."""
         self.notify("notifications/resources/updated", messages.encode(without_subscription(params)))
+
+    def on_subscription_lost(self) -> None:
+        """Legacy clients learn only that the lists have changed (`Subscriber`)."""
+
+    def renew_subscriptions(self) -> None:
+        """Subscribe again where a new configuration has replaced the servers of subscriptions."""
+        if self.subscriptions:
+            self.router.subscriptions.renew(self, self.subscriptions)
+        for stream in self.streams.values():
+            if stream.subscriptions:
+                self.router.subscriptions.renew(stream, stream.subscriptions)
 
     # ── messages from servers outside of any call (`ClientPeer`) ──
 

@@ -41,6 +41,12 @@ class NotifiedSession(Protocol):
     def on_resource_updated(self, params: Raw) -> None:
         """Called when a resource that it subscribed to has changed (`Subscriber`)."""
 
+    def on_subscription_lost(self) -> None:
+        """Called when a subscription has ended with its server (`Subscriber`)."""
+
+    def renew_subscriptions(self) -> None:
+        """Subscribe again where a new configuration has replaced the servers of subscriptions."""
+
     @property
     def list_changes(self) -> ListChangeNotifier: ...
 
@@ -92,6 +98,7 @@ class SessionRegistry:
             kinds = session.view.face.announces_toolboxes(plan)
             if kinds:
                 session.list_changes.add(kinds)
+            session.renew_subscriptions()
 
     def on_opened(self, view: View, toolbox: str) -> None:
         for session in list(self._sessions):

@@ -106,13 +106,10 @@ class SharedClient:
             session.is_draining = True
             link.stop_reading()
             await wait_until(lambda: not session.calls or is_urgent.is_set(), STDIO_DRAIN_SECONDS)
-            if self.goodbye == COME_AGAIN:
-                # The next workbench continues them.
-                session.streams.clear()
             for call in list(session.calls.values()):
                 # Servers keep running for other clients, so they are notified of the cancellation.
                 call.cancel({"reason": Raw(b'"the client is gone"')})
-            session.end(DownstreamError(UNFINISHED))
+            session.end(DownstreamError(UNFINISHED), keeps_streams=self.goodbye == COME_AGAIN)
             await wait_until(lambda: not link.unsent_bytes or is_urgent.is_set(), FLUSH_SECONDS)
         finally:
             session.leave()
