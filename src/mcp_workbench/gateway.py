@@ -194,6 +194,7 @@ class Gateway:
         self.runtime.on_call_watch.append(self._use_steps)
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
         self.router.own_resources[STATUS_URI] = lambda view: self._status_json(view.principal, view.face)
+        self._session_type = _session_type()
         self._services = Services(self.router, self.welcome, self.parking, self._sessions, self.sign_ins)
         if self.config.policy or self.config.limits or (self._identities is not None and self._identities.has_limits):
             self._restrict()
@@ -483,7 +484,7 @@ class Gateway:
         be done then than releasing it. `lasts`: the link is one of several, and lives as long as its client."""
         if not self._is_prepared:
             self._prepare()
-        return Session.begin(self._services, link, principal, closed, lasts)
+        return self._session_type.begin(self._services, link, principal, closed, lasts)
 
 
 def _users_of(connection: Connection) -> dict[str, object]:
@@ -493,6 +494,14 @@ def _users_of(connection: Connection) -> dict[str, object]:
     own = connection.principal in OWN_PRINCIPALS
     names = client_names(connection.traffic.clients.sessions())
     return {"user": None if own else connection.principal, "clientNames": names}
+
+
+def _session_type() -> type[Session]:
+    if not log.isEnabledFor(logging.DEBUG):
+        return Session
+    from mcp_workbench.session.request_log import LoggedSession
+
+    return LoggedSession
 
 
 def check_names(config: WorkbenchConfig, face: str) -> None:

@@ -64,7 +64,7 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     "Refusal": (1, "message", "{}"),
     "AuthenticationChallenge": (0, "message", "{}"),
     "TokenRejection": (0, "message", "{}"),
-    "_complain": (3, "message", "{}"),
+    "_complain": (4, "message", "{}"),
 }
 # Functions that return a text.
 MAKERS = (
@@ -90,6 +90,10 @@ COMPOSED = (
     "… last lines of its stderr: …",
     "… from its stderr: …",
     "… on its stdout, where only protocol messages belong: …",
+    "not a JSON-RPC message: neither method, result nor error",
+    "not a JSON-RPC message: …",
+    '`jsonrpc` must be "2.0"',
+    "the tool reported an error without saying which",
     "Not all servers have been listed yet: open_toolbox with `query` lists them",
 )
 

@@ -26,15 +26,25 @@ async def answers_to(client: RawClient, data: bytes, count: int = 1) -> list[Jso
     return client.unmatched[before:]
 
 
+@pytest.mark.requirement("errors.protocol")
 async def test_what_cannot_be_read_gets_an_error_with_as_much_of_an_id_as_there_is(workbench: Workbench) -> None:
     unreadable: list[tuple[bytes, int, object]] = [
         (b"hello\n", -32700, None),
         (b'{"jsonrpc":"2.0","id":77,"method":"ping"\n', -32700, 77),
         (b'{"jsonrpc":"2.0","id":"seven","method":"tools/call","params":{"text":"\xff"}}\n', -32700, "seven"),
-        (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]\n', -32700, None),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]\n', -32600, None),
+        (b"5\n", -32600, None),
+        (b"null\n", -32600, None),
+        (b'"ping"\n', -32600, None),
+        (b'"pi\n', -32700, None),
+        (b'{"jsonrpc":"1.0","id":90,"method":"ping"}\n', -32600, 90),
+        (b'{"jsonrpc":2.0,"id":"v","method":"ping"}\n', -32600, "v"),
+        (b'{"jsonrpc":null,"id":91,"method":"ping"}\n', -32600, 91),
+        (b'{"jsonrpc":"1.0","method":"notifications/initialized"}\n', -32600, None),
+        (b'{"jsonrpc":"1.0","id":92,"method":"ping","params":{"x":"%b"}}\n' % (b"x" * 3_000_000), -32600, 92),
         (b'{"jsonrpc":"2.0","id":78,"method":"ping","params":' + b"[" * 100_000 + b"\n", -32700, 78),
-        (b'{"jsonrpc":"2.0","id":79,"method":5}\n', -32700, 79),
-        (b'{"jsonrpc":"2.0","id":80,"method":"\\ud800"}\n', -32700, 80),
+        (b'{"jsonrpc":"2.0","id":79,"method":5}\n', -32600, 79),
+        (b'{"jsonrpc":"2.0","id":80,"method":"\\ud800"}\n', -32600, 80),
         (b'{"jsonrpc":"2.0","id":null,"method":"ping"}\n', -32600, None),
         (b'{"jsonrpc":"2.0","id":{},"method":"ping"}\n', -32600, None),
         (b'{"jsonrpc":"2.0","id":true,"method":"ping"}\n', -32600, None),

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.end_to_end.harness import Workbench, error_text, open_toolbox
+from tests.support.client import CLIENT_INFO
 from tests.support.workbench import scripted_entry
 
 SECRET = "hunter2-is-my-very-secret-token"
@@ -59,3 +60,38 @@ async def test_secrets_of_the_configuration_are_neither_logged_nor_quoted(workbe
         await client.wait_exit()
     assert "cannot log in with" in client.stderr
     assert SECRET not in client.stderr
+
+
+@pytest.mark.requirement("errors.protocol", "cli.serve")
+async def test_requests_and_calls_are_logged_with_debug_and_without_their_arguments(workbench: Workbench) -> None:
+    for flags, shown in (((), False), (("--debug",), True)):
+        async with workbench.serving(
+            {"box": {"other": scripted_entry(), "server": scripted_entry()}}, *flags
+        ) as client:
+            await open_toolbox(client, "box")
+            await client.use_tool("box", "server", "echo", {"private": "not for the log"})
+            await client.request("tools/list")
+            client.close_stdin()
+            assert await client.wait_exit() == 0
+        for said in (
+            "→ tools/call `use_tool` (id ",
+            "← box/server/echo (id ",
+            "→ tools/list (id ",
+            "← tools/list (id ",
+        ):
+            assert (said in client.stderr) == shown, client.stderr
+        assert "not for the log" not in client.stderr
+
+
+@pytest.mark.requirement("errors.protocol")
+async def test_what_clients_do_wrong_is_logged_with_who_did_it(workbench: Workbench) -> None:
+    async with workbench.serving({"box": {"other": scripted_entry(), "server": scripted_entry()}}) as client:
+        await client.send_bytes(
+            b'{"jsonrpc":"1.0","id":7,"method":"tools/list"}\n{"jsonrpc":"2.0","id":8,"method":"x/y"}\n'
+        )
+        await client.wait_for(lambda: len(client.unmatched) == 2, "two refusals")
+        client.close_stdin()
+        assert await client.wait_exit() == 0
+    name = CLIENT_INFO["name"]
+    assert f'WARNING [{name} stdio] a message (id 7) is refused with -32600: `jsonrpc` must be "2.0"' in client.stderr
+    assert f"INFO    [{name} stdio] x/y (id 8) is refused with -32601: method `x/y` is not supported" in client.stderr

@@ -57,7 +57,7 @@ async def tools_by_own_name(seen: Seen) -> dict[str, Json]:
 async def test_a_result_is_the_same_as_without_us(bench: Bench, face: str, era: str, server_era: str) -> None:
     async with bench.within({"box": {"server": ("--era", server_era)}}, face, era) as seen:
         await seen.open()
-        for tool, arguments in (("echo", ODD_ARGUMENTS), ("all_content", {}), ("tool_error", {"message": "no"})):
+        for tool, arguments in (("echo", ODD_ARGUMENTS), ("all_content", {})):
             through = await seen.call(tool, arguments)
             direct = await directly(server_era, tool, arguments)
             assert without_stamp(through) == without_stamp(direct)
@@ -65,6 +65,41 @@ async def test_a_result_is_the_same_as_without_us(bench: Bench, face: str, era: 
             assert ("resultType" in through) == ("modern" in (era, server_era))
             if era == server_era:
                 assert through == direct
+
+
+@pytest.mark.requirement("errors.tools", "faithful.results")
+@every_face
+@every_client
+@every_server
+async def test_a_tools_own_error_says_where_it_comes_from_and_keeps_what_the_server_sent(
+    bench: Bench, face: str, era: str, server_era: str
+) -> None:
+    image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+    text = {"type": "text", "text": "no", "annotations": {"priority": 1}}
+    result = {"isError": True, "content": [image, text, text], "unknown": [1.50, 2**70], "_meta": {"a/b": 1}}
+    async with bench.within({"one": {"server": ()}, "box": {"server": ("--era", server_era)}}, face, era) as seen:
+        await seen.open()
+        direct = await directly(server_era, "answer", {"result": result})
+        through = await seen.call("answer", {"result": result}, server="server", toolbox="box")
+        if face == "flat":
+            assert without_stamp(through) == without_stamp(direct)
+            return
+        original = through["_meta"].pop("mcp-workbench/result")
+        assert without_stamp(original) == without_stamp(direct)
+        assert list(map(json.dumps, through["content"])) == list(
+            map(json.dumps, [image, {**text, "text": "[box/server/answer] no"}, text])
+        )
+        assert without_stamp({**through, "content": direct["content"]}) == without_stamp(direct)
+
+
+@pytest.mark.requirement("errors.tools", "faithful.results")
+@every_face
+async def test_a_result_that_only_mentions_an_error_is_not_touched(bench: Bench, face: str) -> None:
+    inside = {"isError": True, "text": '"isError": true'}
+    result = {"content": [{"type": "text", "text": '{"isError":true}'}], "structuredContent": inside, "isError": False}
+    async with bench.within({"box": {"server": ()}}, face) as seen:
+        await seen.open()
+        assert await seen.call("answer", {"result": result}) == result
 
 
 @pytest.mark.requirement("faithful.definitions", "extensions.apps")

@@ -16,7 +16,7 @@ from mcp_workbench.config.load import load
 from mcp_workbench.gateway import Options
 from tests.faces.harness import ERAS, FACES, Bench
 from tests.faces.sdk import SdkGateway, directly, through
-from tests.faces.transcript import Transcript
+from tests.faces.transcript import Transcript, unstamped
 from tests.support.workbench import workbench_command
 
 pytestmark = pytest.mark.processes
@@ -48,6 +48,13 @@ def compare(seen: dict[str, Any], era: str, server_era: str, face: str) -> None:
             )
         elif step.startswith("asked by"):
             assert [without_attribution(params) for params in seen[step]] == direct, step
+        elif face != "flat" and isinstance(direct, dict) and direct.get("isError"):
+            # `call …`: the tool's own error, which says where it comes from.
+            own, (named, *others) = direct["content"], seen[step]["content"]
+            where = f"[box/server/{step.removeprefix('call ')}] "
+            assert [{**named, "text": named["text"].removeprefix(where)}, *others] == own, step
+            assert named["text"].startswith(where), step
+            assert unstamped(seen[step]["_meta"]["mcp-workbench/result"]) == direct, step
         else:
             assert seen[step] == direct, step
     for step in seen.keys() - expected.keys():

@@ -266,7 +266,7 @@ class Transcript:
                     await self._until_known("test_passing_tool")
             start = len(self._told)
             await self._call("rich_update")
-            self.steps["updated"] = _unstamped((await self._wait_told(start, "notifications/resources/updated"))[0])
+            self.steps["updated"] = unstamped((await self._wait_told(start, "notifications/resources/updated"))[0])
         await self._lists_again()
         await self._record("read after update", self._client.read_resource(RICH_RESOURCE))
 
@@ -344,10 +344,10 @@ def _dumped(value: Any) -> Any:
     """As it was on the wire, without what the modern era stamps on everything."""
     if not isinstance(value, BaseModel):
         return value
-    return _unstamped(value.model_dump(by_alias=True, mode="json", exclude_none=True))
+    return unstamped(value.model_dump(by_alias=True, mode="json", exclude_none=True))
 
 
-def _unstamped(value: Json) -> Json:
+def unstamped(value: Json) -> Json:
     plain = {key: each for key, each in value.items() if key not in STAMPS}
     for holder in (plain, plain.get("params", {})):
         if isinstance(holder.get("_meta"), dict):

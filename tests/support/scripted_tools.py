@@ -67,6 +67,11 @@ def tool_error(call: Call) -> Json:
     return _text(call.arguments.get("message", "the tool failed"), isError=True)
 
 
+def answer(call: Call) -> Json:
+    result: Json = call.arguments["result"]
+    return result
+
+
 def crash(call: Call) -> Json:
     sys.stderr.write(call.arguments.get("stderr", "crashing as asked\n"))
     sys.stderr.flush()
@@ -267,6 +272,7 @@ TOOLS: dict[str, Callable[[Call], Json]] = {
     "echo": echo,
     "fail": fail,
     "tool_error": tool_error,
+    "answer": answer,
     "crash": crash,
     "hang": hang,
     "slow": slow,

@@ -52,7 +52,7 @@ FLAGS = (
     Flag("private", None, "start servers of its own, even if a shared workbench is running (`mcp-workbench up`)"),
     Flag("name", "NAME", "the server name reported to clients (default: mcp-workbench)"),
     Flag("version", "VALUE", "the version reported to clients; alone, print the version", optional_value=True),
-    Flag("debug", None, "log everything, including servers' stderr"),
+    Flag("debug", None, "log everything, including requests and servers' stderr"),
     Flag("log-file", "FILE", "log to this file instead of stderr"),
     Flag("log-format", "FORMAT", "text or json (default: text)"),
 )

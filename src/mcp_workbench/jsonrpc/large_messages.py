@@ -20,11 +20,12 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Final
 
-from msgspec import UNSET, DecodeError, Raw
+from msgspec import UNSET, DecodeError, Raw, UnsetType
 from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import (
+    INVALID_REQUEST,
     UNREADABLE,
     Envelope,
     LargeObject,
@@ -64,6 +65,7 @@ class LargeEnvelope(Envelope, gc=False):
     an object with a reasonable number of members."""
 
     members: LargeObject | None = None
+    jsonrpc: Raw | UnsetType = UNSET
 
 
 def read_large(line: bytes, piece_bytes: int = PIECE_BYTES, large_member: int = LARGE_MEMBER) -> Envelope:
@@ -74,9 +76,12 @@ def read_large(line: bytes, piece_bytes: int = PIECE_BYTES, large_member: int = 
         raise Malformed("not valid UTF-8", find_id(line))
     try:
         spans = _members(line, (0, len(line)), piece_bytes)
-        message = _envelope({name: memoryview(line)[start:end] for name, (start, end) in spans.items()})
     except UNREADABLE as error:
         raise Malformed(str(error) or "not valid JSON", find_id(line)) from None
+    try:
+        message = _envelope({name: memoryview(line)[start:end] for name, (start, end) in spans.items()})
+    except UNREADABLE as error:
+        raise Malformed(f"not a JSON-RPC message: {error}", find_id(line), code=INVALID_REQUEST) from None
     if "params" in spans:
         message.members = _large_object(line, spans["params"], piece_bytes, large_member, deeper=True)
     return message
@@ -86,7 +91,7 @@ def _envelope(members: dict[str, memoryview]) -> LargeEnvelope:
     message = LargeEnvelope()
     if "method" in members:
         message.method = decode_string(members["method"])
-    for name in ("id", "params", "result", "error"):
+    for name in ("id", "params", "result", "error", "jsonrpc"):
         if name in members:
             setattr(message, name, Raw(members[name]))
     if message.error is not UNSET and message.result is not UNSET and bytes(message.error) == b"null":

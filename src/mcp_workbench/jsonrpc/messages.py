@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, Encoder
@@ -26,6 +26,12 @@ INTERNAL_ERROR: Final = -32603
 
 TOO_DEEP: Final = f"nested more than {MAX_NESTING} levels deep"
 NOT_A_MESSAGE: Final = "not a JSON-RPC message: neither method, result nor error"
+OTHER_VERSION: Final = '`jsonrpc` must be "2.0"'
+CURRENT_VERSION: Final = b'"2.0"'
+# How a request that breaks the rules is logged: whose it is, what it is, its id, the code and the message.
+REFUSED: Final = "[%s] %s (id %s) is refused with %d: %s"
+# A longer line that cannot be read is not examined further, which would delay other requests.
+LARGEST_EXAMINED: Final = 4 << 20
 
 encode: Final = Encoder().encode
 # Messages are written in parts, so that large payloads are not copied. A `Raw` is not among them: it has no length.
@@ -35,7 +41,7 @@ Part = bytes | memoryview
 class Envelope(Struct, gc=False):
     """One message. The fields that are set tell whether it is a request, a notification, a result or an error.
 
-    `jsonrpc` is ignored: there is only one version, and peers that omit it mean the same.
+    `jsonrpc` is ignored: servers that omit it, or write something else, mean the same.
     """
 
     method: str | UnsetType = UNSET
@@ -43,6 +49,13 @@ class Envelope(Struct, gc=False):
     params: Raw | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
+
+
+class ClientEnvelope(Envelope, gc=False):
+    """A message of a client, which may omit `jsonrpc` but not ask for another version: it would be answered in this
+    one."""
+
+    jsonrpc: Literal["2.0"] | UnsetType = UNSET
 
 
 class ErrorObject(Struct, gc=False):
@@ -75,13 +88,29 @@ class Malformed(Exception):
         self.id = id
         self.code = code
 
+    def by_client(self, line: bytes) -> Malformed:
+        """The same, as the sender of this line is told: JSON that is not a message is an invalid request, and no
+        parse error. Servers are not told, and write a lot that is no message."""
+        if self.code != PARSE_ERROR or len(line) > LARGEST_EXAMINED or not is_json(line):
+            return self
+        try:
+            members = decode_object(line)
+        except UNREADABLE:
+            return Malformed(f"not a JSON-RPC message: {self}", self.id, code=INVALID_REQUEST)
+        id = bytes(members.get("id", b"null"))
+        is_other_version = "jsonrpc" in members and bytes(members["jsonrpc"]) != CURRENT_VERSION
+        reason = OTHER_VERSION if is_other_version else f"not a JSON-RPC message: {self}"
+        return Malformed(reason, id if is_valid_id(id) else None, code=INVALID_REQUEST)
+
     @property
     def complaint(self) -> str:
         """The error message for the sender."""
         return str(self) if self.code == INVALID_REQUEST else f"cannot be read: {self}"
 
 
-_decode_envelope: Final = Decoder(Envelope).decode
+decode_envelope: Final[Callable[[bytes], Envelope]] = Decoder(Envelope).decode
+decode_client_envelope: Final[Callable[[bytes], Envelope]] = Decoder(ClientEnvelope).decode
+_check_json: Final[Callable[[bytes], Raw]] = Decoder(Raw).decode
 _decode_error: Final = Decoder(ErrorObject).decode
 _decode_id: Final = Decoder(int | str).decode
 decode_object: Final = Decoder(dict[str, Raw]).decode
@@ -94,8 +123,9 @@ UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 _UTF8_CHUNK: Final = 1 << 20
 
 
-def read(line: bytes) -> Envelope:
-    """Read one line. Raises `Malformed` for anything that is not a JSON object in valid UTF-8."""
+def read(line: bytes, decode: Callable[[bytes], Envelope] = decode_envelope) -> Envelope:
+    """Read one line, with `decode_client_envelope` if a client has written it. Raises `Malformed` for anything that is
+    not a JSON object in valid UTF-8."""
     if line[:1] != b"{":
         line = _from_brace(line)
     # msgspec does not check the bytes of strings that it skips. Bad UTF-8 must stop here: a peer that decodes
@@ -103,9 +133,9 @@ def read(line: bytes) -> Envelope:
     if not line.isascii() and not is_utf8(line):
         raise Malformed("not valid UTF-8", find_id(line))
     try:
-        message = _decode_envelope(line)
+        message = decode(line)
     except UNREADABLE:
-        message = _read_tolerantly(line)
+        message = _read_tolerantly(line, decode)
     # Shorter lines, nearly all, cannot be nested that deep.
     if len(line) > 2 * MAX_NESTING and is_nested_deeper(line):
         raise Malformed(TOO_DEEP, find_id(line))
@@ -139,6 +169,15 @@ def is_utf8(line: bytes) -> bool:
     return True
 
 
+def is_json(line: bytes) -> bool:
+    """Whether a line is JSON of any kind, in valid UTF-8, with or without lone surrogates."""
+    try:
+        _check_json(without_surrogates(line))
+    except UNREADABLE:
+        return False
+    return line.isascii() or is_utf8(line)
+
+
 # An escaped surrogate, alone or in a pair. The backslash must not itself be escaped.
 _SURROGATE: Final = re.compile(rb"((?<!\\)(?:\\\\)*)\\u(?=[dD][89abcdefABCDEF][0-9a-fA-F]{2})")
 
@@ -161,7 +200,7 @@ def without_surrogates(text: bytes) -> bytes:
     return _WHOLE_SURROGATE.sub(rb"\1\\u0041", text)
 
 
-def _read_tolerantly(line: bytes) -> Envelope:
+def _read_tolerantly(line: bytes, decode: Callable[[bytes], Envelope]) -> Envelope:
     """Read a message with lone surrogates (`"\\ud800"`), which JavaScript writes.
 
     msgspec rejects such escapes even in values that it skips. They are replaced by a marker that occurs nowhere else
@@ -169,7 +208,7 @@ def _read_tolerantly(line: bytes) -> Envelope:
     """
     aside = b"surrogate" + os.urandom(8).hex().encode()
     try:
-        message = _decode_envelope(_SURROGATE.sub(rb"\1" + aside, line))
+        message = decode(_SURROGATE.sub(rb"\1" + aside, line))
     except RecursionError:
         raise Malformed(TOO_DEEP, find_id(line)) from None
     except UNREADABLE as still:
@@ -261,9 +300,11 @@ def error_response(id: bytes | None, code: int, message: str, data: Any = UNSET)
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (id or _NULL, encode(body))
 
 
-def not_a_message(id: bytes | None) -> bytes:
-    """The error response to a JSON object that is not a message, with its id if that is valid."""
-    return error_response(id if id is not None and is_valid_id(id) else None, INVALID_REQUEST, NOT_A_MESSAGE)
+def has_other_version(message: Envelope) -> bool:
+    """Whether a client's message that was read in pieces asks for another version of JSON-RPC; others were refused
+    when they were decoded."""
+    version = getattr(message, "jsonrpc", UNSET)
+    return isinstance(version, Raw) and bytes(version) != CURRENT_VERSION
 
 
 # Each cache holds up to 256 pieces of at most 1 KiB.

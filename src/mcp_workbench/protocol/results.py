@@ -39,6 +39,9 @@ _find: Final = {
     for name in ("resultType", ASKING, "inputRequests", "elicitations", "_meta", *_NO_CACHE)
 }
 _find_result_type: Final = _find["resultType"]
+# Whether a result may report that the tool failed, without decoding it: hardly any does, and results may be large. Also
+# finds the words deeper inside; whoever decodes the result sees the difference.
+may_be_failure: Final = re.compile(rb'"isError"\s*:\s*true').search
 
 
 class _ResultType(Struct, gc=False):

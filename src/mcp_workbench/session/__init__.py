@@ -2,6 +2,7 @@
 
 - `session`: reads messages and answers them; `methods`: one function for each method; `welcome`: the handshake.
 - `client_call`: one request on its way to a server and back; `keeping_waiting`: progress sent to its client meanwhile.
+- `request_log`: a session that logs its requests; `client_name`: a client as people know it.
 - `session_registry`, `notifications`: all sessions, and the notifications they get.
 - `questions`, `attribution`: requests of servers to the client, and the name of the server in them; `signing_in`: a
   call that waits for its user to sign in; `pages_to_visit`: a call whose server requires a page to be visited first;

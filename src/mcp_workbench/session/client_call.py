@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
@@ -14,7 +15,7 @@ from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, failure_text, with_notice
 from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, Part, read_error
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, REFUSED, ErrorObject, Part, read_error
 from mcp_workbench.protocol.constants import (
     ANSWERS_INPUT_REQUIRED,
     HEADER_MISMATCH,
@@ -27,6 +28,7 @@ from mcp_workbench.protocol.meta import Stamp, read_stamp
 from mcp_workbench.protocol.results import (
     ASKING,
     error_for_client,
+    may_be_failure,
     meta_of,
     modern_parts,
     result_type,
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from mcp_workbench.session.rounds import Round
     from mcp_workbench.session.session import Session
     from mcp_workbench.steps import Denial
+
+log = logging.getLogger(__name__)
 
 # Codes that a client handles itself: URL elicitation required, header mismatch, missing client capability, unsupported
 # protocol version. A model could do nothing with them.
@@ -138,19 +142,35 @@ class ClientCall(Struct, eq=False):
                 return
         self.session.router.take_result(self, result)
 
-    def pass_on(self, result: Raw) -> None:
-        """Answer the client with the server's result, as rewritten by the face."""
-        changed = self.view.changed
-        if (
-            changed
-            and self.route.decision is not None
-            and self.route.decision.shows_errors
+    def pass_on(self, result: Raw, *, is_examined: bool = False) -> None:
+        """Answer the client with the server's result, as rewritten by the face. `is_examined`: if it is an error, it
+        says already where it comes from."""
+        decision, changed = self.route.decision, self.view.changed
+        if decision is not None and decision.shows_errors:
+            if not is_examined:
+                if len(result) > LARGE_RESULT:
+                    self.session.router.start_for(self, self._pass_on_large(result))
+                    return
+                if may_be_failure(result):
+                    result = self._with_context(result)
             # A question is for the client, which does not show it to the agent.
-            and result_type(result) != ASKING
-        ):
-            result = Raw(with_notice(bytes(result), changed))
-            changed.clear()
+            if changed and result_type(result) != ASKING:
+                result = Raw(with_notice(bytes(result), changed))
+                changed.clear()
         self.finish_result(result, self._server_info() if self.revision.has_result_types else None)
+
+    async def _pass_on_large(self, result: Raw) -> None:
+        """Like `pass_on`, but searched in a thread."""
+        if await asyncio.to_thread(may_be_failure, result):
+            result = await asyncio.to_thread(self._with_context, result)
+        self.session.router.work_done(self)
+        self.pass_on(result, is_examined=True)
+
+    def _with_context(self, result: Raw) -> Raw:
+        # Imported with the first tool that fails, to keep it out of start-up.
+        from mcp_workbench.face.error_context import with_context
+
+        return with_context(result, self.where)
 
     def on_error(self, error: Raw) -> None:
         """The server answered with a JSON-RPC error.
@@ -338,10 +358,19 @@ class ClientCall(Struct, eq=False):
         return result
 
     def finish_error(self, code: int, message: str, data: object = None) -> None:
+        if code != INTERNAL_ERROR:
+            self._log_refusal(code, message)
         body: dict[str, object] = {"code": code, "message": message}
         if data is not None:
             body["data"] = data
         self.emit("error", messages.encode(body))
+
+    def _log_refusal(self, code: int, message: str) -> None:
+        from mcp_workbench.session.client_name import whose
+
+        info, peer = self.introduction
+        client = whose(info, self.view.principal, peer)
+        log.info(REFUSED, client, self.method[:100], self.id[:100].decode(errors="replace"), code, message)
 
     def refuse(self, denial: Denial) -> None:
         """Answer a call that a step has denied. If the face shows errors to agents, the answer is a result."""

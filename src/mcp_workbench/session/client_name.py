@@ -21,6 +21,11 @@ def client_name(info: bytes) -> str | None:
     return name[:MAX_NAME_CHARACTERS] if isinstance(name, str) else None
 
 
+def whose(info: bytes, principal: str, peer: str) -> str:
+    """A client in the log: its name, and its principal and address if it has any."""
+    return " ".join(filter(None, (client_name(info) or "client", principal, peer)))
+
+
 def client_names(sessions: Iterable[object]) -> list[str]:
     """The names of these clients, each once."""
     found = (client_name(getattr(session, "client_info", b"{}")) for session in sessions)

@@ -22,11 +22,16 @@ from mcp_workbench.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    NOT_A_MESSAGE,
+    OTHER_VERSION,
+    REFUSED,
     Envelope,
     Malformed,
     Part,
+    decode_client_envelope,
     decode_object,
 )
+from mcp_workbench.protocol.constants import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_workbench.protocol.meta import NO_CAPABILITIES, BadStamp, Stamp, read_stamp
 from mcp_workbench.protocol.revisions import Revision, negotiate, newest
 from mcp_workbench.router.routed_call import Route, why_unhandled
@@ -50,6 +55,8 @@ log = logging.getLogger(__name__)
 
 # The maximum number of requests in flight of one client. Far more than agents need; it limits our memory.
 MOST_CALLS: Final = 10_000
+# How much of a method or an id is logged.
+LONGEST_LOGGED: Final = 100
 # A client with more unsent bytes than this gets no notifications.
 MOST_UNSENT_FOR_NOTIFICATIONS: Final = 4 * 1024 * 1024
 UNDER_WAY: Final = "a request with this id is still in progress"
@@ -152,11 +159,11 @@ class Session(Struct, eq=False):
 
     def on_message(self, line: bytes) -> None:
         try:
-            message = messages.read(line)
+            message = messages.read(line, decode_client_envelope)
         except Malformed as error:
             # A blank line is not a message and needs no answer.
             if line.strip():
-                self._complain(error)
+                self._complain(error.by_client(line))
             return
         if message.method is UNSET or message.id is UNSET:
             self.on_read_message(line, message)
@@ -166,7 +173,9 @@ class Session(Struct, eq=False):
     def on_read_message(self, line: bytes, message: Envelope | Malformed) -> None:
         """Handle a message that has been decoded, in a thread if it is large (`ReadReceiver`)."""
         if isinstance(message, Malformed):
-            self._complain(message)
+            self._complain(message.by_client(line))
+        elif messages.has_other_version(message):
+            self._complain(Malformed(OTHER_VERSION, messages.find_id(line), code=INVALID_REQUEST))
         elif message.method is UNSET:
             self._on_answer(message)
         elif message.id is UNSET:
@@ -176,13 +185,13 @@ class Session(Struct, eq=False):
             self._on_unread_request(bytes(message.id), message.method, message.params, members)
 
     def _complain(self, error: Malformed) -> None:
-        self._link.send(messages.error_response(self._unless_under_way(error.id), error.code, error.complaint))
+        self._refuse(self._unless_under_way(error.id), error.code, error.complaint, what="a message")
 
     def on_oversized(self, remains: Oversized) -> None:
         """Answer a message that is larger than the limit."""
         id = self._unless_under_way(messages.find_id(remains.head, remains.tail))
         text = f"message of {remains.size} bytes is larger than the limit; raise `maxMessageBytes`, or send less"
-        self._link.send(messages.error_response(id, INVALID_REQUEST, text))
+        self._refuse(id, INVALID_REQUEST, text, what="a message")
 
     def _unless_under_way(self, id: bytes | None) -> bytes | None:
         """The id found in an unreadable message, unless an error with it would be mistaken for the response to a call
@@ -235,16 +244,16 @@ class Session(Struct, eq=False):
         # Most ids are numbers, which are valid.
         if not id.isdigit() and not messages.is_valid_id(id):
             # JSON-RPC requires the id `null` if that of the request is invalid.
-            self._link.send(messages.error_response(None, INVALID_REQUEST, "`id` must be a string or a number"))
+            self._refuse(None, INVALID_REQUEST, "`id` must be a string or a number", what=method)
             return
         try:
             params = members or ({} if raw_params is UNSET else decode_object(raw_params))
         except (DecodeError, ValidationError, RecursionError) as error:
             if id in self.calls or id in self.streams:
-                self._refuse(id, INVALID_REQUEST, UNDER_WAY)
+                self._refuse(id, INVALID_REQUEST, UNDER_WAY, what=method)
             else:
                 reason = messages.why_unreadable(b"" if raw_params is UNSET else raw_params, error)
-                self._refuse(id, INVALID_PARAMS, f"`params` cannot be used: {reason}")
+                self._refuse(id, INVALID_PARAMS, f"`params` cannot be used: {reason}", what=method)
             return
         self.on_request(id, method, params)
 
@@ -252,7 +261,7 @@ class Session(Struct, eq=False):
         """Handle one request with a valid id. Takes ownership of the params."""
         try:
             if id in self.calls or id in self.streams:
-                self._refuse(id, INVALID_REQUEST, UNDER_WAY)
+                self._refuse(id, INVALID_REQUEST, UNDER_WAY, what=method)
             elif method == "initialize":
                 self._initialize(id, params)
             else:
@@ -292,14 +301,14 @@ class Session(Struct, eq=False):
         # Kept separately: it is translated for the server's era, while the other params pass unchanged.
         meta = params.pop("_meta", None)
         if self.is_draining:
-            self._refuse(id, INTERNAL_ERROR, "the workbench is shutting down")
+            self._refuse(id, INTERNAL_ERROR, "the workbench is shutting down", what=method)
             return None
         if len(self.calls) >= MOST_CALLS:
-            self._refuse(id, INTERNAL_ERROR, f"more than {MOST_CALLS} requests in flight")
+            self._refuse(id, INTERNAL_ERROR, f"more than {MOST_CALLS} requests in flight", what=method)
             return None
         stamp = NO_STAMP if meta is None else read_stamp(meta)
         if isinstance(stamp, BadStamp):
-            self._refuse(id, stamp.code, stamp.message, stamp.data)
+            self._refuse(id, stamp.code, stamp.message, stamp.data, what=method)
             return None
         if stamp.revision is not None:
             revision, log_level = stamp.revision, stamp.log_level
@@ -309,7 +318,7 @@ class Session(Struct, eq=False):
             caller = modern_caller(self.view.principal, stamp.capabilities, self._number)
         elif self.revision is None and method != "ping":
             # Pings are the only legacy requests allowed before the handshake (*Lifecycle*, initialization).
-            self._refuse(id, INVALID_PARAMS, UNSTAMPED)
+            self._refuse(id, INVALID_PARAMS, UNSTAMPED, what=method)
             return None
         else:
             revision, log_level, caller = self.revision or newest("legacy"), self.log_level, self.caller
@@ -333,7 +342,7 @@ class Session(Struct, eq=False):
         try:
             client = read_initialize(members)
         except BadInitialize as error:
-            self._refuse(id, INVALID_PARAMS, str(error))
+            self._refuse(id, INVALID_PARAMS, str(error), what="initialize")
             return
         # A new session does not show what other clients of its principal have opened.
         if self.revision is None and not self._number:
@@ -381,13 +390,14 @@ class Session(Struct, eq=False):
         if message.id is UNSET:
             # An error without id is about a message of ours that the client could not read; anything else is invalid.
             if message.error is UNSET:
-                self._link.send(messages.not_a_message(None))
+                self._refuse(None, INVALID_REQUEST, NOT_A_MESSAGE)
             return
         question = self.questions.take(message.id)
         if question is None:
             if message.result is UNSET and message.error is UNSET:
                 # A request without its method: without an error, its sender would wait forever.
-                self._link.send(messages.not_a_message(self._unless_under_way(bytes(message.id))))
+                id = self._unless_under_way(bytes(message.id))
+                self._refuse(id if id and messages.is_valid_id(id) else None, INVALID_REQUEST, NOT_A_MESSAGE)
             return
         if message.error is not UNSET:
             question.on_error(message.error)
@@ -439,8 +449,23 @@ class Session(Struct, eq=False):
         """Send a message that is not the response to a call."""
         self._link.send(message, about=about)
 
-    def _refuse(self, id: bytes, code: int, message: str, data: object = UNSET) -> None:
+    def _refuse(
+        self, id: bytes | None, code: int, message: str, data: object = UNSET, *, what: str = "a message"
+    ) -> None:
+        """Answer what breaks the rules of the protocol, and log it: hardly any client shows such errors to anyone."""
+        if code != INTERNAL_ERROR:
+            # Clients offer a revision to find out whether we speak it.
+            level = logging.INFO if code == UNSUPPORTED_PROTOCOL_VERSION else logging.WARNING
+            shown = "none" if id is None else id[:LONGEST_LOGGED].decode(errors="replace")
+            log.log(level, REFUSED, self.whose, what[:LONGEST_LOGGED], shown, code, message)
         self._link.send(messages.error_response(id, code, message, data))
+
+    @property
+    def whose(self) -> str:
+        """This client in the log."""
+        from mcp_workbench.session.client_name import whose
+
+        return whose(self.client_info, self.view.principal, self.peer)
 
     def _notify_list_changed(self, kind: str) -> bool:
         # A list that the client never fetched cannot be out of date.

@@ -6,7 +6,7 @@ Owns the few fields that HTTP routes by. Looks at nothing else; the receiver dec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Literal
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
@@ -101,11 +101,18 @@ def _version_of(stamp: bytes) -> str | None:
         return ""
 
 
-def summarise(message: bytes, found: messages.Envelope | None = None) -> MessageSummary:
-    """Summarise a message. Raises `Malformed` if it is not one. `found` is the parsed envelope of a large message."""
+def summarise(
+    message: bytes,
+    found: messages.Envelope | None = None,
+    decode: Callable[[bytes], messages.Envelope] = messages.decode_client_envelope,
+) -> MessageSummary:
+    """Summarise a client's message. Raises `Malformed` if it is not one. `found` is the parsed envelope of a large
+    message."""
     envelope = found
     if found is None:
-        found = messages.read(message)
+        found = messages.read(message, decode)
+    elif messages.has_other_version(found):
+        raise messages.Malformed(messages.OTHER_VERSION, messages.find_id(message), code=messages.INVALID_REQUEST)
     id = None if found.id is UNSET else bytes(found.id)
     method = found.method
     if method is UNSET:
@@ -142,7 +149,7 @@ def kind_and_id(message: bytes) -> tuple[MessageKind, bytes | None]:
     """
     found = _HEAD.match(message)
     if found is None:
-        summary = summarise(message)
+        summary = summarise(message, decode=messages.decode_envelope)
         return summary.kind, summary.id
     if found[1] is None:
         return "notification", None

@@ -153,7 +153,8 @@ async def test_its_bytes_are_counted_until_it_has_been_read(gate: Gate) -> None:
         (b'{"jsonrpc":"2.0","id":1,"method":"echo","params":{"text":"%b"' % TEXT.encode(), -32700, "cannot be read"),
         (b'{"jsonrpc":"2.0","id":[],"method":"echo","params":{"text":"%b"}}' % TEXT.encode(), -32600, "`id` must be"),
         (b'{"jsonrpc":"2.0","id":1,"text":"%b"}' % TEXT.encode(), -32600, "not a JSON-RPC message"),
-        (b'"%b"' % TEXT.encode(), -32700, "not a JSON object"),
+        (b'"%b"' % TEXT.encode(), -32600, "not a JSON object"),
+        (b'{"jsonrpc":"1.0","id":1,"method":"echo","params":{"text":"%b"}}' % TEXT.encode(), -32600, '"2.0"'),
     ],
 )
 async def test_what_is_wrong_with_it_is_told_as_of_any_other(body: bytes, code: int, says: str) -> None:

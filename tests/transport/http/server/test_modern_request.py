@@ -204,7 +204,8 @@ async def test_the_era_has_post_only(method: str) -> None:
     [
         (b"{", -32700),
         (b"", -32700),
-        (b'"text"', -32700),
+        (b'"text"', -32600),
+        (b'{"jsonrpc":"1.0","method":"x"}', -32600),
         (b"\xff\xfe", -32700),
         (b'{"id":null,"method":"x"}', -32600),
     ],

@@ -13,7 +13,7 @@ from typing import Final
 
 from mcp_workbench.errors import shortage
 from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, Malformed
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REFUSED, Malformed
 from mcp_workbench.protocol.constants import HEADER_MISMATCH
 from mcp_workbench.protocol.revisions import KNOWN, has_handshake
 from mcp_workbench.transport.http import header_names as names
@@ -256,7 +256,7 @@ class Endpoint:
         if body.is_batch:
             self._serve_batch(head, body.messages, writer)
         elif body.malformed is not None:
-            _complain(writer, body.malformed.id, body.malformed.code, body.malformed.complaint)
+            _complain(head, writer, body.malformed.id, body.malformed.code, body.malformed.complaint)
         else:
             ((message, summary),) = body.posted
             # In the modern era a disconnect cancels the request.
@@ -271,32 +271,33 @@ class Endpoint:
             if b"\n" in body or b"\r" in body:
                 body = single_line(body)
             if body[:1] != b"{" and is_batch(body):
-                self._serve_batch(head, lambda: [(each, summarise(each)) for each in split_batch(body)], writer)
+                self._serve_batch(head, lambda: _split(body), writer)
                 return
             try:
                 summary = summarise(body)
             except Malformed as error:
-                _complain(writer, error.id, error.code, error.complaint)
+                error = error.by_client(body)
+                _complain(head, writer, error.id, error.code, error.complaint)
                 return
         if summary.kind == "request":
             if not messages.is_valid_id(summary.id or b"null"):
-                _complain(writer, None, INVALID_REQUEST, "`id` must be a string or a number")
+                _complain(head, writer, None, INVALID_REQUEST, "`id` must be a string or a number")
                 return
             if self.is_draining:
-                _complain(writer, summary.id, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
+                _complain(head, writer, summary.id, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
                 return
         if is_stateless(head, summary):
             self._serve_modern(head, summary, body, writer)
         elif summary.method == "initialize" and summary.kind == "request":
             if not self.sessions.open(head.principal, summary, body, writer, head.origin):
                 text = "there are too many sessions; try again later"
-                _complain(writer, summary.id, INTERNAL_ERROR, text, status=503)
+                _complain(head, writer, summary.id, INTERNAL_ERROR, text, status=503)
         else:
             session = self._find_session(head)
             if isinstance(session, Refusal):
-                _complain(writer, summary.id, INVALID_REQUEST, session.message, status=session.status)
+                _complain(head, writer, summary.id, INVALID_REQUEST, session.message, status=session.status)
             else:
-                _serve_legacy(session, [(body, summary)], writer)
+                _serve_legacy(head, session, [(body, summary)], writer)
 
     def _serve_modern(self, head: RequestHead, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> None:
         if summary.kind == "notification":
@@ -304,13 +305,13 @@ class Endpoint:
             writer.answer(202, NO_HEADERS)
             return
         if summary.kind != "request":
-            _complain(writer, None, INVALID_REQUEST, "clients of this revision may send requests only")
+            _complain(head, writer, None, INVALID_REQUEST, "clients of this revision may send requests only")
             return
         wrong = mismatch(head, summary, self._parameters_of)
         if wrong is not None:
-            _complain(writer, summary.id, HEADER_MISMATCH, f"Header mismatch: {wrong}")
+            _complain(head, writer, summary.id, HEADER_MISMATCH, f"Header mismatch: {wrong}")
         elif summary.method == "initialize":
-            _complain(writer, summary.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
+            _complain(head, writer, summary.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
         else:
             id, method, principal, timer = summary.id, summary.method, head.principal, self.modern_requests
             assert id is not None
@@ -323,29 +324,29 @@ class Endpoint:
     def _serve_batch(self, head: RequestHead, read: Callable[[], Posted], writer: ResponseWriter) -> None:
         session = self._find_session(head)
         if isinstance(session, Refusal):
-            _complain(writer, None, INVALID_REQUEST, session.message, status=session.status)
+            _complain(head, writer, None, INVALID_REQUEST, session.message, status=session.status)
             return
         if session.revision is None or not session.revision.has_batches:
             having = ", ".join(revision.name for revision in KNOWN.values() if revision.has_batches)
-            _complain(writer, None, INVALID_REQUEST, f"only MCP {having} supports batches")
+            _complain(head, writer, None, INVALID_REQUEST, f"only MCP {having} supports batches")
             return
         try:
             posted = read()
         except Malformed as error:
-            _complain(writer, None, error.code, error.complaint)
+            _complain(head, writer, None, error.code, error.complaint)
             return
         ids = [summary.id for _, summary in posted if summary.kind == "request"]
         if not posted or len(posted) > MOST_IN_BATCH:
-            _complain(writer, None, INVALID_REQUEST, f"a batch must have 1 to {MOST_IN_BATCH} messages")
+            _complain(head, writer, None, INVALID_REQUEST, f"a batch must have 1 to {MOST_IN_BATCH} messages")
         elif len(set(ids)) != len(ids) or not all(messages.is_valid_id(id or b"null") for id in ids):
-            _complain(writer, None, INVALID_REQUEST, "each request needs a unique `id`, a string or a number")
+            _complain(head, writer, None, INVALID_REQUEST, "each request needs a unique `id`, a string or a number")
         elif ids and self.is_draining:
             refusals = [messages.error_response(id, INTERNAL_ERROR, SHUTTING_DOWN) for id in ids]
             writer.answer(503, JSON_HEADERS, b"[%b]" % b",".join(refusals))
         elif any(summary.method == "initialize" for _, summary in posted):
-            _complain(writer, None, INVALID_REQUEST, "`initialize` cannot be part of a batch")
+            _complain(head, writer, None, INVALID_REQUEST, "`initialize` cannot be part of a batch")
         else:
-            _serve_legacy(session, posted, writer)
+            _serve_legacy(head, session, posted, writer)
 
     def _find_session(self, head: RequestHead) -> LegacySession | Refusal:
         id = head.get(names.SESSION_ID)
@@ -368,11 +369,11 @@ def _answer_refusal(refusal: Refusal, writer: ResponseWriter) -> None:
     writer.answer(refusal.status, JSON_HEADERS + refusal.headers, body)
 
 
-def _serve_legacy(session: LegacySession, posted: Posted, writer: ResponseWriter) -> None:
+def _serve_legacy(head: RequestHead, session: LegacySession, posted: Posted, writer: ResponseWriter) -> None:
     ids = {summary.id for _, summary in posted if summary.kind == "request" and summary.id is not None}
     for id in ids:
         if session.is_under_way(id):
-            _complain(writer, id, INVALID_REQUEST, "a request with this id is still in progress")
+            _complain(head, writer, id, INVALID_REQUEST, "a request with this id is still in progress")
             return
     if ids:
         session.request(posted, ids, writer)
@@ -382,18 +383,42 @@ def _serve_legacy(session: LegacySession, posted: Posted, writer: ResponseWriter
     writer.answer(202, NO_HEADERS)
 
 
+def _split(body: bytes) -> Posted:
+    """Raises `Malformed`."""
+    try:
+        return [(each, summarise(each)) for each in split_batch(body)]
+    except Malformed as error:
+        raise error.by_client(body) from None
+
+
 def _fail(writer: ResponseWriter, error: Exception) -> None:
     """Report a failure that is not the client's fault."""
     what = shortage(error)
     if what is not None:
         log.warning("a request could not be handled: %s", what)
-        _complain(writer, None, INTERNAL_ERROR, f"the workbench could not handle this request: {what}", status=503)
+        _complain(
+            None, writer, None, INTERNAL_ERROR, f"the workbench could not handle this request: {what}", status=503
+        )
         return
     log.error("internal error; please report it", exc_info=error)
-    _complain(writer, None, INTERNAL_ERROR, "internal error; see the log of the workbench", status=500)
+    _complain(None, writer, None, INTERNAL_ERROR, "internal error; see the log of the workbench", status=500)
 
 
-def _complain(writer: ResponseWriter, id: bytes | None, code: int, message: str, *, status: int | None = None) -> None:
-    """Answer with a JSON-RPC error from the endpoint rather than from a session."""
+def _complain(
+    head: RequestHead | None,
+    writer: ResponseWriter,
+    id: bytes | None,
+    code: int,
+    message: str,
+    *,
+    status: int | None = None,
+) -> None:
+    """Answer with a JSON-RPC error from the endpoint rather than from a session. `head`: the request that is to blame,
+    unless we are."""
+    if head is not None:
+        # A client whose session has ended is told so, and begins another.
+        level = logging.WARNING if status is None else logging.INFO
+        shown = "none" if id is None else id[:100].decode(errors="replace")
+        log.log(level, REFUSED, f"client {head.principal} {head.origin}", "a message", shown, code, message)
     body = messages.error_response(id, code, message)
     writer.answer(status or STATUS_OF_CODE.get(code, 400), JSON_HEADERS, body)

@@ -122,7 +122,7 @@ def read_body(pieces: Pieces) -> ReadBody:
         found = _split(body) if batch else [body]
         return ReadBody([(each, summarise(each, read_large(each))) for each in found], batch)
     except Malformed as error:
-        return ReadBody([], batch, error)
+        return ReadBody([], batch, error.by_client(body))
 
 
 def _split(batch: bytes) -> list[bytes]:
