@@ -184,6 +184,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     ),
     "shared": (
         {
+            "blocking_work",
             "process_context",
             "socket_peers",
             "file_watch",

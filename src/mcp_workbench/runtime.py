@@ -251,6 +251,13 @@ class Runtime:
             self._status_socket = StatusSocket(lambda: self.describe(), self._watch, lambda: self.look_up())
             await self._status_socket.open()
 
+    async def reopen_status_socket(self) -> None:
+        """Open the sockets for `status` and `approve` again, whose files were removed."""
+        for each in (self._status_socket, self._approval_socket):
+            if each is not None:
+                each.close()
+                await each.open()
+
     def take_approvals(self, approve: Approve) -> None:
         """Make the waiting calls of a gateway visible to `mcp-workbench approve`."""
         if approve not in self._approvers:

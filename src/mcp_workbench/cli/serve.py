@@ -130,7 +130,8 @@ def _start_shared_workbench() -> None:
     from mcp_workbench.front.line_protocol import PING
 
     try:
-        ask(PING, may_start=True)
+        # A client does not wait for one that takes long to end: it is served alone before it gives up.
+        ask(PING, may_start=True, is_patient=False)
         # The client's pipes are inherited, and nothing has been read from them yet.
         os.execv(sys.executable, sys.orig_argv)
     except (CannotJoin, NotRunning) as reason:

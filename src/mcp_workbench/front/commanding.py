@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
+import _socket
+import os
 import time
 
-from mcp_workbench.front.joining import ANSWER_SECONDS, END_SECONDS, CannotJoin, connect, exchange, introduce
+from mcp_workbench.front.joining import (
+    ANSWER_SECONDS,
+    END_SECONDS,
+    CannotJoin,
+    NotRunning,
+    connect,
+    exchange,
+    introduce,
+    lock_holder,
+)
 from mcp_workbench.front.line_protocol import ENDING, written_hello
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+# Between checks on a workbench that cannot be reached.
+_PAUSE: Final = 0.05
 
 
 class Ended:
@@ -25,18 +44,54 @@ class Ended:
         return f" {self.clients} client{'s go' if self.clients > 1 else ' goes'} on alone."
 
 
-def ask(command: str, *, may_start: bool = False) -> str:
+def ask(command: str, *, may_start: bool = False, is_patient: bool = True) -> str:
     """Send a command and return the answer. Raises `NotRunning` and `CannotJoin`."""
-    connection, verb, rest = introduce(written_hello((), command=command), may_start=may_start, is_patient=True)
+    hello = written_hello((), command=command)
+    connection, verb, rest = introduce(hello, may_start=may_start, is_patient=is_patient)
     connection.close()
     if verb != command:
         raise CannotJoin(rest if rest else "the shared workbench went away before it answered")
     return rest
 
 
+def _reach() -> _socket.socket | None:
+    """Connect to the running workbench; None if one holds the lock that cannot be reached. Raises `NotRunning` and
+    `CannotJoin`."""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            return connect()
+        except NotRunning:
+            # It is ending, or its socket was removed and it makes it again.
+            if lock_holder() is None:
+                raise
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(_PAUSE)
+
+
+def _end_holder() -> Ended:
+    """End the process that holds the lock, and cannot be reached, by a signal. Raises `CannotJoin`."""
+    pid = lock_holder()
+    if pid:
+        try:
+            os.kill(pid, _signal.SIGTERM)
+        except OSError:
+            pass
+    deadline = time.monotonic() + END_SECONDS
+    while lock_holder() is not None:
+        if time.monotonic() > deadline:
+            who = f" (process {pid})" if pid else ""
+            raise CannotJoin(f"the shared workbench{who} cannot be reached, and did not end within {END_SECONDS:.0f} s")
+        time.sleep(_PAUSE)
+    return Ended(pid or 0, 0)
+
+
 def end(command: str) -> Ended:
     """End the workbench, and wait until it is gone. Raises `NotRunning` and `CannotJoin`."""
-    connection = connect()
+    connection = _reach()
+    if connection is None:
+        return _end_holder()
     try:
         verb, rest = exchange(connection, written_hello((), command=command), time.monotonic() + ANSWER_SECONDS)
         if verb != ENDING:

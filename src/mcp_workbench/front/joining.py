@@ -237,9 +237,11 @@ def take_lock(folder: str, *, waits: bool = False) -> int | None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         # The folder may have been removed while we waited: then the lock on the old file excludes no one.
-        if waits and not _is_at(lock, path):
+        if waits and not is_at(lock, path):
             os.close(lock)
             return None
+        # Whoever held it before.
+        os.ftruncate(lock, 0)
     except BlockingIOError:
         os.close(lock)
         return None
@@ -249,7 +251,34 @@ def take_lock(folder: str, *, waits: bool = False) -> int | None:
     return lock
 
 
-def _is_at(descriptor: int, path: str) -> bool:
+def sign_lock(lock: int) -> None:
+    """Write into the file of the lock which process holds it. Best effort."""
+    try:
+        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+    except OSError:
+        pass
+
+
+def lock_holder() -> int | None:
+    """Return the process that holds the lock, 0 if it has not written that down; None if nobody holds it. Raises
+    `CannotJoin`."""
+    folder = runtime_folder()
+    try:
+        lock = take_lock(folder)
+        if lock is not None:
+            os.close(lock)
+            return None
+        with open(os.path.join(folder, LOCK), "rb") as file:
+            written = file.read(20).strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CannotJoin(f"the lock in `{folder}` cannot be read: {error.strerror or error}") from None
+    return int(written) if written.isdigit() else 0
+
+
+def is_at(descriptor: int, path: str) -> bool:
+    """Whether the open file is the one at this path. Raises `OSError`."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:

@@ -55,6 +55,7 @@ class StatusSocket:
     def close(self) -> None:
         for server in self._servers:
             server.close()
+        self._servers.clear()
         # Even if opening was interrupted, because a socket may exist already.
         for path in (self._path, self._watch_path):
             with contextlib.suppress(OSError):

@@ -43,7 +43,8 @@ class Catalogs:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.unused_seconds = UNUSED_SECONDS
-        self._watch = FileWatch()
+        # Watches the files of all configurations, and whatever else the workbench depends on.
+        self.watch = FileWatch()
         self._served: dict[object, ServedCatalog] = {}
         # Problems of files, which are logged once, however many clients use them.
         self._reported: dict[str, str] = {}
@@ -85,7 +86,7 @@ class Catalogs:
 
     def close(self) -> None:
         """Stop watching configurations."""
-        self._watch.close()
+        self.watch.close()
         for served in self._served.values():
             if served.timer is not None:
                 served.timer.cancel()
@@ -101,7 +102,7 @@ class Catalogs:
         where = ServerContext(environ=context.environ, folder=context.folder)
         gateway = Gateway(context.config, context.options, runtime=self.runtime, context=where)
         gateway.serving = "stdio"
-        return ServedCatalog(gateway, LiveConfig(gateway, context.source, self._watch, self._reported))
+        return ServedCatalog(gateway, LiveConfig(gateway, context.source, self.watch, self._reported))
 
     async def _open(self, key: object, served: ServedCatalog) -> None:
         try:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from mcp_workbench import __version__
+from mcp_workbench.blocking_work import aside
 from mcp_workbench.catalog.registry import SharedServers
 from mcp_workbench.config.model import DEFAULT_SHARED_IDLE_EXIT
 from mcp_workbench.config.redact import Redactor
@@ -45,6 +46,7 @@ from mcp_workbench.shared.budgets import ClientBudgets
 from mcp_workbench.shared.catalogs import Catalogs
 from mcp_workbench.shared.client import ClientContext, SharedClient
 from mcp_workbench.shared.hello import LONGEST_HELLO, BadHello, Hello, read_hello
+from mcp_workbench.shared.socket_place import Displaced, SocketPlace
 from mcp_workbench.shared.status import describe
 from mcp_workbench.shared.succession import RunningVersion, replaces
 from mcp_workbench.socket_peers import may_ask, peer_uid
@@ -60,6 +62,8 @@ MOST_GREETINGS: Final = 256
 CONFIG_SECONDS: Final = 10.0
 # Without free descriptors a connection stays in the queue, and the system keeps reporting it.
 ACCEPT_PAUSE_SECONDS: Final = 1.0
+# Between attempts to make a removed socket again, on a disk that is full or read-only.
+RESTORE_PAUSE_SECONDS: Final = 5.0
 # What `reload` reports about configurations that cannot be used.
 MOST_PROBLEMS: Final = 8
 LONGEST_PROBLEM: Final = 1000
@@ -88,8 +92,10 @@ class SharedWorkbench:
         redactor: Redactor,
         *,
         stays: bool = False,
+        lock: int | None = None,
     ) -> None:
-        """`stays`: a user or service manager watches the process, and ends it when it is no longer wanted."""
+        """`stays`: a user or service manager watches the process, and ends it when it is no longer wanted. `lock`: the
+        descriptor of the lock that marks the shared workbench."""
         # Read now: an update in place changes what the files say.
         self._runs = RunningVersion(full_version(), time.monotonic())
         runtime = Runtime(redactor, SharedServers())
@@ -98,8 +104,7 @@ class SharedWorkbench:
         self.catalogs = Catalogs(runtime)
         runtime.look_up = self.catalogs.read_manifests
         self._listener = listener
-        self._path = listener.getsockname()
-        self._file = _identity(self._path)
+        self._place = SocketPlace(listener, lock)
         self._context_of = context_of
         self._stays = stays
         # Seconds without clients after which we exit, from the configuration of the last client; None: never.
@@ -117,6 +122,7 @@ class SharedWorkbench:
         self._goodbye = SERVE_ALONE
         self._reason = ""
         self._signals = 0
+        self._is_restoring = False
         self._idle_timer: asyncio.TimerHandle | None = None
         self._accept_timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -134,12 +140,15 @@ class SharedWorkbench:
             self.catalogs.runtime.pool.serve_many()
             await self.catalogs.runtime.open_status_socket()
             self._listen()
+            watched = self._place.watched(lambda _: self._on_place_changed(loop))
+            self.catalogs.watch.add(watched)
             try:
                 await self._ending.wait()
             finally:
+                self.catalogs.watch.discard(watched)
                 self._stop_listening()
                 # From now on new clients cannot connect, and start another workbench once we have released the lock.
-                self._remove_socket()
+                self._place.remove()
                 self._listener.close()
             log.info("shutting down: %s", self._reason)
             self.catalogs.close()
@@ -148,13 +157,6 @@ class SharedWorkbench:
                 client.end(self._reason, self._goodbye)
         await self.catalogs.stop_recording()
         log.info("bye")
-
-    def _remove_socket(self) -> None:
-        """Remove the socket, unless it belongs to another workbench: if the folder is removed while we run, a second
-        one can start."""
-        if self._file is not None and _identity(self._path) == self._file:
-            with contextlib.suppress(OSError):
-                os.unlink(self._path)
 
     @property
     def is_replaced(self) -> bool:
@@ -197,6 +199,43 @@ class SharedWorkbench:
         task = self._tasks.create_task(self._take_in(connection))
         self._unserved.add(task)
         task.add_done_callback(self._unserved.discard)
+
+    def _on_place_changed(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Called from the watching thread. The loop may have been closed meanwhile.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._look_after_socket)
+
+    def _look_after_socket(self) -> None:
+        if not self._ending.is_set() and not self._is_restoring:
+            _ = self.catalogs.runtime.start_task(self._restore_socket())
+
+    async def _restore_socket(self) -> None:
+        """Make the socket again if it was removed, or end if another workbench has taken our place."""
+        self._is_restoring = True
+        try:
+            listener = await aside(self._place.restore)
+        except Displaced:
+            self.end("its folder was removed, and another shared workbench has been started since", COME_AGAIN)
+            return
+        except OSError as error:
+            log.warning("the socket cannot be made again: %s", error.strerror or error)
+            asyncio.get_running_loop().call_later(RESTORE_PAUSE_SECONDS, self._look_after_socket)
+            return
+        finally:
+            self._is_restoring = False
+        if listener is None:
+            return
+        if self._ending.is_set():
+            listener.close()
+            self._place.remove()
+            return
+        log.warning("the socket `%s` was removed, and has been made again", self._place.path)
+        self._stop_listening()
+        self._listener.close()
+        self._listener = listener
+        listener.setblocking(False)
+        self._listen()
+        await self.catalogs.runtime.reopen_status_socket()
 
     async def _take_in(self, connection: socket.socket) -> None:
         self._greeting += 1
@@ -281,7 +320,7 @@ class SharedWorkbench:
         # Again, because reading the configuration took time.
         if self._ending.is_set():
             raise Refused(AGAIN, self._reason)
-        if not context.config.shared and not os.path.lexists(os.path.join(os.path.dirname(self._path), WANTED)):
+        if not context.config.shared and not os.path.lexists(os.path.join(self._place.folder, WANTED)):
             if not self._was_joined and not self._stays:
                 # A front end started us at the moment of `down`: no client would come, however long we wait.
                 self.end("no client wants a shared workbench any more", COME_AGAIN)
@@ -401,15 +440,6 @@ class SharedWorkbench:
         # If a user or service manager watches us, the signal means that we should end; otherwise it may have meant the
         # machine, or nothing.
         self.end(f"received {number.name}", SERVE_ALONE if self._stays else COME_AGAIN)
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """Return which file it is; None if there is none. The inode is not reused while the socket is open."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _in_one_line(text: str) -> str:

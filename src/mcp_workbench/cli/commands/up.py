@@ -11,7 +11,7 @@ from typing import Final
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.front.commanding import ask
-from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, listen, log_path, take_lock
+from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, listen, log_path, sign_lock, take_lock
 from mcp_workbench.front.line_protocol import PING
 from mcp_workbench.process_context import WANTED, hide_memory, make_private, runtime_folder
 
@@ -93,6 +93,7 @@ def _be_it() -> int:
     if listener is None or lock is None:
         remark("note", "the shared workbench was stopped by `mcp-workbench down`")
         return 0
+    sign_lock(lock)
     redactor = Redactor(frozenset())
     stream = None if stays else RotatedLog(log_path())
     set_up(debug=False, file=None, format="text", redactor=redactor, stream=stream)
@@ -103,7 +104,7 @@ def _be_it() -> int:
 
     async def serve() -> None:
         nonlocal is_replaced
-        workbench = SharedWorkbench(listener, Contexts().of, redactor, stays=stays)
+        workbench = SharedWorkbench(listener, Contexts().of, redactor, stays=stays, lock=lock)
         await workbench.run()
         is_replaced = workbench.is_replaced
 
