@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import random
 import re
 import threading
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.economy.tokens import estimated_tokens
 from mcp_workbench.face import kept_results as kept
 from mcp_workbench.face.view import View
 from mcp_workbench.router.router import LARGE_TO_SHORTEN
@@ -66,7 +69,25 @@ async def test_reading_on_does_not_hold_up_other_calls(tmp_path: Path, monkeypat
 # when
 
 
-async def test_without_a_budget_every_result_passes_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "is_whole"), [({}, False), ({"resultBudget": 10_000}, False), ({"resultBudget": None}, True)]
+)
+async def test_large_results_are_shortened_unless_there_is_no_limit(
+    tmp_path: Path, settings: dict[str, int | None], is_whole: bool
+) -> None:
+    whole = text("words that somebody wrote\n" * 6_000)
+    async with workbench_with(tmp_path, boxes(whole, **settings)) as seen:
+        assert (await seen.use("dev/api/get") == whole) is is_whole
+
+
+async def test_images_pass_as_they_are_whatever_their_size(tmp_path: Path) -> None:
+    data = base64.b64encode(random.Random(3).randbytes(300_000)).decode()
+    whole = {"content": [{"type": "image", "data": data, "mimeType": "image/png"}, {"type": "text", "text": "a cat"}]}
+    async with workbench_with(tmp_path, boxes(whole)) as seen:
+        assert await seen.use("dev/api/get") == whole
+
+
+async def test_a_result_of_ordinary_size_passes_as_it_is(tmp_path: Path) -> None:
     whole = text(LINES, structuredContent={"a": ISSUES})
     async with workbench_with(tmp_path, boxes(whole)) as seen:
         assert await seen.use("dev/api/get") == whole
@@ -81,7 +102,7 @@ async def test_what_is_said_twice_counts_once(tmp_path: Path) -> None:
     value = {"issues": ISSUES[:20]}
     whole = text(json.dumps(value), structuredContent=value)
     async with workbench_with(tmp_path, boxes(whole)) as seen:
-        once = len(json.dumps(value)) // 4
+        once = estimated_tokens(json.dumps(value).encode())
         assert await seen.use("dev/api/get", max_tokens=once + 100) == whole
         assert "workbench://results/" in text_of(await seen.use("dev/api/get", max_tokens=once - 100))
 
@@ -112,7 +133,7 @@ async def test_a_head_takes_no_more_than_its_budget(tmp_path: Path, budget: int,
     async with workbench_with(tmp_path, boxes(text(value))) as seen:
         result = await seen.use("dev/api/get", max_tokens=budget)
         written = json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode()
-        assert len(written) <= 4 * budget
+        assert estimated_tokens(written) <= 1.2 * budget
 
 
 async def test_what_the_result_says_of_itself_is_kept(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ DEFAULT_CALL_TIMEOUT = 120.0
 # `npx -y` and `uvx` download a package on their first start; half a minute is not unusual.
 DEFAULT_STARTUP_TIMEOUT = 60.0
 DEFAULT_IDLE_TIMEOUT = 600.0
+# A tenth of the context of most models. Nobody can read more in one go, and what is left out is kept.
+DEFAULT_RESULT_BUDGET = 20_000
 # Long enough for a user who goes to a meeting between two sessions.
 DEFAULT_SHARED_IDLE_EXIT = 900.0
 # Separates the parts of a name in the face `flat`.
@@ -173,8 +175,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     share: Share | None = None
     # Whether it may send requests to clients: elicitation, sampling, roots.
     ask: bool = True
-    # Tokens that a result may take; 0 means no limit.
-    result_budget: int = 0
+    # Tokens that a result may take; 0 means no limit. None: the default of `use_tool`.
+    result_budget: int | None = None
     # Files of variables, read when it starts.
     env_files: tuple[str, ...] = ()
     # When each of them was last written: a program that runs with other variables is a different one.

@@ -115,7 +115,7 @@ class WrittenServer:
             protocol=self._read(keys.PROTOCOL) or "auto",
             share=share,
             ask=self._read(keys.ASK) is not False,
-            result_budget=self._read(keys.RESULT_BUDGET) or 0,
+            result_budget=(self._read(keys.RESULT_BUDGET) or 0) if keys.RESULT_BUDGET.name in self._entry else None,
             env_files=env_files,
             env_file_times=tuple(map(modified_at, env_files)),
         )

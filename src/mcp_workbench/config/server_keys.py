@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 from mcp_workbench.config.keys import INHERIT_ENV, INHERITED, SHARED_BY, Key, table
 from mcp_workbench.config.kinds import Boolean, Choice, Files, Filters, Seconds, Sharing, Text, Texts, Url, Whole
 from mcp_workbench.config.mappings import Deferred, Environment, Headers, Renames
-from mcp_workbench.config.model import DEFAULT_CALL_TIMEOUT, DEFAULT_IDLE_TIMEOUT, DEFAULT_STARTUP_TIMEOUT
+from mcp_workbench.config.model import (
+    DEFAULT_CALL_TIMEOUT,
+    DEFAULT_IDLE_TIMEOUT,
+    DEFAULT_RESULT_BUDGET,
+    DEFAULT_STARTUP_TIMEOUT,
+)
 from mcp_workbench.protocol.revisions import KNOWN
 
 if TYPE_CHECKING:
@@ -138,9 +143,9 @@ RESULT_BUDGET = Key(
     "resultBudget",
     Whole("tokens", 100, 10_000_000, none=True),
     "Result budget",
-    "How many tokens (bytes / 4) a result of this server may use in the face `proxy`. A larger one is kept for a "
+    "How many tokens (estimated) a result of this server may use in the face `proxy`. A larger one is kept for a "
     "while; the agent gets its beginning and how to read the rest. `null`: no limit.",
-    default=None,
+    default=DEFAULT_RESULT_BUDGET,
 )
 SERVER_SHARE = Key(
     "share",

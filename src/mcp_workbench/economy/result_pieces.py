@@ -94,8 +94,8 @@ def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
         return Reading(result.decode(errors="replace"), None, False)
     text = "\n".join(texts)
     if text.lstrip()[:1] in ("{", "["):
-        text = _without_base64(text.encode()).decode()
-    structured = _unwrapped(_without_base64(bytes(opened.structured)), texts)
+        text = without_base64(text.encode())[0].decode()
+    structured = _unwrapped(without_base64(bytes(opened.structured))[0], texts)
     raw = structured or text.strip().encode()
     value: object = None
     is_json = raw[:1] in (b"{", b"[")
@@ -130,9 +130,10 @@ def _unwrapped(structured: bytes, texts: Sequence[str]) -> bytes:
         return structured
 
 
-def _without_base64(written: bytes) -> bytes:
-    """JSON with binary data replaced by its size: no agent can read it, and it would take the room of what it can."""
-    return _BASE64.sub(_size_of_base64, written)
+def without_base64(written: bytes) -> tuple[bytes, int]:
+    """JSON with binary data replaced by its size, and how often: no agent can read it, and it would take the room of
+    what it can."""
+    return _BASE64.subn(_size_of_base64, written)
 
 
 def _size_of_base64(found: re.Match[bytes]) -> bytes:

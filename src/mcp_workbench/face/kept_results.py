@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode
 
-from mcp_workbench.economy.tokens import BYTES_PER_TOKEN
+from mcp_workbench.economy.tokens import BYTES_PER_TOKEN, bytes_of_tokens, estimated_tokens
 from mcp_workbench.face.decisions import Answer, Work
 from mcp_workbench.face.identifier import RESULTS as SCHEME
 from mcp_workbench.face.identifier import UseTool
@@ -34,6 +34,8 @@ DEFAULT_PIECE: Final = 2_000
 LEAST_PIECE: Final = 200
 # The shape of larger values is not shown, because decoding them would delay other calls.
 LARGEST_SHAPED: Final = 4 * 1024 * 1024
+# What models charge for an image at most, however many bytes it has.
+TOKENS_OF_IMAGE: Final = 1_600
 # The maximum number of links to images and other blocks; further ones can be found in the whole result.
 MOST_LINKS: Final = 20
 # The approximate size of one link.
@@ -108,12 +110,13 @@ class KeptResults:
         self, view: View, result: Raw | bytes, budget: int, origin: Origin = ("", "", "")
     ) -> Shortening | None:
         """Like `shorten`, in steps, for a large result; None if it fits."""
-        room = max(budget, LEAST_PIECE) * BYTES_PER_TOKEN
-        if not budget or memoryview(result).nbytes <= room:
+        most = max(budget, LEAST_PIECE)
+        # No token is shorter than a byte.
+        if not budget or memoryview(result).nbytes <= most:
             return None
         import secrets
 
-        return Shortening(result, room, secrets.token_urlsafe(9), partial(self._keep, view.principal, origin))
+        return Shortening(result, most, secrets.token_urlsafe(9), partial(self._keep, view.principal, origin))
 
     # ── reading on ──
 
@@ -176,22 +179,26 @@ class KeptResults:
 class Shortening:
     """Shortens a result in steps. `work` may run in any thread; `finish` must run on the event loop."""
 
-    def __init__(self, result: Raw | bytes, room: int, id: str, keep: Callable[[str, bytes], None]) -> None:
+    def __init__(self, result: Raw | bytes, budget: int, id: str, keep: Callable[[str, bytes], None]) -> None:
         self._result = result
-        self._room = room
+        self._budget = budget
         self._id = id
         self._keep = keep
         self._head: bytes | None = None
         self._kept: bytes | None = None
 
     def work(self) -> None:
-        from mcp_workbench.economy.result_pieces import facts, overview, reading
+        from mcp_workbench.economy.result_pieces import facts, overview, reading, without_base64
 
-        data, room = bytes(self._result), self._room
+        data = bytes(self._result)
         members, content = _opened(data)
         # Servers often return the same content as text and as structured content, and clients show one of them.
-        if members and max(len(bytes(members.get(name, b""))) for name in ("content", "structuredContent")) <= room:
+        shown = max((bytes(members.get(name, b"")) for name in ("content", "structuredContent")), key=len) or data
+        readable, images = without_base64(shown)
+        if members and estimated_tokens(readable) + images * TOKENS_OF_IMAGE <= self._budget:
             return
+        # For links and members, which are alike in all results.
+        room = self._budget * BYTES_PER_TOKEN
         others = {
             key: value
             for key, value in members.items()
@@ -206,7 +213,8 @@ class Shortening:
             if can_be_kept
             else "\n\nThe result is too large to be kept."
         )
-        left = room - len(encode({"content": links, **others})) - len(encode(how)) - 40
+        around = estimated_tokens(encode({"content": links, **others}) + encode(how))
+        left = bytes_of_tokens(max(self._budget - around, 25), readable)
         read = reading(data, largest_value=LARGEST_SHAPED)
         said = facts(read)
         text = overview(read, max(left, 100), said)
@@ -316,8 +324,10 @@ def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:
     """Raises ValueError with what to do."""
     from mcp_workbench.economy.result_pieces import Part, by_line, grep, lines, page, reading
 
-    room = max(LEAST_PIECE, tokens) * BYTES_PER_TOKEN - _AROUND_A_PIECE
     read = reading(result)
+    near = max(wanted.start, 0)
+    like = (read.text[near : near + 64 * 1024] or read.text).encode()
+    room = bytes_of_tokens(max(LEAST_PIECE, tokens), like) - _AROUND_A_PIECE
 
     def said(part: Part, following: str) -> str:
         more = "" if part.following is None else f"\n(more: {following.format(part.following)})"

@@ -14,6 +14,7 @@ from msgspec import DecodeError, Raw, ValidationError
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.tool_index import ToolIndex
+from mcp_workbench.config.model import DEFAULT_RESULT_BUDGET
 from mcp_workbench.economy.instructions import HOW, Box, instructions, names
 from mcp_workbench.face.base import Face, FaceSettings, Params, available, not_found
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject, withheld
@@ -194,7 +195,9 @@ class ProxyFace(Face):
         if name not in pinned:
             return Reject(INVALID_PARAMS, no_such("tool", name, [*self.own_names(), *pinned]))
         target = pinned[name]
-        return self._call(target.entry, target.name, params.get("arguments"), 0, params, fresh)
+        # Without a default: clients that know the schema of its result need all of it.
+        budget = target.entry.config.result_budget or 0
+        return self._call(target.entry, target.name, params.get("arguments"), budget, params, fresh)
 
     def _open_toolbox(self, view: View, params: Params, fresh: bool) -> Decision:
         try:
@@ -247,7 +250,9 @@ class ProxyFace(Face):
             return Answer(error_result(str(error)))
         if tool not in entry.tools:
             return self._load_first((entry,), view, params, fresh) or _unknown_tool(entry, tool, fresh)
-        return self._call(entry, tool, call.arguments, call.max_tokens, params, fresh)
+        own = entry.config.result_budget
+        budget = call.max_tokens or (DEFAULT_RESULT_BUDGET if own is None else own)
+        return self._call(entry, tool, call.arguments, budget, params, fresh)
 
     def _refuse_identity(
         self, wanted: ToolIdentifier | str, places: Sequence[ToolPlace], view: View, params: Params, fresh: bool
@@ -267,14 +272,13 @@ class ProxyFace(Face):
         return Answer(error_result(text))
 
     def _call(
-        self, entry: ServerEntry, tool: str, arguments: Raw | None, max_tokens: int, params: Params, fresh: bool
+        self, entry: ServerEntry, tool: str, arguments: Raw | None, budget: int, params: Params, fresh: bool
     ) -> Decision:
         if self.settings.check_arguments:
             complaint = self._checker.complaint(entry, tool, NO_ARGUMENTS if arguments is None else arguments)
             if complaint is not None:
                 # The cached schema may be out of date; only a current one may reject a call.
                 return Answer(error_result(complaint)) if fresh or entry.is_live else Learn(entry, item=tool)
-        budget = max_tokens or entry.config.result_budget
         return Forward(entry, tool, TOOLS_CALL, call_body(tool, arguments, params), True, budget)
 
     def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:

@@ -380,7 +380,8 @@ class Router:
             return
         if decision.entry.has_resources:
             call.view.face.links.note(call.view.principal, decision.entry, result)
-        if not decision.result_budget:
+        # No token is shorter than a byte, so most results fit without a look at them.
+        if not decision.result_budget or len(result) <= decision.result_budget:
             call.pass_on(result)
         elif len(result) > LARGE_TO_SHORTEN:
             self.start_for(call, self._shorten_aside(call, decision, result))
