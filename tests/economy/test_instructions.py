@@ -25,9 +25,9 @@ def test_a_toolbox_nobody_has_counted_has_no_number() -> None:
     ("count", "has", "has_not"),
     [
         (5, "About something. About something. About something.", "…"),
-        (20, "toolbox-19 (19 tools): About something. About something.", "…, here"),
-        (60, "toolbox-59 (59 tools)", "About"),
-        (90, "- toolbox-89", "tools): "),
+        (20, "toolbox-19: About something. About something.", "…, here"),
+        (60, "toolbox-59: [some, words]", "About"),
+        (90, "- toolbox-89", "words"),
         (500, " more. `open_toolbox` without arguments lists them.", "tools)"),
     ],
 )
@@ -49,6 +49,17 @@ def test_a_toolbox_without_description_gets_more_words() -> None:
     words = tuple(f"word{number}" for number in range(8))
     text = introduced([Box(f"box-{number}", words=words) for number in range(10)], 900)
     assert "- box-9: [word0, word1, word2, word3, word4, word5, word6" in text
+
+
+def test_where_room_is_scarce_every_toolbox_gets_words_and_none_a_number() -> None:
+    words = ("database", "query", "schema")
+    text = instructions([Box(f"box-{number}", "Long. " * 40, 12, words) for number in range(70)])
+    assert text.count("[database") == 70
+    assert "(12 tools)" not in text
+
+
+def test_one_name_of_many_is_not_worth_its_room() -> None:
+    assert names(boxes(70), room=90) == "70 toolboxes. `open_toolbox` without arguments lists them."
 
 
 def test_without_toolboxes_it_says_so() -> None:

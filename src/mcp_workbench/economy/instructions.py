@@ -25,6 +25,9 @@ HOW = (
 _LIST = "`open_toolbox` without arguments lists them."
 
 
+_FEWEST_NAMES: Final = 3
+
+
 class Box(msgspec.Struct, frozen=True):
     """A toolbox to introduce. `tools` is their number, None until they are listed; `words` characterise it."""
 
@@ -74,15 +77,14 @@ def described_within(boxes: Sequence[Box], room: int) -> list[str] | None:
 
 
 def _filled(boxes: Sequence[Box], lines: list[str], level: int, room: int) -> list[str]:
-    """Describe the first toolboxes in one level more detail, as long as it fits."""
+    """Describe as many toolboxes as possible in one level more detail."""
     left = room - _size(lines)
     for number, box in enumerate(boxes if level + 1 < len(_LEVELS) else ()):
         longer = _line(box, *_LEVELS[level + 1])
         more = len(longer.encode()) - len(lines[number].encode())
-        if more > left:
-            break
-        left -= more
-        lines[number] = longer
+        if more <= left:
+            left -= more
+            lines[number] = longer
     return lines
 
 
@@ -90,23 +92,23 @@ def _size(lines: Sequence[str]) -> int:
     return sum(len(line.encode()) + 1 for line in lines)
 
 
-# Levels of detail for a toolbox, lowest first: whether to count its tools, the maximum length of its description, how
-# many distinctive words to add, and whether to name its servers. Words distinguish toolboxes better than descriptions
-# and cost less. Without a description there are more of them, because they are all there is.
+# Levels of detail for a toolbox, lowest first: how many distinctive words to add, the maximum length of its
+# description, and whether to count its tools and name its servers. Words distinguish toolboxes better than descriptions
+# and cost less; a number of tools distinguishes nothing. Without a description there are more words, because they are
+# all there is.
 _LEVELS: Final = (
-    (False, 0, 0, False),
-    (True, 0, 0, False),
-    *((True, 0, words, False) for words in (1, 2, 3)),
-    *((True, longest, 3, False) for longest in range(24, 81, 8)),
-    *((True, 80, words, False) for words in (4, 5, 6)),
-    *((True, longest, 6, False) for longest in range(90, 161, 10)),
-    *((True, 160, words, False) for words in (7, 8)),
-    *((True, longest, 8, True) for longest in (160, 240, 400, 2_000)),
+    *((words, 0, False, False) for words in (0, 1, 2, 3)),
+    *((3, longest, False, False) for longest in range(24, 81, 8)),
+    *((words, 80, False, False) for words in (4, 5, 6)),
+    *((6, longest, False, False) for longest in range(90, 161, 10)),
+    *((words, 160, False, False) for words in (7, 8)),
+    *((8, longest, True, False) for longest in (160, 240)),
+    *((8, longest, True, True) for longest in (240, 400, 2_000)),
 )
 _WORDS_INSTEAD_OF_DESCRIPTION: Final = 10
 
 
-def _line(box: Box, counted: bool, longest: int, words: int, with_servers: bool) -> str:
+def _line(box: Box, words: int, longest: int, counted: bool, with_servers: bool) -> str:
     description = clip(one_line(box.description), longest) if longest else ""
     if longest and not description:
         words += longest // _WORDS_INSTEAD_OF_DESCRIPTION
@@ -135,7 +137,8 @@ def names(boxes: Sequence[Box], *, room: int | None = None) -> str:
         if left < 0:
             break
         shown += 1
-    return cut(_names(every, shown), room)
+    # One or two names of many say nothing about the others; their number says that there is more to find.
+    return cut(_names(every, shown if shown >= _FEWEST_NAMES else 0), room)
 
 
 def _names(every: Sequence[str], shown: int, missing: int | None = None) -> str:
