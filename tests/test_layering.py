@@ -133,8 +133,9 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "what a process has once: processes, connections, sign-ins, tasks; does not know what clients are shown",
     ),
     "watching": (
-        {"jsonrpc", "downstream", "observe"},
-        "what `top` asks of a process: looks at connections and stops them; does not know what clients are shown",
+        {"jsonrpc", "catalog", "downstream", "observe"},
+        "what `top` and `lock` ask of a process: looks at connections, what their servers have listed, and stops them; "
+        "does not know what clients are shown",
     ),
     "server_links": (
         {"process_context", "config", "transport", "catalog", "downstream", "guard", "signin", "user_headers"},

@@ -216,7 +216,9 @@ async def test_a_subscription_that_starts_its_server_is_judged_by_what_that_offe
     server.resources = [ONE]
     lock_in(tmp_path, tools={"read": READ}, resources={"test:///one": ONE})
     boxes = {"box": {"files": server}}
-    async with workbench_with(tmp_path, boxes, era=era, lock="enforce", audit={"file": "audit.jsonl"}) as client:
+    async with workbench_with(
+        tmp_path, boxes, era=era, lock="enforce", lockResources=True, audit={"file": "audit.jsonl"}
+    ) as client:
         await client.open(toolbox_name="box")
         (connection,) = client.gateway.runtime.pool.connections()
         connection.request_stop()

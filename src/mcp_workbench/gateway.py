@@ -488,12 +488,12 @@ class Gateway:
 
 
 def _users_of(connection: Connection) -> dict[str, object]:
-    """Whose connection it is, unless it is our own user's, and which clients use it."""
+    """Whose connection it is, unless it is our own user's, which clients use it, and what it says otherwise now."""
     from mcp_workbench.session.client_name import client_names
 
     own = connection.principal in OWN_PRINCIPALS
     names = client_names(connection.traffic.clients.sessions())
-    return {"user": None if own else connection.principal, "clientNames": names}
+    return {"user": None if own else connection.principal, "clientNames": names, "changed": connection.entry.changed}
 
 
 def _session_type() -> type[Session]:

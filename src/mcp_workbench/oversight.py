@@ -236,7 +236,7 @@ class Oversight:
             return None
         from mcp_workbench.guard.definition_lock import LockStep
 
-        return LockStep(self._catalog_of)
+        return LockStep(self._catalog_of, self._lock)
 
     @property
     def problem(self) -> str | None:

@@ -1,8 +1,8 @@
 """Serves `mcp-workbench top`, over the same kind of socket as the status.
 
 One JSON object per line in each direction: `look` is answered with the status and measurements, `stop`, `restart` and
-`log` concern one server. Calls are measured while at least one client is connected. The socket is in a folder that only
-our user can enter. Loaded with the first connection.
+`log` concern one server, `offers` is for `mcp-workbench lock`. Calls are measured while at least one client is
+connected. The socket is in a folder that only our user can enter. Loaded with the first connection.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
-from msgspec import MsgspecError, Struct
+from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import Decoder, decode
 
+from mcp_workbench.catalog.manifests import written_offer
 from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.observe.call_watch import CallWatch
 
@@ -31,9 +33,11 @@ END_SECONDS: Final = 10.0
 class WatchRequest(Struct):
     """A request from `top`."""
 
-    do: Literal["look", "stop", "restart", "log"]
+    do: Literal["look", "stop", "restart", "log", "offers"]
     toolbox: str = ""
     server: str = ""
+    # The path of a configuration, for `offers`.
+    config: str = ""
 
 
 _decode: Final = Decoder(WatchRequest).decode
@@ -83,6 +87,8 @@ class Watching:
     async def _answer(self, request: WatchRequest) -> dict[str, Any]:
         if request.do == "look":
             return self._look()
+        if request.do == "offers":
+            return {"offers": self._offers(request.config)}
         meant = [
             each
             for each in self._connections()
@@ -101,6 +107,14 @@ class Watching:
             for connection in meant:
                 connection.start_in_background()
         return {"connections": len(meant)}
+
+    def _offers(self, config: str) -> list[dict[str, Any]]:
+        """What the servers of a configuration have listed to our own user, as this process has it."""
+        return [
+            {"toolbox": entry.toolbox, "server": entry.name, "offer": Raw(written_offer(entry.offer))}
+            for entry in dict.fromkeys(each.entry for each in self._connections() if each.principal in OWN_PRINCIPALS)
+            if entry.offer is not None and entry.is_live and any(each.path == config for each in entry.catalogs)
+        ]
 
     def _look(self) -> dict[str, Any]:
         processes: dict[str, list[int]] = {}

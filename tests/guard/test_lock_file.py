@@ -85,7 +85,7 @@ CONFLICT = b'{\n"version": 1,\n<<<<<<< HEAD\n"config": "a"\n=======\n"config": "
         (b'{"version":1,"config":"workbench-config.json","toolboxes":{"box":{"a":{"tools":{"t":1}}}}}', "is damaged"),
         (b"\xff\xfe", "is damaged"),
         (b"[" * 5000, "is damaged"),
-        (b'{"version": 2, "anything": true}', "was written by a newer version"),
+        (b'{"version": 3, "anything": true}', "was written by a newer version"),
         (b'{"version":1,"config":"other.json","toolboxes":{}}', "belongs to another configuration, `other.json`"),
         (
             b'{"version":1,"config":"workbench-config.json","toolboxes":{"x":{"y":{}}}}',

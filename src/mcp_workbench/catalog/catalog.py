@@ -32,6 +32,10 @@ CHANGED: Final = "the server was changed in the configuration, and what it was b
 
 Listener = Callable[[ServerEntry, frozenset[str]], None]
 
+# Of the definitions that have changed: in one line of the log, and in the status.
+MOST_CHANGES_LOGGED: Final = 5
+MOST_CHANGES_NAMED: Final = 20
+
 
 class Servers:
     """All servers of this process. What is learnt about a server reaches every catalogue that shows it."""
@@ -89,7 +93,10 @@ class Servers:
             # The cached offer counts as the previous one, even if it has not been read yet.
             entry.load_manifest()
         before = entry.offer
+        last_seen = before if entry.is_read else entry.read_manifest().offer
         changed = entry.learn(offer, remember=remember)
+        if last_seen is not None and not entry.judges:
+            _note_changes(entry, last_seen)
         if entry.failure is not None:
             entry.failure = None
             changed = frozenset(KINDS)
@@ -375,6 +382,23 @@ def context_of(config: WorkbenchConfig, context: ServerContext) -> ServerContext
         max_definition_bytes=config.max_definition_bytes,
         keychain=config.keychain,
     )
+
+
+def _note_changes(entry: ServerEntry, before: Offer) -> None:
+    """Without a lock nothing compares what a server says with what its user has seen; at least it is not done
+    silently."""
+    after = entry.offer
+    if after is None or (before.lists == after.lists and before.profile.instructions == after.profile.instructions):
+        return
+    from mcp_workbench.catalog.offer_changes import changed_definitions
+
+    news = [what for what in changed_definitions(before, after) if what not in entry.changed]
+    if not news:
+        return
+    entry.changed = (*entry.changed, *news)[-MOST_CHANGES_NAMED:]
+    more = f" and {len(news) - MOST_CHANGES_LOGGED} more" if len(news) > MOST_CHANGES_LOGGED else ""
+    named = ", ".join(what[:100] for what in news[:MOST_CHANGES_LOGGED])
+    log.warning("[%s] describes itself differently than when it was last listed: %s%s", entry.label, named, more)
 
 
 def _notify(entry: ServerEntry, changed: frozenset[str]) -> None:

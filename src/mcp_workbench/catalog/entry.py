@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mcp_workbench.catalog.filters import is_shown
 from mcp_workbench.catalog.manifests import ManifestStore, manifest_key
-from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
+from mcp_workbench.catalog.offer import INSTRUCTIONS, KINDS, Definitions, Offer
 from mcp_workbench.config.model import ServerConfig, ServerContext
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc.messages import decode_object
@@ -60,6 +60,7 @@ class ServerEntry:
         "_remembered",
         "asks",
         "catalogs",
+        "changed",
         "config",
         "context",
         "ended",
@@ -107,6 +108,8 @@ class ServerEntry:
         self.judges: tuple[Judge, ...] = ()
         # Their combined decision.
         self.withheld: Withheld = NOTHING_WITHHELD
+        # What it says otherwise than when it was last listed, in words, if no lock compares it; newest last.
+        self.changed: tuple[str, ...] = ()
         # Whether the last change of the tools matters to callers.
         self.tools_differ = False
         # Why the server failed permanently or cannot be started; None while it can be used.
@@ -161,6 +164,11 @@ class ServerEntry:
         every = NOTHING if self.offer is None else self.offer.lists.get(kind, NOTHING)
         withheld = self.withheld.get(kind)
         return {name: each for name, each in every.items() if name not in withheld} if withheld else every
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server says about itself to agents, unless it is withheld."""
+        return None if self.offer is None or INSTRUCTIONS in self.withheld else self.offer.profile.instructions
 
     # Nothing is hidden here; `RestrictedEntry` overrides these.
 

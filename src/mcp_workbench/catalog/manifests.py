@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Final
 
-from msgspec import DecodeError, Raw, Struct, ValidationError, field
+from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
 from mcp_workbench.catalog.offer import KINDS, Offer, by_identity
@@ -117,6 +117,25 @@ def written_identity(identity: object) -> bytes:
         return repr(identity).encode(errors="surrogatepass")
 
 
+def written_offer(offer: Offer, key: str = "") -> bytes:
+    """An offer as the content of a manifest."""
+    lists = {kind: list(definitions.values()) for kind, definitions in offer.lists.items()}
+    return encode(_Manifest(FORMAT, key, offer.profile, lists, offer.oversized, offer.transport))
+
+
+def read_offer(data: bytes, key: str = "") -> Offer:
+    """Read what `written_offer` has written under the same key. Raises `ValueError`."""
+    try:
+        found = _decode(data)
+        decode_object(found.profile.capabilities)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if found.format != FORMAT or found.key != key:
+        raise ValueError("of another version or server")
+    lists = {kind: by_identity(kind, found.lists[kind])[0] for kind in KINDS if kind in found.lists}
+    return Offer(found.profile, lists, oversized=found.oversized, transport=found.transport)
+
+
 class ManifestStore:
     """A folder of manifests. If `locate` returns None, nothing is stored."""
 
@@ -135,21 +154,15 @@ class ManifestStore:
         if self._folder is None:
             return None
         try:
-            found = _decode(_read(self._path(key)))
-            decode_object(found.profile.capabilities)
-        except (OSError, DecodeError, ValidationError, RecursionError, UnicodeDecodeError):
+            return read_offer(_read(self._path(key)), key)
+        except (OSError, ValueError):
             return None
-        if found.format != FORMAT or found.key != key:
-            return None
-        lists = {kind: by_identity(kind, found.lists[kind])[0] for kind in KINDS if kind in found.lists}
-        return Offer(found.profile, lists, oversized=found.oversized, transport=found.transport)
 
     def save(self, key: str, offer: Offer) -> None:
         """Store an offer. Best effort."""
         if self._folder is None:
             return
-        lists = {kind: list(definitions.values()) for kind, definitions in offer.lists.items()}
-        data = encode(_Manifest(FORMAT, key, offer.profile, lists, offer.oversized, offer.transport))
+        data = written_offer(offer, key)
         if len(data) <= LARGEST_MANIFEST:
             self._replace(self._path(key), data)
 

@@ -22,6 +22,8 @@ SINGULAR: Final = {
     "resources": "resource",
     "resourceTemplates": "resource template",
 }
+# What else a server says to agents: one text, which a lock covers like a definition of this name.
+INSTRUCTIONS: Final = "instructions"
 # A few examples are enough to describe a server with ten thousand invalid names.
 MOST_LEFT_OUT: Final = 20
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
-from msgspec.json import Decoder, encode
+from msgspec.json import Decoder, decode, encode
 
-from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
+from mcp_workbench.catalog.offer import KINDS, SINGULAR, Definitions, Offer
 from mcp_workbench.json_schema import with_schemas
 
 # The total size of differing definitions that are compared in detail, which takes about 50 ms. Beyond that they count
@@ -66,6 +66,33 @@ def _meaning(schema: Any) -> Any:
 
 def _written(value: object) -> bytes:
     return encode(value, order="deterministic")
+
+
+def changed_definitions(before: Offer, after: Offer) -> list[str]:
+    """What a server says otherwise than before under the same name, in words: `tool read`. Without resources, which
+    most servers list as data, and without what was added or removed."""
+    found = ["instructions"] if (before.profile.instructions or "") != (after.profile.instructions or "") else []
+    left = MOST_COMPARED_BYTES
+    for kind in KINDS:
+        if kind == "resources":
+            continue
+        old = before.lists.get(kind, {})
+        for name, definition in after.lists.get(kind, {}).items():
+            if name not in old or bytes(old[name]) == bytes(definition):
+                continue
+            left -= len(memoryview(old[name])) + len(memoryview(definition))
+            if left < 0 or _content(old[name]) != _content(definition):
+                found.append(f"{SINGULAR[kind]} {name}")
+    return found
+
+
+def _content(definition: Raw) -> object:
+    """What it says, whatever the order of its members."""
+    try:
+        found: object = decode(definition)
+    except (DecodeError, UnicodeError, RecursionError):
+        return bytes(definition)
+    return found
 
 
 def list_changes(before: Offer | None, after: Offer) -> dict[str, str]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import Manifest, ServerEntry
-from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
+from mcp_workbench.catalog.offer import INSTRUCTIONS, KINDS, Definitions, Offer
 from mcp_workbench.config.model import ToolboxConfig
 
 # Lists of other users that are remembered as hidden or not. There are about as many as servers.
@@ -95,7 +95,9 @@ class RestrictedEntry(ServerEntry):
             kind: {
                 item: why
                 for item, why in reasons.items()
-                if offer is not None and shows(self.real, kind, item, offer.lists.get(kind, {}).get(item))
+                # Instructions are no item that a rule could hide.
+                if kind == INSTRUCTIONS
+                or (offer is not None and shows(self.real, kind, item, offer.lists.get(kind, {}).get(item)))
             }
             for kind, reasons in self.real.withheld.items()
         }

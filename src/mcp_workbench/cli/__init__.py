@@ -12,7 +12,8 @@ Everything else here is shared by several commands:
 - Servers: `engine` reaches them in this process, `shared_engine` in the shared workbench; `interactive_client` shows
   their progress and questions. `unlisted_servers` are in no file, `prompts_and_resources` lists what servers offer,
   `server_preview` describes what an entry starts, `mcp_registry` looks servers up, `check_references` checks that
-  everything they refer to exists, `process_memory` measures their memory.
+  everything they refer to exists, `process_memory` measures their memory, `watched_workbenches` looks into the
+  workbenches that run them.
 - Files: `own_configuration` edits ours, `secret_store` stores the secrets found in entries; `client_files` finds and
   changes those of MCP clients, `edit_preview` shows the changes, `client_commands` runs clients' own commands.
 - Serving: `http_token` is the token of `serve --http`, `http_callers` the other callers it accepts; `service` is the

@@ -81,7 +81,7 @@ def grouped(servers: Iterable[dict[str, Any]]) -> list[ServerCopies]:
 def details_of(copies: ServerCopies, clients: Mapping[int, str]) -> list[str]:
     """What its row does not say: who uses which copy where, why some failed, what is withheld, when sign-ins end.
     `clients` has the names of clients by their process."""
-    return [*_places(copies, clients), *copies.reasons(), *_withheld(copies), *_sign_ins(copies)]
+    return [*_places(copies, clients), *copies.reasons(), *_changed(copies), *_withheld(copies), *_sign_ins(copies)]
 
 
 def _places(copies: ServerCopies, clients: Mapping[int, str]) -> list[str]:
@@ -115,6 +115,11 @@ def _remark(copies: int, reports: list[dict[str, Any]]) -> str:
     if ago is not None:
         parts.append(f"{duration(ago)} ago")
     return f" ({', '.join(parts)})" if parts else ""
+
+
+def _changed(copies: ServerCopies) -> list[str]:
+    found = dict.fromkeys(what for each in copies.reports for what in each.get("changed") or ())
+    return [f"describes itself differently than before: {', '.join(found)}"] if found else []
 
 
 def _withheld(copies: ServerCopies) -> list[str]:

@@ -209,8 +209,16 @@ LOCK = Key(
     "lock",
     Choice({word: word for word in ("warn", "enforce")}),
     "Lock",
-    "What happens to tools, prompts and resources that differ from `workbench.lock` beside this file: they are "
-    "reported (`warn`), or neither listed nor callable until `mcp-workbench lock accept` (`enforce`).",
+    "What happens to tools, prompts, resource templates and instructions that differ from `workbench.lock` beside this "
+    "file: they are reported (`warn`), or neither listed nor callable until `mcp-workbench lock accept` (`enforce`).",
+)
+LOCK_RESOURCES = Key(
+    "lockResources",
+    Boolean(),
+    "Lock resources",
+    "Whether the lock covers each resource that a server lists, as well as its templates. For servers whose resources "
+    "are a fixed list rather than data.",
+    default=False,
 )
 INHERITED = (
     "Further variables of the workbench's environment that programs inherit, by name or `*` glob, in addition to a few "
@@ -252,6 +260,6 @@ TOOLBOX_INHERIT_ENV = Key(
 FILE_KEYS = table(
     *(SCHEMA, FACE, SEPARATOR, MAX_MESSAGE_BYTES, MAX_DEFINITION_BYTES, MAX_PENDING_BODY_BYTES, BUDGET),
     *(CHECK_ARGUMENTS, PIN, USE_TOOL, CLIENTS, INHERIT_ENV, SHARE, KEYCHAIN, REGISTRY, SHARED, SHARED_IDLE_EXIT),
-    *(AUDIT, LOCK, AUTH, TRUSTED_PROXY, POLICY, LIMITS),
+    *(AUDIT, LOCK, LOCK_RESOURCES, AUTH, TRUSTED_PROXY, POLICY, LIMITS),
 )
 TOOLBOX_KEYS = table(DESCRIPTION, TOOLBOX_BUDGET, TOOLBOX_INHERIT_ENV, TOOLBOX_SHARE)

@@ -268,6 +268,8 @@ class LockTarget(Struct, frozen=True):
     config: str
     # Toolbox and name of every server.
     places: tuple[tuple[str, str], ...]
+    # Whether it covers single resources, too.
+    has_resources: bool = False
 
 
 class WorkbenchConfig(Struct, frozen=True, kw_only=True):
@@ -306,6 +308,8 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     audit: AuditConfig | None = None
     # Whether definitions that differ from the lock file are only reported, or hidden; None: there is no lock.
     lock: Lock | None = None
+    # Whether the lock covers single resources, which most servers list as data.
+    lock_resources: bool = False
     # Who may call over HTTP, in addition to holders of a token or a key.
     auth: AuthConfig | None = None
     trusted_proxy: ProxyConfig | None = None
@@ -342,7 +346,7 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     @property
     def lock_target(self) -> LockTarget:
         places = tuple((box.name, name) for box in self.toolboxes.values() for name in box.servers)
-        return LockTarget(self.lock_path, os.path.basename(self.path), places)
+        return LockTarget(self.lock_path, os.path.basename(self.path), places, self.lock_resources)
 
     @property
     def face_in_force(self) -> FaceName:

@@ -249,14 +249,13 @@ class FlatFace(Face):
     def instructions(self, view: View) -> str:
         """Which servers there are, and which are unavailable."""
         named = f"named `{self._form}`" if self._prefix else f"with `{self._form}` where two have the same name"
-        known = {id(entry): entry.offer for entry in self.entries(view)}
+        known = {id(entry): entry.instructions for entry in self.entries(view)}
         servers = []
         # Shown once, with the first server of each toolbox.
         about = {} if self.settings.plain else {each.name: each.description for each in self.catalog.described.values()}
         for entry in self.catalog.entries():
             trouble = entry.trouble_for_all
-            offer = known.get(id(entry))
-            said = None if offer is None else offer.profile.instructions
+            said = known.get(id(entry))
             servers.append(Introduced(self._place(entry), trouble, said, about.pop(entry.toolbox, "")))
         head = f"Tools of several servers in one list, {named}. Servers:"
         return self.within_room(view, lambda most: flat_instructions(head, servers, most=most))

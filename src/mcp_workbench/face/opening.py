@@ -194,11 +194,7 @@ def _sign_in_notes(entries: Iterable[ServerEntry]) -> list[str]:
 
 
 def _server_instructions(entries: Iterable[ServerEntry]) -> dict[str, str]:
-    return {
-        entry.name: clip(entry.offer.profile.instructions, LONGEST_INSTRUCTIONS)
-        for entry in entries
-        if entry.offer is not None and entry.offer.profile.instructions
-    }
+    return {entry.name: clip(entry.instructions, LONGEST_INSTRUCTIONS) for entry in entries if entry.instructions}
 
 
 # ── what is not available ──

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Raw, Struct
 
 from mcp_workbench.catalog.entry import NO_REASONS
-from mcp_workbench.catalog.offer import SINGULAR
+from mcp_workbench.catalog.offer import INSTRUCTIONS, SINGULAR
 from mcp_workbench.catalog.uris import fits
 from mcp_workbench.config.model import modified_at
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.guard.lock_difference import How, changes_of
-from mcp_workbench.guard.lock_file import LockedServer, LockFile, definition_hash, read_lock
+from mcp_workbench.guard.lock_difference import How, changes_of, named
+from mcp_workbench.guard.lock_file import LockedServer, LockFile, definition_hash, lockable, locked_kinds, read_lock
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_workbench.steps import Denial
 
@@ -57,6 +57,8 @@ _KINDS: Final = {
 }
 # Methods whose item need not be in a list: URIs, of which a template covers many.
 _BY_ADDRESS: Final = frozenset({"resources/read", "resources/subscribe", "completion/complete"})
+# Methods that reach data, which a lock need not cover.
+_DATA: Final = frozenset({"resources/read", "resources/subscribe"})
 # These end or follow what was let through before, or are about no item. It is unknown what any other method reaches.
 _FREE: Final = frozenset(
     {
@@ -80,6 +82,8 @@ class LockReading(Struct, frozen=True):
     modified_at: int
     file: LockFile | None
     problem: ConfigError | None
+    # What it covers.
+    kinds: tuple[str, ...]
 
 
 def look_at_lock(target: LockTarget) -> LockReading:
@@ -89,13 +93,13 @@ def look_at_lock(target: LockTarget) -> LockReading:
     try:
         file = read_lock(target)
     except ConfigError as error:
-        return LockReading(target.path, at, None, error)
+        return LockReading(target.path, at, None, error, locked_kinds(target))
     problem = None
     if file is None:
         problem = ConfigError(
             f"there is no `{target.path}`", hint="`mcp-workbench lock` creates it; review it, and commit it"
         )
-    return LockReading(target.path, at, file, problem)
+    return LockReading(target.path, at, file, problem, locked_kinds(target))
 
 
 class Lock:
@@ -146,7 +150,12 @@ class Lock:
         assert self._reading.file is not None
         locked = self._reading.file.server(entry.toolbox, entry.name)
         found = frozenset(
-            changes_of(locked, offer, lambda kind, name, raw: self._hash(f"{entry.label} {kind}", name, raw))
+            changes_of(
+                locked,
+                offer,
+                lambda kind, name, raw: self._hash(f"{entry.label} {kind}", name, raw),
+                self._reading.kinds,
+            )
         )
         self._say(entry, found, locked)
         if not self.is_enforced:
@@ -158,7 +167,8 @@ class Lock:
         return withheld
 
     def _all(self, offer: Offer, reason: str) -> WithheldReasons:
-        return {kind: dict.fromkeys(definitions, reason) for kind, definitions in offer.lists.items() if definitions}
+        found = {kind: lockable(offer, kind) for kind in (*offer.lists, INSTRUCTIONS)}
+        return {kind: dict.fromkeys(definitions, reason) for kind, definitions in found.items() if definitions}
 
     def _hash(self, place: str, name: str, definition: Raw) -> str:
         known = self._hashes.get((place, name))
@@ -170,6 +180,12 @@ class Lock:
             self._hashes.clear()
         self._hashes[place, name] = definition, found
         return found
+
+    @property
+    def covers_addresses(self) -> bool:
+        """Whether an address that is in no list may be refused for that: where resources are covered, and where
+        nothing can be compared."""
+        return self.problem is not None or "resources" in self._reading.kinds
 
     def forget(self, principal: str) -> None:
         """Drop what was reported to this user."""
@@ -183,11 +199,11 @@ class Lock:
         news = sorted(found - before)
         if not news:
             return
-        named = ", ".join(f"{SINGULAR[kind]} `{name[:100]}` ({how})" for kind, name, how in news[:MOST_NAMED])
+        items = ", ".join(f"{named(kind, name[:100], '`')} ({how})" for kind, name, how in news[:MOST_NAMED])
         more = f" and {len(news) - MOST_NAMED} more" if len(news) > MOST_NAMED else ""
         what = "is not in the lock file" if locked is None else "differs from the lock file"
         consequence = "; withheld until accepted" if self.is_enforced else ""
-        log.warning("[%s] %s: %s%s%s. hint: %s", entry.label, what, named, more, consequence, HINT)
+        log.warning("[%s] %s: %s%s%s. hint: %s", entry.label, what, items, more, consequence, HINT)
         for kind, name, how in news[:MOST_EVENTS]:
             self._record(
                 "definition",
@@ -197,7 +213,7 @@ class Lock:
                 item=name,
                 decision="withheld" if self.is_enforced and how != "removed" else "warned",
                 rule="lock",
-                reason=f"{SINGULAR[kind]}: {how}",
+                reason=f"{SINGULAR.get(kind, kind)}: {how}",
             )
 
 
@@ -206,9 +222,10 @@ class LockStep:
 
     judges_definitions = True
 
-    def __init__(self, catalog_of: Callable[[str], Catalog]) -> None:
+    def __init__(self, catalog_of: Callable[[str], Catalog], lock: Lock) -> None:
         # The catalogue of a principal's own connections.
         self._catalog_of = catalog_of
+        self._lock = lock
 
     def check(self, request: GuardedRequest) -> Denial | None:
         entry = self._catalog_of(request.principal).toolboxes.get(request.toolbox, {}).get(request.server)
@@ -231,6 +248,8 @@ class LockStep:
         withheld = entry.withheld.get("resourceTemplates", NO_REASONS)
         template = next((each for each in withheld if fits(item, each)), None)
         if template is None:
+            if method in _DATA and not self._lock.covers_addresses:
+                return None
             reason = "it is not in the lock file and fits no template there"
         else:
             reason = f"of its template `{template[:200]}`, {withheld[template]}"

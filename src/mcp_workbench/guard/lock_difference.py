@@ -8,8 +8,8 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from mcp_workbench.catalog.offer import KINDS, SINGULAR, Offer
-from mcp_workbench.guard.lock_file import LockedServer, LockFile, definition_hash
+from mcp_workbench.catalog.offer import INSTRUCTIONS, SINGULAR, Offer
+from mcp_workbench.guard.lock_file import LOCKED_KINDS, LockedServer, LockFile, definition_hash, lockable
 from mcp_workbench.guard.suspicion import hidden_characters, instructions, taken_names, wider_annotations
 
 How = Literal["new", "changed", "removed"]
@@ -34,20 +34,28 @@ class DefinitionChange(Struct, frozen=True, kw_only=True):
     @property
     def what(self) -> str:
         """For example `tool read`."""
-        return f"{SINGULAR[self.kind]} {self.name}"
+        return named(self.kind, self.name)
 
     @property
     def where(self) -> str:
         return f"{self.toolbox}/{self.server}"
 
 
-def changes_of(locked: LockedServer | None, offer: Offer, hash_of: Callable[[str, str, Raw], str]) -> Iterator[
-    tuple[str, str, How]
-]:  # fmt: skip
-    """Kind, name and how, of every definition that differs from the lock. `hash_of` may cache hashes."""
-    for kind in KINDS:
+def named(kind: str, name: str, around: str = "") -> str:
+    """For example `tool read`, with something `around` the name."""
+    return INSTRUCTIONS if kind == INSTRUCTIONS else f"{SINGULAR[kind]} {around}{name}{around}"
+
+
+def changes_of(
+    locked: LockedServer | None,
+    offer: Offer,
+    hash_of: Callable[[str, str, Raw], str],
+    kinds: Iterable[str] = LOCKED_KINDS,
+) -> Iterator[tuple[str, str, How]]:
+    """Kind, name and how, of every definition of these kinds that differs from the lock. `hash_of` may cache hashes."""
+    for kind in kinds:
         before = {} if locked is None else locked.hashes(kind)
-        now = offer.lists.get(kind, {})
+        now = lockable(offer, kind)
         for name, definition in now.items():
             expected = before.get(name)
             if expected is None:
@@ -65,13 +73,14 @@ def described_changes(
     offer: Offer,
     others: Mapping[str, Iterable[str]],
     known: KnownDefinition,
+    kinds: Iterable[str] = LOCKED_KINDS,
 ) -> list[DefinitionChange]:
     """The same with the changes in each, for users. `others`: the tools of other servers, by `toolbox/server`."""
     locked = None if lock is None else lock.server(*place)
     found = []
-    for kind, name, how in changes_of(locked, offer, lambda _, __, definition: definition_hash(definition)):
+    for kind, name, how in changes_of(locked, offer, lambda _, __, definition: definition_hash(definition), kinds):
         before = None if how == "new" or locked is None else known(locked.hashes(kind)[name])
-        definition = offer.lists.get(kind, {}).get(name)
+        definition = lockable(offer, kind).get(name)
         found.append(
             DefinitionChange(
                 toolbox=place[0],
@@ -111,6 +120,12 @@ def _warnings(
 
 def _lines(how: How, before: bytes | None, definition: Raw | None) -> Iterator[str]:
     new = {} if definition is None else _members(definition)
+    if isinstance(text := None if definition is None else _decoded(definition), str):
+        # Instructions are no object.
+        if how == "changed" and before is not None:
+            yield f"- {_shown(_decoded(before))}"
+        yield f"+ {_shown(text)}"
+        return
     if how == "new":
         for key in ("title", "description", "annotations"):
             if key in new:

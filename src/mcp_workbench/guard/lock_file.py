@@ -10,21 +10,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct, field
 
-from mcp_workbench.catalog.offer import KINDS, Offer
+from mcp_workbench.catalog.offer import INSTRUCTIONS, KINDS, Definitions, Offer
 from mcp_workbench.config.model import LockTarget, ServerConfig
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.guard.packages import package_of
 from mcp_workbench.protocol.handshake import who
 
-VERSION: Final = 1
+# 2: with `instructions`. Files of format 1 are read; a server's instructions are new to them.
+VERSION: Final = 2
 # A hundred thousand definitions; anything larger is some other file.
 LARGEST_LOCK: Final = 16 * 1024 * 1024
+# What a lock covers: definitions, and what else a server tells agents. Of resources only the templates, unless the
+# configuration asks for more: most servers list their data as resources.
+LOCKED_KINDS: Final = (*(kind for kind in KINDS if kind != "resources"), INSTRUCTIONS)
+LOCKED_KINDS_WITH_RESOURCES: Final = (*KINDS, INSTRUCTIONS)
 _MARKS: Final = (b"<<<<<<< ", b"=======", b">>>>>>> ")
 
 
@@ -37,10 +42,23 @@ class LockedServer(Struct, omit_defaults=True):
     prompts: dict[str, str] = field(default_factory=dict)
     resources: dict[str, str] = field(default_factory=dict)
     resourceTemplates: dict[str, str] = field(default_factory=dict)
+    instructions: str = ""
 
     def hashes(self, kind: str) -> dict[str, str]:
+        """The hashes of one kind, by name."""
+        if kind == INSTRUCTIONS:
+            return {INSTRUCTIONS: self.instructions} if self.instructions else {}
         found: dict[str, str] = getattr(self, kind)
         return found
+
+    def accept(self, kind: str, name: str, hash: str | None) -> None:
+        """Take over what an item is now; None if it is gone."""
+        if kind == INSTRUCTIONS:
+            self.instructions = hash or ""
+        elif hash is None:
+            getattr(self, kind).pop(name, None)
+        else:
+            getattr(self, kind)[name] = hash
 
 
 class LockFile(Struct):
@@ -111,13 +129,26 @@ def written(lock: LockFile) -> bytes:
     return json.dumps(msgspec.to_builtins(lock), indent=2, ensure_ascii=False, sort_keys=True).encode() + b"\n"
 
 
-def locked_server(config: ServerConfig, offer: Offer) -> LockedServer:
-    hashes: dict[str, dict[str, str]] = {
-        kind: {name: definition_hash(definition) for name, definition in offer.lists.get(kind, {}).items()}
-        for kind in KINDS
-    }
+def locked_kinds(target: LockTarget) -> tuple[str, ...]:
+    """What the lock of this configuration covers."""
+    return LOCKED_KINDS_WITH_RESOURCES if target.has_resources else LOCKED_KINDS
+
+
+def lockable(offer: Offer, kind: str) -> Definitions:
+    """The items of one kind, as they are hashed."""
+    if kind != INSTRUCTIONS:
+        return offer.lists.get(kind, {})
+    said = offer.profile.instructions
+    return {INSTRUCTIONS: Raw(msgspec.json.encode(said))} if said else {}
+
+
+def locked_server(config: ServerConfig, offer: Offer, kinds: Iterable[str] = LOCKED_KINDS) -> LockedServer:
     name, version = who(offer.profile.server_info)
-    return LockedServer(package=package_of(config), server=f"{name} {version}".strip(), **hashes)
+    locked = LockedServer(package=package_of(config), server=f"{name} {version}".strip())
+    for kind in kinds:
+        for item, definition in lockable(offer, kind).items():
+            locked.accept(kind, item, definition_hash(definition))
+    return locked
 
 
 def definition_hash(definition: Raw) -> str:

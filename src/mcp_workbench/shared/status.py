@@ -75,6 +75,7 @@ def _sharing(entry: ServerEntry, users: list[int]) -> dict[str, object]:
         "share": config.share or ("session" if entry.per_client else "project"),
         "folder": None if folder is None else _shown(folder),
         "users": users,
+        "changed": entry.changed,
     }
 
 

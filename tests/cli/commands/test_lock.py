@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.in_process import command
-from tests.cli.shell import Done
+from tests.cli.shell import COMMAND, Done
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -208,3 +211,48 @@ def test_a_lock_that_cannot_be_used_is_told_and_can_be_written_again(rig: Rig, c
         done = rig.run(action)
         assert done.status == 2 and text in done.stderr
     assert rig.run().status == 0 and rig.run("diff").status == 0
+
+
+def test_what_a_running_workbench_withholds_is_shown_and_accepted_though_a_fresh_server_hides_it(
+    rig: Rig,
+) -> None:
+    # Leaves room for the path of a socket, wherever the folders of tests are.
+    with tempfile.TemporaryDirectory(prefix="wb-") as folder:
+        _accept_what_is_withheld(rig, Path(folder))
+
+
+def _accept_what_is_withheld(rig: Rig, short_folder: Path) -> None:
+    rig.patch.setenv("XDG_RUNTIME_DIR", str(short_folder))
+    rig.configure(lock="enforce")
+    rig.run()
+    honest = tool("read", "Reads.", annotations={"readOnlyHint": True}), tool("write", "Writes.")
+    rig.offer("files", honest[0], tool("write", "Writes elsewhere."))
+    with subprocess.Popen(
+        [*COMMAND, "serve", "--private", str(rig.config)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as workbench:
+        assert workbench.stdin is not None and workbench.stdout is not None
+        try:
+            hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+            opening = {"name": "open_toolbox", "arguments": {"toolbox_name": "box"}}
+            for id, method, params in ((1, "initialize", hello), (2, "tools/call", opening)):
+                request = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+                workbench.stdin.write(json.dumps(request) + "\n")
+                workbench.stdin.flush()
+                opened = workbench.stdout.readline()
+            assert "withheld" in opened
+            wait_until(lambda: bool(list(short_folder.glob("*/*.watch.sock"))))
+            # From now on it looks as it did when it was locked.
+            rig.offer("files", *honest)
+            shown = rig.run("diff")
+            assert shown.status == 1 and "box/files  tool write  changed" in shown.stdout
+            assert '+ description: "Writes elsewhere."' in shown.stdout and "commit" not in shown.stdout
+            assert f"note: box/files: as the workbench of process {workbench.pid} has it" in shown.stderr
+            before = rig.locked()
+            assert "accepted 1 definition" in rig.run("accept", "files/write").stdout
+            assert rig.locked()["write"] != before["write"] and rig.locked()["read"] == before["read"]
+            assert rig.run("diff").status == 0
+        finally:
+            workbench.stdin.close()
+            workbench.wait(30)
+    # Without it, servers are started anew.
+    assert "box/files  tool write  changed" in rig.run("diff").stdout

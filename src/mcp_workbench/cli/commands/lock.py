@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from typing import Any
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.offer import KINDS, SINGULAR
+from mcp_workbench.catalog.manifests import read_offer
+from mcp_workbench.catalog.offer import KINDS, SINGULAR, Offer
 from mcp_workbench.cli.engine import Engine, connect
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.own_configuration import lock_folder
 from mcp_workbench.cli.screen import Screen, stdout
 from mcp_workbench.cli.settings import configuration, log_for
+from mcp_workbench.cli.watched_workbenches import Workbenches
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import read_file, replace_file
 from mcp_workbench.guard.definition_store import DefinitionStore, default_folder
 from mcp_workbench.guard.installed_packages import installed_package
-from mcp_workbench.guard.lock_difference import DefinitionChange, about_server, described_changes
-from mcp_workbench.guard.lock_file import LockedServer, LockFile, locked_server, merged, read_lock, written
+from mcp_workbench.guard.lock_difference import DefinitionChange, about_server, changes_of, described_changes
+from mcp_workbench.guard.lock_file import (
+    LockedServer,
+    LockFile,
+    definition_hash,
+    lockable,
+    locked_kinds,
+    locked_server,
+    merged,
+    read_lock,
+    written,
+)
+from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.printable import plural
+from mcp_workbench.run import run as run_loop
 
 NEW_FILE_MODE = 0o644
 
@@ -50,13 +65,16 @@ class _Locking:
         # Without the cache, whose lists may be outdated.
         self._engine = Engine(config, use_cache=False, redactor=log_for(parsed, config))
         self._failures: dict[str, str] = {}
+        # The servers whose lists come from a running workbench, with its process id.
+        self._running: dict[str, int] = {}
+        self._kinds = locked_kinds(config.lock_target)
 
     # ── the three actions ──
 
     def write(self) -> int:
         before = self._lock_before()
         entries = self._listed()
-        now = {(entry.toolbox, entry.name): _locked(entry) for entry in entries}
+        now = {(entry.toolbox, entry.name): self._locked(entry) for entry in entries}
         # Compared before overwriting: running `lock` again should report what changed.
         changes = self._changes(before, entries) if before is not None else []
         self._save(merged(before, self._config.lock_target, now), entries)
@@ -78,21 +96,28 @@ class _Locking:
 
     def show(self) -> int:
         lock = self._lock()
-        entries = self._listed()
+        entries = self._listed(seen_against=lock)
         changes = self._changes(lock, entries)
         about = {
             entry.label: text
             for entry in entries
-            if (text := about_server(lock.server(entry.toolbox, entry.name), _locked(entry)))
+            if (text := about_server(lock.server(entry.toolbox, entry.name), self._locked(entry)))
         }
         if self._parsed.has("json"):
             self._screen.json(
-                {"lock": self._path, "changes": _as_json(changes), "servers": about, "failed": self._failures}
+                {
+                    "lock": self._path,
+                    "changes": _as_json(changes),
+                    "servers": about,
+                    "running": self._running,
+                    "failed": self._failures,
+                }
             )
         else:
             _show(self._screen, changes)
             for label, text in about.items():
                 remark("note", f"{label}: {text}")
+            self._say_running(changes)
             if not changes and not self._failures:
                 remark("note", "everything is as it was locked")
         failed = self._report_failures(lock)
@@ -101,14 +126,14 @@ class _Locking:
     def accept(self, named: str | None) -> int:
         lock = self._lock()
         chosen, item = (None, None) if named is None else self._find_item(named)
-        entries = self._listed(chosen)
+        entries = self._listed(chosen, seen_against=lock)
         changes = [each for each in self._changes(lock, entries) if item is None or each.name == item]
         if item is not None and not changes and not self._failures:
             raise UsageError(
                 f"`{named}` is as it was locked, or does not exist", hint="mcp-workbench lock diff shows what is not"
             )
         now = {
-            (entry.toolbox, entry.name): _accepted(lock.server(entry.toolbox, entry.name), _locked(entry), item)
+            (entry.toolbox, entry.name): self._accepted(lock.server(entry.toolbox, entry.name), entry, item)
             for entry in entries
         }
         # Show what is accepted: it may have changed again since the user looked.
@@ -116,6 +141,7 @@ class _Locking:
             self._screen.json({"lock": self._path, "accepted": _as_json(changes), "failed": self._failures})
         else:
             _show(self._screen, changes)
+            self._say_running(changes)
         self._save(merged(lock, self._config.lock_target, now), entries)
         self._record(changes)
         if not self._parsed.has("json"):
@@ -140,12 +166,39 @@ class _Locking:
             remark("warning", error.message)
             return None
 
-    def _listed(self, only: ServerEntry | None = None) -> list[ServerEntry]:
-        """Return the servers whose lists could be read, all or only one."""
-        catalog = self._engine.face.catalog
-        failures = connect(self._engine, only=None if only is None else [only])
+    def _listed(self, only: ServerEntry | None = None, seen_against: LockFile | None = None) -> list[ServerEntry]:
+        """Return the servers whose lists could be read, all or only one. With a lock to compare with, what a running
+        workbench has seen of a server counts: a server that is started anew may list something else."""
+        chosen = [each for each in self._engine.face.catalog.entries() if only is None or each is only]
+        if seen_against is not None:
+            self._take_seen(chosen, seen_against)
+        failures = connect(self._engine, only=[each for each in chosen if each.label not in self._running])
         self._failures = {place: error.message.partition("\n")[0] for place, error in failures.items()}
-        return [entry for entry in catalog.entries() if entry.offer is not None and (only is None or entry is only)]
+        return [entry for entry in chosen if entry.offer is not None]
+
+    def _take_seen(self, entries: Sequence[ServerEntry], lock: LockFile) -> None:
+        """Have the entries offer what running workbenches have seen. Of several copies of a server, the one that
+        differs most."""
+        found: dict[tuple[str, str], list[tuple[int, Offer]]] = {}
+        for pid, seen in run_loop(_seen_offers(self._config.path)):
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                place = (seen["toolbox"], seen["server"])
+                found.setdefault(place, []).append((pid, read_offer(encode(seen["offer"]))))
+        for entry in entries:
+            copies = found.get((entry.toolbox, entry.name))
+            if copies:
+                locked = lock.server(entry.toolbox, entry.name)
+                pid, offer = max(copies, key=lambda copy: len(self._differences(locked, copy[1])))
+                entry.learn(offer, remember=False)
+                self._running[entry.label] = pid
+
+    def _differences(self, locked: LockedServer | None, offer: Offer) -> list[object]:
+        return list(changes_of(locked, offer, lambda _, __, definition: definition_hash(definition), self._kinds))
+
+    def _say_running(self, changes: Sequence[DefinitionChange]) -> None:
+        for label in dict.fromkeys(each.where for each in changes):
+            if label in self._running:
+                remark("note", f"{label}: as the workbench of process {self._running[label]} has it")
 
     def _changes(self, lock: LockFile, entries: Sequence[ServerEntry]) -> list[DefinitionChange]:
         tools = {entry.label: frozenset(entry.offer.tools) for entry in entries if entry.offer is not None}
@@ -158,8 +211,26 @@ class _Locking:
             assert entry.offer is not None
             others = {label: names for label, names in tools.items() if label != entry.label}
             place = (entry.toolbox, entry.name)
-            found += described_changes(place, lock, entry.offer, others, self._store.known)
+            found += described_changes(place, lock, entry.offer, others, self._store.known, self._kinds)
         return found
+
+    def _locked(self, entry: ServerEntry) -> LockedServer:
+        assert entry.offer is not None
+        locked = locked_server(entry.config, entry.offer, self._kinds)
+        locked.package = installed_package(entry.config, entry.context.environ)
+        return locked
+
+    def _accepted(self, before: LockedServer | None, entry: ServerEntry, item: str | None) -> LockedServer:
+        """Return the server as it is now; with an item, only that, and the rest as locked."""
+        now = self._locked(entry)
+        if item is None:
+            return now
+        kept = LockedServer(package=now.package, server=now.server) if before is None else before
+        for kind in self._kinds:
+            if item in now.hashes(kind) or item in kept.hashes(kind):
+                # Its removal can be accepted, too.
+                kept.accept(kind, item, now.hashes(kind).get(item))
+        return kept
 
     def _find_item(self, named: str) -> tuple[ServerEntry, str | None]:
         """Return the named server, and the item of it. Names may contain slashes."""
@@ -185,7 +256,7 @@ class _Locking:
         for entry in entries:
             assert entry.offer is not None
             # The lock contains only hashes; the definitions are stored on this machine to show differences later.
-            self._store.keep(each for kind in KINDS for each in entry.offer.lists.get(kind, {}).values())
+            self._store.keep(each for kind in self._kinds for each in lockable(entry.offer, kind).values())
 
     def _record(self, changes: Sequence[DefinitionChange]) -> None:
         """Write the changes to the audit log, if there is one."""
@@ -226,26 +297,12 @@ class _Locking:
         )
 
 
-def _locked(entry: ServerEntry) -> LockedServer:
-    assert entry.offer is not None
-    locked = locked_server(entry.config, entry.offer)
-    locked.package = installed_package(entry.config, entry.context.environ)
-    return locked
-
-
-def _accepted(before: LockedServer | None, now: LockedServer, item: str | None) -> LockedServer:
-    """Return the server as it is now; with an item, only that, and the rest as locked."""
-    if item is None:
-        return now
-    kept = LockedServer(package=now.package, server=now.server) if before is None else before
-    for kind in KINDS:
-        hashes = kept.hashes(kind)
-        if item in now.hashes(kind):
-            hashes[item] = now.hashes(kind)[item]
-        else:
-            # Its removal is accepted.
-            hashes.pop(item, None)
-    return kept
+async def _seen_offers(config: str) -> list[tuple[int, dict[str, Any]]]:
+    workbenches = Workbenches()
+    try:
+        return await workbenches.offers(config)
+    finally:
+        workbenches.close()
 
 
 def _show(screen: Screen, changes: Sequence[DefinitionChange]) -> None:

@@ -15,20 +15,13 @@ import signal
 import sys
 from typing import Any, Final
 
-from msgspec.json import decode, encode
-
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.process_memory import memory_of
 from mcp_workbench.cli.top_view import ServerRow, log_picture, picture, rows_of
-from mcp_workbench.observe.status_socket import WATCH_SUFFIX
-from mcp_workbench.process_context import runtime_folder
+from mcp_workbench.cli.watched_workbenches import Workbenches
 from mcp_workbench.run import run as run_loop
 
 LOOK_SECONDS: Final = 1.0
-# A workbench on the same machine answers in milliseconds; ending a server takes up to ten seconds.
-ANSWER_SECONDS: Final = 15.0
-# Many times the size of an answer with hundreds of servers.
-LARGEST_ANSWER: Final = 8 * 1024 * 1024
 _PIPE_WIDTH: Final = 100
 _KEYS: Final = {b"k": "up", b"j": "down", b"\r": "l", b"\n": "l", b"\x1b": "q"}
 _KEYS_OF_SEQUENCES: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
@@ -50,57 +43,6 @@ def run(parsed: Parsed) -> int:
     for line in run_loop(_one_picture()):
         print(line)
     return 0
-
-
-class Workbenches:
-    """Connections to all running workbenches, by process id."""
-
-    def __init__(self) -> None:
-        self._open: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
-
-    async def look(self) -> list[dict[str, Any]]:
-        """Return the current state of each workbench, including new ones."""
-        await self._find()
-        looks = []
-        for pid in sorted(self._open):
-            answer = await self.ask(pid, {"do": "look"})
-            if answer is not None:
-                looks.append(answer)
-        return looks
-
-    async def ask(self, pid: int, request: dict[str, str]) -> dict[str, Any] | None:
-        """Return the answer; None if the workbench is gone."""
-        if pid not in self._open:
-            return None
-        reader, writer = self._open[pid]
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                writer.write(encode(request) + b"\n")
-                await writer.drain()
-                line = await reader.readline()
-            if line:
-                answer: dict[str, Any] = decode(line)
-                return answer
-        except (OSError, TimeoutError, ValueError):
-            pass
-        del self._open[pid]
-        writer.close()
-        return None
-
-    def close(self) -> None:
-        for _, writer in self._open.values():
-            writer.close()
-
-    async def _find(self) -> None:
-        folder = runtime_folder()
-        names = os.listdir(folder) if os.path.isdir(folder) else []
-        for name in names:
-            pid, _, suffix = name.partition(".")
-            # Killed workbenches leave their sockets behind; connecting to those fails.
-            if suffix == WATCH_SUFFIX and pid.isdecimal() and int(pid) not in self._open:
-                with contextlib.suppress(OSError):
-                    path = os.path.join(folder, name)
-                    self._open[int(pid)] = await asyncio.open_unix_connection(path, limit=LARGEST_ANSWER)
 
 
 def memory_in(looks: list[dict[str, Any]]) -> dict[int, int]:
