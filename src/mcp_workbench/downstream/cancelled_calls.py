@@ -13,39 +13,43 @@ from msgspec import Raw
 from mcp_workbench.downstream.clients import ClientPeer, ForwardedExchange
 from mcp_workbench.jsonrpc.pending import Exchange
 
-# Servers do not answer cancelled requests, so we do not know when they have finished; most stop at once.
+# How long a server that works on nothing else may take to finish cancelled calls, before a connection that another
+# client needs is replaced. Most stop at once, but servers do not answer cancelled requests, so we do not know.
 CANCELLED_SECONDS: Final = 60.0
-# Beyond this, the oldest are dropped.
+# Beyond this, any question counts as one of another client.
 MOST_CANCELLED: Final = 1000
 
 
 class CancelledCalls:
-    """The cancelled calls of one connection."""
+    """The cancelled calls of one link. They count until the server has answered them or the link has ended."""
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_are_many", "_calls", "_latest")
 
     def __init__(self) -> None:
-        # By the id sent to the server: the client, and until when it counts.
-        self._calls: dict[int, tuple[ClientPeer, float]] = {}
+        # By the id sent to the server.
+        self._calls: dict[int, ClientPeer] = {}
+        self._are_many = False
+        self._latest = float("-inf")
 
     def add(self, exchange: Exchange, now: float) -> None:
         """Record a cancelled call. Our own requests belong to no client and are ignored."""
         if not isinstance(exchange, ForwardedExchange):
             return
-        if len(self._calls) >= MOST_CANCELLED:
-            del self._calls[next(iter(self._calls))]
-        self._calls[exchange.wire_id] = exchange.client, now + CANCELLED_SECONDS
+        self._latest = now
+        if len(self._calls) < MOST_CANCELLED:
+            self._calls[exchange.wire_id] = exchange.client
+        else:
+            self._are_many = True
 
     def answered(self, id: Raw | bytes) -> None:
         """The server has answered a cancelled call after all."""
         if self._calls and bytes(id).isdigit():
             self._calls.pop(int(bytes(id)), None)
 
-    def is_anothers(self, client: ClientPeer | None, now: float) -> bool:
+    def is_anothers(self, client: ClientPeer | None) -> bool:
         """Whether any of them was a call of another client."""
-        while self._calls:
-            oldest, (_, until) = next(iter(self._calls.items()))
-            if until > now:
-                break
-            del self._calls[oldest]
-        return any(whose is not client for whose, _ in self._calls.values())
+        return self._are_many or any(whose is not client for whose in self._calls.values())
+
+    def are_old(self, now: float) -> bool:
+        """Whether there are any, and the server has had enough time to finish them."""
+        return bool(self._calls) and now - self._latest > CANCELLED_SECONDS

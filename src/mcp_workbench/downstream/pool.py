@@ -200,8 +200,7 @@ class Pool:
         else:
             surplus = connection
         if surplus is not None:
-            surplus.retire_when_idle(DownstreamError(SURPLUS, hint="call again"))
-            self._retired = [each for each in (*self._retired, surplus) if each.is_running]
+            self._retire_later(surplus)
 
     def _make_room(self, key: ConnectionKey) -> bool:
         """Limit the variants: a client with different capabilities in each request must not start a server for each."""
@@ -261,9 +260,26 @@ class Pool:
             return caller
         for number in range(-1, -MOST_OWN - 1, -1):
             alone = replace(caller, client=number)
-            if _is_free(self.connection(entry, alone), client):
+            connection = self.connection(entry, alone)
+            if _is_free(connection, client):
+                return alone
+            traffic = connection.traffic
+            is_kept = traffic.clients.reserved_for is not None or not connection.is_idle
+            if not is_kept and traffic.questions.cancelled_calls.are_old(traffic.loop.time()):
+                # Only cancelled calls of others are in the way, and they count as long as the link.
+                connections = self._of_server(entry, connection.principal)
+                self._abandon(next(key for key, each in connections if each is connection))
                 return alone
         return caller
+
+    def _abandon(self, key: ConnectionKey) -> None:
+        """Give this connection to no further caller, and stop its server after its last call."""
+        self._found.clear()
+        self._retire_later(self._remove(key))
+
+    def _retire_later(self, connection: Connection) -> None:
+        connection.retire_when_idle(DownstreamError(SURPLUS, hint="call again"))
+        self._retired = [each for each in (*self._retired, connection) if each.is_running]
 
     def _has_room_for_own(self, key: ConnectionKey) -> bool:
         own = [other for other, _ in self._of_server(key.entry, key.principal) if other.client]
@@ -298,7 +314,12 @@ class Pool:
             if first is None:
                 continue
             own = connection_key(entry, replace(connection.caller, client=first.caller.client), connection.revision)
-            if own != key and own not in self._connections:
+            if own == key or own in self._connections:
+                continue
+            if connection.traffic.questions.cancelled_calls.is_anothers(first):
+                # It could never be told apart from a question of those calls.
+                self._abandon(key)
+            else:
                 connection.caller = replace(connection.caller, client=first.caller.client)
                 self._enter(own, self._remove(key))
 
@@ -374,6 +395,6 @@ def _is_free(connection: Connection, client: ClientPeer) -> bool:
     """Whether no other client has a call on it that is in progress, waiting, or recently cancelled."""
     traffic = connection.traffic
     is_reserved = traffic.clients.reserved_for not in (None, client)
-    if is_reserved or traffic.questions.cancelled_calls.is_anothers(client, traffic.loop.time()):
+    if is_reserved or traffic.questions.cancelled_calls.is_anothers(client):
         return False
     return all(call.client is client for call in traffic.calls_youngest_first())

@@ -194,7 +194,7 @@ class ServerQuestions:
 
     def _is_anothers(self, client: ClientPeer | None) -> bool:
         """Whether a question may belong to a call that another client has cancelled."""
-        return self.cancelled_calls.is_anothers(client, self._traffic.loop.time())
+        return self.cancelled_calls.is_anothers(client)
 
     def _is_alone(self, client: ClientPeer) -> bool:
         """Whether no other client uses the connection or has a cancelled call on it."""
