@@ -255,3 +255,37 @@ async def test_a_first_request_that_listens_waits_for_the_servers_that_have_the_
         (server,) = workbench.gateway.fake_servers
         server.notify("notifications/resources/updated", {"uri": "test:///one"})
         assert [each["uri"] for each in client.told("notifications/resources/updated")] == ["test:///one"]
+
+
+@pytest.mark.bridge("resource-subscriptions")
+@pytest.mark.parametrize("client_era", ERAS)
+async def test_a_modern_server_is_told_whose_subscriptions_they_are(client_era: str) -> None:
+    """Another workbench holds clients with different capabilities on different connections to its servers."""
+    async with in_process_workbench("modern") as workbench:
+        declared: list[Json] = [{}, {"elicitation": {}}]
+        clients = [workbench.client(client_era, capabilities) for capabilities in declared]
+        server = await workbench.connect(clients[0])
+        for client in clients:
+            if client_era == "modern":
+                client.send_request(
+                    "subscriptions/listen", {"notifications": {"resourceSubscriptions": ["test:///one"]}}
+                )
+                await until(lambda client=client: bool(client.told("notifications/subscriptions/acknowledged")))  # type: ignore[misc]
+            else:
+                request = client.send_request("resources/subscribe", {"uri": "test:///one"})
+                await until(lambda request=request: request.answer is not None)  # type: ignore[misc]
+        over = {each["requestId"] for each in server.told("notifications/cancelled")}
+        streams = [each for each in server.requests("subscriptions/listen") if each["id"] not in over]
+        plain, asked = (each for each in streams if "resourceSubscriptions" in each["params"]["notifications"])
+        assert plain["params"]["_meta"][META + "clientCapabilities"] == {}
+        assert asked["params"]["_meta"][META + "clientCapabilities"] == {"elicitation": {}}
+        assert asked["params"]["notifications"] == {"resourceSubscriptions": ["test:///one"]}
+        server.notify("notifications/resources/updated", {"uri": "test:///one", "_meta": {SUBSCRIPTION: asked["id"]}})
+        assert [len(client.told("notifications/resources/updated")) for client in clients] == [0, 1]
+        server.notify("notifications/resources/updated", {"uri": "test:///one"})
+        assert [len(client.told("notifications/resources/updated")) for client in clients] == [1, 2]
+        for client in clients:
+            client.session.leave()
+        await until(lambda: server.listening_to() == {"toolsListChanged": True})
+        over = {each["requestId"] for each in server.told("notifications/cancelled")}
+        assert asked["id"] in over

@@ -6,7 +6,7 @@ import pytest
 
 from mcp_workbench.protocol.results import modern_parts, type_and_spelling
 from tests.bridge.conversation import FINAL
-from tests.bridge.in_process import ERAS, META, Json, in_process_workbench
+from tests.bridge.in_process import ERAS, META, Json, in_process_workbench, until
 from tests.bridge.modern_to_legacy import DONE
 
 SERVER_INFO = META + "serverInfo"
@@ -69,6 +69,7 @@ async def test_what_we_answer_ourselves_is_ours() -> None:
         client = workbench.client("modern")
         wrong = client.send_request("tools/call", {"name": "use_tool", "arguments": {}})
         for request in (wrong, client.send_request("server/discover"), client.send_request("tools/list")):
+            await until(lambda request=request: request.answer is not None)  # type: ignore[misc]
             assert request.result["_meta"][SERVER_INFO]["name"] == "mcp-workbench"
             assert request.result["resultType"] == "complete"
         shaken = workbench.client("legacy").send_request("initialize", {"protocolVersion": "2025-11-25"})

@@ -75,7 +75,9 @@ class Connection:
         # The counts of earlier runs of the server.
         self._counted_before = (0, 0, 0, 0)
         self.lists = ListRefresh(self._loop, self._wake)
-        self.subscriptions = ServerSubscriptions(start_task, entry.config.timeout, self.lists.refresh_soon)
+        self.subscriptions = ServerSubscriptions(
+            start_task, entry.config.timeout, self.lists.refresh_soon, caller.capabilities
+        )
         # Until when the server must not be stopped as idle, because a task outlives its call.
         self.held_until = 0.0
         self._ready = quiet_future(self._loop)
@@ -370,8 +372,8 @@ class Connection:
         """From now on, clients that can be asked do not share this server."""
         self._servers.asks(self.entry)
 
-    def on_acknowledged(self) -> None:
-        self.subscriptions.on_acknowledged()
+    def on_acknowledged(self, params: Raw | None) -> None:
+        self.subscriptions.on_acknowledged(params)
 
     def on_list_changed(self, kind: str) -> None:
         """Clients are told when the lists have been fetched again, whether they differ or not."""

@@ -205,12 +205,12 @@ class Traffic:
         if self.questions.held:
             self.questions.on_call(request.exchange)
 
-    async def ask(self, method: str, params: bytes) -> Raw:
-        """Send our own request. The caller limits the time."""
+    async def ask(self, method: str, params: bytes, id: int | None = None) -> Raw:
+        """Send our own request, with this id if the caller needs one. The caller limits the time."""
         if self._link is None:
             raise self.ended or DownstreamError("the server is not running")
         exchange = AwaitedExchange()
-        id = self.pending.add(exchange, self.loop.time(), float("inf"), float("inf"))
+        id = self.pending.add(exchange, self.loop.time(), float("inf"), float("inf"), id)
         self.send(messages.request(id, method, params))
         try:
             return await exchange.future
@@ -235,14 +235,18 @@ class Traffic:
             self.send(messages.request(id, method, params))
             self.deadlines.start()
 
-    async def ask_as_era(self, method: str, members: bytes = b"") -> Raw:
-        """Send our own request, stamped as the server's era requires. `members` are added to its params."""
+    async def ask_as_era(
+        self, method: str, members: bytes = b"", capabilities: bytes | None = None, id: int | None = None
+    ) -> Raw:
+        """Send our own request, stamped as the server's era requires. `members` are added to its params. It declares
+        the capabilities of the connection's first client, or those given."""
         assert self.profile is not None
         revision = self.profile.revision
         if revision.has_handshake:
-            return await self.ask(method, b"{" + members + b"}")
-        stamp = b'"_meta":' + revision.stamp(self.identity.info, self.identity.capabilities) + b"}"
-        return await self.ask(method, b"{" + stamp + (b"," + members if members else b"") + b"}")
+            return await self.ask(method, b"{" + members + b"}", id)
+        declared = self.identity.capabilities if capabilities is None else capabilities
+        stamp = b'"_meta":' + revision.stamp(self.identity.info, declared) + b"}"
+        return await self.ask(method, b"{" + stamp + (b"," + members if members else b"") + b"}", id)
 
     def notify(self, method: str, params: bytes | None = None) -> None:
         self.send(messages.notification(method, params))
@@ -389,7 +393,7 @@ class Traffic:
         elif method == "notifications/resources/updated" and params is not None:
             self._owner.on_resource_updated(params)
         elif method == "notifications/subscriptions/acknowledged":
-            self._owner.on_acknowledged()
+            self._owner.on_acknowledged(params)
         else:
             correspondent = self.questions.addressee(self.call_about(about))
             if correspondent is not None:

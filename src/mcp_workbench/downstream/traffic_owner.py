@@ -26,7 +26,7 @@ class TrafficOwner(Protocol):
     def on_resource_updated(self, params: Raw) -> None:
         """A resource with subscribers has changed."""
 
-    def on_acknowledged(self) -> None:
+    def on_acknowledged(self, params: Raw | None) -> None:
         """The server has accepted a subscription."""
 
     def on_asked(self) -> None:

@@ -147,9 +147,9 @@ class PendingRequests:
         """All exchanges, oldest first."""
         return list(self._by_id.values())
 
-    def add(self, exchange: Exchange, now: float, timeout: float, latest: float) -> int:
-        """Add an exchange, and return its id on the wire."""
-        exchange.wire_id = id = self._new_id()
+    def add(self, exchange: Exchange, now: float, timeout: float, latest: float, id: int | None = None) -> int:
+        """Add an exchange, and return its id on the wire: a new one, unless its sender has chosen one."""
+        exchange.wire_id = id = self._new_id() if id is None else id
         exchange.timeout = timeout
         exchange.deadline = now + timeout
         exchange.latest = now + latest

@@ -11,6 +11,7 @@ from msgspec import Raw
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.restricted_catalog import real_of
 from mcp_workbench.downstream.lifecycle import State
+from mcp_workbench.downstream.sharing import declared_capabilities
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.base import Params
 from mcp_workbench.face.decisions import Answer, Reject
@@ -164,7 +165,7 @@ class Subscriptions:
             return
         # Kept before the server has answered, so that it is ended even if the client disconnects meanwhile.
         kept[uri] = Subscription(call, entry, uri, connection.subscriptions)
-        await connection.subscriptions.subscribe(uri, subscriber)
+        await connection.subscriptions.subscribe(uri, subscriber, _capabilities(call, entry))
         if self._router.connections.is_replaced(entry, call):
             self.renew(subscriber, kept)
 
@@ -221,7 +222,7 @@ class Subscriptions:
         if connection.state is State.READY:
             return False
         if former.uri in kept:
-            connection.subscriptions.expect(former.uri, subscriber)
+            connection.subscriptions.expect(former.uri, subscriber, _capabilities(former.call, entry))
             kept[former.uri] = Subscription(former.call, entry, former.uri, connection.subscriptions)
         return True
 
@@ -241,6 +242,10 @@ async def _end_all(subscriber: Subscriber, kept: dict[str, Subscription]) -> Non
 def _owner(call: RoutedCall, params: Params) -> tuple[ServerEntry, str] | Reject:
     """The server that the resource belongs to."""
     return call.view.face.resource_owner(call.view, params, call.revision)
+
+
+def _capabilities(call: RoutedCall, entry: ServerEntry) -> bytes:
+    return declared_capabilities(entry, call.route.caller.capabilities)
 
 
 def _body(uri: str) -> bytes:
