@@ -29,7 +29,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test coverage quick lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build bundle pictures constraints conformance clean
+.PHONY: help demo install dev test coverage quick other-pythons lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build bundle pictures constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
@@ -40,6 +40,7 @@ help:
 	@echo '                  (needs npm and the network; skipped with a reason where they are missing)'
 	@echo 'make coverage     what the last run with PYTEST_ARGS=--cov did not reach'
 	@echo 'make quick        the tests that start no programs and open no sockets: under a minute'
+	@echo 'make other-pythons  the same on every other Python of this machine, the system one as an ordinary user'
 	@echo 'make check        lint, format-check, types, test and test-external: what CI runs'
 	@echo 'make lint         ruff check'
 	@echo 'make format       ruff format, and what ruff can fix by itself'
@@ -78,6 +79,9 @@ coverage: $(DEV)
 # One worker more than cores: a quarter of the time these tests wait, for timers and threads.
 quick: $(DEV)
 	@$(BIN)/python -m pytest -n 3 -q -m "not processes" --hypothesis-profile quick $(PYTEST_ARGS)
+
+other-pythons: $(DEV)
+	@$(BIN)/python -m scripts.other_pythons
 
 faults: $(DEV)
 	@$(BIN)/python $(if $(LOAD),-m soak.beside $(BIN)/python) -m pytest -n $(WORKERS) tests/faults $(PYTEST_ARGS)

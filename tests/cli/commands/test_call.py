@@ -193,11 +193,13 @@ def test_raw_is_the_whole_result(config: Path) -> None:
     assert json.loads(shown)["isError"] is True
 
 
-def test_images_and_sounds_go_to_files(config: Path, tmp_path: Path) -> None:
+def test_images_and_sounds_go_to_files(config: Path, tmp_path: Path, temporary_folder: Path) -> None:
     status, shown, remarks = call(config, "odd", "legacy", "all_content")
     assert (status, shown) == (0, "text\none\ntest:///two\n")
     image, audio, unknown = remarks.splitlines()
-    assert image.startswith("note: saved image (image/png, 5 bytes) as /") and image.endswith("/image-1.png")
+    # In a folder of its own, which the test removes.
+    folder = f"{temporary_folder}/mcp-workbench-"
+    assert image.startswith(f"note: saved image (image/png, 5 bytes) as {folder}") and image.endswith("/image-1.png")
     assert audio.startswith("note: saved audio (audio/wav, 5 bytes) as /") and audio.endswith("/audio-2.wav")
     assert Path(image.partition(" as ")[2]).read_bytes() == b"image"
     assert unknown == "note: content of type `x-unknown` is not shown; --raw shows it"
