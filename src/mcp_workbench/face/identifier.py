@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode
 
-from mcp_workbench.jsonrpc.messages import decode_object, encode
+from mcp_workbench.jsonrpc.messages import LargeObject, decode_object, encode
 
 EXAMPLE: Final = '{"tool": {"toolbox": "…", "server": "…", "tool": "…"}, "arguments": {…}}'
 PARTS: Final = ("toolbox", "server", "tool")
@@ -21,6 +21,10 @@ RESULTS: Final = "workbench://results/"
 NO_ARGUMENTS: Final = Raw(b"{}")
 _OPENING_BRACE: Final = ord("{")
 _EMPTY_BYTES: Final = len("{}")
+# What is ours of the arguments: a tool and a number. To decode more takes the time of all other clients.
+MAX_OWN_BYTES: Final = 64 * 1024
+# Arguments that a model wrote as a string of JSON are decoded, too, and written again.
+MAX_WRITTEN_BYTES: Final = 1024 * 1024
 
 
 class ToolIdentifier(Struct, gc=False):
@@ -56,7 +60,7 @@ def read_use_tool(raw: Raw | None, members: dict[str, Raw] | None = None) -> Use
     try:
         call = _decode_canonical(b"{}" if raw is None else raw) if members is None else _read_members(members)
     except (DecodeError, ValidationError, RecursionError):
-        call = _read_tolerantly(raw)
+        call = _read_tolerantly(raw) if members is None else _read_members_tolerantly(members)
     # A string with anything beside it is the name of a tool, not a path.
     if isinstance(call.tool, str) and (call.toolbox or call.server or not call.tool):
         call.tool = ToolIdentifier(call.toolbox, call.server, call.tool)
@@ -72,11 +76,35 @@ def read_use_tool(raw: Raw | None, members: dict[str, Raw] | None = None) -> Use
     return call
 
 
+def read_large_use_tool(members: LargeObject | None) -> UseTool:
+    """The same for a large request, of which nothing large is decoded. Raises `BadIdentifier`."""
+    if members is None:
+        raise BadIdentifier(f"the arguments of use_tool must be an object: {EXAMPLE}")
+    for name in _OWN - {"arguments"}:
+        if members.size_of(name) > MAX_OWN_BYTES:
+            raise BadIdentifier(f"`{name}` has {members.size_of(name)} bytes, more than the {MAX_OWN_BYTES} allowed")
+    if members.size_of("arguments") > MAX_WRITTEN_BYTES and memoryview(members["arguments"])[0] != _OPENING_BRACE:
+        raise BadIdentifier(f"`arguments` must be an object; expected {EXAMPLE}")
+    return read_use_tool(None, members)
+
+
 def _read_members(members: dict[str, Raw]) -> UseTool:
-    own = {name: value for name, value in members.items() if name in _OWN and name != "arguments"}
-    call = _decode_canonical(encode(own))
+    call = _decode_canonical(_own(members))
     call.arguments = members.get("arguments", NO_ARGUMENTS)
     return call
+
+
+def _read_members_tolerantly(members: dict[str, Raw]) -> UseTool:
+    arguments = members.get("arguments", NO_ARGUMENTS)
+    if memoryview(arguments)[0] != _OPENING_BRACE:
+        arguments = _read_arguments(_decoded(arguments))
+    call = _read_tolerantly(Raw(_own(members)))
+    call.arguments = arguments
+    return call
+
+
+def _own(members: dict[str, Raw]) -> bytes:
+    return encode({name: value for name, value in members.items() if name in _OWN and name != "arguments"})
 
 
 def _read_tolerantly(raw: Raw | None) -> UseTool:

@@ -18,8 +18,8 @@ from msgspec.json import Decoder, decode
 
 from mcp_workbench.economy.tokens import BYTES_PER_TOKEN, bytes_of_tokens, estimated_tokens
 from mcp_workbench.face.decisions import Answer, Work
+from mcp_workbench.face.identifier import MAX_OWN_BYTES, UseTool
 from mcp_workbench.face.identifier import RESULTS as SCHEME
-from mcp_workbench.face.identifier import UseTool
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result
 from mcp_workbench.jsonrpc.messages import decode_object, encode
@@ -122,6 +122,8 @@ class KeptResults:
 
     def read_on(self, view: View, uri: str, call: UseTool) -> Answer | Work:
         """Return a piece of a kept result as a tool result."""
+        if memoryview(call.arguments).nbytes > MAX_OWN_BYTES:
+            return Answer(error_result(f"the arguments have more than {MAX_OWN_BYTES} bytes; expected one of {HOW}"))
         try:
             wanted = _decode_read_on(call.arguments)
         except (DecodeError, ValidationError) as error:

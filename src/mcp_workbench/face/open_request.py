@@ -14,6 +14,7 @@ from msgspec.json import Decoder, decode
 from msgspec.structs import replace
 
 from mcp_workbench.economy.tokens import LEAST_BUDGET
+from mcp_workbench.face.identifier import MAX_OWN_BYTES
 
 DETAILS: Final = ("full", "lean", "text", "clipped", "sentence", "arguments", "names")
 EXAMPLE: Final = 'expected {"toolbox_name": "…"}, {"query": "…"}, both, or {"tools": ["toolbox/server/tool"]}'
@@ -43,6 +44,9 @@ _decode: Final = Decoder(OpenRequest).decode
 
 def read_open_request(raw: Raw | None) -> OpenRequest:
     """Raises `BadRequest`."""
+    size = 0 if raw is None else memoryview(raw).nbytes
+    if size > MAX_OWN_BYTES:
+        raise BadRequest(f"the arguments have {size} bytes, more than the {MAX_OWN_BYTES} allowed; {EXAMPLE}")
     try:
         request = _decode(b"{}" if raw is None or bytes(raw) == b"null" else raw)
     except (DecodeError, ValidationError, RecursionError):

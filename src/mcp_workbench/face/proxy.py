@@ -18,7 +18,14 @@ from mcp_workbench.config.model import DEFAULT_RESULT_BUDGET
 from mcp_workbench.economy.instructions import HOW, Box, instructions, names
 from mcp_workbench.face.base import Face, FaceSettings, Params, available, not_found
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject, withheld
-from mcp_workbench.face.identifier import NO_ARGUMENTS, RESULTS, BadIdentifier, ToolIdentifier, read_use_tool
+from mcp_workbench.face.identifier import (
+    NO_ARGUMENTS,
+    RESULTS,
+    BadIdentifier,
+    ToolIdentifier,
+    read_large_use_tool,
+    read_use_tool,
+)
 from mcp_workbench.face.open_request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.opening import Failures, budget_of, index_result, opened_result, why_not
 from mcp_workbench.face.paths import ToolPlace, named
@@ -225,9 +232,10 @@ class ProxyFace(Face):
 
     def _use_tool(self, view: View, params: Params, fresh: bool) -> Decision:
         try:
-            # A large request was split in a thread; decoding it again here would delay other requests.
-            large = None if type(params) is not LargeObject else params.inner.get("arguments")
-            call = read_use_tool(params.get("arguments"), large)
+            if type(params) is not LargeObject:
+                call = read_use_tool(params.get("arguments"))
+            else:
+                call = read_large_use_tool(params.members_of("arguments"))
             wanted = call.tool
             if isinstance(wanted, str):
                 if wanted.startswith(RESULTS):

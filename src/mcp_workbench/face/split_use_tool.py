@@ -22,7 +22,7 @@ from mcp_workbench.face.pins import ALWAYS_LOAD
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result
-from mcp_workbench.jsonrpc.messages import decode_string, encode
+from mcp_workbench.jsonrpc.messages import LargeObject, decode_string, encode
 
 READS: Final = "use_tool"
 WRITES: Final = "use_tool_that_writes"
@@ -78,7 +78,10 @@ class SplitProxyFace(ProxyFace):
             name = ""
         if name == WRITES:
             # It may call any tool: asking the user about a tool that only reads does no harm.
-            return super().resolve_tool(view, {**params, "name": Raw(encode(READS))}, fresh=fresh)
+            renamed = {**params, "name": Raw(encode(READS))}
+            if type(params) is LargeObject:
+                renamed = LargeObject(renamed, params.inner)
+            return super().resolve_tool(view, renamed, fresh=fresh)
         decision = super().resolve_tool(view, params, fresh=fresh)
         if name != READS:
             return decision

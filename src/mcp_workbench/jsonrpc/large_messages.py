@@ -41,7 +41,7 @@ PIECE_BYTES: Final = 1 << 18
 # The outline of a message, without its nested values. In any real message, everything but the payload is small.
 MOST_OUTLINE: Final = 1 << 22
 # Objects of at least this size in `params` are split into members as well: `use_tool` has its call in one.
-LARGE_MEMBER: Final = 1 << 20
+LARGE_MEMBER: Final = 1 << 16
 # How many commas are tried as the end of a piece before a longer piece is.
 MOST_TRIES: Final = 32
 _LONGEST_TAIL: Final = 1 << 12

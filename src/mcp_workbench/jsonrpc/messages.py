@@ -66,15 +66,33 @@ class ErrorObject(Struct, gc=False):
     data: Raw | UnsetType = UNSET
 
 
+# The params of a larger request are a `LargeObject`, so that whoever decodes a part of them looks at its size first.
+LARGE_REQUEST: Final = 8 * 1024
+
+
 class LargeObject(dict[str, Raw]):
-    """The members of a large object that was read in a thread. `inner` has the members of large objects among them:
-    reading these again on the event loop would delay every other request."""
+    """The members of a large object. `inner` has the members of objects among them that were read in a thread: reading
+    these again on the event loop would delay every other request."""
 
     __slots__ = ("inner",)
 
-    def __init__(self, members: dict[str, Raw]) -> None:
+    def __init__(self, members: dict[str, Raw], inner: dict[str, LargeObject] | None = None) -> None:
         super().__init__(members)
-        self.inner: dict[str, LargeObject] = {}
+        self.inner: dict[str, LargeObject] = {} if inner is None else inner
+
+    def size_of(self, name: str) -> int:
+        """How many bytes a member has; 0 if there is none."""
+        value = self.get(name)
+        return 0 if value is None else memoryview(value).nbytes
+
+    def members_of(self, name: str) -> LargeObject | None:
+        """The members of a member, not decoded; None if it is not an object."""
+        if name not in self.inner:
+            try:
+                self.inner[name] = LargeObject(decode_object(self.get(name, b"")))
+            except UNREADABLE:
+                return None
+        return self.inner[name]
 
 
 class Malformed(Exception):

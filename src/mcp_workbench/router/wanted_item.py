@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
+from mcp_workbench.jsonrpc.messages import LargeObject
+
 
 class WantedItem(NamedTuple):
     """An item that does not exist, or not for this client."""
@@ -51,7 +53,8 @@ def wanted_item(method: str, params: Mapping[str, Raw]) -> WantedItem:
         item = "" if member is None else _read_text(params[member])
     except (KeyError, DecodeError, ValidationError):
         return WantedItem()
-    if method != "tools/call" or not item.startswith((_USE, OPEN)):
+    # Of a large request, no more is decoded than a name.
+    if method != "tools/call" or not item.startswith((_USE, OPEN)) or type(params) is LargeObject:
         return WantedItem(item=item)
     try:
         arguments = _read_arguments(params["arguments"])

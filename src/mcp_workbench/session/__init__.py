@@ -1,6 +1,7 @@
 """One client: its era, its handshake, its requests in flight, and the questions of servers to it.
 
-- `session`: reads messages and answers them; `methods`: one function for each method; `welcome`: the handshake.
+- `session`: reads messages and answers them; `request_sizes`: those that are too large to read; `methods`: one function
+  for each method; `welcome`: the handshake.
 - `client_call`: one request on its way to a server and back; `keeping_waiting`: progress sent to its client meanwhile.
 - `request_log`: a session that logs its requests; `client_name`: a client as people know it.
 - `session_registry`, `notifications`: all sessions, and the notifications they get.

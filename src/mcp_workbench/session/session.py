@@ -22,10 +22,12 @@ from mcp_workbench.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    LARGE_REQUEST,
     NOT_A_MESSAGE,
     OTHER_VERSION,
     REFUSED,
     Envelope,
+    LargeObject,
     Malformed,
     Part,
     decode_client_envelope,
@@ -41,6 +43,7 @@ from mcp_workbench.session.client_call import ClientCall, is_severe
 from mcp_workbench.session.notifications import ListChangeNotifier, ListenStream, without_subscription
 from mcp_workbench.session.parking import Parking
 from mcp_workbench.session.questions import Questions, may_be_asked
+from mcp_workbench.session.request_sizes import why_too_large
 from mcp_workbench.session.session_registry import SessionRegistry
 from mcp_workbench.session.welcome import BadInitialize, Welcome, read_initialize
 from mcp_workbench.transport.link import Link
@@ -168,7 +171,7 @@ class Session(Struct, eq=False):
         if message.method is UNSET or message.id is UNSET:
             self.on_read_message(line, message)
         else:
-            self._on_unread_request(bytes(message.id), message.method, message.params)
+            self._on_unread_request(bytes(message.id), message.method, message.params, None, len(line))
 
     def on_read_message(self, line: bytes, message: Envelope | Malformed) -> None:
         """Handle a message that has been decoded, in a thread if it is large (`ReadReceiver`)."""
@@ -182,7 +185,7 @@ class Session(Struct, eq=False):
             self._on_notification(message.method, None if message.params is UNSET else message.params)
         else:
             members = getattr(message, "members", None)
-            self._on_unread_request(bytes(message.id), message.method, message.params, members)
+            self._on_unread_request(bytes(message.id), message.method, message.params, members, len(line))
 
     def _complain(self, error: Malformed) -> None:
         self._refuse(self._unless_under_way(error.id), error.code, error.complaint, what="a message")
@@ -239,7 +242,7 @@ class Session(Struct, eq=False):
             self.router.subscriptions.end(self, self.subscriptions)
 
     def _on_unread_request(
-        self, id: bytes, method: str, raw_params: Raw | UnsetType, members: dict[str, Raw] | None = None
+        self, id: bytes, method: str, raw_params: Raw | UnsetType, members: dict[str, Raw] | None, size: int
     ) -> None:
         # Most ids are numbers, which are valid.
         if not id.isdigit() and not messages.is_valid_id(id):
@@ -255,6 +258,8 @@ class Session(Struct, eq=False):
                 reason = messages.why_unreadable(b"" if raw_params is UNSET else raw_params, error)
                 self._refuse(id, INVALID_PARAMS, f"`params` cannot be used: {reason}", what=method)
             return
+        if size > LARGE_REQUEST and type(params) is not LargeObject:
+            params = LargeObject(params)
         self.on_request(id, method, params)
 
     def on_request(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
@@ -262,6 +267,8 @@ class Session(Struct, eq=False):
         try:
             if id in self.calls or id in self.streams:
                 self._refuse(id, INVALID_REQUEST, UNDER_WAY, what=method)
+            elif type(params) is LargeObject and (wrong := why_too_large(method, params)) is not None:
+                self._refuse(id, INVALID_PARAMS, wrong, what=method[:100])
             elif method == "initialize":
                 self._initialize(id, params)
             else:

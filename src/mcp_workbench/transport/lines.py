@@ -14,8 +14,8 @@ from mcp_workbench.transport.link import ReadReceiver, Receiver
 log = logging.getLogger(__name__)
 
 # A longer line is joined and parsed in a thread, where a hundred megabytes take a second or two and block no other
-# client. A shorter one is parsed at once, in some ten milliseconds, which costs less.
-LONG_LINE: Final = 8 << 20
+# client. A shorter one is parsed at once, in a millisecond or two, which costs less.
+LONG_LINE: Final = 1 << 20
 
 
 class LineFeed:

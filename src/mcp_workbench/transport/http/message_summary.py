@@ -13,7 +13,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError,
 from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import UNREADABLE, decode_string, remembered_if_short
+from mcp_workbench.jsonrpc.messages import LARGE_REQUEST, UNREADABLE, LargeObject, decode_string, remembered_if_short
 from mcp_workbench.protocol.constants import PROTOCOL_VERSION
 from mcp_workbench.slices import sliced
 from mcp_workbench.transport.http.header_names import NAMED_BY
@@ -67,7 +67,8 @@ class MessageSummary(Struct, eq=False):
         """The value that `Mcp-Name` mirrors; None if the method has none, or the message lacks it."""
         key = NAMED_BY.get(self.method)
         raw = None if key is None or self.params is None else self.params.get(key)
-        if raw is None:
+        if raw is None or (type(self.params) is LargeObject and memoryview(raw).nbytes > LARGE_REQUEST):
+            # The session refuses a name of that size.
             return None
         try:
             return decode_string(raw)
@@ -126,6 +127,8 @@ def summarise(
         try:
             known = None if envelope is None else getattr(envelope, "members", None)
             members = known or messages.decode_object(found.params)
+            if known is None and len(message) > LARGE_REQUEST:
+                members = LargeObject(members)
         except UNREADABLE:
             members = None
         else:

@@ -7,11 +7,14 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from mcp_workbench.transport.http.server import large_bodies, request_reader
-from mcp_workbench.transport.http.server.large_bodies import ReadBody
+from mcp_workbench.transport.http.server.large_bodies import LargeBodies, ReadBody
+from mcp_workbench.transport.http.server.request_head import RequestHead
+from mcp_workbench.transport.http.server.response_writer import ResponseWriter
 from mcp_workbench.transport.pieces import Pieces
 from tests.transport.http.listening import wait_until
 from tests.transport.http.server.echoing import EchoRig, echoing
@@ -107,6 +110,32 @@ async def test_what_the_same_session_posts_meanwhile_waits_behind_it(gate: Gate)
         ]
         assert one.calls == {} and not behind
         first.close()
+
+
+async def test_bodies_of_one_principal_are_read_one_at_a_time(gate: Gate) -> None:
+    served: list[str] = []
+
+    def serve(head: RequestHead, body: bytes | ReadBody, writer: ResponseWriter) -> None:
+        served.append(head.path)
+
+    bodies = LargeBodies(serve)
+    asked = [("a", "one"), ("a", "two"), ("b", "three"), ("a", "four"), ("b", "five")]
+    futures = []
+    for principal, name in asked:
+        head, pieces = RequestHead("POST", f"/{name}"), Pieces()
+        head.principal = principal
+        pieces.add(b"{}")
+        futures.append(bodies.take(head, pieces, Mock(is_over=False)))
+    # One of each principal, and no other however long it takes.
+    await gate.reached(2)
+    assert len(gate.threads) == 2 and {name: len(queue) for name, queue in bodies.unread.items()} == {"a": 2, "b": 1}
+    gate.open()
+    for future in futures:
+        assert future is not None
+        await future
+    assert [name for name in served if name in ("/one", "/two", "/four")] == ["/one", "/two", "/four"]
+    assert [name for name in served if name in ("/three", "/five")] == ["/three", "/five"]
+    assert not bodies.unread
 
 
 async def test_a_modern_client_that_has_gone_meanwhile_is_not_served(gate: Gate) -> None:

@@ -1,7 +1,8 @@
 """Large POST bodies: read in a thread, piece by piece, while other clients are served.
 
 Owns their order: later POSTs of the same session, on other connections, wait for them, because a cancellation must not
-overtake the request that it cancels. Knows nothing about what is done with a message.
+overtake the request that it cancels. Of each principal one body is read at a time, however many connections it has:
+threads share one interpreter with everybody else. Knows nothing about what is done with a message.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class LargeBodies:
         self._serve = serve
         # By session, while one of its bodies is being read: its later POSTs. At most one for each connection.
         self.behind: dict[tuple[str, str], deque[_Post]] = {}
+        # By principal, while one of its bodies is being read: those that are read next.
+        self.unread: dict[str, deque[tuple[tuple[str, str] | None, _Post]]] = {}
 
     def __repr__(self) -> str:
         return f"<LargeBodies of {len(self.behind)} sessions, {sum(map(len, self.behind.values()))} requests behind>"
@@ -83,6 +86,14 @@ class LargeBodies:
         return post.served
 
     def _read(self, key: tuple[str, str] | None, post: _Post) -> None:
+        """Read a body when those of its principal that came before have been read."""
+        if (unread := self.unread.get(post.head.principal)) is not None:
+            unread.append((key, post))
+            return
+        self.unread[post.head.principal] = deque()
+        self._begin_reading(key, post)
+
+    def _begin_reading(self, key: tuple[str, str] | None, post: _Post) -> None:
         assert isinstance(post.body, Pieces)
         reading = asyncio.get_running_loop().run_in_executor(None, read_body, post.body)
         reading.add_done_callback(partial(self._on_read, key, post))
@@ -90,8 +101,15 @@ class LargeBodies:
     def _on_read(self, key: tuple[str, str] | None, post: _Post, reading: asyncio.Future[ReadBody]) -> None:
         error = reading.exception()
         self._finish(post, reading.result() if error is None else ReadBody([], error=_as_ours(error)))
-        if key is None:
-            return
+        if key is not None:
+            self._serve_behind(key)
+        unread = self.unread[post.head.principal]
+        if unread:
+            self._begin_reading(*unread.popleft())
+        else:
+            del self.unread[post.head.principal]
+
+    def _serve_behind(self, key: tuple[str, str]) -> None:
         queue = self.behind[key]
         while queue:
             waiting = queue.popleft()

@@ -29,8 +29,8 @@ MOST_PIPELINED: Final = 16
 # bodies are accepted whatever else is in progress.
 SMALL_BODY: Final = 64 * 1024
 # A larger body is joined and read in a thread, where a hundred megabytes take a second or two and block no other
-# client. A smaller one is read at once, in some ten milliseconds, which costs less.
-LARGE_BODY: Final = 8 * 1024 * 1024
+# client. A smaller one is read at once, in a millisecond or two, which costs less.
+LARGE_BODY: Final = 1024 * 1024
 # Some clients send an empty object where no body is expected. It is discarded.
 MOST_UNUSED_BODY: Final = 4 * 1024
 # `Retry-After` for a large body when the budget is used up: most uploads have finished by then.
