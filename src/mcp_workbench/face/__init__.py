@@ -3,7 +3,8 @@
 - `proxy`, `flat`, `dynamic` and `auto` are the faces, `base` is their common part, `decisions` what they can decide;
   the table of faces is `faces.py`, next to this package. `flat_instructions` has the instructions of `flat`,
   `tool_marks` the marks on its tools for clients that defer them.
-- For `proxy`: `open_request` and `identifier` read arguments, `paths` resolves the path of a tool, `opening` and
+- For `proxy`: `open_request` and `identifier` read arguments, `paths` resolves the path of a tool, `suggestions`
+  names those that may be meant, `opening` and
   `toolbox_search` write the results of `open_toolbox`, `pins` adds pinned tools, `split_use_tool` has separate tools
   for reading and writing.
 - Around `use_tool`: `argument_check` before a call, `kept_results` after it.

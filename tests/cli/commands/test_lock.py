@@ -234,6 +234,7 @@ def _accept_what_is_withheld(rig: Rig, short_folder: Path) -> None:
         try:
             hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
             opening = {"name": "open_toolbox", "arguments": {"toolbox_name": "box"}}
+            opened = ""
             for id, method, params in ((1, "initialize", hello), (2, "tools/call", opening)):
                 request = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
                 workbench.stdin.write(json.dumps(request) + "\n")
