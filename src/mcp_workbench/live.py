@@ -155,6 +155,7 @@ class LiveConfig:
 
     def _read(self) -> tuple[ChosenConfig, Fingerprint]:
         chosen = self._source.choose()
+        self._gateway.catalog.look_up_programs(chosen.config)
         return chosen, fingerprint(self._watched.files if self._watched is not None else ())
 
     def _reject(self, problem: str, in_short: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from mcp_workbench.config.model import (
     ToolboxConfig,
     WorkbenchConfig,
 )
+from mcp_workbench.config.program_paths import ProgramPaths
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.protocol.handshake import ServerProfile
 
@@ -93,6 +96,50 @@ def test_what_differs_in_anything_is_not_shared(different: dict[str, Any]) -> No
 def test_clients_in_other_folders_or_environments_do_not_share(context: ServerContext) -> None:
     servers = SharedServers()
     assert only(shown(servers, config())) is not only(shown(servers, config(), context))
+
+
+def with_programs(made: WorkbenchConfig, *folders: Path, **environ: str) -> ServerContext:
+    """A client whose `PATH` has these folders, before those of the system."""
+    path = os.pathsep.join([*map(str, folders), "/usr/bin", "/bin"])
+    context = replace(HERE, environ={"PATH": path, **environ})
+    programs = ProgramPaths(context.environ, "/here")
+    programs.look_up(server.command for _, server in made.servers())
+    return replace(context, programs=programs)
+
+
+def program(folder: Path, *names: str) -> Path:
+    folder.mkdir()
+    for name in names:
+        (folder / name).touch(0o755)
+    return folder
+
+
+@pytest.mark.requirement("sharing.equal-servers")
+def test_a_path_that_leads_to_the_same_programs_makes_no_difference(tmp_path: Path) -> None:
+    servers = SharedServers()
+    tools = program(tmp_path / "tools", "run")
+    sessions = [program(tmp_path / name, "apply_patch") for name in ("codex-arg0a", "codex-arg0b")]
+    made = config()
+    entries = {only(shown(servers, made, with_programs(made, session, tools))) for session in sessions}
+    entries.add(only(shown(servers, made, with_programs(made, tmp_path / "missing", tools))))
+    assert len(entries) == 1
+
+
+@pytest.mark.parametrize("name", ["run", "node", "python3"])
+def test_a_path_that_leads_to_another_program_is_not_shared(tmp_path: Path, name: str) -> None:
+    servers = SharedServers()
+    tools, others = program(tmp_path / "tools", "run", "node", "python3"), program(tmp_path / "others", name)
+    made = config()
+    one, other = (with_programs(made, *folders) for folders in ((tools,), (others, tools)))
+    assert only(shown(servers, made, one)) is not only(shown(servers, made, other))
+
+
+def test_the_text_of_path_counts_for_a_server_that_asks_for_it_or_was_not_looked_up(tmp_path: Path) -> None:
+    tools = program(tmp_path / "tools", "run")
+    for made in (config(inherit_env=("PATH",)), config(command="added")):
+        servers = SharedServers()
+        one, other = (with_programs(config(), *folders) for folders in ((tools,), (tmp_path / "missing", tools)))
+        assert only(shown(servers, made, one)) is not only(shown(servers, made, other))
 
 
 def test_variables_that_a_server_does_not_get_make_no_difference() -> None:

@@ -90,6 +90,34 @@ async def test_what_nobody_uses_is_dropped_after_a_while_with_its_servers(tmp_pa
         assert len(kept.runtime.servers) == 0  # type: ignore[arg-type]
 
 
+@pytest.mark.requirement("sharing.unused-catalogues")
+async def test_a_copy_that_nobody_uses_is_dropped_early_with_its_servers(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    async with catalogs() as kept:
+        kept.unused_copy_seconds = 0.0
+        async with kept.serving(context(elsewhere)):
+            pass
+        async with kept.serving(context(tmp_path, LANG="de")) as first:
+            (entry,) = first.catalog.entries()
+        assert len(kept.gateways) == 2, "neither is a copy"
+        async with kept.serving(context(tmp_path, LANG="en")) as second:
+            await eventually(lambda: first not in kept.gateways, what="the end of the copy")
+            assert entry.ended is not None
+            async with kept.serving(context(tmp_path, LANG="fr")) as third:
+                pass
+            await eventually(lambda: third not in kept.gateways, what="the end of the other copy")
+            assert second in kept.gateways and len(kept.gateways) == 2
+
+
+async def test_a_copy_that_is_used_again_in_time_stays(tmp_path: Path) -> None:
+    async with catalogs() as kept:
+        async with kept.serving(context(tmp_path, LANG="de")) as first:
+            pass
+        async with kept.serving(context(tmp_path, LANG="en")), kept.serving(context(tmp_path, LANG="de")) as again:
+            assert first is again
+
+
 async def test_many_that_nobody_uses_are_not_kept(tmp_path: Path) -> None:
     async with catalogs() as kept:
         for number in range(MOST_UNUSED + 5):

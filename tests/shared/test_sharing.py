@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -84,6 +85,22 @@ async def test_clients_of_both_eras_share_a_server_in_the_same_folder(shared: Sh
         flat = await also.call_tool("box:server:pid", {})
         assert await process(modern) == flat["structuredContent"]["pid"], "another face is another catalogue"
         assert await process(first) != await process(first, box="other"), "toolboxes never share"
+
+
+@pytest.mark.requirement("sharing.equal-servers")
+async def test_sessions_with_a_random_folder_in_path_share_a_server(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    async with crowded(shared) as crowd:
+        config = crowd.config({"box": {"first": scripted_entry(), "server": {**scripted_entry(), "command": "python"}}})
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "python").symlink_to(sys.executable)
+        sessions = []
+        for name in ("codex-arg0a", "codex-arg0b"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "apply_patch").touch(0o755)
+            path = f"{tmp_path / name}:{tmp_path / 'bin'}:{os.environ['PATH']}"
+            sessions.append(await crowd.join(config, PATH=path))
+        assert await process(sessions[0]) == await process(sessions[1])
 
 
 @pytest.mark.requirement("sharing.ask")

@@ -267,6 +267,11 @@ class Catalog:
 
     # ── replacing the configuration ──
 
+    def look_up_programs(self, config: WorkbenchConfig) -> None:
+        """Look up the programs of this configuration, before it is planned. Reads the disk, so it may block."""
+        if self._context.programs is not None:
+            self._context.programs.look_up(server.command for _, server in config.servers())
+
     def plan(self, config: WorkbenchConfig) -> Plan:
         """Plan the change to this configuration without applying it."""
         from mcp_workbench.catalog.replacement import plan

@@ -1,9 +1,9 @@
 """Shares servers between the catalogues of one process: equal servers have one entry and one set of connections.
 
 Servers are equal if everything is once resolved: toolbox, name, every setting, and for a program the environment it
-would be started with. References count by name, because nothing is fetched to compare servers. The client's folder
-counts too, unless the server is shared everywhere (`share`: `"user"`). Imported only if a process serves more than one
-catalogue.
+would be started with; of `PATH`, what it leads to counts rather than its text. References count by name, because
+nothing is fetched to compare servers. The client's folder counts too, unless the server is shared everywhere (`share`:
+`"user"`). Imported only if a process serves more than one catalogue.
 """
 
 from __future__ import annotations
@@ -83,6 +83,13 @@ class SharedServers(Servers):
             del self._entries[key]
 
 
+def _programs(config: ServerConfig, context: ServerContext) -> tuple[str | None, ...] | None:
+    """What the client's `PATH` leads this server to; None if its text counts."""
+    if config.command is None or context.programs is None or "PATH" in config.env or "PATH" in config.inherit_env:
+        return None
+    return context.programs.of(config.command)
+
+
 def identity(
     toolbox: str,
     config: ServerConfig,
@@ -97,6 +104,9 @@ def identity(
         environment = sorted(pair for pair in context.environ.items() if pair[0].lower().endswith("_proxy"))
     else:
         environment = environments.of(context.environ, config)
+        programs = _programs(config, context)
+        if programs is not None:
+            environment = [pair for pair in environment if pair[0] != "PATH"] + [("PATH", repr(programs))]
     if any(part.kind == "cmd" for part in references_in(config)):
         # The output of a `${cmd:…}` program may depend on any variable of its client.
         environment = environments.of(context.environ, replace(config, inherit_env=("*",)))

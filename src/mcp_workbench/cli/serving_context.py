@@ -14,6 +14,7 @@ from mcp_workbench.cli.serve import SERVE, options_of
 from mcp_workbench.config.choose import ChosenConfig, ConfigSource
 from mcp_workbench.config.load import parse
 from mcp_workbench.config.problems import ConfigProblems
+from mcp_workbench.config.program_paths import ProgramPaths
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.front.line_protocol import ALONE
 from mcp_workbench.process_context import WITHIN
@@ -91,8 +92,16 @@ def _context_of(hello: Hello, choose: Callable[[ConfigSource], ChosenConfig]) ->
         notes.append(
             f"{what}: the shared workbench has one log, which `mcp-workbench logs` prints; --private serves alone"
         )
+    programs = ProgramPaths(hello.environ, hello.folder)
+    programs.look_up(server.command for _, server in config.servers())
     return ClientContext(
-        config=config, source=source, options=options, folder=hello.folder, environ=hello.environ, notes=tuple(notes)
+        config=config,
+        source=source,
+        options=options,
+        folder=hello.folder,
+        environ=hello.environ,
+        programs=programs,
+        notes=tuple(notes),
     )
 
 

@@ -10,8 +10,8 @@ which validation and schema are derived; `server_keys`, and `oauth_keys`, `clien
 `policy_keys`, which `members` reads, are parts of it, and `foreign_keys` are those of other clients. `auth_model`
 defines who may call over HTTP, `fixed_settings` what cannot change while clients are connected. `encodings` finds
 secrets in any encoding, `exposed_arguments` secrets in command lines,
-`environment` decides which variables a server gets; `jsonc_edit` changes a JSON text in place,
-`state_folder` is where we store our own files.
+`environment` decides which variables a server gets, `program_paths` finds which programs its `PATH` leads to;
+`jsonc_edit` changes a JSON text in place, `state_folder` is where we store our own files.
 
 The package knows nothing that runs. This module imports nothing, so that importing `config.model` loads nothing else.
 """

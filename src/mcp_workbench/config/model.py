@@ -16,6 +16,7 @@ from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES
 if TYPE_CHECKING:
     from mcp_workbench.config.auth_model import AuthConfig, ForwardedIdentityConfig, ProxyConfig, TokenExchangeConfig
     from mcp_workbench.config.problems import Problem
+    from mcp_workbench.config.program_paths import ProgramPaths
 
 Transport = Literal["stdio", "http", "sse", "auto"]
 # A name from the table `faces.FACES`.
@@ -133,6 +134,8 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     environ: Mapping[str, str] = os.environ
     # Where programs without a `cwd` are started; None: in the folder of this process.
     folder: str | None = None
+    # What its `PATH` leads to; None: the text of `PATH` counts.
+    programs: ProgramPaths | None = None
     # The file.
     path: str = ""
     # What happens to definitions that differ from the lock file in the same folder. Servers are not shared between

@@ -23,6 +23,13 @@ from mcp_workbench.shared.client import ClientContext
 UNUSED_SECONDS: Final = 600.0
 # Unused gateways. A person works in a few folders; a script that goes through hundreds must not fill the memory.
 MOST_UNUSED: Final = 16
+# The same while there is another for the same file and folder, which only has other variables: for a command between
+# two calls, but not for the client of a session that is over, whose variables nobody will have again.
+UNUSED_COPY_SECONDS: Final = 30.0
+
+
+# The environment is the last part.
+ClientKey = tuple[object, ...]
 
 
 class ServedCatalog:
@@ -43,9 +50,10 @@ class Catalogs:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.unused_seconds = UNUSED_SECONDS
+        self.unused_copy_seconds = UNUSED_COPY_SECONDS
         # Watches the files of all configurations, and whatever else the workbench depends on.
         self.watch = FileWatch()
-        self._served: dict[object, ServedCatalog] = {}
+        self._served: dict[ClientKey, ServedCatalog] = {}
         # Problems of files, which are logged once, however many clients use them.
         self._reported: dict[str, str] = {}
 
@@ -61,6 +69,7 @@ class Catalogs:
         served = self._served.get(key)
         if served is None:
             served = self._served[key] = self._make(context)
+            self._hurry_copies(key)
             _ = self.runtime.start_task(self._open(key, served))
         elif served.timer is not None:
             served.timer.cancel()
@@ -99,12 +108,12 @@ class Catalogs:
         await asyncio.gather(*(oversight.wait_recorded() for oversight in overseen))
 
     def _make(self, context: ClientContext) -> ServedCatalog:
-        where = ServerContext(environ=context.environ, folder=context.folder)
+        where = ServerContext(environ=context.environ, folder=context.folder, programs=context.programs)
         gateway = Gateway(context.config, context.options, runtime=self.runtime, context=where)
         gateway.serving = "stdio"
         return ServedCatalog(gateway, LiveConfig(gateway, context.source, self.watch, self._reported))
 
-    async def _open(self, key: object, served: ServedCatalog) -> None:
+    async def _open(self, key: ClientKey, served: ServedCatalog) -> None:
         try:
             await served.gateway.open()
         except BaseException as error:
@@ -121,16 +130,27 @@ class Catalogs:
             served.opened.set_result(None)
             await served.live.start()
 
-    def _keep_a_while(self, key: object, served: ServedCatalog) -> None:
-        loop = asyncio.get_running_loop()
-        served.timer = loop.call_later(self.unused_seconds, self._drop, key)
+    def _keep_a_while(self, key: ClientKey, served: ServedCatalog) -> None:
+        is_copy = any(_is_copy(key, other) for other in self._served)
+        seconds = min(self.unused_seconds, self.unused_copy_seconds) if is_copy else self.unused_seconds
+        served.timer = asyncio.get_running_loop().call_later(seconds, self._drop, key)
         # Moved to the end, so that the one unused for longest comes first.
         self._served[key] = self._served.pop(key)
         unused = [each for each, other in self._served.items() if not other.users and other.opened.done()]
         for each in unused[:-MOST_UNUSED]:
             self._drop(each)
 
-    def _drop(self, key: object) -> None:
+    def _hurry_copies(self, key: ClientKey) -> None:
+        """Keep unused copies of this gateway only for a moment longer."""
+        loop = asyncio.get_running_loop()
+        for other, served in self._served.items():
+            if served.timer is not None and _is_copy(key, other):
+                if served.timer.when() <= loop.time() + self.unused_copy_seconds:
+                    continue
+                served.timer.cancel()
+                served.timer = loop.call_later(self.unused_copy_seconds, self._drop, other)
+
+    def _drop(self, key: ClientKey) -> None:
         """Drop a gateway, with all servers that no other gateway uses."""
         served = self._served.pop(key)
         if served.timer is not None:
@@ -139,7 +159,12 @@ class Catalogs:
         served.gateway.close()
 
 
-def _key(context: ClientContext) -> object:
+def _is_copy(key: ClientKey, other: ClientKey) -> bool:
+    """Whether they differ in variables alone."""
+    return key != other and key[:-1] == other[:-1]
+
+
+def _key(context: ClientContext) -> ClientKey:
     """Return a key that is equal for clients that are served alike, however their configuration changes. The whole
     environment counts: a future version of the file may refer to any variable."""
     source, environ = context.source, frozenset(context.environ.items())

@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.program_paths import ProgramPaths
 from mcp_workbench.downstream.sharing import OWN_USER
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.front.line_protocol import BORROW, COME_AGAIN, LASTING, RESUME
@@ -41,6 +42,7 @@ class ClientContext(Struct, frozen=True, kw_only=True):
     options: Options
     folder: str
     environ: dict[str, str]
+    programs: ProgramPaths | None = None
     # Messages for its user, written to the stderr of the front end.
     notes: tuple[str, ...] = ()
 
