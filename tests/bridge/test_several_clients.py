@@ -267,11 +267,36 @@ async def test_outside_of_any_call_nobody_is_asked_where_it_could_be_several(met
         assert await workbench.connect(other) is server
         refusal = (server.answer_to(server.ask(method, {**FORM, **SAMPLE})) or {})["error"]
         assert refusal["code"] == -32603 and "several clients use this connection" in refusal["message"]
-        server.ask("roots/list", {})
-        assert (len(one.questions()), len(other.questions())) == (0, 1), "roots are asked of the one that came last"
+        assert one.questions() == other.questions() == []
+
+
+@pytest.mark.bridge("question")
+@pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage"])
+async def test_outside_of_any_call_whoever_is_left_is_not_asked_what_others_may_have_begun(method: str) -> None:
+    async with in_process_workbench("legacy") as workbench:
+        one, other = workbench.client("legacy"), workbench.client("legacy")
+        server = await workbench.connect(one)
+        assert await workbench.connect(other) is server
         other.session.leave()
+        refusal = (server.answer_to(server.ask(method, {**FORM, **SAMPLE})) or {})["error"]
+        assert refusal["code"] == -32603 and "several clients use this connection" in refusal["message"]
+        assert one.questions() == []
+        one.call()
         server.ask(method, {**FORM, **SAMPLE})
-        assert [question["method"] for question in one.questions()] == [method], "the only one that is left"
+        assert [question["method"] for question in one.questions()] == [method], "in its own call it is"
+
+
+@pytest.mark.bridge("question")
+async def test_roots_are_asked_of_several_clients_only_with_the_next_call() -> None:
+    async with in_process_workbench("legacy") as workbench:
+        one, other = workbench.client("legacy"), workbench.client("legacy")
+        server = await workbench.connect(one)
+        assert await workbench.connect(other) is server
+        asked = server.ask("roots/list", {})
+        assert (server.answer_to(asked), one.questions(), other.questions()) == (None, [], [])
+        one.call()
+        assert [question["method"] for question in one.questions()] == ["roots/list"]
+        assert other.questions() == []
 
 
 @pytest.mark.bridge("question", "parking")

@@ -99,7 +99,7 @@ class ForwardedExchange(Exchange):
 class ConnectionClients:
     """The clients of one connection. Those without a session appear with each request and never disconnect."""
 
-    __slots__ = ("_passing_are_many", "_sessions", "last", "passing", "reserved_for")
+    __slots__ = ("_passing_are_many", "_sessions", "had_others", "last", "passing", "reserved_for")
 
     def __init__(self) -> None:
         # An insertion-ordered set.
@@ -111,6 +111,8 @@ class ConnectionClients:
         # The client without a session that used it last.
         self.passing: ClientPeer | None = None
         self._passing_are_many = False
+        # Whether a client has left: the server may still work on what it began.
+        self.had_others = False
 
     def join(self, client: ClientPeer, has_session: bool) -> None:
         """This client uses the connection."""
@@ -125,7 +127,9 @@ class ConnectionClients:
             self.passing = client
 
     def leave(self, client: ClientPeer) -> None:
-        self._sessions.pop(client, None)
+        if client in self._sessions:
+            del self._sessions[client]
+            self.had_others = True
         if self.last is client:
             self.last = next(reversed(self._sessions), None)
 
@@ -133,6 +137,10 @@ class ConnectionClients:
         """The only client; None if there are, or may be, several."""
         found = [*self._sessions, *([] if self.passing is None else [self.passing])]
         return found[0] if len(found) == 1 and not self._passing_are_many else None
+
+    def alone(self) -> ClientPeer | None:
+        """The only client, if no other has used the connection since the server started."""
+        return None if self.had_others else self.only()
 
     def sessions(self) -> list[ClientPeer]:
         """The clients with a session, in the order in which they connected."""

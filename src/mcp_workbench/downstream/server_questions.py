@@ -37,8 +37,8 @@ IN_CALLS_OF_SEVERAL: Final = (
     "from now on, each client that can answer questions gets its own connection"
 )
 OF_SEVERAL: Final = (
-    "no call is in flight that this question could belong to, and several clients use this connection; ask during a "
-    "call"
+    "no call is in flight that this question could belong to, and several clients use this connection, or did; ask "
+    "during a call"
 )
 SERVER_GONE: Final = Raw(b'{"reason":"the server is gone"}')
 
@@ -142,7 +142,8 @@ class ServerQuestions:
 
     def _ask(self, id: bytes, method: str, params: Raw | None, candidates: list[ForwardedExchange]) -> bool:
         clients = self._traffic.clients
-        outside = clients.last if method == ROOTS else clients.only()
+        # Roots reveal nothing of what others did.
+        outside = clients.only() if method == ROOTS else clients.alone()
         correspondent = candidates[0].call if candidates else outside
         if correspondent is None:
             return False
@@ -172,7 +173,7 @@ class ServerQuestions:
             if calls and self._is_anothers(calls[0].client):
                 return IN_CALLS_OF_SEVERAL
             clients = self._traffic.clients
-            if not calls and (len(clients) > 1 or self._is_anothers(clients.only())):
+            if not calls and (len(clients) > 1 or clients.had_others or self._is_anothers(clients.only())):
                 return OF_SEVERAL
         return list(islice((each for each in calls if each.call.can_be_asked(method)), MOST_CANDIDATES))
 
@@ -198,7 +199,7 @@ class ServerQuestions:
 
     def _is_alone(self, client: ClientPeer) -> bool:
         """Whether no other client uses the connection or has a cancelled call on it."""
-        return self._traffic.clients.only() is client and not self._is_anothers(client)
+        return self._traffic.clients.alone() is client and not self._is_anothers(client)
 
     def _may_be_asked_later(self, method: str) -> bool:
         """Whether only a call is missing to ask the question. If one is in progress, waiting for another would delay
