@@ -6,7 +6,8 @@ Loaded with the first call that needs it. Knows nothing about how a sign-in work
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.config.model import WorkbenchConfig
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from mcp_workbench.oversight import Oversight
     from mcp_workbench.signin.sign_in_target import SignInTarget
     from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
+
+# A call that was on its way while its user signed in has been refused by then.
+JUST_NOW_SECONDS: Final = 10.0
 
 
 class ClientSignIns:
@@ -57,3 +61,8 @@ class ClientSignIns:
     def sign_in_under_way(self, entry: ServerEntry, principal: str) -> BrowserSignIn | None:
         """The sign-in that the user of such a client has already been shown."""
         return self.stored.under_way(self.target(entry, principal))
+
+    def has_just_signed_in(self, entry: ServerEntry, principal: str) -> bool:
+        """Whether this user signed in a moment ago: a call may have been refused just before."""
+        record = self.target(entry, principal).find(self.stored.store.read())
+        return record is not None and time.time() - record.signed_in_at < JUST_NOW_SECONDS

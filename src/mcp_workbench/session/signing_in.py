@@ -35,6 +35,10 @@ class PendingSignIn(Protocol):
     @property
     def url(self) -> str: ...
 
+    @property
+    def has_returned(self) -> bool:
+        """Whether the user is back from the page."""
+
     async def wait(self) -> object:
         """Return when the user is done. Raises `DownstreamError`."""
 
@@ -48,6 +52,9 @@ class SignInService(Protocol):
 
     def sign_in_under_way(self, entry: ServerEntry, principal: str) -> PendingSignIn | None:
         """The sign-in that the user has been shown already."""
+
+    def has_just_signed_in(self, entry: ServerEntry, principal: str) -> bool:
+        """Whether the user signed in a moment ago."""
 
 
 class _PageQuestion(Exchange):
@@ -103,6 +110,14 @@ async def show_link(call: ClientCall, sign_ins: SignInService, needed: SignInNee
     """Answer with the address of the page, for a client that cannot be asked but shows the content of results."""
     assert call.route.entry is not None
     try:
+        pending = sign_ins.sign_in_under_way(call.route.entry, call.view.principal)
+        has_returned = pending is not None and pending.has_returned
+        if pending is not None and has_returned:
+            await pending.wait()
+        if has_returned or sign_ins.has_just_signed_in(call.route.entry, call.view.principal):
+            # The call came while the token was being fetched. If it is refused again, it fails.
+            _go_on(call)
+            return
         pending = await sign_ins.begin_sign_in(call.route.entry, call.view.principal, call.introduction)
     except DownstreamError as error:
         text = needed.message if isinstance(error, SignInNeeded) else f"{needed.message}; {error.message}"

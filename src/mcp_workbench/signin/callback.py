@@ -89,6 +89,10 @@ class Callback:
         self._state = state
         return self._returned
 
+    @property
+    def has_returned(self) -> bool:
+        return self._returned.done()
+
     def take(self, query: str) -> str | None:
         """Accept the query of a redirect, from the browser or pasted by the user. Returns the reason for a refusal."""
         pairs = parse_qsl(query, keep_blank_values=True)

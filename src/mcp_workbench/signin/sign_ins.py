@@ -56,6 +56,11 @@ class BrowserSignIn:
         """The page to visit; "" until it is known."""
         return self.page.result()
 
+    @property
+    def has_returned(self) -> bool:
+        """Whether the user is back from the page, and only the token is awaited."""
+        return self.callback is not None and self.callback.has_returned
+
     async def wait(self) -> SignInRecord:
         """Wait until the user has finished. Raises `SignInFailed`."""
         assert self.task is not None
