@@ -16,15 +16,19 @@ from urllib.parse import urlsplit
 # Identifiers by kind of registry. None begins with `-`, and none can be a path, an address or a repository, which all
 # runners would take as well.
 _NPM_PART: Final = r"[A-Za-z0-9~][A-Za-z0-9._~-]*"
+_NPM: Final = re.compile(rf"(?:@{_NPM_PART}/)?{_NPM_PART}")
+_PYPI: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _OCI_PART: Final = r"[a-z0-9][a-z0-9._-]*"
-_IDENTIFIERS: Final = {
-    "npm": re.compile(rf"(?:@{_NPM_PART}/)?{_NPM_PART}"),
-    "pypi": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"),
-    "oci": re.compile(
-        rf"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{{1,5}})?/)?{_OCI_PART}(?:/{_OCI_PART})*"
-        r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
-    ),
-    "nuget": re.compile(r"[A-Za-z0-9_]+(?:[.-][A-Za-z0-9_]+)*"),
+_OCI: Final = re.compile(
+    rf"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{{1,5}})?/)?{_OCI_PART}(?:/{_OCI_PART})*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+_NUGET: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_IS_IDENTIFIER: Final = {
+    "npm": lambda text: _NPM.fullmatch(text),
+    "pypi": lambda text: _PYPI.fullmatch(text),
+    "oci": lambda text: _OCI.fullmatch(text),
+    "nuget": lambda text: _NUGET.fullmatch(text),
 }
 MAX_IDENTIFIER_LENGTH: Final = 255
 # A version or tag. Anything with `:` or `/` would be a place: `name@https://…`, `name@npm:other`.
@@ -73,7 +77,7 @@ _POWERS: Final = ("--privileged", "--cap-add", "--security-opt", "--userns", "--
 
 def fault_of_name(kind: str, identifier: str, version: str) -> str | None:
     """Return what is wrong with the name of a package, or None."""
-    if not _IDENTIFIERS[kind].fullmatch(identifier) or len(identifier) > MAX_IDENTIFIER_LENGTH:
+    if not _IS_IDENTIFIER[kind](identifier) or len(identifier) > MAX_IDENTIFIER_LENGTH:
         return f"has an identifier that no {kind} package can have"
     if version and not _VERSION.fullmatch(version):
         return f"has a version that no {kind} package can have"
