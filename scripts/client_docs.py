@@ -41,8 +41,8 @@ def _section(client: Client) -> str:
         lines += [f"Only read, by `mcp-workbench init --from {client.name}`: it was {client.import_only}.", ""]
     else:
         lines += ["```sh", f"mcp-workbench install {client.name}", "```", ""]
-        if client.own is not None and client.own.add:
-            lines += [f"Uses `{client.own.program}`, {_without_it(client)}", ""]
+        if client.own is not None and client.command_only:
+            lines += [f"Uses `{client.own.program}`, which has to be on your `PATH`.", ""]
     lines += ["| file | where | servers under |", "|---|---|---|"]
     for file in client.file:
         lines.append(f"| {_kind(file)} | {_where(file)} | {_key(file)} |")
@@ -55,12 +55,6 @@ def _section(client: Client) -> str:
         lines += [with_server(file.when_new.encode(), file, "workbench", entry, "").decode().rstrip(), "```", ""]
     lines += [f"As of {client.date}, {_CHECKED[client.checked]}. Source: {client.source}", ""]
     return "\n".join(lines)
-
-
-def _without_it(client: Client) -> str:
-    if client.command_only:
-        return "which has to be on your `PATH`."
-    return "or edits the file where that is not on your `PATH`."
 
 
 def _kind(file: ClientFile) -> str:

@@ -150,3 +150,55 @@ def test_toml_keeps_its_line_breaks() -> None:
     before = b'model = "x" # mine\r\n\r\n[mcp_servers.a]\r\ncommand = "x"\r\n'
     after = with_server(before, CODEX, "workbench", ENTRY, "x")
     assert after.startswith(before.rstrip()) and after.count(b"\n") == after.count(b"\r\n")
+
+
+TOML = """# mine
+model = "x" # too
+
+# about a
+[mcp_servers.a]
+command = "a"
+args = [
+  "[mcp_servers.b]",
+]
+[mcp_servers.a.env]
+K = "v"
+
+# about b
+[mcp_servers."b"] # b
+command = "b"
+
+# the end
+[[other]]
+x = 1
+"""
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_table_goes_without_the_comments_of_the_next(newline: str) -> None:
+    """All lines but those of the tables stay, to the byte."""
+    text = TOML.replace("\n", newline)
+    start, end = text.index("[mcp_servers.a]"), text.index("# about b")
+    assert without_servers(text.encode(), CODEX, ["a"], "x").decode() == text[:start] + text[end:]
+    start, end = text.index('[mcp_servers."b"]'), text.index("# the end")
+    assert without_servers(text.encode(), CODEX, ["b"], "x").decode() == text[:start] + text[end:]
+    both = without_servers(text.encode(), CODEX, ["a", "b"], "x").decode()
+    assert [line for line in both.splitlines() if line.startswith("#")] == [
+        "# mine",
+        "# about a",
+        "# about b",
+        "# the end",
+    ]
+
+
+@pytest.mark.parametrize("margin", ["", "  "])
+def test_a_list_of_servers_is_edited_and_the_rest_of_the_file_keeps_its_form(margin: str) -> None:
+    file = clients()["continue"].file[0]
+    item = f"{margin}- name: a # first\n{margin}  command:   'a'\n"
+    text = f'name:   "x"\nmcpServers:\n{item}\n# models\nmodels: [ {{a: 1}} ]\n'
+    after = with_server(text.encode(), file, "b", {"command": "b"}, "x").decode()
+    assert after == text.replace(item, f"{item}{margin}- name: b\n{margin}  command: b\n")
+    assert without_servers(after.encode(), file, ["b"], "x").decode() == text
+    only = text.replace(" # first", "")
+    left = without_servers(only.encode(), file, ["a"], "x").decode()
+    assert left == 'name:   "x"\n\n# models\nmodels: [ {a: 1} ]\n'

@@ -1,4 +1,4 @@
-"""A client's own command for adding, removing and listing servers, filled in from the table of clients and run.
+"""A client's own command for adding and removing servers, filled in from the table of clients and run.
 
 Owns the time limit and the error messages. Does not know when such a command is used.
 """
@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
-
 from mcp_workbench.clients.literal_secrets import secrets_of
-from mcp_workbench.clients.table import Client, Scope
+from mcp_workbench.clients.table import Client
 from mcp_workbench.errors import ConfigError
 
 # Programs on Node take seconds on a busy machine, and some check for updates first.
@@ -22,51 +20,12 @@ COMMAND_SECONDS: Final = 60.0
 _MOST_OUTPUT: Final = 500
 
 
-class CommandStep(Struct, frozen=True):
-    """A command that adds or removes a server, and the command that reverses it, if there is one."""
-
-    name: str
-    command: list[str]
-    back: list[str] | None
-    # Whether the client should have the server afterwards.
-    is_there: bool
+def is_installed(client: Client) -> bool:
+    return shutil.which(program(client)) is not None
 
 
-def has_command(client: Client, scope: Scope) -> bool:
-    """Whether the client has a command for adding servers."""
-    return client.own is not None and bool(client.own.add) and scope in client.own.scopes
-
-
-def can_add(client: Client, scope: Scope) -> bool:
-    """Whether that command is installed here."""
-    return has_command(client, scope) and shutil.which(program(client)) is not None
-
-
-def can_carry(client: Client, entry: Mapping[str, Any], usual: Container[str] = ()) -> bool:
-    """Whether this entry may be passed to the client's command. Some commands accept only a program, arguments,
-    variables and the `usual` keys, and secrets must not be on a command line, which all users of a machine can read."""
-    assert client.own is not None
-    if not client.command_only and _literal_secrets(entry):
-        return False
-    taken = {"command", "args", "env"}
-    return any(word.startswith("{json") for word in client.own.add) or all(
-        member in taken or member in usual for member in entry
-    )
-
-
-def expands_variables(client: Client, *contents: bytes) -> bool:
-    """Whether the client's command would replace `${VAR}` in these contents with the values of variables, and so write
-    secrets into its file."""
-    assert client.own is not None
-    return client.own.fills_in and any(b"$" in content for content in contents)
-
-
-def shows_secrets(command: Sequence[str]) -> bool:
-    """Whether an entry among the words of a command contains secrets."""
-    return any(_literal_secrets(json.loads(word)) for word in command if word.startswith("{"))
-
-
-def _literal_secrets(entry: Mapping[str, Any]) -> list[str]:
+def literal_secrets(entry: Mapping[str, Any]) -> list[str]:
+    """Return the secrets of an entry that are not references."""
     return [secret for secret in secrets_of(entry) if "${" not in secret]
 
 
@@ -75,7 +34,7 @@ def exposure_warning(client: Client, names: Sequence[str], when: str) -> str:
     listed = ", ".join(f"`{name}`" for name in names)
     return (
         f"{when}, the keys of {listed} are on the command line of `{program(client)}` for a moment, where other users "
-        "of this machine can see them; it takes them no other way"
+        "of this machine can see them; it has no other way to take them"
     )
 
 
@@ -84,35 +43,16 @@ def program(client: Client) -> str:
     return client.own.program
 
 
-def adding(client: Client, scope: Scope, name: str, entry: Mapping[str, Any]) -> CommandStep:
-    """Return the step that adds a server; `entry` is in the client's own format."""
-    return CommandStep(
-        name, add_command(client, scope, name, entry), remove_command(client, scope, name), is_there=True
-    )
-
-
-def removing(client: Client, scope: Scope, name: str, entry: Mapping[str, Any]) -> CommandStep | None:
-    """Return the step that removes a server, which is `entry` in the client's file; None if the client has no such
-    command."""
-    command = remove_command(client, scope, name)
-    if command is None:
-        return None
-    # Only a client whose file we never edit needs a command that restores the server; its command accepts any entry.
-    back = add_command(client, scope, name, entry) if client.command_only else None
-    return CommandStep(name, command, back, is_there=False)
-
-
-def add_command(client: Client, scope: Scope, name: str, entry: Mapping[str, Any]) -> list[str]:
+def add_command(client: Client, name: str, entry: Mapping[str, Any]) -> list[str]:
     """Return the command that adds a server; `entry` is in the client's own format."""
     assert client.own is not None
-    return _filled_in(client, client.own.add, scope, name, entry)
+    filled = {"{name}": name, "{json}": json.dumps(entry, ensure_ascii=False)}
+    return [client.own.program, *(filled.get(word, word) for word in client.own.add)]
 
 
-def remove_command(client: Client, scope: Scope, name: str) -> list[str] | None:
-    """Return the command that removes a server; None if the client has none."""
-    if client.own is None or not client.own.remove or scope not in client.own.scopes:
-        return None
-    return _filled_in(client, client.own.remove, scope, name, {})
+def remove_command(client: Client, name: str) -> list[str]:
+    assert client.own is not None
+    return [client.own.program, *(name if word == "{name}" else word for word in client.own.remove)]
 
 
 def run(client: Client, command: Sequence[str]) -> str:
@@ -138,30 +78,3 @@ def run(client: Client, command: Sequence[str]) -> str:
             hint=f"mcp-workbench install {client.name} --print shows what to enter by hand",
         )
     return output
-
-
-def _filled_in(client: Client, words: Sequence[str], scope: Scope, name: str, entry: Mapping[str, Any]) -> list[str]:
-    assert client.own is not None
-    env: Mapping[str, str] = entry.get("env", {})
-    filled = [client.own.program]
-    for word in words:
-        match word:
-            case "{args}":
-                filled += entry.get("args", [])
-            case "{scope}":
-                filled.append(client.own.scopes[scope])
-            case "{name}":
-                filled.append(name)
-            case "{command}":
-                filled.append(entry["command"])
-            case "{json}":
-                filled.append(json.dumps(entry, ensure_ascii=False))
-            # `code --add-mcp` expects the name inside the JSON.
-            case "{json-with-name}":
-                filled.append(json.dumps({"name": name, **entry}, ensure_ascii=False))
-            # `{env:--env}` becomes `--env KEY=VALUE` for each variable; clients differ in the option.
-            case _ if word.startswith("{env:"):
-                filled += [part for key, value in env.items() for part in (word[5:-1], f"{key}={value}")]
-            case _:
-                filled.append(word)
-    return filled

@@ -10,8 +10,9 @@ import shutil
 import sys
 from typing import Any
 
-from mcp_workbench.cli.client_commands import can_add, program
-from mcp_workbench.cli.client_files import FoundFile, changes, existing, is_present, message_and_hint, present
+from mcp_workbench.cli.client_changes import changes
+from mcp_workbench.cli.client_commands import is_installed, program
+from mcp_workbench.cli.client_files import FoundFile, existing, is_present, message_and_hint, present
 from mcp_workbench.cli.commands.install import own_command, served_by
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined
 from mcp_workbench.clients.dialects import is_own, translated
@@ -33,7 +34,7 @@ def client_entries(subject: Examined) -> list[Diagnosis]:
         found += about
         having += [client.title] if has_us else []
     if here and not having and subject.config is not None:
-        usable = [each for each in here if not each.command_only or can_add(each, "user")]
+        usable = [each for each in here if not each.command_only or is_installed(each)]
         hint = f"mcp-workbench install {usable[0].name}, or --all" if usable else _without_program(here[0])
         text = f"none of the clients on this machine starts the workbench ({', '.join(each.title for each in here)})"
         found.append(Diagnosis("warning", "clients", text, hint))

@@ -4,7 +4,7 @@
 `documents` reads and edits the content of a file as bytes, `dialects` translates a server between a client's format and
 ours, `identity` decides when two entries are the same server, `remote_wrappers` and `literal_secrets` improve entries,
 `toolbox_proposals` groups them. `server_json` reads a server's description from the MCP registry, `package_rules` says
-what it may contain, `foreign_text` writes other people's text into our file. `behaviour.json` and `behaviour` describe
-how clients behave once they are connected.
-Everything is a function of values: `cli` reads and writes the files.
+what such a description may make run, `foreign_text` writes other people's text into our file. `behaviour.json` and
+`behaviour` describe how clients behave once they are connected. Everything is a function of values: `cli` reads and
+writes the files.
 """

@@ -112,7 +112,7 @@ def with_server(content: bytes, file: ClientFile, name: str, entry: dict[str, An
             # `tomlkit` gets confused by dotted keys. A separate table at the end is right in any document.
             after = _toml_appended(text, (*key, name), entry)
     else:
-        after = _yaml_inserted(text, file.key[-1], name, entry) if name not in servers_in(content, file, path) else text
+        after = _yaml_inserted(text, file, name, entry) if name not in servers_in(content, file, path) else text
         if not _says(after, file, path, [key], expected):
             after = _yaml_with(text, file, name, entry, path)
     if not _says(after, file, path, [key], expected):
@@ -132,9 +132,11 @@ def without_servers(content: bytes, file: ClientFile, names: list[str], path: st
             for key in keys:
                 text = remove_member(text, (*key, name))
         elif file.format == "toml":
-            text = _toml_with(text, file, name, None, path)
+            cut = _toml_cut(text, (*file.key, name))
+            # `tomlkit` would remove the comments in front of the next table as well.
+            text = cut if _says(cut, file, path, keys, expected) else _toml_with(text, file, name, None, path)
         else:
-            cut = _yaml_cut(text, file.key[-1], name)
+            cut = _yaml_cut(text, file, name)
             text = cut if _says(cut, file, path, keys, expected) else _yaml_with(text, file, name, None, path)
     if not _says(text, file, path, keys, expected):
         raise _uneditable(path)
@@ -277,6 +279,41 @@ def _toml_appended(text: str, key: tuple[str, ...], entry: dict[str, Any]) -> st
     return f"{text.rstrip()}{newline}{newline}{written}" if text.strip() else written
 
 
+def _toml_cut(text: str, key: tuple[str, ...]) -> str:
+    """Return the text without the lines of a table and those below it. Comments in front of the next one stay."""
+    lines = text.splitlines(keepends=True)
+    headers = [(at, steps) for at, line in enumerate(lines) if (steps := _toml_header(line))]
+    ends = [*(at for at, _ in headers[1:]), len(lines)]
+    for (start, steps), end in reversed(list(zip(headers, ends, strict=True))):
+        if steps[: len(key)] == key:
+            last = max((at for at in range(start, end) if not _is_remark(lines[at])), default=start)
+            kept = next((at for at in range(last + 1, end) if lines[at].strip()), end)
+            if kept == len(lines):
+                # The blank lines in front of it stood between it and the rest.
+                while start and not lines[start - 1].strip():
+                    start -= 1
+            del lines[start:kept]
+    return "".join(lines)
+
+
+def _toml_header(line: str) -> tuple[str, ...]:
+    """Return the names in the header of a table; none if the line is no such header."""
+    import tomllib
+
+    if not line.lstrip("\ufeff \t").startswith("["):
+        return ()
+    try:
+        table: Any = tomllib.loads(line.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError:
+        return ()
+    steps = []
+    while table:
+        ((name, inner),) = table.items()
+        steps.append(name)
+        table = inner[0] if isinstance(inner, list) else inner
+    return tuple(steps)
+
+
 def _yaml(text: str, path: str) -> Any:
     opened = depth = 0
     # By hand, before the parser: also counting brackets within strings does no harm.
@@ -312,31 +349,40 @@ def _round_trip(text: str) -> Any:
     return yaml
 
 
-def _yaml_inserted(text: str, key: str, name: str, entry: dict[str, Any]) -> str:
+def _yaml_inserted(text: str, file: ClientFile, name: str, entry: dict[str, Any]) -> str:
     """Return the text with a server after the others; the same text if they are not written in one block. A library
     that reads and writes the whole document would reformat the rest of it as well."""
     lines = text.splitlines(keepends=True)
-    start, end = _block(lines, key)
-    margin = next((_margin(line) for line in lines[start:end] if not _is_remark(line)), 0)
-    if not margin:
+    start, end = _block(lines, file.key[-1])
+    first = next((line for line in lines[start:end] if not _is_remark(line)), "")
+    if not first or (not file.list and not _margin(first)):
         return text
     newline = "\r\n" if "\r\n" in text else "\n"
     out = StringIO()
-    _round_trip("").dump({name: entry}, out)
+    if file.list:
+        # Below a key, because lists are indented there.
+        _round_trip(text).dump({"": [{"name": name, **entry}]}, out)
+    else:
+        _round_trip("").dump({"": {name: entry}}, out)
+    written = out.getvalue().splitlines()[1:]
     if not lines[end - 1].endswith("\n"):
         lines[end - 1] += newline
-    lines[end:end] = [f"{' ' * margin}{line}{newline}" for line in out.getvalue().splitlines()]
+    lines[end:end] = [f"{' ' * _margin(first)}{line[_margin(written[0]) :]}{newline}" for line in written]
     return "".join(lines)
 
 
-def _yaml_cut(text: str, key: str, name: str) -> str:
+def _yaml_cut(text: str, file: ClientFile, name: str) -> str:
     """Return the text without the lines of a server; the same text if they cannot be found."""
     lines = text.splitlines(keepends=True)
-    start, end = _block(lines, key)
-    first = next((at for at in range(start, end) if lines[at].strip() == f"{name}:"), None)
+    start, end = _block(lines, file.key[-1])
+    heads = [f"- name: {name}", f'- name: "{name}"', f"- name: '{name}'"] if file.list else [f"{name}:"]
+    first = next((at for at in range(start, end) if lines[at].strip() in heads), None)
     if first is None:
         return text
     last = next((at for at in range(first + 1, end) if _margin(lines[at]) <= _margin(lines[first])), end)
+    if file.list and (first, last) == (start, end):
+        # A key without a list would be none.
+        first -= 1
     return "".join(lines[:first] + lines[last:])
 
 
@@ -347,7 +393,8 @@ def _block(lines: list[str], key: str) -> tuple[int, int]:
     end = start
     for at in range(start, len(lines)):
         if not _is_remark(lines[at]):
-            if not _margin(lines[at]):
+            # A list may stand at the margin of its key.
+            if not _margin(lines[at]) and not lines[at].startswith("- "):
                 break
             end = at + 1
     return start, end

@@ -17,16 +17,12 @@ TABLE: Final = os.path.join(os.path.dirname(__file__), "clients.toml")
 
 
 class OwnCommand(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the client itself adds, removes and lists servers. `{name}`, `{command}`, `{args}` … are filled in."""
+    """The client's own program, by which it is found, and how it adds and removes a server of the user, where only the
+    client may write its file. `{name}` and `{json}` are filled in."""
 
     program: str
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
-    list: tuple[str, ...] = ()
-    # Our scopes in the client's terms; those that it cannot write are missing.
-    scopes: dict[Scope, str] = {}
-    # It rewrites the whole file with the values of variables instead of references, which may expose secrets.
-    fills_in: bool = False
 
 
 class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +61,7 @@ class Client(Struct, frozen=True, forbid_unknown_fields=True):
     file: tuple[ClientFile, ...]
     aliases: tuple[str, ...] = ()
     own: OwnCommand | None = None
-    # We never write its file, not even if its program is missing.
+    # We never write the user's file, not even if the client's program is missing.
     command_only: bool = False
     # Started from a desktop, with a short `PATH`.
     graphical: bool = False

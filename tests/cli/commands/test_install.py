@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli import client_files
 from mcp_workbench.cli.commands import install
 from tests.cli.in_process import command
 from tests.cli.shell import Done, run
@@ -69,16 +68,6 @@ def test_install_undo_and_uninstall_keep_every_byte(home: Path) -> None:
     assert path.read_bytes() == before.encode()
 
 
-def test_undo_refuses_when_the_file_has_changed_since(home: Path) -> None:
-    path = write(home, ".cursor/mcp.json", "{}")
-    assert shell(home, "install", "cursor").status == 0
-    changed = path.read_text() + "\n"
-    path.write_text(changed)
-    done = shell(home, "undo", "cursor")
-    assert done.status == 2 and "has been changed since; nothing was done" in done.stderr
-    assert path.read_text() == changed
-
-
 def test_where_a_client_writes_right_after_us_undo_still_knows_of_it(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,8 +81,8 @@ def test_where_a_client_writes_right_after_us_undo_still_knows_of_it(
     done = shell(home, "install", "cursor")
     assert done.status == 2 and "right after it was written" in done.stderr
     monkeypatch.undo()
-    undone = shell(home, "undo", "cursor")
-    assert undone.status == 2 and "changed since" in undone.stderr, undone.stderr
+    assert shell(home, "undo", "cursor") == Done(0, f"{path}: there was nothing left to undo\n", "")
+    assert path.read_text() == "{ }"
 
 
 def test_a_file_that_install_made_is_gone_after_undo(home: Path) -> None:
@@ -150,12 +139,12 @@ def test_every_profile_of_an_editor_gets_the_workbench_and_one_undo_takes_all_ba
     done = shell(home, "install", "vscode")
     assert done.status == 0, done.stderr
     assert all('"workbench"' in path.read_text() for path in (default, *profiles))
-    changed = profiles[0].read_text()
-    profiles[0].write_text(changed + "// mine\n")
+    changed = profiles[1].read_text()
+    profiles[1].write_text(changed + "}")
     done = shell(home, "undo", "vscode")
-    assert done.status == 2 and "has been changed since; nothing was done" in done.stderr
+    assert done.status == 2 and str(profiles[1]) in done.stderr
     assert all('"workbench"' in path.read_text() for path in (default, *profiles)), "all of it, or nothing"
-    profiles[0].write_text(changed)
+    profiles[1].write_text(changed)
     done = shell(home, "undo", "vscode")
     assert (done.status, done.stdout.count("as it was before")) == (0, 3)
     assert [path.read_text() for path in (default, *profiles)] == ['{"servers": {}}\n', "{}\n", "{}\n"]
@@ -173,11 +162,31 @@ def test_dry_run_and_print_write_nothing(home: Path) -> None:
     done = shell(home, "install", "cursor", "--dry-run")
     assert done.status == 0 and '+    "workbench": {' in done.stdout and path.read_text() == "{}"
     printed = shell(home, "install", "codex", "--print")
-    assert printed.status == 0 and printed.stdout.startswith("codex mcp add workbench -- /")
+    assert printed.status == 0 and printed.stdout.startswith("[mcp_servers.workbench]\n")
     assert json.loads(shell(home, "install", "zed", "--print").stdout)["context_servers"]["workbench"]
     claude = shell(home, "install", "claude-code", "--print")
     assert claude.stdout.startswith("claude mcp add-json -s user workbench '{")
     assert not (home / ".local").exists() or not list((home / ".local").rglob("changes.json"))
+
+
+@pytest.mark.parametrize("program", ["codex", "gemini", "copilot", "code"])
+def test_files_are_edited_although_their_client_has_a_command(home: Path, program: str) -> None:
+    """Theirs drop comments, write the file anew, or put values where variables were."""
+    write(home, f"bin/{program}", "#!/bin/sh\ntouch ~/was-run\n").chmod(0o755)
+    name = {"code": "vscode"}.get(program, program)
+    before = {"gemini": '{ // mine\n "mcpServers": {\n  "a": {"command": "a", "env": {"K": "$API_TOKEN"}}\n }\n}'}
+    codex = '# mine\n[mcp_servers.a]\ncommand = "a" # this\n'
+    files = {"codex": ".codex/config.toml", "copilot": ".copilot/mcp-config.json", "gemini": ".gemini/settings.json"}
+    path = write(
+        home,
+        files.get(program, ".config/Code/User/mcp.json"),
+        codex if program == "codex" else before.get(program, "{}"),
+    )
+    text = path.read_text()
+    assert shell(home, "install", name).status == 0
+    assert "workbench" in path.read_text() and not (home / "was-run").exists()
+    assert [line for line in text.splitlines() if line not in path.read_text()] in ([], ["{}"])
+    assert shell(home, "uninstall", name).status == 0 and path.read_text() == text
 
 
 def test_codex_without_its_program_and_goose_are_edited(home: Path) -> None:
@@ -222,7 +231,11 @@ def test_two_installs_at_once_lose_nothing(home: Path) -> None:
         (("install", "cursor", "--project"), "does not exist"),
         (("uninstall", "cursor"), "Cursor does not have the workbench"),
         (("undo", "cursor"), "there is nothing to undo for Cursor"),
-        (("undo",), "CLIENT is missing"),
+        (("undo",), "name a client, or use --all"),
+        (("undo", "cursor", "--all"), "name a client, or use --all"),
+        (("undo", "--all"), "there is nothing to undo for any client"),
+        (("undo", "--purge", "--all"), "there is nothing to undo for any client"),
+        (("uninstall", "--all"), "no client on this machine has the workbench"),
     ],
 )
 def test_what_cannot_be_done_is_said(home: Path, words: tuple[str, ...], said: str) -> None:
@@ -257,38 +270,12 @@ def test_all_clients_that_are_here(home: Path) -> None:
     assert {each["client"]: "error" in each for each in json.loads(done.stdout)} == {"cursor": False, "kiro": True}
 
 
-def test_a_command_of_the_client_is_used_where_it_is_there(home: Path) -> None:
-    path = write(home, ".codex/config.toml", "")
-    program = write(
-        home, "bin/codex", f'#!/bin/sh\nprintf "[mcp_servers.workbench]\\ncommand = \\"$5\\"\\n" > {path}\n'
-    )
-    program.chmod(0o755)
-    done = shell(home, "install", "codex")
-    assert done.status == 0 and "codex mcp add workbench -- /" in done.stderr
-    assert "mcp-workbench" in path.read_text() or "python" in path.read_text()
-    assert shell(home, "undo", "codex").status == 0 and path.read_text() == ""
-    program.write_text("#!/bin/sh\necho no such command >&2; exit 3\n")
-    failed = shell(home, "install", "codex")
-    assert failed.status == 2 and "failed with status 3: no such command" in failed.stderr
-
-
-def test_uninstall_says_how_servers_that_were_replaced_come_back(home: Path) -> None:
-    path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": {"clock": SERVER}}))
-    assert shell(home, "install", "kiro", "--replace").status == 0
-    done = shell(home, "uninstall", "kiro")
-    assert done.status == 0 and "does not have `clock` any more" in done.stderr and "undo kiro" in done.stderr
-    assert shell(home, "undo", "kiro").status == 0 and shell(home, "undo", "kiro").status == 0
-    assert list(json.loads(path.read_text())["mcpServers"]) == ["clock"]
-    assert shell(home, "install", "kiro").status == 0
-    assert "any more" not in shell(home, "uninstall", "kiro").stderr
-
-
 def test_uninstall_goes_on_with_the_next_client(home: Path) -> None:
     path = write(home, ".kiro/settings/mcp.json", "{}")
     assert shell(home, "install", "kiro").status == 0
     done = shell(home, "uninstall", "cursor", "kiro")
     assert done.status == 1 and "error: Cursor does not have the workbench" in done.stderr
-    assert "removed from" in done.stdout and "workbench" not in path.read_text()
+    assert "Kiro: workbench removed in" in done.stdout and "workbench" not in path.read_text()
     assert shell(home, "uninstall", "cursor", "kiro").status == 2
 
 
@@ -343,20 +330,6 @@ def test_an_install_that_fails_on_the_way_leaves_nothing_less(home: Path, claude
     assert names_in(claude) == {"time", "url"}
 
 
-def test_an_undo_that_fails_on_the_way_can_be_called_again(home: Path, claude: Path) -> None:
-    assert shell(home, "install", "claude-code", "--replace").status == 0
-    assert names_in(claude) == {"url", "workbench"}
-    refusal = write(home, "refuse-remove-workbench", "")
-    assert shell(home, "undo", "claude-code").status == 2
-    assert names_in(claude) == {"time", "url", "workbench"}
-    refusal.unlink()
-    # What somebody has done by hand meanwhile is done.
-    claude.write_text(json.dumps({"mcpServers": {"time": SERVER}}))
-    assert shell(home, "undo", "claude-code").status == 0
-    assert names_in(claude) == {"time"}
-    assert shell(home, "undo", "claude-code").status == 2
-
-
 def test_settings_that_the_user_gave_our_entry_stay(home: Path) -> None:
     path = home / ".cursor" / "mcp.json"
     assert shell(home, "install", "cursor").status == 0
@@ -368,27 +341,6 @@ def test_settings_that_the_user_gave_our_entry_stay(home: Path) -> None:
     assert shell(home, "install", "cursor").status == 0
     after = json.loads(path.read_text())["mcpServers"]["workbench"]
     assert after["disabled"] is True and after["env"]["MINE"] == "1" and after["args"][-1] != "/old"
-
-
-def test_a_client_whose_command_takes_programs_alone_has_servers_with_addresses(home: Path) -> None:
-    program = write(home, "bin/codex", f"#!{sys.executable}\nimport sys\nsys.exit('it refuses')\n")
-    program.chmod(0o755)
-    config = {"mcpServers": {"url": {"url": "https://x"}}}
-    write(home, ".config/mcp-workbench/workbench-config.json", json.dumps(config))
-    write(home, ".codex/config.toml", '[mcp_servers.url]\nurl = "https://x"\n')
-    done = shell(home, "install", "codex", "--replace", "--dry-run")
-    assert done.status == 0 and "codex mcp remove url" in done.stdout
-
-
-def test_several_clients_are_undone_at_once(home: Path) -> None:
-    paths = [home / ".cursor" / "mcp.json", home / ".kiro" / "settings" / "mcp.json"]
-    assert shell(home, "install", "cursor", "kiro").status == 0
-    assert all(path.exists() for path in paths)
-    assert shell(home, "undo", "cursor", "kiro").status == 0
-    assert not any(path.exists() for path in paths)
-    assert shell(home, "install", "cursor").status == 0
-    assert shell(home, "undo", "cursor", "kiro").status == 1
-    assert shell(home, "undo", "cursor", "kiro").status == 2
 
 
 def test_install_says_in_json_what_failed_and_in_its_status_how_much(home: Path) -> None:
@@ -433,15 +385,3 @@ def test_a_program_in_a_cache_is_installed_nowhere(
     monkeypatch.setattr(install, "own_command", lambda config: [program, "serve", "--config", config])
     done = shell(home, "install", "cursor")
     assert (done.status, "is in a cache" in done.stderr) == ((2, True) if is_cached else (0, False))
-
-
-def test_backups_that_cannot_be_undone_any_more_go(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_files, "MOST_CHANGES", 3)
-    write(home, ".cursor/mcp.json", "{}")
-    for number in range(6):
-        assert shell(home, "install", "cursor", "--name", f"w{number}").status == 0
-    kept = home / ".local" / "state" / "mcp-workbench" / "clients" / "cursor"
-    assert len([path for path in kept.iterdir() if path.name.endswith("-mcp.json")]) == 3
-    for _ in range(3):
-        assert shell(home, "undo", "cursor").status == 0
-    assert shell(home, "undo", "cursor").status == 2

@@ -46,18 +46,6 @@ def test_variables_that_are_set_are_passed_on_by_name(home: Path) -> None:
     assert TOKEN not in path.read_text()
 
 
-def test_a_command_that_cannot_pass_variables_on_is_not_used(home: Path) -> None:
-    """`codex mcp add` takes values of variables, and no names."""
-    program = write(home, "bin/codex", f"#!{sys.executable}\nimport sys\nsys.exit('it refuses')\n")
-    program.chmod(0o755)
-    servers = {"a": {"command": "a", "env": {"T": "${API_TOKEN}"}}}
-    write(home, ".config/mcp-workbench/workbench-config.json", json.dumps({"mcpServers": servers}))
-    assert "codex mcp add" in shell(home, "install", "codex", "--print").stdout
-    assert 'env_vars = ["API_TOKEN"]' in shell(home, "install", "codex", "--print", API_TOKEN=TOKEN).stdout
-    assert shell(home, "install", "codex", API_TOKEN=TOKEN).status == 0
-    assert 'env_vars = ["API_TOKEN"]' in (home / ".codex" / "config.toml").read_text()
-
-
 def test_variables_of_an_env_file_need_not_be_passed_on(home: Path) -> None:
     config = write(
         home,
@@ -70,31 +58,6 @@ def test_variables_of_an_env_file_need_not_be_passed_on(home: Path) -> None:
     (config.parent / "a.env").write_bytes(b"\xff")
     assert shell(home, "undo", "codex").status == 0
     assert "Codex does not pass on `A_KEY`, `B_KEY`, which" in shell(home, "install", "codex").stderr
-
-
-def test_secrets_of_our_entry_are_not_put_on_a_command_line(home: Path) -> None:
-    program = write(home, "bin/gemini", f"#!{sys.executable}\nimport sys\nsys.exit('it refuses')\n")
-    program.chmod(0o755)
-    entry = {"command": "/old/mcp-workbench", "args": ["serve"], "env": {"API_TOKEN": TOKEN}}
-    path = write(home, ".gemini/settings.json", json.dumps({"mcpServers": {"workbench": entry}}))
-    assert shell(home, "install", "gemini").status == 0
-    after = json.loads(path.read_text())["mcpServers"]["workbench"]
-    assert after["env"] == entry["env"] and after["command"] != entry["command"]
-
-
-def test_a_command_that_writes_values_of_variables_is_used_on_files_without_any(home: Path) -> None:
-    """`gemini mcp add` keeps the values of all variables that it finds in the file."""
-    program = write(home, "bin/gemini", f"#!{sys.executable}\nimport sys\nsys.exit('it refuses')\n")
-    program.chmod(0o755)
-    path = write(home, ".gemini/settings.json", '{"mcpServers": {"a": {"command": "a", "env": {"K": "$API_TOKEN"}}}}')
-    assert shell(home, "install", "gemini").status == 0
-    assert '"$API_TOKEN"' in path.read_text() and "mcp-workbench" in path.read_text()
-    assert shell(home, "uninstall", "gemini").status == 0
-    assert "mcp-workbench" not in path.read_text()
-    path.write_text("{}")
-    assert "it refuses" in shell(home, "install", "gemini").stderr
-    # What is in the file when somebody enters it is not known.
-    assert shell(home, "install", "gemini", "--print").stdout.startswith("{")
 
 
 def test_a_reference_is_no_secret(home: Path) -> None:

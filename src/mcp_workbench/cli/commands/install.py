@@ -1,7 +1,7 @@
-"""`mcp-workbench install`: add the workbench to clients, with their own command or by editing their file.
+"""`mcp-workbench install`: add the workbench to clients, by editing their file or with their own command.
 
 Owns the plan, which is made and shown before anything is done: what is written where, and which servers are removed.
-How a file is replaced and restored is in `client_files`.
+How a change is made and taken back is in `client_changes`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,8 @@ from msgspec import Struct
 
 from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.check_references import look
-from mcp_workbench.cli.client_commands import CommandStep
-from mcp_workbench.cli.client_files import (
-    FoundFile,
-    changes,
-    is_present,
-    message_and_hint,
-    new_run,
-    present,
-    take_steps,
-    to_write,
-    write,
-)
+from mcp_workbench.cli.client_changes import Entries, by_command, changes, edited, make_change, new_run, steps_for
+from mcp_workbench.cli.client_files import FoundFile, is_present, message_and_hint, named_or_all, present, to_write
 from mcp_workbench.cli.consent import agrees
 from mcp_workbench.cli.diagnosis import Examined
 from mcp_workbench.cli.doctor_checks import missing_program
@@ -40,9 +30,9 @@ from mcp_workbench.cli.own_configuration import servers_written
 from mcp_workbench.cli.screen import Part, stderr, stdout
 from mcp_workbench.clients.client_paths import this_system
 from mcp_workbench.clients.dialects import DIALECTS, Dialect, is_own, own_entry, translated
-from mcp_workbench.clients.documents import Servers, has_comments, servers_in, with_server, without_servers
+from mcp_workbench.clients.documents import Servers, has_comments, servers_in, with_server
 from mcp_workbench.clients.identity import Served, is_served
-from mcp_workbench.clients.table import Client, Scope, find
+from mcp_workbench.clients.table import Client, Scope
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME, own_file
 from mcp_workbench.config.environment import server_environment
@@ -71,8 +61,7 @@ class InstallPlan(Struct):
     entry: dict[str, Any]
     before: bytes | None
     after: bytes
-    # Run in this order, instead of writing the file.
-    steps: list[CommandStep] = []
+    servers: Servers
     removed: list[str] = []
     # Servers that the workbench has too but cannot start, and why.
     kept: dict[str, str] = {}
@@ -81,18 +70,21 @@ class InstallPlan(Struct):
     is_done: bool = False
 
     @property
+    def entries(self) -> Entries:
+        return {self.name: self.entry, **dict.fromkeys(self.removed)}
+
+    @property
     def commands(self) -> list[list[str]]:
-        return [step.command for step in self.steps]
+        """What is run instead of writing the file, if only the client may write it."""
+        steps = steps_for(self.found.client, self.servers, self.entries) if by_command(self.found) else []
+        return [step.command for step in steps]
 
 
 def run(parsed: Parsed) -> int:
-    names = parsed.positionals
     if parsed.has("print") and parsed.has("json"):
         raise UsageError("--print and --json exclude each other", hint="--dry-run --json tells what would be done")
-    if parsed.has("all") == bool(names):
-        raise UsageError("name a client, or use --all", hint="for example: mcp-workbench install claude-code")
     # A named client need not be installed yet: its file is created.
-    chosen = present() if parsed.has("all") else [find(name) for name in names]
+    chosen = named_or_all(parsed, "install", present)
     if not chosen:
         raise ConfigError("no client was found on this machine", hint="name one: mcp-workbench install CLIENT")
     chosen = _without_doubles(chosen) if parsed.has("all") else chosen
@@ -125,7 +117,7 @@ def _ask_for_consent(chosen: list[Client], scope: Scope, config: str, parsed: Pa
     rows: list[list[Part]] = []
     for client in chosen:
         try:
-            plans = [plan_for(found, scope, _name(parsed), config, replaces=True) for found in to_write(client, scope)]
+            plans = [plan_for(found, _name(parsed), config, replaces=True) for found in to_write(client, scope)]
         except ConfigError as error:
             rows.append([client.title, (message_and_hint(error)[0], "bad")])
             continue
@@ -243,7 +235,7 @@ def _programs_not_found(config: str, removed: dict[str, list[str]]) -> dict[str,
     return {other: missing[0] for other, missing in found.items() if all(missing) and missing[0]}
 
 
-def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces: bool) -> InstallPlan:
+def plan_for(found: FoundFile, name: str, config: str, *, replaces: bool) -> InstallPlan:
     """Plan the changes to a file. Raises `ConfigError`."""
     client, file = found.client, found.file
     before = found.content()
@@ -263,20 +255,17 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
     # If the workbench cannot start a server, removing it here would take it from the agent.
     removed = [other for other, labels in same.items() if any(label not in lacking for label in labels)]
     kept = {other: lacking[labels[0]] for other, labels in same.items() if other not in removed}
+    plan = InstallPlan(found, name, entry, before, b"", servers, removed=removed, kept=kept)
     # In one edit: a client that reads its file in the meantime sees all of the change or none.
-    kept_content = without_servers(before or file.when_new.encode(), file, removed, found.path)
-    after = with_server(kept_content, file, name, entry, found.path)
-    plan = InstallPlan(found, name, entry, before, after, removed=removed, kept=kept)
+    plan.after = edited(before, found, plan.entries)
     plan.not_found = _programs_not_found(config, {other: same[other] for other in removed}) if removed else {}
-    plan.is_done = current == entry and not removed
-    if client_commands.can_add(client, scope) and not file.each:
-        _use_own_command(plan, scope, servers)
-        # The client's command may write more than is needed, such as an empty `env`.
-        plan.is_done = not removed and current.items() >= entry.items()
-    elif client.command_only and scope == "user" and not plan.is_done:
-        assert client.own is not None
+    # The client's command may write more than is needed, such as an empty `env`.
+    is_there = current.items() >= entry.items() if by_command(found) else current == entry
+    plan.is_done = is_there and not removed
+    if by_command(found) and not plan.is_done and not client_commands.is_installed(client):
         hint = f"install {client.title}, or enter what mcp-workbench install {client.name} --print shows"
-        raise ConfigError(f"the program `{client.own.program}` of {client.title} is not on the PATH", hint=hint)
+        program = client_commands.program(client)
+        raise ConfigError(f"the program `{program}` of {client.title} is not on the PATH", hint=hint)
     return plan
 
 
@@ -296,25 +285,6 @@ def _with_user_settings(current: dict[str, Any], entry: dict[str, Any], dialect:
         elif key == dialect.passed_on and isinstance(theirs, list):
             found[key] = [*theirs, *(each for each in value if each not in theirs)]
     return found
-
-
-def _use_own_command(plan: InstallPlan, scope: Scope, servers: Servers) -> None:
-    """Plan to use the client's command. Additions come first, so that a failure never leaves less than before."""
-    client = plan.found.client
-    usual = DIALECTS[plan.found.file.dialect].extra
-    if not client_commands.can_carry(client, plan.entry, usual) or client_commands.expands_variables(
-        client, plan.before or b"", plan.after
-    ):
-        # It would drop settings of our entry, or show or store secrets.
-        return
-    added = [client_commands.adding(client, scope, plan.name, plan.entry)]
-    # Most commands refuse a name that exists, so the old entry is removed first.
-    before = [client_commands.removing(client, scope, plan.name, servers[plan.name])] if plan.name in servers else []
-    # The last one first: `undo` reverses step by step, and clients append.
-    removed = [client_commands.removing(client, scope, gone, servers[gone]) for gone in reversed(plan.removed)]
-    if None not in removed:
-        # Otherwise the client's command can add but not remove, and the file is edited.
-        plan.steps = [step for step in (*before, *added, *removed) if step is not None]
 
 
 def _check_name(client: Client, name: str, servers: Servers, dialect: str) -> None:
@@ -363,7 +333,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
     run = new_run()
     for found in to_write(client, scope):
         _check_link(found.path, scope)
-        plan = plan_for(found, scope, name, config, replaces=parsed.has("replace"))
+        plan = plan_for(found, name, config, replaces=parsed.has("replace"))
         result: dict[str, Any] = {
             "client": client.name,
             "path": found.path,
@@ -388,7 +358,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
         if parsed.has("dry-run"):
             continue
         try:
-            result["backup"] = apply(plan, run)
+            result["backup"] = make_change(found, plan.before, plan.after, plan.entries, run)
         except KeyboardInterrupt:
             if any(each.run == run for each in changes(client)):
                 remark("warning", f"interrupted; mcp-workbench undo {client.name} restores what was there")
@@ -410,10 +380,12 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
 
 
 def _warn_of_secrets(plan: InstallPlan) -> None:
-    """Warn of secrets on a command line, now or when `undo` restores a server: some clients accept them only there."""
-    now = [step.name for step in plan.steps if client_commands.shows_secrets(step.command)]
-    later = [step.name for step in plan.steps if step.back and client_commands.shows_secrets(step.back)]
-    for when, names in (("now", now), ("if you undo this", [name for name in later if name not in now])):
+    """Warn of secrets on a command line, now or when `undo` restores a server."""
+    if not by_command(plan.found):
+        return
+    now = [plan.name] if client_commands.literal_secrets(plan.entry) else []
+    later = [name for name in plan.removed if client_commands.literal_secrets(plan.servers[name])]
+    for when, names in (("now", now), ("if you undo this", later)):
         if names:
             remark("warning", client_commands.exposure_warning(plan.found.client, names, when))
 
@@ -425,13 +397,6 @@ def _check_link(path: str, scope: Scope) -> None:
         raise ConfigError(f"`{path}` is a link to `{target}`, outside of this project", hint="remove the link")
     if os.path.islink(path):
         remark("note", f"`{path}` is a link to `{target}`, which is changed")
-
-
-def apply(plan: InstallPlan, run: str) -> str | None:
-    """Carry out the plan and verify it. Returns the path of the backup. Raises `ConfigError`."""
-    if plan.steps:
-        return take_steps(plan.found, plan.before, plan.steps, run)
-    return write(plan.found, plan.before, plan.after, plan.name, run)
 
 
 def _withheld_variables(client: Client, config: str) -> list[str]:
@@ -479,10 +444,8 @@ def _print(client: Client, scope: Scope, name: str, config: str) -> None:
     found = next((each for each in to_write(client, scope)), None)
     assert found is not None
     entry = _own_entry(found, name, config)
-    usual = DIALECTS[found.file.dialect].extra
-    is_harmless = client_commands.has_command(client, scope) and not client_commands.expands_variables(client, b"$")
-    if is_harmless and client_commands.can_carry(client, entry, usual):
-        stdout().text(shlex.join(client_commands.add_command(client, scope, name, entry)))
+    if by_command(found):
+        stdout().text(shlex.join(client_commands.add_command(client, name, entry)))
         return
     remark("note", f"into `{found.path}`:")
     stdout().text(with_server(found.file.when_new.encode(), found.file, name, entry, found.path).decode())

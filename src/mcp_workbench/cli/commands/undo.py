@@ -1,21 +1,44 @@
-"""`mcp-workbench undo`: restore exactly what was there before `install` or `uninstall`."""
+"""`mcp-workbench undo`: take back the last `install` or `uninstall`."""
 
 from __future__ import annotations
 
-import os
-
-from mcp_workbench.cli import client_commands
-from mcp_workbench.cli.client_files import Change, changes, digest, existing, forget, remove_folders, state_folder
+from mcp_workbench.cli.client_changes import (
+    Entries,
+    Reversal,
+    by_command,
+    changes,
+    forget,
+    holds,
+    purge,
+    reversal_of,
+    take_back,
+)
+from mcp_workbench.cli.client_commands import exposure_warning, literal_secrets
+from mcp_workbench.cli.client_files import named_or_all
 from mcp_workbench.cli.error_output import of_several, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.clients.table import Client, find
+from mcp_workbench.clients.table import Client, clients
+from mcp_workbench.config.problems import quote
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.file_replacement import read_file, replace_file
+from mcp_workbench.printable import plural
 
 
 def run(parsed: Parsed) -> int:
-    return of_several([find(name) for name in parsed.positionals], _undo)
+    is_purge = parsed.has("purge")
+
+    def every() -> list[Client]:
+        return [each for each in clients().values() if (holds(each) if is_purge else changes(each))]
+
+    chosen = named_or_all(parsed, "undo --purge" if is_purge else "undo", every)
+    if not chosen:
+        raise ConfigError("there is nothing to undo for any client", hint="mcp-workbench install says what it changes")
+    return of_several(chosen, _purge if is_purge else _undo)
+
+
+def _purge(client: Client) -> None:
+    deleted = plural(purge(client), "file")
+    stdout().line((client.title, "strong"), f": {deleted} with backups deleted; undo has nothing to go by any more")
 
 
 def _undo(client: Client) -> None:
@@ -25,55 +48,35 @@ def _undo(client: Client) -> None:
             f"there is nothing to undo for {client.title}", hint="mcp-workbench install says what it changes"
         )
     last = [each for each in past if each.run and each.run == past[-1].run] or past[-1:]
-    for change in last:
-        # Before anything is done: everything is reversed, or nothing.
-        _refuse_later_changes(client, change)
+    # All before anything is done: everything is reversed, or nothing.
+    planned = [(change, reversal_of(client, change)) for change in last]
     # The last one first, because several may affect the same file.
-    for change in reversed(last):
-        if change.path:
-            _restore(client, change)
-        if not _is_as_before(client, change):
-            if any(map(client_commands.shows_secrets, change.reverse)):
-                remark("warning", client_commands.exposure_warning(client, [change.name], "as this is undone"))
-            for command in change.reverse:
-                client_commands.run(client, command)
+    for change, reversal in reversed(planned):
+        warn_of_exposure(reversal)
+        take_back(reversal)
         forget(client, change)
-    for where in dict.fromkeys(change.path or client.title for change in reversed(last)):
-        stdout().line((where, "strong"), ": ", ("as it was before", "good"))
+        done = "as it was before" if reversal.is_whole else in_words(reversal.entries)
+        stdout().line((reversal.found.path, "strong"), ": ", (done, "good"))
+        mention_taken(reversal)
 
 
-def _is_as_before(client: Client, change: Change) -> bool:
-    """Whether the reverse commands have nothing to do, because of an undo that failed later on or a change by hand."""
-    return any(
-        (change.name in found.servers()) is change.was_there
-        for found in existing(client, None)
-        if found.place == change.seen_in
-    )
+def in_words(entries: Entries) -> str:
+    """Return what changing these servers has done."""
+    gone = [name for name, entry in entries.items() if entry is None]
+    back = [name for name, entry in entries.items() if entry is not None]
+    parts = [f"{', '.join(names)} {word}" for names, word in ((gone, "removed"), (back, "put back")) if names]
+    return "; ".join(parts) or "there was nothing left to undo"
 
 
-def _restore(client: Client, change: Change) -> None:
-    now, before = _now_and_before(change)
-    if now != before:
-        # The target of the link was changed, so that is what is restored.
-        replace_file(os.path.realpath(change.path), now, before, state_folder(client))
-    if before is None:
-        remove_folders(change)
+def warn_of_exposure(reversal: Reversal) -> None:
+    found = reversal.found
+    shown = [name for name, entry in reversal.entries.items() if entry and literal_secrets(entry)]
+    if by_command(found) and shown:
+        remark("warning", exposure_warning(found.client, shown, "as this is undone"))
 
 
-def _now_and_before(change: Change) -> tuple[bytes | None, bytes | None]:
-    before = None if change.backup is None else read_file(change.backup)
-    if change.backup is not None and before is None:
-        raise ConfigError(f"the backup `{change.backup}` is gone", hint=f"edit `{change.path}` by hand")
-    return read_file(change.path), before
-
-
-def _refuse_later_changes(client: Client, change: Change) -> None:
-    if not change.path:
-        return
-    now, before = _now_and_before(change)
-    if now != before and digest(now) != change.sha256:
-        raise ConfigError(
-            f"`{change.path}` has been changed since; nothing was done",
-            hint=f"mcp-workbench uninstall {client.name} removes only the workbench"
-            + (f"; what was there is in `{change.backup}`" if change.backup else ""),
-        )
+def mention_taken(reversal: Reversal) -> None:
+    """Say which servers do not come back, because the client has others of these names."""
+    if reversal.taken:
+        listed = ", ".join(map(quote, reversal.taken))
+        remark("warning", f"{reversal.found.client.title} has changed {listed} since, which stays as it is now")

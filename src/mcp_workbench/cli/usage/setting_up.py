@@ -41,9 +41,9 @@ already exists.
         "install [OPTIONS] CLIENT… | --all",
         "add the workbench to MCP clients",
         """
-Adds the workbench to MCP clients, with absolute paths. If a client has a command for that (claude, codex, gemini,
-copilot, code), it is used; otherwise the client's file is edited in place, and everything else in it stays as it is,
-including comments. You see what changes, and mcp-workbench undo CLIENT restores what was there. With --replace, servers
+Adds the workbench to MCP clients, with absolute paths. The client's file is edited in place, and everything else in it
+stays as it is, including comments; only Claude Code's own file is changed with its command, claude mcp. You see what
+changes, and mcp-workbench undo CLIENT takes it back. With --replace, servers
 that your configuration also has are removed from the client, so that nothing is listed twice. A server that the
 workbench cannot start, because a variable or a secret is missing, stays.
 
@@ -64,29 +64,38 @@ Exit code: 0; 1 if one of several clients failed; 2 if nothing could be done.
         ),
     ),
     Command(
-        "uninstall [OPTIONS] CLIENT…",
+        "uninstall [OPTIONS] CLIENT… | --all",
         "remove the workbench from MCP clients",
         """
-Removes the entries that start the workbench from a client's file; everything else in it stays as it is. Servers that
-install --replace removed do not come back; mcp-workbench undo CLIENT restores them.
+Removes the entries that start the workbench from a client's file, and puts back the servers that install --replace
+removed. Everything else in the file stays as it is. A server of a name that the client has given to another one
+meanwhile does not come back, and that is said.
 
 Exit code: 0; 1 if one of several clients has no workbench or its file cannot be written; 2 if nothing could be done.
 """,
-        (Flag("project", None, "from the files of this project"),),
-        names=("CLIENT",),
+        (
+            Flag("all", None, "from all clients that have it"),
+            Flag("project", None, "from the files of this project"),
+        ),
     ),
     Command(
-        "undo CLIENT…",
+        "undo [OPTIONS] CLIENT… | --all",
         "undo the last install or uninstall",
         """
-Undoes the last install or uninstall for a client: its file gets exactly the bytes that it had before, and a file that
-was created is deleted. If the file has been changed since, nothing is done. For Claude Code, which owns its file, the
-reverse commands are run instead. Run it again to undo the change before that.
+Undoes the last install or uninstall for a client. If its file has not been written since, it gets exactly the bytes
+that it had before, and a file that was created is deleted. Otherwise only the servers are taken back: those that were
+added go, those that were removed return, and everything else stays as the client has written it. A server that has been
+changed since stays, and that is said. Run it again to undo the change before that.
 
-Exit code: 0; 1 if one of several clients failed; 2 if there is nothing to undo or the file has changed.
+Backups are kept in your state folder, readable only by you, until the change is undone; they hold the keys that were in
+the file. --purge deletes them, and with them the way back.
+
+Exit code: 0; 1 if one of several clients failed; 2 if there is nothing to undo.
 """,
-        (),
-        names=("CLIENT",),
+        (
+            Flag("all", None, "the last change of every client"),
+            Flag("purge", None, "delete the backups and records instead, with the keys in them"),
+        ),
     ),
     Command(
         "add [OPTIONS] NAME SOURCE | NAME -- COMMAND …",
