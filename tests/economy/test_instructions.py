@@ -28,7 +28,7 @@ def test_a_toolbox_nobody_has_counted_has_no_number() -> None:
         (20, "toolbox-19: About something. About something.", "…, here"),
         (60, "toolbox-59: [some, words]", "About"),
         (90, "- toolbox-89", "words"),
-        (500, " more. `open_toolbox` without arguments lists them.", "tools)"),
+        (500, " more. `open_toolbox {}` lists them.", "tools)"),
     ],
 )
 def test_more_toolboxes_get_fewer_words(count: int, has: str, has_not: str) -> None:
@@ -59,7 +59,7 @@ def test_where_room_is_scarce_every_toolbox_gets_words_and_none_a_number() -> No
 
 
 def test_one_name_of_many_is_not_worth_its_room() -> None:
-    assert names(boxes(70), room=90) == "70 toolboxes. `open_toolbox` without arguments lists them."
+    assert names(boxes(70), room=74) == "70 toolboxes. `open_toolbox {}` lists them."
 
 
 def test_without_toolboxes_it_says_so() -> None:
@@ -70,7 +70,7 @@ def test_names_fit_the_limit_and_say_how_many_are_missing() -> None:
     text = names(boxes(50), room=120)
     assert len(text.encode()) <= 120
     assert text.startswith("Toolboxes: toolbox-0, toolbox-1")
-    assert " more. `open_toolbox`" in text
+    assert " more. `open_toolbox {}`" in text
     assert names(boxes(2)) == "Toolboxes: toolbox-0, toolbox-1"
 
 

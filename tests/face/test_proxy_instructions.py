@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mcp_workbench.economy.tokens import tokens
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.router import toolbox_summaries
@@ -43,17 +44,33 @@ def named_boxes(*names: str) -> dict[str, dict[str, Server]]:
     ],
     ids=["two", "twenty", "many", "escaped", "long"],
 )
-async def test_the_two_tools_never_cost_more_than_250_tokens(tmp_path: Path, era: str, names: tuple[str, ...]) -> None:
+async def test_the_two_tools_never_cost_more_than_275_tokens(tmp_path: Path, era: str, names: tuple[str, ...]) -> None:
     async with workbench_with(tmp_path, named_boxes(*names), era=era) as seen:
         listed = await seen.client.request("tools/list")
         two = listed["tools"]
         assert [each["name"] for each in two] == ["open_toolbox", "use_tool"]
         assert all(each["_meta"]["anthropic/alwaysLoad"] is True for each in two)
-        # Four bytes for a token; the o200k tokenizer counts 249 where all of it is used.
-        assert sum(len(minified(each).encode()) for each in two) <= 4 * 250
+        # The o200k tokenizer counts 274 where all of it is used.
+        assert sum(tokens(minified(each)) for each in two) <= 275
         assert set(two[0]["inputSchema"]["properties"]) == {
             *("toolbox_name", "query", "tools", "detail", "limit", "cursor")
         }
+
+
+@pytest.mark.requirement("proxy.identity")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_object_is_what_agents_are_taught(tmp_path: Path, era: str) -> None:
+    async with workbench_with(tmp_path, boxes(2), era=era) as seen:
+        use_tool = (await seen.client.request("tools/list"))["tools"][1]
+        taught = '{"tool": {"toolbox": …, "server": …, "tool": …}, "arguments": {…}}'
+        assert taught in use_tool["description"]
+        assert taught in (await first_words(seen, era))["instructions"]
+        schema = use_tool["inputSchema"]["properties"]["tool"]
+        name = {"type": "string", "minLength": 1}
+        parts = {"toolbox": name, "server": name, "tool": name}
+        assert schema["anyOf"][0] == {"type": "object", "properties": parts, "required": list(parts)}
+        # Models write paths all the same, and clients that check arguments let them pass.
+        assert schema["anyOf"][1:] == [{"type": "string"}]
 
 
 @pytest.mark.parametrize("count", [1, 10, 100, 1000])
@@ -75,7 +92,7 @@ async def test_toolboxes_are_named_in_the_description_for_clients_that_ignore_in
         assert described.endswith("Toolboxes: dev, team, ops")
     async with workbench_with(tmp_path, boxes(200)) as seen:
         described = (await seen.client.request("tools/list"))["tools"][0]["description"]
-        assert described.endswith(" more. `open_toolbox` without arguments lists them.")
+        assert described.endswith("200 toolboxes. `open_toolbox {}` lists them.")
 
 
 async def test_both_eras_are_told_the_same(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ HOW = (
     "MCP Workbench keeps the tools of many servers in toolboxes. "
     'Find a tool: `open_toolbox {"query": "what you need"}`. '
     'See a toolbox: `open_toolbox {"toolbox_name": "name"}`. '
-    'Call a tool: `use_tool {"tool": "toolbox/server/tool", "arguments": {…}}`.'
+    'Call a tool: `use_tool {"tool": {"toolbox": …, "server": …, "tool": …}, "arguments": {…}}`.'
 )
-_LIST = "`open_toolbox` without arguments lists them."
+_LIST = "`open_toolbox {}` lists them."
 
 
 _FEWEST_NAMES: Final = 3

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from mcp_workbench.face.argument_check import ArgumentChecker
     from mcp_workbench.face.kept_results import KeptResults, Shortening
 
-# What the two tools take together, written without spaces: below 250 tokens, by bytes as by tokenizers. What is left
+# What the two tools take together, written without spaces: below 275 tokens, by bytes as by tokenizers. What is left
 # of it goes to the names of toolboxes in the description of `open_toolbox`, for clients that ignore instructions.
-MOST_BYTES_OF_TWO: Final = 980
+MOST_BYTES_OF_TWO: Final = 1_048
 
 
 class ProxyFace(Face):
@@ -130,6 +130,7 @@ class ProxyFace(Face):
         use_tools = self.use_tools()
         room = self.most_bytes - sum(map(len, use_tools)) - len(encode(_open_toolbox_tool("")))
         # What JSON escapes takes more room than it has characters.
+        assert room > 0
         while len(written := encode(named := names(boxes, room=room))) - 2 > room:
             room -= max(len(written) - 2 - len(named.encode()), 1)
         return [encode(_open_toolbox_tool(named)), *use_tools]
@@ -383,8 +384,7 @@ def _unknown_tool(entry: ServerEntry, tool: str, fresh: bool) -> Decision:
 def _open_toolbox_tool(names: str) -> dict[str, object]:
     return {
         "name": "open_toolbox",
-        "description": 'Find tools, e.g. {"query": "create an issue"}; toolbox_name lists one toolbox, tools gives '
-        f"full definitions. {names}",
+        "description": f"Find tools by a query like: create an issue; list a toolbox; or get definitions. {names}",
         "inputSchema": {
             "type": "object",
             "properties": {
@@ -392,7 +392,7 @@ def _open_toolbox_tool(names: str) -> dict[str, object]:
                 "query": {"type": "string"},
                 "tools": {"type": "array", "items": {"type": "string"}},
                 # The other forms are accepted too.
-                "detail": {"enum": ["full", "text", "sentence", "names"]},
+                "detail": {"enum": ["full", "text", "names"]},
                 "limit": {"type": "integer"},
                 "cursor": {"type": "string"},
             },
@@ -402,18 +402,24 @@ def _open_toolbox_tool(names: str) -> dict[str, object]:
     }
 
 
+_NAME: Final = {"type": "string", "minLength": 1}
+# The three parts of an identity. The full path as one string is accepted too, and so are the addresses of kept results.
+TOOL: Final = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"toolbox": _NAME, "server": _NAME, "tool": _NAME},
+            "required": ["toolbox", "server", "tool"],
+        },
+        {"type": "string"},
+    ]
+}
 _USE_TOOL: Final = {
     "name": "use_tool",
-    "description": 'Call a tool, e.g. {"tool": "toolbox/server/tool", "arguments": {}}. max_tokens shortens the '
-    "result.",
+    "description": 'Call a tool: {"tool": {"toolbox": …, "server": …, "tool": …}, "arguments": {…}}',
     "inputSchema": {
         "type": "object",
-        "properties": {
-            # The path, or its parts by name; `required` names them in half the space of `properties`.
-            "tool": {"anyOf": [{"type": "string"}, {"type": "object", "required": ["toolbox", "server", "tool"]}]},
-            "arguments": {"type": "object"},
-            "max_tokens": {"type": "integer"},
-        },
+        "properties": {"tool": TOOL, "arguments": {"type": "object"}, "max_tokens": {"type": "integer"}},
         "required": ["tool"],
     },
     "_meta": {ALWAYS_LOAD: True},

@@ -19,7 +19,7 @@ from mcp_workbench.economy.instructions import HOW
 from mcp_workbench.face.base import Params
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load
 from mcp_workbench.face.pins import ALWAYS_LOAD
-from mcp_workbench.face.proxy import ProxyFace
+from mcp_workbench.face.proxy import TOOL, ProxyFace
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result
 from mcp_workbench.jsonrpc.messages import LargeObject, decode_string, encode
@@ -28,9 +28,9 @@ READS: Final = "use_tool"
 WRITES: Final = "use_tool_that_writes"
 # How many tools have their annotations cached. An agent uses a few.
 MOST_JUDGED: Final = 1000
-# What a model sees of the three tools (name, description and schema) is below 250 tokens, as with two. Clients do not
+# What a model sees of the three tools (name, description and schema) is below 275 tokens, as with two. Clients do not
 # show it the rest, `annotations` and `_meta`.
-MOST_BYTES_OF_THREE: Final = 1_210
+MOST_BYTES_OF_THREE: Final = 1_310
 
 
 class _Annotations(Struct, rename="camel"):
@@ -113,14 +113,13 @@ class SplitProxyFace(ProxyFace):
         return judged[1]
 
 
-# Both accept everything that a single `use_tool` does; the schema shows only what an agent needs.
-_TAKEN: Final = {"tool": {"type": "string"}, "arguments": {"type": "object"}}
+# Both accept everything that a single `use_tool` does; what a tool is, is explained once.
 _USE_TOOL: Final = {
     "name": READS,
-    "description": 'Call a tool that only reads, e.g. {"tool": "toolbox/server/tool", "arguments": {}}.',
+    "description": "Call a tool that only reads.",
     "inputSchema": {
         "type": "object",
-        "properties": {**_TAKEN, "max_tokens": {"type": "integer"}},
+        "properties": {"tool": TOOL, "arguments": {"type": "object"}, "max_tokens": {"type": "integer"}},
         "required": ["tool"],
     },
     "annotations": {"readOnlyHint": True},
@@ -129,7 +128,11 @@ _USE_TOOL: Final = {
 _USE_TOOL_THAT_WRITES: Final = {
     "name": WRITES,
     "description": "Call any other tool.",
-    "inputSchema": {"type": "object", "properties": _TAKEN, "required": ["tool"]},
+    "inputSchema": {
+        "type": "object",
+        "properties": {"tool": {"type": "object"}, "arguments": {"type": "object"}},
+        "required": ["tool"],
+    },
     "annotations": {"readOnlyHint": False},
     "_meta": {ALWAYS_LOAD: True},
 }
