@@ -221,6 +221,14 @@ class IdentifyingStep(Protocol):
 
 
 @runtime_checkable
+class CountingStep(Protocol):
+    """A step that counts requests which we answer ourselves, such as lists and searches, too."""
+
+    def count(self, request: GuardedRequest, size: int) -> Denial | None:
+        """Count a request of this many bytes that reaches no server, unless a limit is reached."""
+
+
+@runtime_checkable
 class HidingStep(Protocol):
     """A step that knows what is hidden from which principal."""
 

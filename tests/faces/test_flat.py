@@ -92,7 +92,7 @@ async def test_a_name_without_its_parts_is_malformed_and_told_the_form(bench: Be
     for plain, form in ((True, "{server}{s}{tool}"), (False, "{toolbox}{s}{server}{s}{tool}")):
         boxes = {"box": {"server": named("echo")}}
         async with bench.within(boxes, "flat", era, plain=plain, options={"separator": separator}) as seen:
-            for name in ("echo", f"{separator}echo", f"server{separator}", separator, "", "x" * 10_000):
+            for name in ("echo", f"{separator}echo", f"server{separator}", separator, "", "x" * 8_000):
                 error = await failure(seen, name)
                 assert error.code == -32600
                 assert f"`{form.replace('{s}', separator)}`" in error.message

@@ -153,3 +153,23 @@ def test_whoever_is_counted_is_not_forgotten_for_newcomers(monkeypatch: pytest.M
     clock.now += 61
     assert passes(limits, request("erin")), "bob and carol have used nothing since"
     assert len(limits._used) == 3 and held.principal in {key[1] for key in limits._used}, "it has a call in flight"
+
+
+def test_what_reaches_no_server_counts_for_its_principal() -> None:
+    limits = step(who=("*",), calls_per_minute=2, calls_in_flight=1)
+    assert passes(limits, request())
+    # One call is in flight, but a search is over at once.
+    assert limits.count(request(server=""), 10) is None
+    refused = limits.count(request(server=""), 10)
+    assert isinstance(refused, Denial) and "2 calls have been made within a minute" in refused.message
+    assert limits.count(request("bob", server=""), 10) is None, "others have their own"
+    assert not passes(limits, request()), "calls and searches count together"
+
+
+def test_bytes_of_what_reaches_no_server_count_and_limits_of_servers_do_not_apply() -> None:
+    limits = LimitStep(
+        [LimitRule(servers=("*",), calls_per_minute=1), LimitRule(who=("*",), bytes_per_minute=100)], Identities()
+    )
+    assert limits.count(request(), 60) is None
+    assert limits.count(request(), 60) is not None
+    assert limits.count(request(), 40) is None, "what was refused was not counted"

@@ -119,14 +119,10 @@ class LimitStep:
                 continue
             used = self._usage(key, now)
             if used is None:
-                text = "too many users and servers are being counted; try again in a minute"
-                return Denial(LIMIT_REACHED, text, {"retryAfterSeconds": MINUTE}, rule=f"limits[{limit.number}]")
+                return _too_many(limit)
             reached = _reached(limit.written, used, len(request.body))
             if reached is not None:
-                text, seconds = reached
-                rule = f"limits[{limit.number}]"
-                data = {"rule": rule, "retryAfterSeconds": seconds}
-                return Denial(LIMIT_REACHED, f"{text} ({rule}); try again later", data, rule=rule)
+                return _denial(limit, *reached)
             counted.append(used)
             if limit.written.call_seconds is not None:
                 longest = min(limit.written.call_seconds, longest or limit.written.call_seconds)
@@ -143,6 +139,26 @@ class LimitStep:
         return Pass(
             within=longest, late=Denial(LIMIT_REACHED, f"the call was stopped after {longest:g} s, the longest allowed")
         )
+
+    def count(self, request: GuardedRequest, size: int) -> Denial | None:
+        """Count a request that reaches no server (`CountingStep`). It is answered at once, so it is never in flight."""
+        now = self._now()
+        counted: list[_Usage] = []
+        for limit in self._limits:
+            key = None if limit.servers is not None else limit.key(request, self._identities)
+            if key is None:
+                continue
+            used = self._usage(key, now)
+            if used is None:
+                return _too_many(limit)
+            reached = _reached(limit.written, used, size, is_sent=False)
+            if reached is not None:
+                return _denial(limit, *reached)
+            counted.append(used)
+        for used in counted:
+            used.calls.add(1)
+            used.bytes.add(size)
+        return None
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         for used in self._under_way.pop(id(request), ()):
@@ -173,9 +189,20 @@ class LimitStep:
         return False
 
 
-def _reached(limit: LimitRule, used: _Usage, size: int) -> tuple[str, int] | None:
+def _too_many(limit: _Limit) -> Denial:
+    text = "too many users and servers are being counted; try again in a minute"
+    return Denial(LIMIT_REACHED, text, {"retryAfterSeconds": MINUTE}, rule=f"limits[{limit.number}]")
+
+
+def _denial(limit: _Limit, text: str, seconds: int) -> Denial:
+    rule = f"limits[{limit.number}]"
+    data = {"rule": rule, "retryAfterSeconds": seconds}
+    return Denial(LIMIT_REACHED, f"{text} ({rule}); try again later", data, rule=rule)
+
+
+def _reached(limit: LimitRule, used: _Usage, size: int, *, is_sent: bool = True) -> tuple[str, int] | None:
     """The limit that is reached, and after how many seconds another attempt makes sense."""
-    if limit.calls_in_flight is not None and used.in_flight >= limit.calls_in_flight:
+    if is_sent and limit.calls_in_flight is not None and used.in_flight >= limit.calls_in_flight:
         return f"{limit.calls_in_flight} calls are in flight already, the most allowed", 1
     if limit.calls_per_minute is not None and used.calls.total >= limit.calls_per_minute:
         return f"{limit.calls_per_minute} calls have been made within a minute, the most allowed", used.calls.free_in()

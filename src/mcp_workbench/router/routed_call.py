@@ -60,6 +60,8 @@ class Route(Struct, eq=False):
     passage: Passage | UncheckedPassage | None = None
     arrived: float | None = None
     identity: object = None
+    # Whether it has been counted as a request that reaches no server.
+    is_counted: bool = False
 
     @property
     def own_item(self) -> str:

@@ -163,6 +163,9 @@ class Router:
                     self._send(call, decision, connection)
                 else:
                     self._forward_later(call, decision, connection)
+            # A tool that is looked up again may be found, and is counted when it is called.
+            case Answer() | Reject() | Open() | Work() if self.steps and self.steps.refuses_to_answer(call):
+                return
             # An error of the face passes here twice: it is noted for observers, then answered.
             case Answer() | Reject() if self.steps and not call.route.passage and self.steps.notes(call, decision):
                 self.act(call, decision)
@@ -417,7 +420,8 @@ class Router:
             else:
                 call.finish_error(INTERNAL_ERROR, reason)
 
-        self.when_listed(call, kind, list_now)
+        if self.steps is None or not self.steps.refuses_to_answer(call):
+            self.when_listed(call, kind, list_now)
 
     def when_listed(self, call: RoutedCall, kind: str, act: Callable[[], None]) -> None:
         """Call `act` once the servers that are needed have been listed."""
@@ -439,6 +443,13 @@ class Router:
         if waiting is not None:
             await waiting()
             self._go_on(call)
+
+    def read_own_resource(self, call: RoutedCall, uri: str) -> bool:
+        """Answer with our own resource. False if there is none with this URI."""
+        if (result := self.own_resource(call.view, uri)) is None:
+            return False
+        self.act(call, Answer(result))
+        return True
 
     def own_resource(self, view: View, uri: str) -> bytes | None:
         """The result of reading our own resource; None if there is none with this URI."""

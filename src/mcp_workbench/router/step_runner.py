@@ -24,6 +24,7 @@ from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.router.routed_call import Notifier, Requester, RoutedCall, StartFor
 from mcp_workbench.router.wanted_item import OPEN, wanted_item
 from mcp_workbench.steps import (
+    CountingStep,
     DefinitionStep,
     Denial,
     GuardedRequest,
@@ -74,6 +75,7 @@ class StepRunner:
             cast("DefinitionStep", step) for step in self._steps if getattr(step, "judges_definitions", False)
         )
         self._identifier = next((step for step in self._steps if isinstance(step, IdentifyingStep)), None)
+        self._counting = tuple(step for step in self._steps if isinstance(step, CountingStep))
         self._start_for = start_for
         self._in_background = in_background
         self._stop = stop
@@ -209,6 +211,25 @@ class StepRunner:
         limit = passage.limit
         if limit is not None and limit.within is not None and limit.late is not None:
             passage.timer = asyncio.get_running_loop().call_later(limit.within, self._stop, call, limit.late)
+
+    def refuses_to_answer(self, call: RoutedCall) -> bool:
+        """Whether a request that we would answer ourselves is refused, because its caller has reached a limit.
+
+        It counts once, whatever is decided about it later."""
+        route = call.route
+        if not self._counting or route.is_counted or route.passage is not None:
+            return False
+        route.is_counted = True
+        size = sum(memoryview(each).nbytes for each in call.params.values())
+        request = self._describe_wanted(call)
+        for step in self._counting:
+            denial = step.count(request, size)
+            if denial is not None:
+                passage = route.passage = Passage((), request, self._observers, _arrival(call))
+                passage.decision, passage.rules = "denied", (denial.rule,)
+                call.refuse(denial)
+                return True
+        return False
 
     def notes(self, call: RoutedCall, decision: Answer | Reject) -> bool:
         """Whether the face answers this with an error and sends it to no server. If so, observers learn of it and its

@@ -64,9 +64,7 @@ def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
         except (DecodeError, ValidationError):
             call.finish_error(INVALID_PARAMS, "`uri` must be a string")
             return
-        own = session.router.own_resource(call.view, uri)
-        if own is not None:
-            call.finish_result(own)
+        if session.router.read_own_resource(call, uri):
             return
     session.router.read_resource(call, params)
 
