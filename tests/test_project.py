@@ -87,6 +87,23 @@ def test_the_changelog_has_an_entry_for_this_version_or_for_what_is_unreleased()
     assert f"## [{mcp_workbench.__version__}]" in changelog or "## [Unreleased]" in changelog
 
 
+def test_pull_requests_are_asked_for_every_principle() -> None:
+    principles = re.findall(r"^## ([IVX]+\. .+)$", text("docs/principles.md"), re.MULTILINE)
+    template = text(".github/PULL_REQUEST_TEMPLATE.md")
+    assert [number.split(".")[0] for number in principles] == ["I", "II", "III", "IV", "V", "VI", "VII"]
+    assert [name for name in principles if f"- [ ] {name}: " not in template] == []
+    for name in ("bug", "idea", "principle"):
+        issue = text(f".github/ISSUE_TEMPLATE/{name}.md")
+        assert issue.startswith("---\nname: ") and "principle" in issue.partition("---\n\n")[2]
+
+
+def test_the_principles_name_their_version_and_dates_as_their_table_does() -> None:
+    page = text("docs/principles.md")
+    said = re.search(r"Version of this page: \*\*([\d.]+)\*\*\. Ratified (\S+), last amended ([\d-]+)", page)
+    rows = re.findall(r"^\| ([\d.]+) \| (\d{4}-\d\d-\d\d) \|", page, re.MULTILINE)
+    assert said is not None and rows[0] == ("1.0.0", said[2]) and rows[-1] == (said[1], said[3])
+
+
 @pytest.mark.requirement("project.incubation")
 def test_the_package_description_says_incubating() -> None:
     assert re.search("incubating|pre-1.0", project()["project"]["description"], re.IGNORECASE)
@@ -359,5 +376,5 @@ def test_the_design_names_code_that_exists() -> None:
 
 
 def test_the_design_names_every_setting_that_needs_a_restart() -> None:
-    said = text("docs/design.md").partition("lists have changed. ")[2].partition(" stay as they were at")[0]
+    said = text("docs/design.md").partition("listen to what there is. ")[2].partition(" stay as they were at")[0]
     assert set(re.findall(r"`(\w+)`", said)) == {"face", *FIXED.values()}
