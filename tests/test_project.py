@@ -109,6 +109,16 @@ def test_the_package_description_says_incubating() -> None:
     assert re.search("incubating|pre-1.0", project()["project"]["description"], re.IGNORECASE)
 
 
+@pytest.mark.requirement("project.documentation")
+@pytest.mark.parametrize("name", ["`WORKBENCH_CONFIG`", "`toolFilters`", "`transport`"])
+def test_the_readme_names_what_the_configuration_adds(name: str) -> None:
+    assert any(line.startswith(f"- {name}") for line in text("README.md").splitlines())
+
+
+def test_the_readme_has_a_versioning_policy() -> None:
+    assert "\n## Versioning policy\n" in text("README.md")
+
+
 @pytest.mark.requirement("project.incubation")
 def test_the_readme_opens_with_the_incubation_notice() -> None:
     beginning = "\n".join(text("README.md").splitlines()[:30]).lower()

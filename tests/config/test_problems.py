@@ -70,6 +70,8 @@ FILES = [
     ('{"maxMessageBytes": 5000.5, "mcpServers": {"a": {"command": "x"}}}', 1, "$.maxMessageBytes", "`5000.5`"),
     ('{"toolboxes": {"d": {"description": "d", "mcpServers": {"a": {"command": "x"}}}},\n"mcpServers": {}}', 2,
      "$.mcpServers", "found `mcpServers` next to `toolboxes`"),
+    ('{"toolboxes": {"d": {"description": "d", "mcpServers": {"a": {"command": "x"}}}},\n"toolMode": "dynamic"}', 2,
+     "$.toolMode", '`toolMode` is `face` here: "face": "proxy" or "face": "dynamic"'),
     ('{"mcpServers": {"a": {"command": "x", "disabled": true}}}', 1, "$.mcpServers", "every server is disabled"),
 ]  # fmt: skip
 

@@ -24,6 +24,8 @@ PLAIN_TOOLBOX = "default"
 _PROJECTS = "projects"
 # Settings of the file that have no field: `$schema` is for editors, and servers inherit the others.
 _WITHOUT_FIELD = frozenset((keys.SCHEMA.name, keys.INHERIT_ENV.name, keys.SHARE.name))
+# What clients see was called so in an earlier design.
+_ABOUT_TOOL_MODE = '`toolMode` is `face` here: "face": "proxy" or "face": "dynamic"'
 _EXAMPLE = '`{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}`'
 
 
@@ -196,7 +198,7 @@ class _File:
                     at_key=True,
                 )
             else:
-                self.reader.unknown_key((name,), known)
+                self.reader.unknown_key((name,), known, hint=_ABOUT_TOOL_MODE if name == "toolMode" else None)
 
     def _read_toolboxes(self, document: dict[str, object]) -> dict[str, ToolboxConfig]:
         path = (keys.TOOLBOXES,)
