@@ -29,7 +29,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test coverage quick other-pythons lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build bundle pictures constraints conformance clean
+.PHONY: help demo install dev test coverage quick other-pythons lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build sbom bundle pictures constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
@@ -54,6 +54,7 @@ help:
 	@echo '                  for docs/performance.md'
 	@echo 'make conformance  the official conformance suite through the workbench (needs npm)'
 	@echo 'make build        sdist and wheel into dist/'
+	@echo 'make sbom         mcp-workbench.cdx.json, the bill of materials of a release'
 	@echo 'make bundle       dist/*.mcpb, the bundle that Claude Desktop installs by a double click'
 	@echo 'make pictures     draw the recordings in docs/images again (needs uv)'
 	@echo 'make constraints  resolve the dependencies anew and write the constraints files'
@@ -125,6 +126,9 @@ build: $(DEV)
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build
 
+sbom: $(RUNTIME)
+	@$(BIN)/python -m scripts.write_sbom mcp-workbench.cdx.json
+
 # Needs uv, whose output is in one of them.
 pictures: $(DEV)
 	@$(BIN)/python -m scripts.record_demo
@@ -137,7 +141,7 @@ constraints: $(BASE)
 	@$(BIN)/python scripts/update_constraints.py
 
 clean:
-	rm -rf $(VENV) .cache dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .cache dist build mcp-workbench.cdx.json .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests scripts soak -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BASE):

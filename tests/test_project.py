@@ -215,7 +215,7 @@ def test_the_release_is_checked_and_tested_before_anything_is_published() -> Non
     order = ["scripts/check_release.py", "bash .ci/run", "make build", "uv publish", "gh release create"]
     found = [workflow.index(step) for step in order]
     assert found == sorted(found)
-    assert re.search(r"publish:\n.*\n +needs: \[verify, build, try\]\n", workflow)
+    assert re.search(r"publish:\n.*\n +needs: \[verify, build, try, attest\]\n", workflow)
 
 
 @pytest.mark.requirement("project.release")
@@ -255,7 +255,28 @@ def test_nothing_unpinned_runs_between_the_build_and_the_upload() -> None:
     assert [
         line for line in commands if not re.search(r"^(- run: )?(python3 -m venv uploader|uploader/bin/)", line)
     ] == []
-    assert sum("id-token: write" in line for line in text(".github/workflows/release.yml").splitlines()) == 1
+    assert holders("id-token: write") == {"publish", "attest"}
+
+
+def holders(permission: str) -> set[str]:
+    """The jobs of the release that have a permission."""
+    body = text(".github/workflows/release.yml").partition("\njobs:\n")[2]
+    found = re.split(r"^  ([a-z]+):\n", body, flags=re.MULTILINE)[1:]
+    return {name for name, job in zip(found[::2], found[1::2], strict=True) if permission in job}
+
+
+@pytest.mark.requirement("project.release")
+def test_a_release_is_signed_with_where_it_comes_from_and_what_is_in_it() -> None:
+    steps = jobs("release.yml")["attest"]
+    signed = [step for step in steps if "actions/attest@" in step]
+    assert ["subject-path: dist/*" in step for step in signed] == [True, True]
+    assert ["sbom-path: mcp-workbench.cdx.json" in step for step in signed] == [False, True]
+    compared = next(number for number, step in enumerate(steps) if "sha256sum --check --strict" in step)
+    assert compared < steps.index(signed[0])
+    # Whoever can sign runs nothing that comes with the project.
+    assert not any(re.search(r"checkout|make |python|bash |pip ", step) for step in steps)
+    assert holders("attestations: write") == {"attest"}
+    assert "dist/* mcp-workbench.cdx.json" in jobs("release.yml")["announce"][-1]
 
 
 @pytest.mark.requirement("project.release")
