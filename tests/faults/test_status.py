@@ -35,8 +35,8 @@ async def by_command(faults: Faults) -> Json:
     # So is who uses what.
     found.pop("clientNames")
     for server in found["servers"]:
-        server.pop("user", None)
-        server.pop("clientNames", None)
+        for member in ("user", "clientNames", "changed"):
+            server.pop(member, None)
     # What waits for somebody to decide is for the user, and for no client.
     assert found.pop("approvals") == []
     return dict(found)

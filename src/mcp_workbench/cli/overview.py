@@ -54,7 +54,7 @@ def _about(status: dict[str, object]) -> str:
     servers = status["servers"]
     assert isinstance(servers, list)
     used = [each for each in grouped(servers) if each.is_used]
-    failed = sum(bool(each.reasons(("failed",))) for each in used)
+    failed = sum(bool(each.reasons(("backoff", "failed"))) for each in used)
     clients = status.get("clients")
     parts = [f"process {status['pid']}", str(status.get("serving") or "")]
     parts += [plural(len(clients), "client")] if isinstance(clients, list) else []

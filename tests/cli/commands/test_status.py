@@ -141,6 +141,19 @@ def test_on_a_terminal_details_stand_below_their_row(monkeypatch: pytest.MonkeyP
     assert second[-1].strip() == "\\x1b[2Jno (1 h 1 min ago)" and all(len(line) <= 80 for line in second)
 
 
+def test_on_a_narrow_terminal_folders_of_clients_stand_below_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    clients = [{**CLIENTS[0], "folder": "/one"}, {**CLIENTS[2], "folder": "/" + "long" * 8}]
+    header, *lines = shown({"serving": "shared", "clients": clients, "servers": []}, Terminal())[1:5]
+    assert header.split() == "client name face in flight connected".split()
+    assert [lines[0].split()[:2], lines[1]] == [["11", "claude-code"], "    in /one, with /c"]
+    assert lines[2].split()[:2] == ["13", "codex"]
+    monkeypatch.setenv("COLUMNS", "200")
+    wide = shown({"serving": "shared", "clients": clients, "servers": []}, Terminal())
+    assert wide[1].split()[-2:] == ["folder", "configuration"] and wide[2].split()[-2:] == ["/one", "/c"]
+
+
 def test_the_client_of_a_workbench_with_one_is_named() -> None:
     assert shown({"serving": "stdio", "clientNames": ["codex"], "servers": []})[0] == (
         "process 7, stdio, codex, face proxy, up 1 s: /c.json"

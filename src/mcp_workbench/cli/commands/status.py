@@ -98,7 +98,12 @@ def _show_clients(screen: Screen, clients: list[dict[str, Any]]) -> None:
         ]
         for client in clients
     ]
-    screen.table(header, rows, indent=2, right=(0, 3, 4))
+    if screen.fits(header, rows, indent=2):
+        screen.table(header, rows, indent=2, right=(0, 3, 4))
+        return
+    # Paths folded into narrow columns cannot be read.
+    where = [[f"in {client['folder']}, with {client['config']}"] for client in clients]
+    screen.table(header[:-2], [row[:-2] for row in rows], indent=2, right=(0, 3, 4), details=where)
 
 
 def _show_rejected(screen: Screen, configuration: object) -> None:
