@@ -13,7 +13,7 @@ import pytest
 
 from mcp_workbench.front import joining
 from tests.cli import in_process
-from tests.cli.shell import COMMAND, Done, environment, on_terminal, run
+from tests.cli.shell import COMMAND, CTRL_D, Done, environment, on_terminal, run
 from tests.shared.harness import Shared
 from tests.shared.test_sharing import crowded, process
 from tests.support.processes import wait_until
@@ -193,3 +193,16 @@ def test_without_a_shared_workbench_nothing_is_joined(shared: Shared) -> None:
     config = write_config(shared.folder, {"box": {"server": scripted_entry()}})
     assert called(config) != called(config)
     assert not shared.is_running
+
+
+def test_a_front_end_at_a_terminal_says_that_it_speaks_mcp_there(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    config = write_config(tmp_path, {"box": {"one": scripted_entry()}})
+    status, shown = on_terminal(
+        "serve", config, type_when=lambda shown: "this terminal is the MCP client now" in shown, key=CTRL_D
+    )
+    assert status == 0 and "Traceback" not in shown
+    # And without any argument, nobody is served: the state is shown, with the workbench that runs.
+    status, shown = on_terminal(env={"TERM": "dumb"}, cwd=tmp_path)
+    assert status == 0 and f"process {shared.pids[-1]}, shared, 0 clients" in shown
+    shared.down()
