@@ -34,11 +34,22 @@ log = logging.getLogger(__name__)
 # server before they kill it; over HTTP no client waits for that.
 STDIO_DRAIN_SECONDS: Final = 3.0
 DRAIN_SECONDS: Final = 5.0
+# How long everything goes on while `/readyz` reports that we leave, if anybody polls it. Load balancers want to see
+# that several times (HAProxy and Kubernetes three), one or two seconds apart.
+DRAIN_DELAY: Final = 5.0
 # How long the client may take to read the last answers.
 FLUSH_SECONDS: Final = 1.0
 # `mcp-workbench status` and following the configuration must not delay the first answer, which is sent well before.
 AFTER_FIRST_ANSWER: Final = 1.0
 UNFINISHED: Final = "the workbench is shutting down; the call was not finished"
+
+
+class Draining(NamedTuple):
+    """How long serving HTTP takes to end."""
+
+    # None: `DRAIN_DELAY` if `/readyz` is polled, otherwise none.
+    delay: float | None = None
+    seconds: float | None = None
 
 
 class ResumedClient(NamedTuple):
@@ -103,11 +114,13 @@ async def serve_http(
     *,
     pages: Mapping[str, Page] | None = None,
     callers: Callable[[HttpServer], None] | None = None,
+    draining: Draining | None = None,
 ) -> None:
     """Serve any number of clients over HTTP until a signal arrives. `started` is called with the address, `callers`
     with the server, to end what revoked callers have open."""
     from mcp_workbench.transport.http.server.http_server import serve_http as start
 
+    draining = draining or Draining()
     async with _until_the_end(gateway, config) as ending:
         gateway.runtime.pool.serve_many()
         server = await start(
@@ -128,12 +141,15 @@ async def serve_http(
             await ending.begun.wait()
             log.info("shutting down: %s", ending.reason)
             server.leave()
-            seconds = 0.0
-            if server.is_expected_to_stay and not ending.is_by_hand:
-                log.info("waiting up to %g s for load balancers that watch /readyz", DRAIN_SECONDS)
-                seconds = await wait_until(lambda: not server.is_expected_to_stay or ending.is_urgent, DRAIN_SECONDS)
+            delay = draining.delay
+            if delay is None:
+                delay = DRAIN_DELAY if server.is_watched else 0.0
+            if delay and not ending.is_by_hand:
+                log.info("waiting %g s for load balancers that watch /readyz", delay)
+                await wait_until(lambda: ending.is_urgent, delay)
             server.drain()
-            await wait_until(lambda: not server.call_count or ending.is_urgent, DRAIN_SECONDS - seconds)
+            seconds = DRAIN_SECONDS if draining.seconds is None else draining.seconds
+            await wait_until(lambda: not server.call_count or ending.is_urgent, seconds)
             gateway.runtime.processes.is_hurried = bool(server.call_count)
             server.fail_all(DownstreamError(UNFINISHED))
         finally:
@@ -259,11 +275,10 @@ class _Shutdown:
         self.begin(f"received {number.name}")
 
 
-async def wait_until(condition: Callable[[], bool], seconds: float) -> float:
-    """Wait for a condition, for this many seconds at most; returns how long it took."""
+async def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait for a condition, for this many seconds at most."""
     # Polled: the conditions change in hot paths, which should not have to set events for the shutdown.
     now = asyncio.get_running_loop().time
     began = now()
     while not condition() and now() - began < seconds:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    return now() - began

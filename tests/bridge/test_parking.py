@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from mcp_workbench.session import parking
@@ -242,6 +244,19 @@ async def test_two_questions_under_one_id_get_one_answer() -> None:
 
 
 # How it ends
+
+
+async def test_a_state_expires_by_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the event loop stands still while the machine sleeps."""
+    async with modern_to_legacy() as on:
+        request, (id,) = await on.ask()
+        later = time.time() + on.workbench.parking.seconds
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: later)
+            assert "expired" in on.client.retry(request, answered(request)).error["message"]
+        assert on.server.answer_to(id) is None
+        on.client.retry(request, answered(request))
+        assert on.server.answer_to(id) is not None
 
 
 async def test_the_call_of_a_client_that_never_returns_is_cancelled() -> None:

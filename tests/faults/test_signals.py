@@ -71,7 +71,7 @@ async def test_a_second_signal_ends_us_at_once_and_nothing_stays(faults: Faults)
 
 # `mcp-workbench` that waits for running calls for longer than any test lasts.
 PATIENT = (
-    "from mcp_workbench import serving; serving.STDIO_DRAIN_SECONDS = serving.DRAIN_SECONDS = 600.0; "
+    "from mcp_workbench import serving; serving.STDIO_DRAIN_SECONDS = serving.DRAIN_SECONDS = serving.DRAIN_DELAY = 600.0; "
     "from mcp_workbench.cli.main import main; raise SystemExit(main())"
 )
 
@@ -116,6 +116,27 @@ async def test_a_balancer_hears_that_we_leave_before_anybody_is_refused(faults: 
         assert (await _asked(workbench.port, CHECK)).startswith(b"HTTP/1.1 503 ")
         workbench.is_over = True
         assert await workbench.process.wait_exit() == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--drain-delay", "600")])
+async def test_a_balancer_may_ask_as_often_as_it_likes_before_anybody_is_refused(
+    faults: Faults, options: tuple[str, ...]
+) -> None:
+    """HAProxy and Kubernetes believe a server that leaves after the third time."""
+    config = faults.write_config({})
+    # With the option, also if nobody has asked before.
+    command = [sys.executable, "-c", PATIENT, "serve", "--config", str(config), "--http", "127.0.0.1:0", "--no-token"]
+    async with RawClient.spawn([*command, *options], env=faults.environment()) as process:
+        port = await port_of(process)
+        if not options:
+            assert (await _asked(port, CHECK)).startswith(b"HTTP/1.1 200 ")
+        os.kill(process.pid, signal.SIGTERM)
+        await process.wait_for(lambda: "for load balancers that watch /readyz" in process.stderr, "the wait")
+        for _ in range(3):
+            assert (await _asked(port, CHECK)).startswith(b"HTTP/1.1 503 ")
+        assert (await _asked(port, CHECK.replace(b"readyz", b"healthz"))).startswith(b"HTTP/1.1 200 ")
+        os.kill(process.pid, signal.SIGTERM)
+        assert await process.wait_exit() == 128 + signal.SIGTERM
 
 
 async def test_ctrl_c_does_not_wait_for_a_balancer(faults: Faults) -> None:

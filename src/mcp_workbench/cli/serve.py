@@ -48,6 +48,12 @@ FLAGS = (
     Flag("tls-cert", "FILE", "HTTP: serve https with this certificate (PEM), read again when it changes"),
     Flag("tls-key", "FILE", "HTTP: the key of the certificate (PEM, without a passphrase)"),
     Flag("tls-client-ca", "FILE", "HTTP: check client certificates against this one, for `trustedProxy`"),
+    Flag(
+        "drain-delay",
+        "SECONDS",
+        "HTTP: serve on this long after SIGTERM, with 503 at /readyz (default: 5 if polled)",
+    ),
+    Flag("drain-seconds", "SECONDS", "HTTP: how long running calls may then take to finish (default: 5)"),
     Flag("no-cache", None, "do not cache what servers offer; ask servers that cannot announce changes each time"),
     Flag("private", None, "start servers of its own, even if a shared workbench is running (`mcp-workbench up`)"),
     Flag("name", "NAME", "the server name reported to clients (default: mcp-workbench)"),
@@ -59,7 +65,7 @@ FLAGS = (
 
 HTTP_FLAGS = (
     *("token", "token-file", "no-token", "allow-host", "allow-origin"),
-    *("allow-user", "tls-cert", "tls-key", "tls-client-ca"),
+    *("allow-user", "tls-cert", "tls-key", "tls-client-ca", "drain-delay", "drain-seconds"),
 )
 
 SERVE = Command(
@@ -158,7 +164,7 @@ def options_of(parsed: Parsed) -> Options:
         face=face_named(parsed.value("face")),
         separator=separator_named(parsed.value("separator")),
         prefix=not parsed.has("no-prefix"),
-        list_timeout=_seconds(parsed.value("list-timeout"), FIRST_LIST_PATIENCE),
+        list_timeout=FIRST_LIST_PATIENCE if (patience := _seconds(parsed, "list-timeout")) is None else patience,
         # Over stdio, stdout carries the protocol, so the audit log cannot go there.
         stdout_is_free=parsed.has("http"),
     )
@@ -245,7 +251,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
 def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
     from mcp_workbench.cli.http_callers import HttpCallers, certificate_of
     from mcp_workbench.run import run as run_loop
-    from mcp_workbench.serving import serve_http
+    from mcp_workbench.serving import Draining, serve_http
     from mcp_workbench.transport.http.server.http_server import HttpOptions
     from mcp_workbench.transport.http.server.limits import Limits
     from mcp_workbench.transport.http.server.listening import UNIX_PREFIX, parse_address
@@ -256,6 +262,7 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
         unix_path = host.removeprefix(UNIX_PREFIX) if host.startswith(UNIX_PREFIX) else None
         certificate = certificate_of(parsed)
         callers = HttpCallers(parsed, gateway, token, is_unix=unix_path is not None)
+        draining = Draining(_seconds(parsed, "drain-delay"), _seconds(parsed, "drain-seconds"))
     except UsageError as error:
         return complain(str(error), error.hint)
     except ConfigError as error:
@@ -286,6 +293,7 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
                 _source(parsed),
                 pages=callers.pages(),
                 callers=callers.started,
+                draining=draining,
             )
         )
     except ConfigError as error:
@@ -398,13 +406,14 @@ def separator_named(value: str | None) -> str | None:
     return value
 
 
-def _seconds(value: str | None, default: float) -> float:
+def _seconds(parsed: Parsed, name: str) -> float | None:
+    value = parsed.value(name)
     if value is None:
-        return default
+        return None
     try:
         seconds = float(value)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= 3600:
-        raise UsageError(f"--list-timeout is a number of seconds from 0 to 3600, not `{value}`")
+        raise UsageError(f"--{name} is a number of seconds from 0 to 3600, not `{value}`")
     return seconds

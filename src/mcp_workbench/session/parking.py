@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from functools import cached_property
@@ -218,8 +219,7 @@ class Parking:
         return True
 
     def _come_back(self, call: ClientCall, state: str, responses: Raw | None) -> None:
-        now = asyncio.get_running_loop().time()
-        sealed = self._sealer.open(state, principal=call.view.principal, digest=call.digest(), now=now)
+        sealed = self._sealer.open(state, principal=call.view.principal, digest=call.digest(), now=time.time())
         given = _read_responses(responses)
         # Every state can be used once: with a second use, the call would be made twice.
         if sealed.key.startswith(_NOT_PARKED):
@@ -327,8 +327,8 @@ class Parking:
             parked.call.cancel({"reason": Raw(b'"the client did not come back"')})
 
     def _sealed(self, call: ClientCall, key: str, round: int, digest: str) -> Sealed:
-        expires = asyncio.get_running_loop().time() + self.seconds
-        return Sealed(key, round, call.view.principal, digest, expires)
+        # Wall-clock time, which goes on while the machine sleeps; the user's answer may be hours away.
+        return Sealed(key, round, call.view.principal, digest, time.time() + self.seconds)
 
 
 def input_required(requests: dict[str, Raw], state: str, made_by: bytes) -> bytes:

@@ -118,9 +118,9 @@ class HttpServer:
         self._endpoint.readiness.leave()
 
     @property
-    def is_expected_to_stay(self) -> bool:
-        """Whether a load balancer that polls /readyz has not yet seen that we are leaving."""
-        return self._endpoint.readiness.must_be_seen_leaving
+    def is_watched(self) -> bool:
+        """Whether a load balancer polls /readyz."""
+        return self._endpoint.readiness.is_watched
 
     def drain(self) -> None:
         """Accept no new connections or requests. Those in progress continue, and answers to questions are accepted."""

@@ -50,35 +50,32 @@ class Page(Struct, frozen=True):
 
 
 class ReadinessPage:
-    """Whether clients may be sent to us. Tracks whether a load balancer polls, and whether it has seen that we
-    leave."""
+    """Whether clients may be sent to us. Tracks whether a load balancer polls."""
 
-    __slots__ = ("_asked_at", "_is_leaving", "_now", "_readiness", "_was_seen_leaving")
+    __slots__ = ("_asked_at", "_is_leaving", "_now", "_readiness")
 
     def __init__(self, readiness: Readiness | None, now: Callable[[], float]) -> None:
         self._readiness = readiness
         self._now = now
         self._asked_at: float | None = None
         self._is_leaving = False
-        self._was_seen_leaving = False
 
     def leave(self) -> None:
         """Report from now on that we are not ready."""
         self._is_leaving = True
 
     @property
-    def must_be_seen_leaving(self) -> bool:
-        """Whether a load balancer that polls has not yet seen that we are leaving."""
-        is_watched = self._asked_at is not None and self._now() - self._asked_at < WATCHED_SECONDS
-        return self._is_leaving and is_watched and not self._was_seen_leaving
+    def is_watched(self) -> bool:
+        """Whether a load balancer polls."""
+        return self._asked_at is not None and self._now() - self._asked_at < WATCHED_SECONDS
 
     def respond(self, principal: str) -> PageResponse:
         """Readiness is public; which servers are behind us is not."""
         self._asked_at = self._now()
         is_ready, report = (True, b"{}") if self._readiness is None else self._readiness(principal)
-        if self._is_leaving:
-            is_ready, self._was_seen_leaving = False, True
-        return PageResponse(200 if is_ready else 503, JSON_HEADERS, report if principal else b"{}")
+        return PageResponse(
+            200 if is_ready and not self._is_leaving else 503, JSON_HEADERS, report if principal else b"{}"
+        )
 
 
 def _respond_healthy(principal: str) -> PageResponse:
