@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mcp_workbench.clients.behaviour import behaviours
+from mcp_workbench.clients.documents import servers_in
 from mcp_workbench.clients.table import find
 from tests.cli.shell import Done, run
 from tests.real_clients.scripted_model import ScriptedModel, scripted_model
@@ -144,11 +144,28 @@ PUBLISHED = {
 }
 
 
+def _qwen(address: str) -> tuple[list[str], dict[str, str]]:
+    own = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": f"{address}/v1", "OPENAI_MODEL": "s"}
+    return ["qwen", "-p", "hello", "--yolo"], own
+
+
+# It finds tools with a search of its own, so what its model calls is not scripted.
+QWEN = Published(
+    "@qwen-code/qwen-code@0.24.4",
+    ".qwen/settings.json",
+    '{ // mine\n "security": {"auth": {"selectedType": "openai"}},' + _standard(env={"MATH_TOKEN": "$MATH_TOKEN"})[1:],
+    "qwen mcp list",
+    "Connected",
+    "",
+    _qwen,
+)
+
+
 class Home:
     """A home with a configuration, a client's file and the client's program."""
 
-    def __init__(self, name: str, folder: Path, programs: Path) -> None:
-        self.name, self.client, self.folder = name, PUBLISHED[name], folder
+    def __init__(self, name: str, client: Published, folder: Path, programs: Path) -> None:
+        self.name, self.client, self.folder = name, client, folder
         self.file = folder / self.client.file
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(self.client.before)
@@ -188,21 +205,29 @@ class Home:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
+    def has_its_servers(self) -> bool:
+        """Whether the client has what it had before the workbench came, and not the workbench."""
+        found = next(each for each in find(self.name).file if each.scope == "user")
+        before, now = (servers_in(text.encode(), found, "x") for text in (self.client.before, self.file.read_text()))
+        return now == before
+
     def ask(self) -> ScriptedModel:
         with scripted_model() as model:
             self.client_runs(*self.client.session(model.address))
         return model
 
 
-@pytest.fixture(params=list(PUBLISHED))
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
-    if shutil.which("npm") is None:
-        pytest.skip("needs Node with npm")
+def home_with(name: str, client: Published, folder: Path) -> Home:
     try:
-        programs = node_packages((PUBLISHED[request.param].package,)) / "node_modules" / ".bin"
+        programs = node_packages((client.package,)) / "node_modules" / ".bin"
     except Unavailable as reason:
         pytest.skip(str(reason))
-    return Home(request.param, tmp_path, programs)
+    return Home(name, client, folder, programs)
+
+
+@pytest.fixture(params=list(PUBLISHED))
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
+    return home_with(request.param, PUBLISHED[request.param], tmp_path)
 
 
 def test_the_workbench_takes_the_place_of_a_server_and_its_tools_are_called(home: Home) -> None:
@@ -226,5 +251,20 @@ def test_the_workbench_takes_the_place_of_a_server_and_its_tools_are_called(home
     model = home.ask()
     assert model.called == client.called and model.was_answered, model.asked[-1]
     assert any("open_toolbox" in tool for tool in model.declared) is model.called.endswith(BY_ONE_OF_TWO)
+    # Whatever the client has written meanwhile.
+    home.workbench("undo", name)
+    assert home.has_its_servers()
+    home.workbench("install", name, "--replace")
     home.workbench("uninstall", name)
-    assert "mcp-workbench" not in home.file.read_text() and "mine" in home.file.read_text()
+    assert home.has_its_servers()
+
+
+@pytest.mark.parametrize("command", ["undo", "uninstall"])
+def test_what_a_client_writes_at_its_first_run_stays_when_install_is_taken_back(tmp_path: Path, command: str) -> None:
+    home = home_with("qwen-code", QWEN, tmp_path)
+    home.workbench("install", "qwen-code", "--replace")
+    installed = home.file.read_text()
+    home.ask()
+    assert home.file.read_text() != installed and '"$version"' in home.file.read_text()
+    home.workbench(command, "qwen-code")
+    assert home.has_its_servers() and '"$version"' in home.file.read_text() and "// mine" in home.file.read_text()
