@@ -19,12 +19,16 @@ from typing import Any
 import hypothesis
 import pytest
 
+from mcp_workbench.process_context import DEBUGGER
 from tests.support import examples, processes, workbench
 
 # Container images like to set this. Without cached bytecode every worker rewrites the assertions of every test file
 # (17 s of CPU instead of 8), and every workbench that a test starts compiles itself (0.58 s instead of 0.17).
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Tests look into processes of ours, and an ordinary user could not.
+os.environ[DEBUGGER] = "1"
 
 # `make quick` looks at fewer examples; the whole suite is thorough.
 # A deadline is a stopwatch: on a busy machine it says nothing of the code.

@@ -26,6 +26,8 @@ ON_TERMINAL = (
     "this terminal is the MCP client now: what you type is read as JSON-RPC. Ctrl-D or Ctrl-C ends it; "
     "`mcp-workbench --help` lists the commands for people"
 )
+# Set by a user who wants to attach a debugger or profiler.
+DEBUGGER = "WORKBENCH_DEBUGGER"
 _PR_SET_DUMPABLE = 4
 
 
@@ -86,7 +88,7 @@ def has_terminal() -> bool:
 def hide_memory() -> None:
     """Keep other processes of this user, servers among them, from reading our memory, environment and descriptors.
     There are no core dumps either. Programs that we start are not affected."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or os.environ.get(DEBUGGER):
         return
     # The module behind `ctypes`, which takes four times as long to import.
     try:

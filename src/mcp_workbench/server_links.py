@@ -20,6 +20,7 @@ from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.process_context import WITHIN
 from mcp_workbench.transport.child import spawn
+from mcp_workbench.transport.confinement import privilege_hint
 from mcp_workbench.transport.link import AnswerReceiver
 from mcp_workbench.transport.processes import ProcessTable
 from mcp_workbench.transport.write_batch import WriteBatch
@@ -96,7 +97,7 @@ def _start(means: Means, connection: Connection, config: ServerConfig, receiver:
         receiver=receiver,
         limit=context.max_message_bytes,
     )
-    connection.advise = lambda said: advice(context.environ, config, said)
+    connection.advise = lambda said: privilege_hint(said) or advice(context.environ, config, said)
     label = connection.label
     link.stderr.conceal = means.redactor.text
     link.stderr.on_line = lambda line: log.debug("[%s] stderr: %s", label, line)

@@ -52,10 +52,6 @@ async def test_what_the_system_shows_of_us_holds_no_secret_once_there_is_a_serve
     box = {"server": scripted_entry(env={"KEY": "${OTHER_KEY}"})}
     async with workbench.serving({"box": box}, env=surroundings()) as client:
         assert await variable(client, "server", "KEY") == SECRET
-        if os.getuid():
-            with pytest.raises(PermissionError):
-                Path(f"/proc/{client.pid}/environ").read_bytes()
-            return
         shown = Path(f"/proc/{client.pid}/environ").read_bytes()
         assert b"EDITOR=emacs" in shown
         assert TOKEN.encode() not in shown and SECRET.encode() not in shown

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.process_context import runtime_folder
+from mcp_workbench.process_context import DEBUGGER, runtime_folder
 from mcp_workbench.socket_peers import is_confined
 from tests.cli.shell import run
 from tests.end_to_end.harness import Workbench
@@ -48,7 +48,7 @@ async def results(folder: Path, told: Json) -> dict[str, dict[str, str]]:
 @pytest.mark.requirement("team.policy")
 async def test_a_server_and_its_daemon_get_nothing_from_our_sockets(workbench: Workbench) -> None:
     box = {"attacker": attacker(workbench.folder), "victim": scripted_entry()}
-    env = {**os.environ, "VICTIMS_KEY": SECRET}
+    env = {**os.environ, "VICTIMS_KEY": SECRET, DEBUGGER: ""}
     async with workbench.serving({"box": box}, env=env, policy=[ASK, {"then": "allow"}]) as client:
         await client.use_tool("box", "attacker", "echo", {"text": "started"})
         refused = await client.use_tool("box", "victim", "echo", {"text": "1"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 from collections.abc import Callable
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.process_context import hide_memory
-from mcp_workbench.transport.confinement import GUARDED, ROOT_CAPABILITIES, Confinement, start_confined
+from mcp_workbench.process_context import DEBUGGER, hide_memory
+from mcp_workbench.transport.confinement import GUARDED, ROOT_CAPABILITIES, Confinement, privilege_hint, start_confined
 from tests.support.processes import available, wait_until
 
 pytestmark = pytest.mark.skipif(not available(), reason="confines on Linux only")
@@ -87,6 +88,8 @@ def forked(work: Callable[[], None]) -> int:
             if os.geteuid() == 0:
                 os.setgid(65534)
                 os.setuid(65534)
+                # PR_SET_DUMPABLE: the kernel has hidden the memory of a process that was root.
+                ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
             work()
             os._exit(0)
         finally:
@@ -94,18 +97,27 @@ def forked(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def is_readable(pid: int) -> bool:
+    """Whether another process of the same user can read its environment."""
+    reader = os.fork()
+    if reader == 0:
+        try:
+            Path(f"/proc/{pid}/environ").read_bytes()
+        except PermissionError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(reader, 0)[1]) == 0
+
+
 def test_our_memory_is_hidden_from_our_own_user_and_of_no_hindrance_to_us() -> None:
     def work() -> None:
-        hide_memory()
         owner = os.getpid()
-        reader = os.fork()
-        if reader == 0:
-            try:
-                Path(f"/proc/{owner}/environ").read_bytes()
-            except PermissionError:
-                os._exit(0)
-            os._exit(2)
-        assert os.waitstatus_to_exitcode(os.waitpid(reader, 0)[1]) == 0
+        os.environ[DEBUGGER] = "1"
+        hide_memory()
+        assert is_readable(owner), "a user may ask for that"
+        del os.environ[DEBUGGER]
+        hide_memory()
+        assert not is_readable(owner)
         # What we need of ourselves.
         assert os.listdir("/proc/self/fd")
         assert Path(f"/proc/self/task/{owner}/children").read_text() == ""
@@ -118,3 +130,16 @@ def test_our_memory_is_hidden_from_our_own_user_and_of_no_hindrance_to_us() -> N
         child.communicate(b"\n")
 
     assert forked(work) == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "is_about_it"),
+    [
+        ('sudo: The "no new privileges" flag is set, which prevents sudo from running as root.', True),
+        ('cannot set up namespace using "/usr/bin/newuidmap": exit status 1', True),
+        ("sudo: a password is required", False),
+        ("", False),
+    ],
+)
+def test_a_server_that_relies_on_a_setuid_program_is_told_apart(said: str, is_about_it: bool) -> None:
+    assert (privilege_hint(said) is not None) == is_about_it

@@ -9,9 +9,11 @@ Owns what is taken and how. Knows nothing about which servers there are. Linux o
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 IS_LINUX: Final = sys.platform.startswith("linux")
@@ -23,6 +25,9 @@ _MOST_CAPABILITIES: Final = 64
 # and NET_BIND_SERVICE. In a container a server runs as root among files of other users. What reaches into other
 # processes, the kernel and the network's packets is not among them.
 ROOT_CAPABILITIES: Final = frozenset({0, 1, 3, 4, 5, 6, 7, 10})
+
+# What `sudo`, rootless containers and `mount` helpers print when they do not get their privileges.
+_SIGNS_OF_SETUID: Final = ("no new privileges", "no_new_privs", "newuidmap", "must be setuid", "must be suid")
 
 _Result = TypeVar("_Result")
 
@@ -66,11 +71,26 @@ def start_confined(confinement: Confinement, start: Callable[[], _Result]) -> _R
     return results[0]
 
 
-def _confine_this_thread(confinement: Confinement) -> None:
-    import ctypes
-    import os
+def privilege_hint(said: str) -> str | None:
+    """What to do for a server that failed because it relies on a setuid program, by what it wrote to stderr."""
+    text = said.lower()
+    if not any(sign in text for sign in _SIGNS_OF_SETUID):
+        return None
+    return (
+        "servers run with no_new_privs, so `sudo` and other setuid programs fail in them; run it as a service of its "
+        "own, and give its `url`"
+    )
 
-    library = ctypes.CDLL(None)
+
+@cache
+def _library() -> Any:
+    import ctypes
+
+    return ctypes.CDLL(None)
+
+
+def _confine_this_thread(confinement: Confinement) -> None:
+    library = _library()
     if os.geteuid() == 0:
         _limit_capabilities(library, confinement.root_capabilities)
     if confinement.no_new_privileges:

@@ -14,6 +14,7 @@ from mcp_workbench.cli.server_copies import ServerCopies, details_of, duration, 
 from mcp_workbench.observe.status_socket import query_all
 from mcp_workbench.printable import one_line
 from mcp_workbench.run import run as run_loop
+from mcp_workbench.socket_peers import is_confined
 
 EXPECTED = {"pid", "config", "face", "uptimeSeconds", "servers"}
 HEADER = ("toolbox/server", "state", "up", "tools", "in flight", "starts", "failures", "received", "sent")
@@ -32,6 +33,10 @@ def run(parsed: Parsed) -> int:
         screen.line(f"process {pid} does not answer; kill -9 {pid} ends it")
     if not answers:
         screen.line("No workbench is running.")
+        if is_confined():
+            screen.line(
+                ("This shell runs with no_new_privs, as servers do: workbenches outside do not answer it.", "dim")
+            )
     for number, status in enumerate(found):
         if number:
             screen.blank()
