@@ -84,6 +84,9 @@ quick: $(DEV)
 other-pythons: $(DEV)
 	@$(BIN)/python -m scripts.other_pythons
 
+# They look into processes of ours, which are hidden otherwise.
+faults soak soak-sharing soak-signin bench: export WORKBENCH_DEBUGGER = 1
+
 faults: $(DEV)
 	@$(BIN)/python $(if $(LOAD),-m soak.beside $(BIN)/python) -m pytest -n $(WORKERS) tests/faults $(PYTEST_ARGS)
 
