@@ -201,6 +201,7 @@ def test_an_answer_of_the_registry_holds_the_server_inside() -> None:
     assert described(json.dumps(document).encode(), "a/b").name == "a/b"
 
 
+@pytest.mark.requirement("cli.add-shown")
 @pytest.mark.parametrize(
     ("kind", "identifier"),
     [
@@ -249,6 +250,7 @@ def test_a_version_is_never_another_place(version: str) -> None:
         read(packages=[package("npm", "y", version=version)])
 
 
+@pytest.mark.requirement("cli.add-shown")
 @pytest.mark.parametrize(
     ("kind", "variable"),
     [

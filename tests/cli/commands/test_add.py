@@ -504,6 +504,7 @@ def test_a_file_in_another_encoding_is_not_edited(home: Path) -> None:
     assert done.status == 2 and path.read_bytes() == before
 
 
+@pytest.mark.requirement("cli.add-shown")
 def test_what_a_stranger_has_written_is_shown_whole_and_what_is_unusual_is_pointed_out(home: Path) -> None:
     path, file = written(home), described(home)
     document = {

@@ -331,6 +331,7 @@ def test_ctrl_c_while_it_checks_says_that_the_file_is_written(tmp_path: Path, mo
     assert "hint: mcp-workbench install cursor adds" in done.stderr
 
 
+@pytest.mark.requirement("cli.init-face")
 def test_the_two_tools_are_what_clients_see_unless_another_face_is_named(tmp_path: Path) -> None:
     write(tmp_path, ".cursor/mcp.json", {"time": TIME})
     for words, face in (((), "proxy"), (("--face", "auto"), "auto"), (("--face=flat",), "flat")):
@@ -341,6 +342,7 @@ def test_the_two_tools_are_what_clients_see_unless_another_face_is_named(tmp_pat
     assert not config_of(tmp_path).exists()
 
 
+@pytest.mark.requirement("cli.init-face")
 def test_at_a_terminal_it_asks_once_what_clients_are_to_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     live_in(monkeypatch, tmp_path, environment(tmp_path))
     write(tmp_path, ".gemini/settings.json", {"git": {"command": "g"}})

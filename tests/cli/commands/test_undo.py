@@ -29,6 +29,7 @@ command = "other"
 TRUSTED = '\n[projects."/home/me/work"]\ntrust_level = "trusted"\n'
 
 
+@pytest.mark.requirement("cli.undo")
 def test_a_file_that_its_client_has_written_since_is_restored_entry_by_entry(home: Path) -> None:
     path = write(home, ".codex/config.toml", CODEX)
     assert shell(home, "install", "codex", "--replace").status == 0
@@ -42,6 +43,7 @@ def test_a_file_that_its_client_has_written_since_is_restored_entry_by_entry(hom
     assert shell(home, "undo", "codex").status == 2
 
 
+@pytest.mark.requirement("cli.undo")
 def test_a_file_that_its_client_has_written_anew_is_restored_entry_by_entry(home: Path) -> None:
     """Qwen Code adds a version at its first run, and formats all of it."""
     entries = {"mine": {"command": "m"}, "time": {**SERVER, "env": {"API_TOKEN": "hunter2hunter2"}}}
@@ -62,6 +64,7 @@ def test_a_file_that_its_client_has_written_anew_is_restored_entry_by_entry(home
     assert path.read_text().startswith('{\n    "$version": 3,')
 
 
+@pytest.mark.requirement("cli.undo")
 @pytest.mark.parametrize("command", ["undo", "uninstall"])
 def test_a_name_that_the_client_has_taken_again_stays_with_its_client(home: Path, command: str) -> None:
     theirs = {"command": "another"}
