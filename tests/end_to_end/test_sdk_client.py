@@ -110,7 +110,17 @@ async def test_what_the_sdk_sees_through_us_is_what_it_sees_without_us(
             assert (shown[name]["toolbox_name"], shown[name]["source_server"]) == ("box", "server")
 
         for (name, arguments), expected in zip(CALLS, direct.results, strict=True):
-            assert plain(await client.call_tool("use_tool", use(name, arguments))) == plain(expected)
+            result = await client.call_tool("use_tool", use(name, arguments))
+            if expected.is_error:
+                # It says where it comes from, and has what the server sent.
+                own, named = expected.content[0], result.content[0]
+                assert isinstance(own, types.TextContent) and isinstance(named, types.TextContent)
+                assert named.text == f"[box/server/{name}] {own.text}"
+                assert result.meta is not None
+                original = result.meta["mcp-workbench/result"]
+                assert plain(types.CallToolResult.model_validate(original)) == plain(expected)
+            else:
+                assert plain(result) == plain(expected)
 
         result = await client.call_tool("use_tool", use("steps", {"count": 3}), progress_callback=on_progress)
         assert isinstance(result.content[0], types.TextContent) and result.content[0].text == "done"

@@ -173,6 +173,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     startup_timeout: float = DEFAULT_STARTUP_TIMEOUT
     # None: never stopped for being idle.
     idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT
+    # Whether that also holds while a connected client has it open: only if the user set the timeout.
+    stops_in_use: bool = False
     protocol: ProtocolChoice = "auto"
     # None: what is known about the server, else "project".
     share: Share | None = None

@@ -112,6 +112,7 @@ class WrittenServer:
             timeout=self._read_timeout() or DEFAULT_CALL_TIMEOUT,
             startup_timeout=self._read(keys.STARTUP_TIMEOUT) or DEFAULT_STARTUP_TIMEOUT,
             idle_timeout=DEFAULT_IDLE_TIMEOUT if idle_timeout is None else idle_timeout or None,
+            stops_in_use=bool(idle_timeout),
             protocol=self._read(keys.PROTOCOL) or "auto",
             share=share,
             ask=self._read(keys.ASK) is not False,

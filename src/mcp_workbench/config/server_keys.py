@@ -120,8 +120,9 @@ IDLE_TIMEOUT = Key(
     "idleTimeout",
     Seconds(never=True),
     "Idle timeout",
-    "Stop the server after this many seconds without a call; the next call starts it again. `null` or 0: never.",
-    DEFAULT_IDLE_TIMEOUT,
+    "Stop the server after this many seconds without a call, even if a client has it open; the next call starts it "
+    f"again, and says so. `null` or 0: never. Without it, after {DEFAULT_IDLE_TIMEOUT:.0f} seconds, and only if no "
+    "connected client has opened or used it.",
 )
 PROTOCOL = Key(
     "protocol",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Raw
 
-from mcp_workbench.downstream.sharing import Caller
+from mcp_workbench.downstream.sharing import SHARED, Caller
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.pending import REMIND_INTERVAL, Exchange
 
@@ -99,7 +99,18 @@ class ForwardedExchange(Exchange):
 class ConnectionClients:
     """The clients of one connection. Those without a session appear with each request and never disconnect."""
 
-    __slots__ = ("_passing_are_many", "_sessions", "had_others", "last", "passing", "reserved_for")
+    __slots__ = (
+        "_holders",
+        "_passing_are_many",
+        "_sessions",
+        "had_others",
+        "holder",
+        "last",
+        "passing",
+        "passing_hold",
+        "reserved_for",
+        "untold",
+    )
 
     def __init__(self) -> None:
         # An insertion-ordered set.
@@ -113,9 +124,51 @@ class ConnectionClients:
         self._passing_are_many = False
         # Whether a client has left: the server may still work on what it began.
         self.had_others = False
+        # The clients with a session that have opened or used the server; it keeps running for them.
+        self._holders: dict[ClientPeer, None] = {}
+        # Whether clients without a session have.
+        self.passing_hold = False
+        # The client that used the server last, unless another has joined since.
+        self.holder: ClientPeer | None = None
+        # Those for whom the server was stopped although they had it open, and who have not been told; None stands for
+        # the clients without a session.
+        self.untold: dict[ClientPeer | None, None] = {}
+
+    def hold(self, client: ClientPeer, number: int) -> None:
+        """This client has opened or uses the server. `number` is that of its caller: a connection that was made for a
+        single call (negative) is not used by the next one."""
+        self.join(client, number > SHARED)
+        self.holder = client
+        if client in self._sessions:
+            self._holders[client] = None
+        elif number == SHARED:
+            self.passing_hold = True
+
+    def adopt(self, others: ConnectionClients) -> None:
+        """The clients that have the server open over another connection use this one from now on."""
+        self._sessions.update(others._holders)
+        self._holders.update(others._holders)
+        self.passing_hold = self.passing_hold or others.passing_hold
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a connected client with a session has opened or used the server."""
+        return bool(self._holders)
+
+    def lose(self, *, passing: bool) -> None:
+        """The server is stopped although it is held: tell those who hold it, and clients without a session if
+        `passing`."""
+        for client in (*self._holders, *((None,) if passing else ())):
+            self.untold[client] = None
+
+    def take_loss(self, client: ClientPeer) -> bool:
+        """Whether this client has to be told that the server was stopped. It is told once."""
+        key = client if client in self._sessions else None
+        return key in self.untold and self.untold.pop(key) is None
 
     def join(self, client: ClientPeer, has_session: bool) -> None:
-        """This client uses the connection."""
+        """This client uses the connection, if only to list what the server offers."""
+        self.holder = None
         if has_session or client in self._sessions:
             self.last = client
             self._sessions[client] = None
@@ -126,12 +179,17 @@ class ConnectionClients:
             self._passing_are_many = self.passing is not None
             self.passing = client
 
-    def leave(self, client: ClientPeer) -> None:
+    def leave(self, client: ClientPeer) -> bool:
+        """Remove a client. Returns whether it had the server open."""
         if client in self._sessions:
             del self._sessions[client]
             self.had_others = True
+        self.untold.pop(client, None)
+        if self.holder is client:
+            self.holder = None
         if self.last is client:
             self.last = next(reversed(self._sessions), None)
+        return self._holders.pop(client, self) is None
 
     def only(self) -> ClientPeer | None:
         """The only client; None if there are, or may be, several."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
@@ -27,9 +28,15 @@ from mcp_workbench.protocol.revisions import Revision
 from mcp_workbench.transport.link import SESSION_LOST
 
 if TYPE_CHECKING:
+    from mcp_workbench.config.model import ServerConfig
+    from mcp_workbench.downstream.clients import ClientPeer
     from mcp_workbench.downstream.server_link import LinkOpener
 
 log = logging.getLogger(__name__)
+
+# For how long after its last call a client without a session counts as connected. As long as a session over HTTP that
+# is not used.
+PRESENCE_LIMIT: Final = 1800.0
 
 
 class Connection:
@@ -80,6 +87,9 @@ class Connection:
         )
         # Until when the server must not be stopped as idle, because a task outlives its call.
         self.held_until = 0.0
+        # When a caller without a session last used any server of this principal: that is how long it is connected. With
+        # one client in all, always.
+        self.last_seen: Callable[[], float] = lambda: inf
         self._ready = quiet_future(self._loop)
         # The newest run, and its task.
         self.run: ServerRun | None = None
@@ -169,11 +179,48 @@ class Connection:
         self._start()
 
     def linger(self, seconds: float) -> None:
-        """Let a server that has not been called stop after this many seconds, if not earlier."""
+        """Let a server that nobody has opened or called stop after this many seconds, if not earlier."""
         idle = self.config.idle_timeout
-        if idle is not None and seconds < idle:
+        if idle is not None and seconds < idle and not self.is_held:
             self.traffic.last_used = self._loop.time() - idle + seconds
             self._wake()
+
+    def release(self, client: ClientPeer) -> None:
+        """A client has disconnected: if it had the server open, the idle time begins now."""
+        if self.traffic.clients.leave(client):
+            self.traffic.last_used = self._loop.time()
+            self._wake()
+
+    def adjust(self, config: ServerConfig) -> None:
+        """Apply new settings to the running server."""
+        self.config = config
+        self.subscriptions.timeout = config.timeout
+        self._wake()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a client that is still connected has opened or used the server."""
+        clients = self.traffic.clients
+        return clients.is_held or (clients.passing_hold and self._loop.time() < self.last_seen() + PRESENCE_LIMIT)
+
+    @property
+    def stops_at(self) -> float | None:
+        """When the server is to be stopped because it is idle, as far as is known; None: not yet."""
+        config, clients, last_used = self.config, self.traffic.clients, self.traffic.last_used
+        if config.idle_timeout is None:
+            return None
+        if config.stops_in_use:
+            return last_used + config.idle_timeout
+        present_until = self.last_seen() + PRESENCE_LIMIT if clients.passing_hold else 0.0
+        if clients.is_held or present_until == inf:
+            return None
+        return max(last_used + config.idle_timeout, present_until)
+
+    def on_idle(self) -> None:
+        """The server is stopped because it is idle."""
+        log.info("[%s] stopped after %g s without a call", self.label, self.config.idle_timeout)
+        if self.is_held:
+            self.traffic.clients.lose(passing=self.traffic.clients.passing_hold)
 
     def request_stop(self) -> None:
         """Stop the server, even if its owner task is waiting for the handshake, a list, or a call."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -177,10 +178,18 @@ class Pool:
         first = Caller(owner, era, declared_capabilities(entry, caller.capabilities), client)
         connection = Connection(entry, self._servers, first, self._own_info, self._open_link, self._start_task)
         connection.on_handshake = lambda: self._on_handshake(entry)
+        connection.last_seen = lambda: self._last_seen(owner)
         if self._serves_many and client == SHARED:
             connection.share_fairly()
         connection.subscriptions.log_level = self._wanted_level(connection)
         return connection
+
+    def _last_seen(self, owner: str) -> float:
+        """When callers of this principal last used any server."""
+        if not self._serves_many:
+            return inf
+        used = (each.traffic.last_used for key, each in self._connections.items() if key.principal == owner)
+        return max(used, default=0.0)
 
     def _on_handshake(self, entry: ServerEntry) -> None:
         """After a handshake, more is known about the server's eras: move its connections to their right keys."""
@@ -200,6 +209,7 @@ class Pool:
         else:
             surplus = connection
         if surplus is not None:
+            self._connections[key].traffic.clients.adopt(surplus.traffic.clients)
             self._retire_later(surplus)
 
     def _make_room(self, key: ConnectionKey) -> bool:
@@ -213,7 +223,7 @@ class Pool:
         idle = [(other, each) for other, each in shared if each.is_idle]
         if not idle or len(self._retired) >= MOST_VARIANTS:
             return False
-        other, connection = min(idle, key=lambda pair: pair[1].traffic.last_used)
+        other, connection = min(idle, key=lambda pair: (pair[1].is_held, pair[1].traffic.last_used))
         connection.retire(DownstreamError(EVICTED, hint="call again"))
         self._remove(other)
         self._found.clear()
@@ -226,8 +236,7 @@ class Pool:
         """Connections of removed servers end after their last call and get no new ones. All others are untouched."""
         for connection in self._connections.values():
             if connection.entry in plan.adjusted:
-                connection.config = connection.entry.config
-                connection.subscriptions.timeout = connection.config.timeout
+                connection.adjust(connection.entry.config)
         self.drain_ended()
 
     def drain_ended(self) -> None:

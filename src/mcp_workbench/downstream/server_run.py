@@ -168,9 +168,9 @@ class ServerRun:
         while self._is_current and connection.state is State.READY:
             if connection.is_retired and connection.is_idle:
                 return
-            # Read each time, because the configuration may change while the server runs.
-            idle, last_used = connection.config.idle_timeout, connection.traffic.last_used
-            patience = None if idle is None else max(0.05, last_used + idle - self._loop.time())
+            # Asked each time, because the configuration may change while the server runs, and so may its clients.
+            stops_at = connection.stops_at
+            patience = None if stops_at is None else max(0.05, stops_at - self._loop.time())
             if connection.is_retired:
                 patience = RETIRED_LOOK
             try:
@@ -181,8 +181,8 @@ class ServerRun:
                 # A subscription keeps a server up as a call does.
                 if connection.is_needed:
                     connection.traffic.last_used = self._loop.time()
-                elif idle is not None and self._loop.time() - connection.traffic.last_used >= idle:
-                    log.info("[%s] stopped after %g s without a call", connection.label, idle)
+                elif (stops_at := connection.stops_at) is not None and self._loop.time() >= stops_at:
+                    connection.on_idle()
                     return
             if connection.lists.is_due:
                 await self._list()

@@ -15,6 +15,8 @@ from mcp_workbench.jsonrpc.messages import ErrorObject, decode_object, encode
 ERROR_META: Final = "mcp-workbench/error"
 # The member of a result that names changed toolboxes.
 CHANGED_META: Final = "mcp-workbench/changed"
+# The member of a result that names a server which was stopped for idleness and started again.
+RESTARTED_META: Final = "mcp-workbench/restarted"
 # What to do about a tool that is withheld.
 REVIEW: Final = "the user can review it with `mcp-workbench lock diff` and accept it"
 # Its tools have changed, or the configuration has added or removed it.
@@ -33,6 +35,20 @@ def error_result(text: str, error: ErrorObject | None = None) -> bytes:
 
 def with_notice(result: bytes, changed: Mapping[str, Change]) -> bytes:
     """Append a note about changed toolboxes to a tool result, leaving the rest unchanged."""
+    return _with_line(result, _about_changes(changed), CHANGED_META, list(changed))
+
+
+def with_restart(result: bytes, entry: ServerEntry) -> bytes:
+    """Append to a tool result that its server was stopped while its client had it open."""
+    text = (
+        f"Note: {entry.label} was stopped after {entry.config.idle_timeout or 0:g} s without a call (`idleTimeout` in "
+        "the configuration) and has been started again: what it kept in memory is gone."
+    )
+    return _with_line(result, text, RESTARTED_META, entry.label)
+
+
+def _with_line(result: bytes, text: str, key: str, value: object) -> bytes:
+    """Append a line to a tool result, and a member to its `_meta`."""
     try:
         members = decode_object(result)
         content = bytes(members.get("content", b"")).rstrip()
@@ -40,12 +56,12 @@ def with_notice(result: bytes, changed: Mapping[str, Change]) -> bytes:
     except (DecodeError, ValidationError):
         return result
     if content.startswith(b"[") and content.endswith(b"]"):
-        block = encode({"type": "text", "text": _about_changes(changed)})
+        block = encode({"type": "text", "text": text})
         # Written into the bytes: decoding and encoding a result of megabytes for one line would take longer than the
         # call.
         separator = b"" if content[1:-1].strip() == b"" else b","
         members["content"] = Raw(content[:-1] + separator + block + b"]")
-    meta[CHANGED_META] = list(changed)
+    meta[key] = value
     members["_meta"] = Raw(encode(meta))
     return encode(members)
 

@@ -27,12 +27,12 @@ class CallerConnections:
         self._pool = pool
 
     def of_call(self, entry: ServerEntry, call: RoutedCall) -> Connection:
-        caller, client = call.route.caller, call.client
-        connection = self._pool.connection(entry, caller)
-        clients = connection.traffic.clients
-        # The last client to use it has joined already, and most calls are from the same client.
-        if client is not clients.last and (client is not clients.passing or caller.client > SHARED):
-            clients.join(client, caller.client > SHARED)
+        """The connection of this call, to list what the server offers."""
+        connection = self._pool.connection(entry, call.route.caller)
+        clients, client = connection.traffic.clients, call.client
+        has_session = call.route.caller.client > SHARED
+        if client is not clients.last and (client is not clients.passing or has_session):
+            clients.join(client, has_session)
         return connection
 
     def is_replaced(self, entry: ServerEntry, call: RoutedCall) -> bool:
@@ -40,20 +40,30 @@ class CallerConnections:
         yet has to be decided again."""
         return call.view.face.catalog.whole not in entry.catalogs
 
+    def for_use(self, entry: ServerEntry, call: RoutedCall) -> Connection:
+        """Like `of_call`, for a call that opens or uses the server: it keeps running while its client is connected."""
+        caller, client = call.route.caller, call.client
+        connection = self._pool.connection(entry, caller)
+        clients = connection.traffic.clients
+        # The last client to use it holds it already, and most calls are from the same client.
+        if client is not clients.holder:
+            clients.hold(client, caller.client)
+        return connection
+
     async def ready(self, entry: ServerEntry, call: RoutedCall) -> Connection:
         """Return the connection for this call, once requests can be sent on it. Raises `DownstreamError`.
 
         The handshake may show that the server speaks other eras than expected; then the call uses another connection.
         """
         for _ in range(MOST_HANDSHAKES):
-            connection = self.of_call(entry, call)
+            connection = self.for_use(entry, call)
             await connection.ensure_ready()
-            if connection is self.of_call(entry, call):
+            if connection is self.for_use(entry, call):
                 return connection
         raise DownstreamError(CHANGES_ERAS, hint="set `protocol` of this server to the revision that it speaks")
 
     def forget_client(self, client: ClientPeer) -> None:
         """Remove a client whose session has ended, so that no server asks it anything."""
         for connection in self._pool.connections():
-            connection.traffic.clients.leave(client)
+            connection.release(client)
         self._pool.end_client(client.caller.client)

@@ -156,7 +156,7 @@ class Router:
                 # connection without calls of other clients.
                 if decision.entry.asks and not call.caller.client:
                     call.route.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
-                connection = self.connections.of_call(decision.entry, call)
+                connection = self.connections.for_use(decision.entry, call)
                 if connection.state is State.READY and (
                     steps is None or not steps.definition_steps or connection.lists.is_done
                 ):
@@ -353,7 +353,7 @@ class Router:
         """Send a request again with what the server asked for. The steps have let it pass already."""
         assert call.route.decision is not None
         decision = replace(call.route.decision, body=body)
-        connection = self.connections.of_call(decision.entry, call)
+        connection = self.connections.for_use(decision.entry, call)
         if connection.state is State.READY and not self._must_list(connection):
             self._send_unless_withheld(call, decision, connection)
         else:

@@ -52,7 +52,7 @@ class TaskRequests:
         entry = call.route.entry
         assert entry is not None
         seconds, result = self.handles.remember(call.view, entry, result, call.revision, call.route.own_item)
-        connection = self._router.connections.of_call(entry, call)
+        connection = self._router.connections.for_use(entry, call)
         # Beyond its idle timeout, because a server that is stopped loses its tasks.
         connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
         return result

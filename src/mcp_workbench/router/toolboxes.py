@@ -127,7 +127,11 @@ class Toolboxes:
         return dict(failures)
 
     async def _open_server(self, entry: ServerEntry, call: RoutedCall, *, starts_known: bool) -> None:
-        connection = self._connections.of_call(entry, call)
+        find = self._connections.for_use if starts_known else self._connections.of_call
+        connection = find(entry, call)
+        if starts_known:
+            # Opening it is a use.
+            connection.traffic.last_used = asyncio.get_running_loop().time()
         if connection.entry.is_available:
             if not starts_known:
                 return

@@ -13,7 +13,7 @@ from mcp_workbench.downstream.clients import ClientPeer
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
 from mcp_workbench.face.view import View
-from mcp_workbench.face.wording import error_result, failure_text, with_notice
+from mcp_workbench.face.wording import error_result, failure_text, with_notice, with_restart
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, REFUSED, ErrorObject, Part, read_error
 from mcp_workbench.protocol.constants import (
@@ -145,7 +145,7 @@ class ClientCall(Struct, eq=False):
     def pass_on(self, result: Raw, *, is_examined: bool = False) -> None:
         """Answer the client with the server's result, as rewritten by the face. `is_examined`: if it is an error, it
         says already where it comes from."""
-        decision, changed = self.route.decision, self.view.changed
+        decision, changed, traffic = self.route.decision, self.view.changed, self.route.traffic
         if decision is not None and decision.shows_errors:
             if not is_examined:
                 if len(result) > LARGE_RESULT:
@@ -157,6 +157,8 @@ class ClientCall(Struct, eq=False):
             if changed and result_type(result) != ASKING:
                 result = Raw(with_notice(bytes(result), changed))
                 changed.clear()
+        if traffic is not None and traffic.clients.untold:
+            result = self._with_restart(result, traffic)
         self.finish_result(result, self._server_info() if self.revision.has_result_types else None)
 
     async def _pass_on_large(self, result: Raw) -> None:
@@ -165,6 +167,15 @@ class ClientCall(Struct, eq=False):
             result = await asyncio.to_thread(self._with_context, result)
         self.session.router.work_done(self)
         self.pass_on(result, is_examined=True)
+
+    def _with_restart(self, result: Raw, traffic: Traffic) -> Raw:
+        """Say once to each client that had this server open that it lost its state; in every face, because the agent
+        cannot know otherwise."""
+        entry = self.route.entry
+        is_shown = self.method == "tools/call" and result_type(result) != ASKING
+        if not is_shown or entry is None or not traffic.clients.take_loss(self.client):
+            return result
+        return Raw(with_restart(bytes(result), entry))
 
     def _with_context(self, result: Raw) -> Raw:
         # Imported with the first tool that fails, to keep it out of start-up.

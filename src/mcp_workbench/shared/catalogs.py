@@ -19,7 +19,7 @@ from mcp_workbench.live import LiveConfig
 from mcp_workbench.runtime import Runtime
 from mcp_workbench.shared.client import ClientContext
 
-# As long as an idle server runs by default: until then its process is there for clients that come back.
+# As long as a server runs that nobody has open: until then its process is there for clients that come back.
 UNUSED_SECONDS: Final = 600.0
 # Unused gateways. A person works in a few folders; a script that goes through hundreds must not fill the memory.
 MOST_UNUSED: Final = 16
