@@ -6,7 +6,8 @@ import errno
 
 import pytest
 
-from mcp_workbench.errors import NO_FILES, NO_MEMORY, shortage
+from mcp_workbench import errors
+from mcp_workbench.errors import NO_FILES, NO_MEMORY, NO_PROCESSES, shortage
 
 
 @pytest.mark.parametrize(
@@ -14,7 +15,8 @@ from mcp_workbench.errors import NO_FILES, NO_MEMORY, shortage
     [
         (MemoryError(), NO_MEMORY),
         (SystemError("error return without exception set"), NO_MEMORY),
-        (RuntimeError("can't start new thread"), NO_MEMORY),
+        (RuntimeError("can't start new thread"), NO_PROCESSES),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), NO_PROCESSES),
         (RuntimeError("no running event loop"), None),
         (ImportError("x.so: failed to map segment from shared object"), NO_MEMORY),
         (OSError(errno.EMFILE, "Too many open files"), NO_FILES),
@@ -26,3 +28,9 @@ from mcp_workbench.errors import NO_FILES, NO_MEMORY, shortage
 )
 def test_a_shortage_is_known_by_whatever_python_raises_for_it(error: Exception, what: str | None) -> None:
     assert shortage(error) == what
+
+
+def test_a_thread_without_room_for_its_stack_lacks_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    # More than any machine can address.
+    monkeypatch.setattr(errors, "_STACK_BYTES", 1 << 60)
+    assert shortage(RuntimeError("can't start new thread")) == NO_MEMORY

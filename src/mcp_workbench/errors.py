@@ -12,9 +12,20 @@ from typing import Final
 
 NO_FILES: Final = "no more files can be opened"
 NO_MEMORY: Final = "there is not enough memory"
+NO_PROCESSES: Final = "no more processes or threads can be started"
 # What to do about it.
-SHORTAGE_HINTS: Final = {NO_FILES: "raise the limit on open files (ulimit -n)", NO_MEMORY: "raise the limit on memory"}
-_SHORTAGES: Final = {errno.EMFILE: NO_FILES, errno.ENFILE: NO_FILES, errno.ENOMEM: NO_MEMORY}
+SHORTAGE_HINTS: Final = {
+    NO_FILES: "raise the limit on open files (ulimit -n)",
+    NO_MEMORY: "raise the limit on memory",
+    NO_PROCESSES: "raise the limit on processes (ulimit -u, or that of the container), or end some",
+}
+_SHORTAGES: Final = {
+    errno.EMFILE: NO_FILES,
+    errno.ENFILE: NO_FILES,
+    errno.ENOMEM: NO_MEMORY,
+    # Of `fork`. Whoever reads and writes without blocking handles it there.
+    errno.EAGAIN: NO_PROCESSES,
+}
 # How the dynamic loader reports the same in an `ImportError`.
 _LOADER_WORDS: Final = {
     "Too many open files": NO_FILES,
@@ -26,6 +37,7 @@ _LOADER_WORDS: Final = {
 _LOST_ERROR: Final = "error return without exception set"
 # A thread needs memory for its stack, and counts as a process; Python does not report which of the two is missing.
 _NO_THREAD: Final = "can't start new thread"
+_STACK_BYTES: Final = 8 * 1024 * 1024
 
 
 class WorkbenchError(Exception):
@@ -69,7 +81,9 @@ def shortage(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return NO_MEMORY
     if isinstance(error, SystemError | RuntimeError):
-        return NO_MEMORY if str(error) in (_LOST_ERROR, _NO_THREAD) else None
+        if str(error) == _NO_THREAD:
+            return NO_PROCESSES if _has_room_for_a_stack() else NO_MEMORY
+        return NO_MEMORY if str(error) == _LOST_ERROR else None
     if isinstance(error, OSError):
         return _SHORTAGES.get(error.errno or 0)
     if isinstance(error, ImportError):
@@ -77,6 +91,15 @@ def shortage(error: BaseException) -> str | None:
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, map(shortage, error.exceptions)), None)
     return None
+
+
+def _has_room_for_a_stack() -> bool:
+    try:
+        # Not written to, so it takes no more than addresses.
+        bytes(_STACK_BYTES)
+    except MemoryError:
+        return False
+    return True
 
 
 def package_hint(*packages: str) -> str:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mcp_workbench.downstream.sharing import OWN_USER
-from mcp_workbench.errors import DownstreamError
+from mcp_workbench.errors import DownstreamError, shortage
 from mcp_workbench.gateway import Gateway
 from mcp_workbench.process_context import has_terminal
 
@@ -89,6 +89,9 @@ async def serve_stdio(
             await wait_until(lambda: not link.unsent_bytes or ending.is_urgent, FLUSH_SECONDS)
         finally:
             link.close()
+    # A broken pipe is how a client leaves, but what the machine lacks, or a defect, is not the client's doing.
+    if link.failure is not None and (shortage(link.failure) or not isinstance(link.failure, OSError)):
+        raise link.failure
 
 
 def _resumed(gateway: Gateway, link: StdioLink, client: ResumedClient, closed: Callable[[str], None]) -> Session:

@@ -163,6 +163,18 @@ def test_too_little_memory_to_start_is_one_clear_line(faults: Faults, kibibytes:
     )
 
 
+async def test_a_request_that_there_is_no_memory_for_does_not_end_in_success(faults: Faults) -> None:
+    async with RawClient.spawn(workbench_command(faults.write_config({})), env=faults.environment()) as client:
+        await client.initialize()
+        _, hard = resource.prlimit(client.pid, resource.RLIMIT_DATA)
+        data = int(re.findall(r"VmData:\s+(\d+) kB", Path(f"/proc/{client.pid}/status").read_text())[0]) * 1024
+        resource.prlimit(client.pid, resource.RLIMIT_DATA, (data + 16 * 2**20, hard))
+        with contextlib.suppress(ConnectionError):
+            await client.send_bytes(b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"' + b"x" * (100 * 2**20))
+        assert await client.wait_exit() == 1
+        assert "error: mcp-workbench cannot run: there is not enough memory" in client.stderr
+
+
 async def test_an_answer_that_there_is_no_memory_for_ends_that_server_alone_and_costs_next_to_nothing(
     faults: Faults,
 ) -> None:
@@ -347,6 +359,7 @@ MAY_TELL_THE_TIME = {
     "user_headers.py": "the same",
     "observe/audit_lines.py": "when something happened, for people",
     "observe/audit_step.py": "the same",
+    "session/parking.py": "when a state ends that a client keeps, also while the machine sleeps",
     "signin/sign_ins.py": "when somebody signed in, which outlives this process",
     "signin/signed_in_headers.py": "when a token ends, by its issuer's clock; one that is refused is refreshed whatever it says",
     "signin/token_requests.py": "when an assertion was signed, for the clock of whoever reads it",

@@ -255,6 +255,7 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
     from mcp_workbench.transport.http.server.http_server import HttpOptions
     from mcp_workbench.transport.http.server.limits import Limits
     from mcp_workbench.transport.http.server.listening import UNIX_PREFIX, parse_address
+    from mcp_workbench.transport.open_files import raise_limit
 
     try:
         _check_allowed(parsed)
@@ -267,6 +268,7 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
         return complain(str(error), error.hint)
     except ConfigError as error:
         return complain(error.message, error.hint)
+    raise_limit()
     try:
         _refuse_ourselves(gateway.config, host, port)
         gateway.token_file = token.path

@@ -17,12 +17,13 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, shortage
+from mcp_workbench.errors import NO_PROCESSES, SHORTAGE_HINTS, DownstreamError, shortage
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, Part, error_response, find_id, looks_like_answer
 from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
 from mcp_workbench.transport.confinement import GUARDED, Confinement, start_confined
 from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
+from mcp_workbench.transport.open_files import give_back
 from mcp_workbench.transport.pipes import PipeReader, PipeWriter, describe, widen
 from mcp_workbench.transport.processes import MARK, ProcessTable
 from mcp_workbench.transport.stderr import StderrRing
@@ -307,6 +308,7 @@ def spawn(
     except (OSError, ValueError) as error:
         raise _why_not_started(command, cwd, error) from None
     table.add(process.pid)
+    give_back(process.pid)
     assert process.stdout is not None
     widen(process.stdout.fileno())
     return ChildLink(process, mark, table, batch, receiver, limit)
@@ -338,8 +340,9 @@ def _why_not_started(command: str, cwd: str | None, error: OSError | ValueError)
         return DownstreamError(
             f"command `{command}` does not exist", hint="correct `command`; if it does exist, check its first line (#!)"
         )
-    reason = error.strerror if isinstance(error, OSError) else str(error)
     lacking = shortage(error)
+    # "Resource temporarily unavailable" tells nobody which one.
+    reason = lacking if lacking == NO_PROCESSES else error.strerror if isinstance(error, OSError) else str(error)
     hint = None if lacking is None else SHORTAGE_HINTS[lacking]
     return DownstreamError(f"command `{command}` cannot be started: {reason}", hint=hint)
 

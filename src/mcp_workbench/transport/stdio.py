@@ -40,6 +40,8 @@ class DescriptorLink:
         self._receiver: Receiver | None = None
         self._closed = False
         self._stall_timer: asyncio.TimerHandle | None = None
+        # Why nothing more could be read, if not because the client is gone.
+        self.failure: Exception | None = None
         # Whether the receiver has been notified that the client is gone.
         self._has_reported_end = False
         self._read_fd = read_fd
@@ -139,6 +141,7 @@ class DescriptorLink:
     def _ended(self, error: Exception | None) -> None:
         assert self._receiver is not None and self._lines is not None
         if error is not None:
+            self.failure = error
             self._fail(f"{self._source} cannot be read: {describe(error)}")
             return
         self._lines.finish()

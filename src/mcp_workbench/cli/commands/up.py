@@ -78,6 +78,7 @@ def _be_it() -> int:
     from mcp_workbench.run import run as run_loop
     from mcp_workbench.session.questions import number_questions_elsewhere
     from mcp_workbench.shared.workbench import SharedWorkbench
+    from mcp_workbench.transport.open_files import raise_limit
 
     # It is sent the environments of all clients.
     hide_memory()
@@ -101,6 +102,7 @@ def _be_it() -> int:
     logging.getLogger("mcp_workbench.server_links").setLevel(logging.DEBUG)
 
     is_replaced = False
+    raise_limit()
 
     async def serve() -> None:
         nonlocal is_replaced
