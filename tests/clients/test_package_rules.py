@@ -21,13 +21,14 @@ from mcp_workbench.clients.package_rules import remarks_about
         ("docker run -- docker.io/x/y", []),
         ("docker run -- x/y", []),
         ("npx -y --registry https://npm.x.example -- y", ["packages come from https://npm.x.example"]),
-        ("npx -y --package=@x/y -- z", []),
-        ("npx -p github:x/y -- z", ["packages come from github:x/y"]),
+        ("npx -y --package=@x/y -- sh -c x", ["the program is sh, from the package @x/y or from your PATH"]),
+        ("npx -p github:x/y -- z", ["the program is z", "packages come from github:x/y"]),
         (
             "uvx --from git+https://x.example/y -i https://p.example -- y",
-            ["git+https://x.example/y", "https://p.example"],
+            ["is y", "git+https://x", "https://p.example"],
         ),
-        ("uvx --from mcp-y -- y", []),
+        ("uvx --from mcp-y y", []),
+        ("uvx --with=x --with git+https://x.example/z -- y", ["packages come from git+https://x.example/z"]),
         ("python -m http.server -v a:b", []),
     ],
 )

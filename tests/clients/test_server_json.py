@@ -283,8 +283,10 @@ def test_other_variables_are_the_packages_own_affair(kind: str, variable: str) -
     [
         ("npm", {"type": "named", "name": "-c", "value": "touch x"}, "sets the option `-c` of `npx`"),
         ("npm", {"type": "positional", "value": "--cal=touch x"}, "sets the option `--cal` of `npx`"),
-        ("npm", {"type": "positional", "value": "evil"}, "has `evil` where `npx` expects the package"),
-        ("pypi", {"type": "positional", "value": "evil"}, "has `evil` where `uvx` expects the package"),
+        ("npm", {"type": "positional", "value": "evil"}, "sets the option `-y` of `npx`"),
+        ("npm", {"type": "named", "name": "--yes", "value": "evil"}, "sets the option `--yes` of `npx`"),
+        ("npm", {"type": "named", "name": "--yes", "isRequired": True}, "sets the option `--yes` of `npx`"),
+        ("pypi", {"type": "named", "name": "evil", "value": "x"}, "has `evil` where `uvx` expects the package"),
         ("oci", {"type": "named", "name": "evil", "value": ""}, "has `evil` where `docker` expects the package"),
         ("oci", {"type": "positional", "value": "--"}, "has `--` where `docker` expects the package"),
         ("oci", {"type": "positional", "valueHint": "image"}, "has `image` where `docker` expects the package"),
@@ -295,6 +297,32 @@ def test_no_option_makes_another_program_of_it(kind: str, argument: dict[str, An
     arguments = [{"type": "positional", "value": usual}, argument]
     with pytest.raises(ConfigError, match=why):
         read(packages=[package(kind, "y", runtimeArguments=arguments)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "command"),
+    [
+        (
+            "pypi",
+            [{"type": "named", "name": "--default-index", "value": "https://p.example"}, {"value": "--from"}],
+            "uvx --default-index=https://p.example --from=y@1.2 -- serve",
+        ),
+        ("npm", [{"type": "positional", "value": "--package"}], "npx -y --package=y@1.2 -- serve"),
+        (
+            "oci",
+            [{"value": "-e"}, {"value": "A=b"}, {"value": "--init"}],
+            "docker run -i --rm -eA=b --init -- y:1.2 serve",
+        ),
+        ("pypi", [{"value": "-q"}, {"value": "evil"}], "uvx -qevil -- y@1.2 serve"),
+        ("oci", [{"name": "--platform", "value": "x"}], "docker run -i --rm --platform=x -- y:1.2 serve"),
+    ],
+)
+def test_options_and_values_may_be_written_as_two(kind: str, arguments: list[dict[str, Any]], command: str) -> None:
+    """A value that is no value of its option makes the runner fail, and is never the package."""
+    serve = [{"type": "positional", "value": "serve"}]
+    (way,) = read(packages=[package(kind, "y", runtimeArguments=arguments, packageArguments=serve)]).ways
+    entry = way.entry({})
+    assert " ".join([entry["command"], *entry["args"]]) == command
 
 
 def test_a_value_stays_with_its_option() -> None:

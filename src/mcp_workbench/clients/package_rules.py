@@ -69,8 +69,8 @@ _SOURCES: Final = {
     "pipx": ("--index-url", "-i", "--pip-args", "--spec"),
     "dnx": ("--source", "--add-source", "--configfile"),
 }  # fmt: skip
-# Of these, the ones that usually take the name of a package rather than a place.
-_NAMING: Final = ("-p", "--package", "--from", "--with", "--spec")
+# Of these, the ones that usually take the name of a package rather than a place. The program is then named separately.
+NAMING_OPTIONS: Final = ("-p", "--package", "--from", "--spec")
 _MOUNTS: Final = ("-v", "--volume", "--mount", "--volumes-from", "--device")
 _POWERS: Final = ("--privileged", "--cap-add", "--security-opt", "--userns", "--network", "--net", "--pid", "--ipc")
 
@@ -103,13 +103,16 @@ def loads_code(variable: str, kind: str | None = None) -> bool:
     )
 
 
-def fault_of_option(program: str, word: str) -> str | None:
+def fault_of_option(program: str, word: str, *, has_value: bool) -> str | None:
     """Return why a description may not give this word to a runner, before the name of the package; None if it may."""
-    option = word.partition("=")[0]
+    option, equals, _ = word.partition("=")
     if not word.startswith("-") or word == "--":
         return f"has `{word}` where `{program}` expects the package"
-    if program in ("npx", "bunx") and option not in _NPM_OPTIONS:
-        return f"sets the option `{option}` of `{program}`, with which it may run anything"
+    if program in ("npx", "bunx"):
+        takes_one = option in (*NAMING_OPTIONS, "--registry")
+        # A value for an option that takes none would be the package.
+        if option not in _NPM_OPTIONS or ((has_value or equals) and not takes_one):
+            return f"sets the option `{option}` of `{program}`, with which it may run anything"
     return None
 
 
@@ -141,10 +144,13 @@ def remarks_about(command: str, args: Sequence[str]) -> list[str]:
         host, slash, _ = (rest or [""])[0].partition("/")
         if slash and ("." in host or ":" in host) and not _is_usual("oci", host):
             found.append(f"the image comes from the registry {host}")
+    named = [value for option, value in _options(words, _SOURCES.get(program, ())) if option in NAMING_OPTIONS]
+    if named and rest:
+        found.append(f"the program is {rest[0]}, from the package {' or '.join(named)} or from your PATH")
     found += [
         f"packages come from {value}"
         for option, value in _options(words, _SOURCES.get(program, ()))
-        if option not in _NAMING or ":" in value or ("/" in value and not value.startswith("@"))
+        if option not in (*NAMING_OPTIONS, "--with") or ":" in value or ("/" in value and not value.startswith("@"))
     ]
     return list(dict.fromkeys(found))
 

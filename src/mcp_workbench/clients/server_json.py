@@ -53,6 +53,10 @@ class _Written(Struct, rename="camel"):
     choices: list[str] = []
     variables: dict[str, _Written] = {}
 
+    @property
+    def is_named(self) -> bool:
+        return self.type == "named" or (not self.type and bool(self.name))
+
 
 class _Transport(Struct, rename="camel"):
     type: str = _STDIO
@@ -145,6 +149,7 @@ def _of_package(package: _Package) -> Way | str:
         return f"the {label} has arguments for `{package.runtime_hint}`, which is not {' or '.join(runners)}"
     program = package.runtime_hint if package.runtime_hint in runners else runners[0]
     variables = package.environment_variables
+    package.runtime_arguments = _paired(package.runtime_arguments)
     if fault := _fault(package, program):
         return f"the {label} {fault}"
     inputs = [*_inputs(package.runtime_arguments), *_inputs(package.package_arguments), *_inputs(variables)]
@@ -156,6 +161,19 @@ def _of_package(package: _Package) -> Way | str:
         return {"command": command, "args": arguments} | ({"env": env} if env else {})
 
     return Way(label, program, _once(inputs), entry)
+
+
+def _paired(many: Sequence[_Written]) -> list[_Written]:
+    """Return the arguments with an option and the word after it as one, where they are written as two."""
+    found: list[_Written] = []
+    for one in many:
+        option = found[-1].value or "" if found and not found[-1].is_named else ""
+        is_value = not one.is_named and one.value and not one.value.startswith("-")
+        if is_value and option.startswith("-") and "=" not in option:
+            found[-1] = msgspec.structs.replace(one, type="named", name=option)
+        else:
+            found.append(one)
+    return found
 
 
 def _fault(package: _Package, program: str) -> str | None:
@@ -174,8 +192,11 @@ def _fault(package: _Package, program: str) -> str | None:
             return f"sets a variable that cannot be one, `{one.name}`"
         if package_rules.loads_code(one.name, kind):
             return f"sets the variable `{one.name}`, which can load other code"
-    options = [one.name if one.type == "named" else one.value or one.value_hint for one in package.runtime_arguments]
-    return next((fault for each in options if (fault := package_rules.fault_of_option(program, each))), None)
+    for one in package.runtime_arguments:
+        word = one.name if one.is_named else one.value or one.value_hint
+        if fault := package_rules.fault_of_option(program, word, has_value=one.is_named and one.value != ""):
+            return fault
+    return None
 
 
 def _command(program: str, package: _Package, before: list[str], after: list[str], env: list[str]) -> list[str]:
@@ -184,23 +205,29 @@ def _command(program: str, package: _Package, before: list[str], after: list[str
         case "npx" | "bunx":
             # Without it `npx` asks whether to install, on the stdin that carries the protocol.
             yes = [] if program == "bunx" or {"-y", "--yes"} & set(before) else ["-y"]
-            return [program, *yes, *before, "--", f"{name}@{version}" if version else name, *after]
+            start, package_name = [program, *yes], f"{name}@{version}" if version else name
         case "uvx":
-            return [program, *before, "--", f"{name}@{version}" if version else name, *after]
+            start, package_name = [program], f"{name}@{version}" if version else name
         case "pipx":
-            return [program, "run", *before, "--", f"{name}=={version}" if version else name, *after]
+            start, package_name = [program, "run"], f"{name}=={version}" if version else name
         case "docker" | "podman":
             # A container has no environment except what it is given by name.
             passed = [word for each in env for word in ("-e", each)]
             # Only without a tag or a digest of its own.
-            image = f"{name}:{version}" if version and ":" not in name.rpartition("/")[2] else name
+            package_name = f"{name}:{version}" if version and ":" not in name.rpartition("/")[2] else name
             # `-i` keeps stdin open, `--rm` leaves no stopped containers behind.
-            return [program, "run", "-i", "--rm", *passed, *before, "--", image, *after]
+            start = [program, "run", "-i", "--rm", *passed]
         case "dnx":
             # `dnx` accepts options anywhere before `--`.
             own = ["--", *after] if after else []
             return [program, *before, f"{name}@{version}" if version else name, "--yes", *own]
-    raise AssertionError(program)
+        case _:
+            raise AssertionError(program)
+    if before and before[-1] in package_rules.NAMING_OPTIONS:
+        # `--from PACKAGE PROGRAM`, with the option as the last word before the package.
+        *before, option = before
+        return [*start, *before, package_rules.option_with(program, option) + package_name, "--", *after]
+    return [*start, *before, "--", package_name, *after]
 
 
 def _of_address(remote: _Transport) -> Way | str:
@@ -280,7 +307,7 @@ def _options(program: str, many: Sequence[_Written], values: Mapping[str, str]) 
         value = _value(one, values)
         if value is None:
             continue
-        if one.type != "named":
+        if not one.is_named:
             found.append(value)
         elif value:
             found.append(joined([package_rules.option_with(program, one.name), *pieces_of(value)]))
@@ -293,8 +320,8 @@ def _words(many: Sequence[_Written], values: Mapping[str, str]) -> list[str]:
     found = []
     for one in many:
         if (value := _value(one, values)) is not None:
-            found += [literal(one.name)] if one.type == "named" else []
-            found += [value] if value or one.type != "named" else []
+            found += [literal(one.name)] if one.is_named else []
+            found += [value] if value or not one.is_named else []
     return found
 
 
