@@ -160,3 +160,17 @@ def test_flags_that_make_no_sense_are_refused(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert said in captured.err
+
+
+@pytest.mark.requirement("config.names", "errors.config")
+@pytest.mark.parametrize("command", ["serve", "list"])
+def test_a_name_that_the_chosen_face_cannot_register_prevents_the_start(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"mcpServers": {"one": {"command": "true"}, "a__b": {"command": "true"}}}')
+    assert main([command, "--config", str(path), "--face", "dynamic"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: the server name `a__b` contains `__`, expected a name without `__`")
+    assert "hint: rename the server in the file, or choose another face" in captured.err

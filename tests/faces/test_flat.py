@@ -117,6 +117,20 @@ async def test_an_unknown_tool_is_a_method_not_found_with_the_nearest_names(benc
             assert wrong in error.message and right in error.message
 
 
+@pytest.mark.requirement("flat.lookup", "config.names")
+@every_client
+@pytest.mark.parametrize("separator", [":", "__"])
+async def test_a_server_may_have_two_underscores_in_its_name(bench: Bench, era: str, separator: str) -> None:
+    boxes = {"default": {"a": named("x"), "a__b": named("c", "_d"), "_e": named("f")}}
+    async with bench.within(boxes, "flat", era, plain=True, options={"separator": separator}) as seen:
+        shown = [f"a{separator}x", f"a__b{separator}c", f"a__b{separator}_d", f"_e{separator}f"]
+        assert list(await tools(seen)) == shown
+        for name, own in zip(shown, ("x", "c", "_d", "f"), strict=True):
+            assert (await seen.client.call_tool(name))["_meta"]["example.test/echo"] == own
+        assert (await failure(seen, f"a__b{separator}nothing")).code == -32601
+        assert (await failure(seen, "nothing")).code == -32600
+
+
 @pytest.mark.requirement("flat.lookup")
 @every_client
 async def test_a_call_needs_no_list_before_it(bench: Bench, era: str) -> None:
@@ -138,7 +152,8 @@ async def test_a_server_that_fails_does_not_hide_the_one_that_has_the_tool(bench
         assert (await seen.client.call_tool("a:b:t", {"n": 1}))["structuredContent"] == {"n": 1}
         result = await seen.client.call_tool("a:b:u")
         assert result["isError"] is True
-        assert "[default/a:b" in result["content"][0]["text"]
+        # By its own name, not by the one that is shown.
+        assert "[default/a:b/u] " in result["content"][0]["text"]
         assert "exited with status 1" in result["content"][0]["text"]
 
 

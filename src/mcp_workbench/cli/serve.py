@@ -223,7 +223,10 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
     if (log_file := parsed.value("log-file")) is not None:
         warn_if_others_can_read(os.stat(log_file), f"log file `{log_file}`")
     _log_choice(choice)
-    gateway = Gateway(config, options, redactor)
+    try:
+        gateway = Gateway(config, options, redactor)
+    except ConfigError as error:
+        return complain(error.message, error.hint)
     _warn_of_ignored_options(parsed, gateway.face.name)
     if token is not None:
         return _serve_http(parsed, gateway, token)
