@@ -12,11 +12,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from mcp_workbench import socket_peers
 from mcp_workbench.cli import doctor_checks
 from mcp_workbench.cli.commands import status
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined, in_order
 from mcp_workbench.config.load import parse
+from mcp_workbench.config.model import PolicyRule
 from mcp_workbench.version import full_version
 from tests.cli.commands.test_init import environment
 from tests.cli.in_process import live_in
@@ -122,6 +125,21 @@ def test_a_folder_for_sockets_that_others_can_enter_is_closed_and_a_long_path_is
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/" + "x" * 120)
     assert "too long for a socket" in doctor_checks.sockets(NOTHING)[0].text
+
+
+def test_where_servers_cannot_be_told_from_commands_approving_is_refused_and_that_is_said(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = subject(home, one={"command": "x"})
+    assert plain.config is not None
+    rules = (PolicyRule(then="allow"), PolicyRule(then="ask"))
+    asking = replace(plain, config=replace(plain.config, policy=rules))
+    monkeypatch.setattr(socket_peers, "is_confined", lambda: False)
+    assert doctor_checks.approvals(asking) == []
+    monkeypatch.setattr(socket_peers, "is_confined", lambda: True)
+    (found,) = doctor_checks.approvals(asking)
+    assert found.severity == "warning" and "no_new_privs" in found.text and "a client that can ask you" in found.hint
+    assert [each.severity for each in doctor_checks.approvals(plain)] == ["note"], "nothing is asked here"
 
 
 def test_workbenches_of_another_version_and_other_installations_are_told(
