@@ -53,7 +53,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "writes down what others decided, in the encoding of the wire; the secrets to hide are in the config",
     ),
     "transport": (
-        {"errors", "printable", "json_schema", "slices", "jsonrpc", "protocol"},
+        {"errors", "printable", "socket_peers", "json_schema", "slices", "jsonrpc", "protocol"},
         "how messages travel, not what they mean; of `protocol` the names and what the HTTP binding of a revision has, "
         "and schemas for the parameters in them that travel as headers",
     ),

@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 from mcp import Client
 
+from mcp_workbench.socket_peers import is_confined
+from mcp_workbench.transport.confinement import GUARDED, start_confined
 from tests.support.client import RawClient
 from tests.support.workbench import scripted_entry, workbench_command, write_config
 from tests.transport.http.server.raw_client import RawConnection, modern, modern_headers
@@ -156,6 +158,30 @@ async def test_on_a_unix_socket_nobody_needs_a_token(folder: Path) -> None:
         assert "warning" not in team.process.stderr
     async with serving(folder, "--http", f"unix:{path}") as again:
         assert "serving MCP at unix:" in again.process.stderr, "what was left of it is in nobody's way"
+
+
+REQUEST = """
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(30)
+s.connect(sys.argv[1])
+head = ("POST /mcp HTTP/1.1", "Host: localhost", "Content-Type: application/json", "Content-Length: 2", "", "{}")
+s.sendall("\\r\\n".join(head).encode())
+print(s.makefile("rb").readline().split()[1].decode())
+"""
+
+
+@pytest.mark.requirement("team.unix")
+@pytest.mark.skipif(sys.platform != "linux" or is_confined(), reason="servers are recognised by no_new_privs")
+async def test_on_a_unix_socket_a_server_is_not_taken_for_its_user(folder: Path) -> None:
+    path = folder / "mcp.sock"
+
+    def ask() -> str:
+        return subprocess.run([sys.executable, "-c", REQUEST, str(path)], capture_output=True, text=True).stdout
+
+    async with serving(folder, "--http", f"unix:{path}"):
+        assert (await asyncio.to_thread(ask)).strip() == "400", "a malformed request of somebody who may connect"
+        assert (await asyncio.to_thread(start_confined, GUARDED, ask)).strip() == "401"
 
 
 @pytest.mark.requirement("team.tls")

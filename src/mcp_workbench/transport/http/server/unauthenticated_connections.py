@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import os
 import socket
-import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from mcp_workbench.socket_peers import may_ask, peer_uid
 from mcp_workbench.transport.http.server.limits import UNAUTHENTICATED_SECONDS, Limits
 
 if TYPE_CHECKING:
@@ -26,37 +27,31 @@ if TYPE_CHECKING:
 _IPV6_PREFIX: Final = 64
 # The prefix of peers at the other end of a Unix socket.
 UID_PREFIX: Final = "uid:"
+OF_SERVER: Final = ":server"
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:
-    """The peer's address or IPv6 network, `uid:…` on a Unix socket; empty if unknown."""
+    """The peer's address or IPv6 network, `uid:…` on a Unix socket, followed by `OF_SERVER` for a process of one of our
+    user's servers; empty if unknown."""
     name = transport.get_extra_info("peername")
     if isinstance(name, tuple):
         return network_of(name[0]) if name else ""
     used = transport.get_extra_info("socket")
     if used is None or used.family != socket.AF_UNIX:
         return ""
-    uid = uid_of_peer(used)
-    return "" if uid is None else f"{UID_PREFIX}{uid}"
+    with contextlib.suppress(OSError):
+        uid = peer_uid(used)
+        if uid is not None:
+            # Servers have our own uid, and would otherwise be taken for our user.
+            is_server = uid == os.geteuid() and not may_ask(used)
+            return f"{UID_PREFIX}{uid}{OF_SERVER if is_server else ''}"
+    return ""
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:
     """The peer's exact IP address; empty if it has none."""
     name = transport.get_extra_info("peername")
     return _address_in(name[0]) if isinstance(name, tuple) and name else ""
-
-
-def uid_of_peer(used: socket.socket) -> int | None:
-    """The user at the other end of a Unix socket according to the kernel; None if it does not report one."""
-    with contextlib.suppress(OSError, AttributeError):
-        if hasattr(socket, "SO_PEERCRED"):
-            credentials = used.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            uid: int = struct.unpack("3i", credentials)[1]
-            return uid
-        # macOS: `struct xucred`, a version followed by the uid.
-        credentials = used.getsockopt(0, 0x001, 128)
-        return int(struct.unpack_from("II", credentials)[1])
-    return None
 
 
 def names_in_certificate(transport: asyncio.BaseTransport) -> tuple[str, ...]:
