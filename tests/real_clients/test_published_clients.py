@@ -174,6 +174,7 @@ class Home:
         # Without the variable it cannot be started: a client that keeps it back would have no answer.
         math = {"command": CALCULATOR[0], "args": CALCULATOR[1:], "env": {"MATH_TOKEN": "${MATH_TOKEN}"}}
         boxes = {"desk": {"description": "Sums", "mcpServers": {"math": math}}}
+        self.config = config
         config.write_text(json.dumps({"face": "auto", "toolboxes": boxes}))
         folders = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "CODEX_HOME", "COPILOT_HOME")
         env = {key: value for key, value in os.environ.items() if not key.startswith("WORKBENCH_")}
@@ -204,6 +205,10 @@ class Home:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
+
+    def choose(self, face: str) -> None:
+        """Write the face into the configuration."""
+        self.config.write_text(json.dumps({**json.loads(self.config.read_text()), "face": face}))
 
     def has_its_servers(self) -> bool:
         """Whether the client has what it had before the workbench came, and not the workbench."""
@@ -268,3 +273,12 @@ def test_what_a_client_writes_at_its_first_run_stays_when_install_is_taken_back(
     assert home.file.read_text() != installed and '"$version"' in home.file.read_text()
     home.workbench(command, "qwen-code")
     assert home.has_its_servers() and '"$version"' in home.file.read_text() and "// mine" in home.file.read_text()
+
+
+def test_in_the_face_that_init_writes_claude_code_declares_two_tools(tmp_path: Path) -> None:
+    home = home_with("claude-code", PUBLISHED["claude-code"], tmp_path)
+    home.choose("proxy")
+    home.workbench("install", "claude-code", "--replace")
+    model = home.ask()
+    assert sorted(model.declared) == ["mcp__workbench__open_toolbox", "mcp__workbench__use_tool"]
+    assert model.called == "mcp__workbench__use_tool" and model.was_answered
