@@ -22,6 +22,7 @@ from mcp_workbench.slices import sliced
 from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.message_summary import MessageSummary, is_batch, single_line, summarise
 from mcp_workbench.transport.http.server.limits import MOST_IN_BATCH
+from mcp_workbench.transport.http.server.principal_turns import PrincipalTurns
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.response_writer import ResponseWriter
 from mcp_workbench.transport.pieces import Pieces
@@ -59,8 +60,9 @@ class LargeBodies:
 
     def __init__(self, serve: Callable[[RequestHead, bytes | ReadBody, ResponseWriter], None]) -> None:
         self._serve = serve
-        # By session, while one of its bodies is being read: its later POSTs. At most one for each connection.
+        # By session, while one of its POSTs waits or is being read: its later POSTs. At most one for each connection.
         self.behind: dict[tuple[str, str], deque[_Post]] = {}
+        self._turns = PrincipalTurns()
         # By principal, while one of its bodies is being read: those that are read next.
         self.unread: dict[str, deque[tuple[tuple[str, str] | None, _Post]]] = {}
 
@@ -68,12 +70,13 @@ class LargeBodies:
         return f"<LargeBodies of {len(self.behind)} sessions, {sum(map(len, self.behind.values()))} requests behind>"
 
     def take(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> asyncio.Future[None] | None:
-        """Serve a POST: at once if it is small and none is ahead of it, else when the returned future is done."""
+        """Serve a POST: at once if it is small, none is ahead of it and it is its principal's turn, else when the
+        returned future is done."""
         session = head.get(names.SESSION_ID)
         # Messages of one session are served in order. The same session id from another principal is another key.
         key = None if session is None else (head.principal, session)
         queue = None if key is None else self.behind.get(key)
-        if queue is None and isinstance(body, bytes):
+        if queue is None and isinstance(body, bytes) and self._turns.admits(head.principal):
             self._serve(head, body, writer)
             return None
         post = _Post(head, body, writer, asyncio.get_running_loop().create_future())
@@ -82,8 +85,17 @@ class LargeBodies:
             return post.served
         if key is not None:
             self.behind[key] = deque()
-        self._read(key, post)
+        if isinstance(body, bytes):
+            self._turns.wait(head.principal, partial(self._serve_in_turn, key, post))
+        else:
+            self._read(key, post)
         return post.served
+
+    def _serve_in_turn(self, key: tuple[str, str] | None, post: _Post) -> None:
+        assert isinstance(post.body, bytes)
+        self._finish(post, post.body)
+        if key is not None:
+            self._serve_behind(key)
 
     def _read(self, key: tuple[str, str] | None, post: _Post) -> None:
         """Read a body when those of its principal that came before have been read."""
@@ -115,6 +127,9 @@ class LargeBodies:
             waiting = queue.popleft()
             if isinstance(waiting.body, Pieces):
                 self._read(key, waiting)
+                return
+            if not self._turns.admits(key[0]):
+                self._turns.wait(key[0], partial(self._serve_in_turn, key, waiting))
                 return
             self._finish(waiting, waiting.body)
         del self.behind[key]
