@@ -82,9 +82,11 @@ def test_the_version_stands_in_one_place() -> None:
     assert places == ["src/mcp_workbench/__init__.py"]
 
 
-def test_the_changelog_has_an_entry_for_this_version_or_for_what_is_unreleased() -> None:
-    changelog = text("CHANGELOG.md")
-    assert f"## [{mcp_workbench.__version__}]" in changelog or "## [Unreleased]" in changelog
+@pytest.mark.requirement("project.release")
+def test_the_changelog_begins_with_what_is_unreleased_and_has_a_dated_entry_for_this_version() -> None:
+    first, second, *_ = re.findall(r"^## .+$", text("CHANGELOG.md"), re.MULTILINE)
+    assert first == "## [Unreleased]"
+    assert re.fullmatch(rf"## \[{re.escape(mcp_workbench.__version__)}\] - \d{{4}}-\d\d-\d\d", second)
 
 
 def test_pull_requests_are_asked_for_every_principle() -> None:
