@@ -84,6 +84,8 @@ class Client:
         self.session = gateway.make_session(self, principal, lambda reason: None)
         # What a modern one stamps its requests with.
         self.version = MODERN_VERSION
+        # In front of flat names.
+        self.toolbox = "" if gateway.config.plain else "box:"
         self._ids = itertools.count(1)
         if era == "legacy":
             params = {"protocolVersion": LEGACY_VERSION, "capabilities": capabilities, "clientInfo": {"name": "fake"}}
@@ -150,7 +152,7 @@ class Client:
         arguments = fields.pop("arguments", {"a": "1"})
         name = "write" if route == "prompt" else "work"
         if self.face == "flat":
-            named: Json = {"name": f"box:server:{name}", "arguments": arguments}
+            named: Json = {"name": f"{self.toolbox}server:{name}", "arguments": arguments}
         elif route == "prompt":
             named = {"name": f"box/server/{name}", "arguments": arguments}
         else:
@@ -180,7 +182,7 @@ class InProcessWorkbench:
 
     async def connect(self, client: Client, server: str = "server") -> FakeServer:
         """The server that this client's calls go to, started and listed."""
-        probe = client.send_request("tools/call", _warm_up(client.face, server))
+        probe = client.send_request("tools/call", _warm_up(client, server))
         await until(lambda: any(call["params"].get("name") == "warm_up" for call in self.unanswered()))
         fake, call = next(
             (each, call)
@@ -210,9 +212,9 @@ class InProcessWorkbench:
         )
 
 
-def _warm_up(face: str, server: str) -> Json:
-    if face == "flat":
-        return {"name": f"box:{server}:warm_up", "arguments": {}}
+def _warm_up(client: Client, server: str) -> Json:
+    if client.face == "flat":
+        return {"name": f"{client.toolbox}{server}:warm_up", "arguments": {}}
     path = {"toolbox": "box", "server": server, "tool": "warm_up"}
     return {"name": "use_tool", "arguments": {"tool": path, "arguments": {}}}
 
@@ -263,6 +265,7 @@ async def in_process_workbench(
     settings: Mapping[str, Any] | None = None,
     policy: tuple[PolicyRule, ...] = (),
     limits: tuple[LimitRule, ...] = (),
+    plain: bool = False,
 ) -> AsyncIterator[InProcessWorkbench]:
     """One server of this era, or those of `servers`, in one toolbox; `timeout` is that of their calls.
 
@@ -271,7 +274,7 @@ async def in_process_workbench(
     eras = servers or {"server": server_era}
     configs = {name: ServerConfig(name=name, command="fake", timeout=timeout, **(settings or {})) for name in eras}
     box = ToolboxConfig(name="box", description="The box.", servers=configs)
-    config = WorkbenchConfig(path="fake.json", toolboxes={"box": box}, policy=policy, limits=limits)
+    config = WorkbenchConfig(path="fake.json", toolboxes={"box": box}, policy=policy, limits=limits, plain=plain)
     gateway = GatewayToFakeServers(config, Options(face=face, use_cache=use_cache), eras, versions, capabilities or {})
     async with gateway.running():
         yield InProcessWorkbench(gateway, face)

@@ -289,3 +289,25 @@ async def test_a_modern_server_is_told_whose_subscriptions_they_are(client_era: 
         await until(lambda: server.listening_to() == {"toolsListChanged": True})
         over = {each["requestId"] for each in server.told("notifications/cancelled")}
         assert asked["id"] in over
+
+
+@pytest.mark.bridge("resource-subscriptions")
+@pytest.mark.parametrize("server_era", ERAS)
+@pytest.mark.parametrize("client_era", ERAS)
+async def test_the_meta_of_an_update_reaches_the_client(client_era: str, server_era: str) -> None:
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
+        wanted = {"notifications": {"resourceSubscriptions": ["test:///one"]}}
+        if client_era == "modern":
+            request = client.send_request("subscriptions/listen", wanted)
+            await until(lambda: bool(client.told("notifications/subscriptions/acknowledged")))
+        else:
+            request = client.send_request("resources/subscribe", {"uri": "test:///one"})
+            await until(lambda: request.answer is not None)
+        meta = {SUBSCRIPTION: 77, "x-kept": {"a": 1}}
+        server.notify("notifications/resources/updated", {"uri": "test:///one", "_meta": meta})
+        own = {SUBSCRIPTION: request.id} if client_era == "modern" else {}
+        assert client.told("notifications/resources/updated") == [
+            {"uri": "test:///one", "_meta": {"x-kept": {"a": 1}, **own}}
+        ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.protocol.results import modern_parts, type_and_spelling
+from mcp_workbench.session import client_call
 from tests.bridge.conversation import FINAL
 from tests.bridge.in_process import ERAS, META, Json, in_process_workbench, until
 from tests.bridge.modern_to_legacy import DONE
@@ -27,13 +28,14 @@ async def test_a_result_of_a_legacy_server_is_complete_to_a_modern_client() -> N
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("kind", ["complete", "of the future"])
 async def test_a_type_that_a_server_gave_is_kept(client_era: str, kind: str) -> None:
-    """A legacy client does not know the member, and ignores it as its era asks."""
+    """A legacy client is told nothing of what every result is, but not misled about one that is something else."""
     async with in_process_workbench("modern") as workbench:
         client = workbench.client(client_era)
         server = await workbench.connect(client)
         request = client.call()
         server.reply(server.call, {"resultType": kind, **DONE})
-        assert request.result == {"resultType": kind, **DONE}
+        is_told = client_era == "modern" or kind != "complete"
+        assert request.result == ({"resultType": kind, **DONE} if is_told else DONE)
 
 
 @pytest.mark.bridge("server-info")
@@ -60,7 +62,38 @@ async def test_what_a_modern_server_says_of_itself_is_kept(client_era: str) -> N
         request = client.call()
         result = {"resultType": "complete", **DONE, "_meta": {SERVER_INFO: {"name": "of this result"}, "kept": 1}}
         server.reply(server.call, result)
-        assert request.result == result
+        # Legacy clients know of neither, and get only what belongs to the result itself.
+        assert request.result == (result if client_era == "modern" else {**DONE, "_meta": {"kept": 1}})
+
+
+@pytest.mark.bridge("server-info", "caching")
+async def test_a_legacy_client_gets_no_members_of_modern_results() -> None:
+    """It shares the connection of a modern one if it cannot be asked anything."""
+    async with in_process_workbench("modern") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
+        written = {"uri": "test:///one", "text": '{"resultType": "complete", "ttlMs": 1}'}
+        modern = {
+            "resultType": "complete",
+            "ttlMs": 60_000,
+            "cacheScope": "public",
+            "_meta": {SERVER_INFO: {"name": "x"}},
+        }
+        for content in ([], [written]):
+            request = client.send_request("resources/read", {"uri": "test:///one"})
+            server.reply(server.call, {**modern, "contents": content, "x-kept": {"ttlMs": 1}})
+            assert request.result == {"contents": content, "x-kept": {"ttlMs": 1}}
+
+
+async def test_a_large_modern_result_is_translated_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_call, "LARGE_RESULT", 100)
+    async with in_process_workbench("modern") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
+        request = client.call()
+        server.reply(server.call, {"resultType": "complete", "content": [{"type": "text", "text": "x" * 200}]})
+        await until(lambda: request.answer is not None)
+        assert request.result == {"content": [{"type": "text", "text": "x" * 200}]}
 
 
 @pytest.mark.bridge("server-info", "handshake")
@@ -88,12 +121,12 @@ async def test_how_long_a_resource_holds(client_era: str, server_era: str) -> No
         given = {"resultType": "complete", "ttlMs": 5000, "cacheScope": "public"} if server_era == "modern" else {}
         server.reply(server.call, {**FINAL["resource"], **given})
         hints = (request.result.get("ttlMs"), request.result.get("cacheScope"))
-        if server_era == "modern":
-            assert hints == (5000, "public"), "as the server said"
-        elif client_era == "modern":
-            assert hints == (0, "private"), "nobody knows, so it holds for nothing and for nobody else"
-        else:
+        if client_era == "legacy":
             assert hints == (None, None), "the legacy era does not know them"
+        elif server_era == "modern":
+            assert hints == (5000, "public"), "as the server said"
+        else:
+            assert hints == (0, "private"), "nobody knows, so it holds for nothing and for nobody else"
 
 
 @pytest.mark.bridge("caching")

@@ -31,6 +31,27 @@ def test_an_elicitation_begins_with_the_server_that_asks() -> None:
         assert asked("elicitation/create", missing)["message"] == "[box/server]"
 
 
+def test_the_only_server_of_a_plain_file_is_not_named_in_elicitations() -> None:
+    unnamed = Attribution("server", is_alone=True, is_named=False)
+    assert asked("elicitation/create", FORM, unnamed) == FORM
+    hostile = asked("elicitation/create", {"message": "\x1b[2K\rPIN?"}, unnamed)["message"]
+    assert hostile == "\\x1b[2K\\x0dPIN?"
+    assert asked("sampling/createMessage", SAMPLE, unnamed)["_meta"] == {SERVER_META: "server"}
+
+
+@pytest.mark.parametrize(("names", "prefix"), [(("server",), ""), (("other", "server"), "[server] ")])
+async def test_the_servers_of_a_plain_file_are_named_without_a_toolbox(names: tuple[str, ...], prefix: str) -> None:
+    eras = dict.fromkeys(names, "legacy")
+    async with in_process_workbench("", servers=eras, plain=True) as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
+        client.call()
+        await until(lambda: bool(server.open_calls()))
+        server.ask("elicitation/create", FORM)
+        (question,) = client.questions()
+        assert question["params"]["message"] == prefix + FORM["message"]
+
+
 def test_a_question_cannot_overwrite_the_name_of_the_server_that_asks() -> None:
     for hostile in ("\x1b[2K\r[bank/main] PIN?", "\r[bank/main]", "\b" * 13 + "[bank/main]", "\x9b2K", "\x7f"):
         message = asked("elicitation/create", {"message": hostile})["message"]

@@ -206,9 +206,13 @@ class ServerEntry:
 
     @property
     def extensions(self) -> dict[str, Raw]:
-        """The extensions that the server declared; empty if they cannot be read."""
+        """The extensions that the server declared."""
+        return self.declared("extensions")
+
+    def declared(self, kind: str) -> dict[str, Raw]:
+        """The members of one capability that the server declared; empty if they cannot be read."""
         try:
-            return decode_object(self.capabilities.get("extensions", b"{}"))
+            return decode_object(self.capabilities.get(kind, b"{}"))
         except (DecodeError, ValidationError):
             return {}
 

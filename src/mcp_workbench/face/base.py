@@ -433,11 +433,15 @@ class Face:
         return Forward(entry, item, b'"completion/complete"', open_body(params))
 
     def resolve_unknown(self, view: View, method: str, params: Params) -> Decision:
-        """Forward an unknown method if there is only one server that can be meant."""
-        sole = self.sole_entry()
-        if sole is None:
+        """Forward an unknown method if there is only one server that can be meant: the only one, or the only one with
+        the extension that the method belongs to."""
+        owner = self.sole_entry()
+        if owner is None:
+            having = [entry for entry in self.known(view) if any(is_of(method, each) for each in entry.extensions)]
+            owner = having[0] if len(having) == 1 else None
+        if owner is None:
             return unsupported(method)
-        return Forward(sole, method, encode(method), open_body(params))
+        return Forward(owner, method, encode(method), open_body(params))
 
     def sole_entry(self) -> ServerEntry | None:
         """The only server; None if there are several or none."""
@@ -453,6 +457,11 @@ def available(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
 def begins_unknown(plan: Plan) -> bool:
     """Whether any new server has not been listed yet. It is started when a client lists again."""
     return any(entry.offer is None and entry.failure is None for entry in plan.beginning)
+
+
+def is_of(method: str, extension: str) -> bool:
+    """Whether a method belongs to an extension: methods begin with its name, with or without its vendor's prefix."""
+    return method.startswith((f"{extension}/", f"{extension.rpartition('/')[2]}/"))
 
 
 def unsupported(method: str) -> Reject:

@@ -14,6 +14,7 @@ from msgspec import DecodeError, Raw, ValidationError
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.filters import is_shown
 from mcp_workbench.catalog.names import (
     NameTable,
     accepted,
@@ -199,10 +200,24 @@ class FlatFace(Face):
             return learn({entry: self._original_name(entry, name) for entry in asked})
         if (refused := self._withheld(name)) is not None:
             return refused
+        if (passed := self._unlisted(name, params)) is not None:
+            return passed
         # Without prefixes any name could be one of ours.
         if self._prefix and self._is_malformed(name):
             return Reject(INVALID_REQUEST, f"tool name `{name[:200]}` is malformed; expected `{self._form}`")
         return Reject(METHOD_NOT_FOUND, no_such("tool", name, table.targets))
+
+    def _unlisted(self, name: str, params: Params) -> Forward | None:
+        """Pass a tool that the only server does not list on to it, as unknown methods: only the server knows. With
+        prefixes, names are ours, and we know them all."""
+        sole = None if self._prefix else self.sole_entry()
+        if type(sole) is not ServerEntry or not self._fits(sole, name):
+            return None
+        own = self._original_name(sole, name)
+        # A listed one has another name here.
+        if own in sole.tools or not is_shown(own, sole.config.tool_filters):
+            return None
+        return Forward(sole, own, TOOLS_CALL, call_body(own, params.get("arguments"), params))
 
     def _withheld(self, name: str) -> Reject | None:
         """The error for an existing tool that must not be used."""

@@ -39,6 +39,8 @@ _find: Final = {
     for name in ("resultType", ASKING, "inputRequests", "elicitations", "_meta", *_NO_CACHE)
 }
 _find_result_type: Final = _find["resultType"]
+_MODERN_MEMBERS: Final = ("resultType", *_NO_CACHE)
+_find_modern: Final = re.compile(b"|".join(b'"%b"' % each.encode() for each in (*_MODERN_MEMBERS, SERVER_INFO))).search
 # Whether a result may report that the tool failed, without decoding it: hardly any does, and results may be large. Also
 # finds the words deeper inside; whoever decodes the result sees the difference.
 may_be_failure: Final = re.compile(rb'"isError"\s*:\s*true').search
@@ -97,6 +99,26 @@ def modern_parts(
         head = b",".join((head, *absent))
     separator = b"" if _EMPTY_OBJECT.match(result) else b","
     return (head + separator, written[1:])
+
+
+def legacy_result(result: Raw | bytes) -> Raw | bytes:
+    """Remove the members that only modern results have: they are the server's agreement with us, not with a client that
+    speaks an older revision."""
+    if _find_modern(result) is None or result_type(result) not in (None, "complete"):
+        return result
+    try:
+        members = decode_object(result)
+        meta = decode_object(members["_meta"]) if "_meta" in members else {}
+    except UNREADABLE:
+        return result
+    for name in _MODERN_MEMBERS:
+        members.pop(name, None)
+    if SERVER_INFO in meta:
+        del meta[SERVER_INFO]
+        members["_meta"] = Raw(encode(meta))
+        if not meta:
+            del members["_meta"]
+    return encode(members)
 
 
 @lru_cache(256)

@@ -1,7 +1,8 @@
 """Marks each question to a user with the server that asks it, and keeps it from reaching beyond that server.
 
 A client sees a single server, us, so each question gets the name of the server behind us that asks it: at the start of
-an elicitation's message, and in the `_meta` of a sampling request, whose text is for a model. Pages that a user is sent
+an elicitation's message, unless the user has only that server, and in the `_meta` of a sampling request, whose text is
+for a model. Pages that a user is sent
 to must be `https` or on this machine. Context that a sampling request asks to include would be that of every server
 behind us, because the client cannot tell them apart. With an audit, each question is recorded.
 """
@@ -51,13 +52,17 @@ def noted_by(record: EventRecorder | None, client: AskedClient, label: str) -> C
 
 
 class Attribution:
-    """Marks the questions of one server. `is_alone`: it is the only server behind us. `note` is called for each."""
+    """Marks the questions of one server. `is_alone`: it is the only server behind us. `is_named`: users are told which
+    one it is. `note` is called for each."""
 
-    __slots__ = ("_is_alone", "_label", "_note")
+    __slots__ = ("_is_alone", "_is_named", "_label", "_note")
 
-    def __init__(self, label: str, *, is_alone: bool, note: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, label: str, *, is_alone: bool, is_named: bool = True, note: Callable[[str], None] | None = None
+    ) -> None:
         self._label = label
         self._is_alone = is_alone
+        self._is_named = is_named
         self._note = note
 
     def question(self, method: str, params: Raw | None) -> Raw | None:
@@ -127,7 +132,9 @@ class Attribution:
         # A Windows line ending is harmless; a lone carriage return would let the text overwrite the label in a
         # terminal.
         message = _text(members.get("message")).replace("\r\n", "\n").translate(_WRITTEN_OUT)
-        members["message"] = Raw(encode(f"[{self._label}] {message}".rstrip()))
+        if self._is_named:
+            message = f"[{self._label}] {message}".rstrip()
+        members["message"] = Raw(encode(message))
 
     def _sampling(self, members: dict[str, Raw]) -> None:
         wanted = _text(members.get("includeContext"))

@@ -28,6 +28,7 @@ from mcp_workbench.protocol.meta import Stamp, read_stamp
 from mcp_workbench.protocol.results import (
     ASKING,
     error_for_client,
+    legacy_result,
     may_be_failure,
     meta_of,
     modern_parts,
@@ -342,8 +343,17 @@ class ClientCall(Struct, eq=False):
             self.emit("result", self.session.router.tasks.remember(self, bytes(result)))
         elif is_about_task and self.route.entry is not None:
             self.emit("result", self.session.router.tasks.shown_result(self, bytes(result)))
-        else:
+        elif self.route.traffic is None or not self.route.traffic.takes_retries:
             self.emit("result", memoryview(result))
+        elif len(result) > LARGE_RESULT:
+            self.session.router.start_for(self, self._finish_large_legacy(result))
+        else:
+            self.emit("result", memoryview(legacy_result(result)))
+
+    async def _finish_large_legacy(self, result: bytes | Raw) -> None:
+        translated = await asyncio.to_thread(legacy_result, result)
+        self.session.router.work_done(self)
+        self.emit("result", memoryview(translated))
 
     async def _finish_large(self, result: bytes | Raw, info: bytes | Raw) -> None:
         """Like `finish_result`, but in a thread, because all of a large result is searched."""

@@ -7,7 +7,7 @@ notified about each list at most once a second, however often it changes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
@@ -90,8 +90,7 @@ class ListenStream:
 
     def on_resource_updated(self, params: Raw) -> None:
         """Notify the client of a changed resource (`Subscriber`)."""
-        fields: dict[str, object] = dict(without_subscription(params))
-        self._notify("notifications/resources/updated", fields)
+        self._notify("notifications/resources/updated", without_subscription(params))
 
     def on_subscription_lost(self) -> None:
         """End the stream, so that the client can ask for what there is now (`Subscriber`)."""
@@ -111,8 +110,10 @@ class ListenStream:
         if on_end is not None:
             on_end()
 
-    def _notify(self, method: str, fields: dict[str, object]) -> None:
-        params = messages.encode({**fields, "_meta": self._stamp})
+    def _notify(self, method: str, fields: Mapping[str, object]) -> None:
+        meta = fields.get("_meta")
+        stamp = {**decode_object(meta), **self._stamp} if isinstance(meta, Raw) else self._stamp
+        params = messages.encode({**fields, "_meta": stamp})
         self._send(messages.notification(method, params), self.id)
 
 

@@ -511,7 +511,11 @@ class Session(Struct, eq=False):
         from mcp_workbench.session.attribution import Attribution, noted_by
 
         note = noted_by(self.parking.record, self, label)
-        return Attribution(label, is_alone=self.router.has_one_server(self.view), note=note)
+        is_plain, is_alone = self.view.face.settings.plain, self.router.has_one_server(self.view)
+        if is_plain:
+            # The user has written no toolbox.
+            label = label.partition("/")[2]
+        return Attribution(label, is_alone=is_alone, is_named=not (is_plain and is_alone), note=note)
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
         """Pass on a question that belongs to no call in flight."""

@@ -107,22 +107,23 @@ class Welcome:
         }
         if tasks is not None:
             declared["tasks"] = tasks
-        shared = self._extensions(view)
-        if shared:
-            declared["extensions"] = shared
+        for kind in ("experimental", "extensions"):
+            if shared := _combined(view, kind):
+                declared[kind] = shared
         return encode(declared)
 
-    def _extensions(self, view: View) -> dict[str, object]:
-        """The extensions that servers in view declare, each with the settings of the first. Clients decide which to
-        use."""
-        found: dict[str, object] = {}
-        for entry in view.face.known(view):
-            for name, settings in entry.extensions.items():
-                try:
-                    found.setdefault(name, decode(settings))
-                except (DecodeError, ValidationError):
-                    continue
-        return found
+
+def _combined(view: View, kind: str) -> dict[str, object]:
+    """The capabilities of this kind that servers in view declare, each with the settings of the first. Clients decide
+    which to use."""
+    found: dict[str, object] = {}
+    for entry in view.face.known(view):
+        for name, settings in entry.declared(kind).items():
+            try:
+                found.setdefault(name, decode(settings))
+            except (DecodeError, ValidationError):
+                continue
+    return found
 
 
 def _declared_tasks(view: View) -> dict[str, object] | None:
