@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.protocol.handshake import ServerProfile
 
 if TYPE_CHECKING:
+    from mcp_workbench.catalog.held_names import HeldNames
     from mcp_workbench.catalog.replacement import Difference, Plan
     from mcp_workbench.catalog.shared_definitions import DistinctOffers
 
@@ -181,6 +183,8 @@ class Catalog:
         # Whether all manifests have been read.
         self._is_read = False
         self._listeners: list[Listener] = []
+        # Called when `held_names` should be saved, which may take a while.
+        self.on_unsaved_names: Callable[[], object] = lambda: None
         # Called when a server announces lists as changed that turn out to be equal.
         self.on_announced: list[Listener] = []
         # Called synchronously when a new configuration takes effect, so that no one sees half of a change.
@@ -336,6 +340,15 @@ class Catalog:
 
     # ── the cache on disk ──
 
+    @cached_property
+    def held_names(self) -> HeldNames:
+        """Who had which exposed name."""
+        # Not on the start-up path.
+        from mcp_workbench.catalog.held_names import HeldNames
+
+        # Those of other users are not stored: each may see other tools.
+        return HeldNames(None if self.principal else self.store, self.path, lambda: self.on_unsaved_names())
+
     def unread(self, entries: Iterable[ServerEntry]) -> list[ServerEntry]:
         """Those of these servers whose manifests have not been read yet."""
         return [] if self._is_read else [entry for entry in entries if not entry.is_read]
@@ -357,6 +370,7 @@ class Catalog:
         """Read the manifests of these servers. Blocks, so not for the event loop."""
         unread = self.unread(entries)
         if unread:
+            self.held_names.take(self.held_names.read())
             self.take(read_manifests(unread))
 
     # ── notifications ──

@@ -62,7 +62,12 @@ def build(
     entries: Iterable[ServerEntry], kind: str, expose: Callable[[ServerEntry, str], str], holders: Holders
 ) -> NameTable:
     """Name all items of one kind, and record new names in `holders`."""
-    for exposed in [name for name, held in holders.items() if held.name not in held.entry.definitions(kind)]:
+    for exposed in [
+        name
+        for name, held in holders.items()
+        # The names of a server that is not listed yet wait for it.
+        if held.entry.offer is not None and held.name not in held.entry.definitions(kind)
+    ]:
         del holders[exposed]
     wanted: dict[str, Target] = {}
     rivals: dict[str, list[Target]] = {}

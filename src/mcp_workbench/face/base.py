@@ -14,7 +14,7 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.names import Holders, NameTable, build, describe_collision
+from mcp_workbench.catalog.names import Holders, NameTable, Target, build, describe_collision
 from mcp_workbench.catalog.uris import claimants, shared_addresses
 from mcp_workbench.config.model import DEFAULT_SEPARATOR
 from mcp_workbench.economy.instructions import MOST_BYTES
@@ -44,6 +44,8 @@ UNREAD: Final = "the cached manifests have not been read yet"
 MOST_ROOM: Final = 4_096
 
 Params = dict[str, Raw]
+# In place of the definition of an item whose server is not listed yet.
+NOT_LISTED: Final = Raw(b"{}")
 
 
 class FaceSettings(Struct, frozen=True):
@@ -96,6 +98,8 @@ class Face:
         self._recogniser: Recogniser | None = None
         # By kind, the holders of exposed names.
         self._holders: dict[str, Holders] = {}
+        # By kind, the version of the names kept from before that has been taken into account.
+        self._reserved: dict[str, int] = {}
         # Shown with the toolboxes: why the current version of the configuration file has not taken effect.
         self.notice: str | None = None
         # Links to unlisted resources in results.
@@ -123,6 +127,8 @@ class Face:
         for holders in self._holders.values():
             for exposed in [exposed for exposed, target in holders.items() if target.entry in gone]:
                 del holders[exposed]
+        # What has only changed gets them back, before another server can take them.
+        self._reserved.clear()
         self.links.forget(plan.ending)
         self._kept.clear()
 
@@ -301,10 +307,37 @@ class Face:
 
     def table(self, kind: str, entries: Iterable[ServerEntry], expose: Callable[[ServerEntry, str], str]) -> NameTable:
         """Build the table of exposed names of one kind, and report each collision once."""
-        table = build(entries, kind, expose, self.holders(kind))
+        holders = self.holders(kind)
+        self._reserve(kind, holders, expose)
+        table = build(entries, kind, expose, holders)
+        if self._keeps_names:
+            held = {exposed: (each.entry.toolbox, each.entry.name, each.name) for exposed, each in holders.items()}
+            self.catalog.held_names.note(self.name, kind, held)
         for exposed, rivals in table.collisions.items():
             self.report(describe_collision(exposed, rivals, self.collision_remedy(kind)))
         return table
+
+    @property
+    def _keeps_names(self) -> bool:
+        """Not the face of a role, which sees some of them only."""
+        return self.catalog.whole is self.catalog
+
+    def _reserve(self, kind: str, holders: Holders, expose: Callable[[ServerEntry, str], str]) -> None:
+        """Keep the names that servers had before, also for those that are not listed yet."""
+        if not self._keeps_names:
+            return
+        known = self.catalog.held_names
+        if self._reserved.get(kind) == known.version:
+            return
+        self._reserved[kind] = known.version
+        for exposed, (toolbox, server, name) in known.of(self.name, kind).items():
+            entry = self.catalog.toolboxes.get(toolbox, {}).get(server)
+            if entry is None or exposed in holders:
+                continue
+            holders[exposed] = Target(entry, name, entry.definitions(kind).get(name, NOT_LISTED))
+            # Settings may give it another name by now.
+            if expose(entry, name) != exposed:
+                del holders[exposed]
 
     def collision_remedy(self, kind: str) -> str:
         """What a user can do about two items of this kind with the same exposed name."""

@@ -125,7 +125,8 @@ class FlatFace(Face):
             holder = holders.get(exposed)
             return holder is not None and holder.entry is entry and holder.name == name
 
-        prefixes = {entry: self._prefix_of(entry) for entry in entries}
+        # Also of those that are not listed yet: their names are kept for them.
+        prefixes = {entry: self._prefix_of(entry) for entry in self.catalog.entries()}
 
         def expose(entry: ServerEntry, name: str) -> str:
             own = self._accepted(own_name(entry, name))

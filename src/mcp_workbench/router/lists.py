@@ -77,6 +77,7 @@ class Lists:
     ) -> None:
         self._catalog = catalog
         self._start_task = start_task
+        catalog.on_unsaved_names = self._save_names_soon
         self._patience = patience
         self._use_cache = use_cache
         # Servers that a list has waited for once. It does not wait for them again.
@@ -108,16 +109,30 @@ class Lists:
         unread = [entry for entry in entries if not entry.is_read]
         if not unread:
             return
+        held_names = self._catalog.held_names
         # Not in the thread pool: it has few threads, and a disk that hangs would block them for everything else.
         from mcp_workbench.blocking_work import aside
 
         try:
             async with asyncio.timeout(CACHE_SECONDS):
-                manifests = await aside(partial(read_manifests, unread))
+                names, manifests = await aside(lambda: (held_names.read(), read_manifests(unread)))
         except TimeoutError:
             log.warning("what is cached about servers could not be read within %g s; they are asked", CACHE_SECONDS)
-            manifests = dict.fromkeys(unread, Manifest(None, asks=False))
+            names, manifests = None, dict.fromkeys(unread, Manifest(None, asks=False))
+        held_names.take(names)
         self._catalog.take(manifests)
+
+    def _save_names_soon(self) -> None:
+        # With everything that is noted until then. Outside of the event loop (commands), nothing is saved.
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop().call_soon(self._save_names)
+
+    def _save_names(self) -> None:
+        save = self._catalog.held_names.unsaved()
+        if save is not None:
+            from mcp_workbench.blocking_work import aside
+
+            _ = self._start_task(aside(save))
 
     async def _load_and_prepare(self, unread: list[ServerEntry], view: View, kind: str, reach: Reach) -> None:
         await self.load(unread)
