@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench.config.model import DEFAULT_BUDGET
-from mcp_workbench.economy.budget_ladder import Listing, listing, render
+from mcp_workbench.economy.budget_ladder import Listing, listing, render, structured_size
 from mcp_workbench.economy.forms import Form
 from mcp_workbench.economy.tokens import LEAST_BUDGET, tokens
 from mcp_workbench.economy.tool import Tool
@@ -32,12 +32,11 @@ def test_full_definitions_are_given_while_they_fit() -> None:
     assert first["inputSchema"] == schema("argumen0_0", "argumen0_1", "argumen0_2")
 
 
-def test_output_schemas_come_only_when_asked_for() -> None:
-    tools = [tool("one", outputSchema={"type": "object"}, annotations={"readOnlyHint": True})]
-    assert "outputSchema" not in render(listing(tools, budget=DEFAULT_BUDGET))
-    asked = json.loads(listing(tools, extras=True, budget=DEFAULT_BUDGET).shown[0].text)
-    assert asked["outputSchema"] == {"type": "object"}
-    assert asked["annotations"] == {"readOnlyHint": True}
+def test_what_only_the_structure_exceeds_is_shortened_too() -> None:
+    tools = many(150, words=0)
+    for budget in (2_000, 4_000, DEFAULT_BUDGET):
+        made = listing(tools, budget=budget)
+        assert structured_size(made.shown) <= 4 * budget
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ def test_no_budget_means_everything() -> None:
 
 def test_a_shorter_form_says_what_is_missing_and_how_to_get_it() -> None:
     note = listing(many(60, words=100, arguments=5, about="x" * 150), budget=DEFAULT_BUDGET).note
-    assert note.startswith("60 tools, names with arguments, types left out.")
+    assert note.startswith("60 tools, names with arguments, types left out, to fit 6,000 tokens.")
     assert "`tools`" in note
     assert "`query`" in note
 

@@ -16,9 +16,10 @@ def full_and_flat(definition: str) -> tuple[int, int]:
     return counted.forms["full"], counted.flat
 
 
-def test_the_full_form_leaves_out_what_no_caller_needs() -> None:
-    full, flat = full_and_flat(json.dumps({**DEFINITION, "outputSchema": schema(*"abcdefgh")}))
-    assert full < flat
+def test_the_lean_form_leaves_out_what_no_caller_needs() -> None:
+    definition = json.dumps({**DEFINITION, "outputSchema": schema(*"abcdefgh")})
+    made = cost([Tool("box/files/x", "box", "files", "x", definition.encode())])
+    assert made.forms["lean"] < made.flat
 
 
 def test_the_full_form_of_a_short_definition_is_longer_by_where_the_tool_is() -> None:

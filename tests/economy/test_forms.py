@@ -74,12 +74,10 @@ def test_a_part_of_the_wrong_type_does_not_take_the_others_along() -> None:
     assert (known.title, known.description) == ("", "Good.")
 
 
-@pytest.mark.parametrize("extras", [True, False])
-def test_a_full_definition_says_what_it_deletes(extras: bool) -> None:
+def test_a_full_definition_is_what_the_server_sent() -> None:
     told = {"destructiveHint": True, "title": "Delete"}
-    shown = show(tool("delete", annotations=told, outputSchema={"type": "object"}), Form.FULL, extras=extras)
+    shown = show(tool("delete", annotations=told, outputSchema={"type": "object"}, own=[1]), Form.FULL)
     definition = json.loads(shown.text)
     assert definition["annotations"] == told
-    assert ("outputSchema" in definition) is extras
-    assert "annotations" not in json.loads(show(tool("read", annotations={}), Form.FULL).text)
-    assert "annotations" not in json.loads(show(tool("read", title=5, annotations=None), Form.FULL).text)
+    assert definition["outputSchema"] == {"type": "object"} and definition["own"] == [1]
+    assert json.loads(shown.structured()) == {**definition, "signature": "()"}

@@ -64,8 +64,6 @@ async def test_a_need_is_searched_across_servers_that_are_not_listed_yet(tmp_pat
         lines = text_of(result).split("\n")
         assert lines[1] == "home/weather/forecast(city: string)"
         assert lines[2] == "  Tells the weather of the next days."
-        # A client that finds structured content shows nothing else.
-        assert "structuredContent" not in result
         assert [server.starts for box in every.values() for server in box.values()] == [1, 1, 1, 1]
 
 

@@ -28,7 +28,7 @@ from mcp_workbench.printable import plural
 FORMS: Final = tuple(form.value for form in Form)
 COLUMNS: Final = ("tools", "flat list", *FORMS, "opened")
 ABOUT_FLAT: Final = (
-    "The flat list has complete definitions, including outputSchema and icons, which the form full leaves out."
+    "Full is everything that servers sent, as in the flat list; the other forms leave out outputSchema and icons."
 )
 ABOUT_FULL: Final = (
     "Full adds the toolbox and server of each tool and keeps the white space of its schema, so it can be longer."

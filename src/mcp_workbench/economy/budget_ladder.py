@@ -28,9 +28,9 @@ _OVERVIEW_SHARE = 4
 _LAST_RESORT_SHARE = 2
 _FULL_SAVES_AT_MOST = 4  # The omitted parts of a definition (output schema, annotations) can be most of it.
 _LEAN_SAVES_AT_MOST = 6
-# Reserved for the note when a page is filled: about 250 bytes, and the cursor.
+# Reserved for the note when a page is filled: about 330 bytes, and the cursor.
 _LONGEST_PLACE = 200
-_NOTE_BYTES = 280 + _LONGEST_PLACE
+_NOTE_BYTES = 340 + _LONGEST_PLACE
 _SIGNATURES = (Form.TEXT, Form.CLIPPED, Form.SENTENCE)
 
 
@@ -58,7 +58,6 @@ def listing(
     form: Form | None = None,
     limit: int | None = None,
     cursor: str | None = None,
-    extras: bool = False,
     spend: bool = False,
 ) -> Listing:
     """The tools of one toolbox, sorted by server and name, in the first form that fits `budget` tokens.
@@ -71,27 +70,28 @@ def listing(
     ordered = sorted(tools, key=_place)
     most = None if budget is None else max(budget, LEAST_BUDGET) * BYTES_PER_TOKEN
     if form is None and cursor is None and most is not None:
-        fitting = next(_attempts(ordered, most, beside, limit, extras=extras, spend=spend), None)
+        fitting = next(_attempts(ordered, most, beside, limit, spend=spend), None)
         last_resort = most if spend else max(most // _LAST_RESORT_SHARE, LEAST_BUDGET * BYTES_PER_TOKEN)
-        return fitting or _page(ordered, 0, Form.NAMES, last_resort - beside[1], limit, extras=extras)
+        return fitting or _page(ordered, 0, Form.NAMES, (last_resort - beside[1], last_resort - beside[0]), limit, most)
     start, form = (0, form or Form.FULL) if cursor is None else _after(ordered, cursor)
-    room = None if most is None else most - beside[0 if form.is_json else 1]
-    return _page(ordered, start, form, room, limit, extras=extras)
+    room = None if most is None else (most - beside[0 if form.is_json else 1], most - beside[0])
+    return _page(ordered, start, form, room, limit)
 
 
 def _attempts(
-    tools: list[Tool], budget: int, beside: tuple[int, int], limit: int | None, *, extras: bool, spend: bool
+    tools: list[Tool], budget: int, beside: tuple[int, int], limit: int | None, *, spend: bool
 ) -> Iterator[Listing]:
     """Listings of all tools, or of the first `limit`, that fit the share of their form; longest form first."""
     wanted = tools[:limit]
     for form, share in _steps(sum(len(tool.definition) for tool in wanted), budget):
         most = min(budget if spend else share, budget - beside[0 if form.is_json else 1])
         common = _Common(tools, form)
-        shown = _shown_within(wanted, form, most, common, extras=extras)
+        shown = _shown_within(wanted, form, most, common)
         if shown is not None:
             cursor = _cursor(form, wanted[-1], len(wanted)) if len(wanted) < len(tools) else None
-            made = _noted(form, shown, len(tools), cursor, common)
-            if len(render(made).encode()) <= most:
+            made = _noted(form, shown, len(tools), cursor, common, shortened_to=budget)
+            # Clients that show only the structure pay for that.
+            if len(render(made).encode()) <= most and structured_size(made.shown) <= min(most, budget - beside[0]):
                 yield made
 
 
@@ -121,12 +121,12 @@ class _Common(dict[str, tuple[str, ...]]):
         return self[server]
 
 
-def _shown_within(tools: Iterable[Tool], form: Form, most: int, common: _Common, *, extras: bool) -> list[Shown] | None:
+def _shown_within(tools: Iterable[Tool], form: Form, most: int, common: _Common) -> list[Shown] | None:
     """All tools in `form`; None as soon as they exceed `most`."""
     left = most
     shown = []
     for tool in tools:
-        shown.append(show(tool, form, extras=extras, common=common[tool.server]))
+        shown.append(show(tool, form, common=common[tool.server]))
         left -= len(shown[-1].text.encode())
         if left < 0:
             return None
@@ -134,36 +134,48 @@ def _shown_within(tools: Iterable[Tool], form: Form, most: int, common: _Common,
 
 
 def _page(
-    tools: list[Tool], start: int, form: Form, budget: int | None, limit: int | None = None, *, extras: bool
+    tools: list[Tool],
+    start: int,
+    form: Form,
+    budget: tuple[int, int] | None,
+    limit: int | None = None,
+    shortened_to: int | None = None,
 ) -> Listing:
-    room = None if budget is None else budget - _NOTE_BYTES
+    """As many tools as fit, with at least one; `budget` is how many bytes they may take as text, and as structure."""
+    room, left = (None, None) if budget is None else (each - _NOTE_BYTES for each in budget)
     shown: list[Shown] = []
     servers: set[str] = set()
     common = _Common(tools, form)
     for tool in tools[start : None if limit is None else start + limit]:
-        each = show(tool, form, extras=extras, common=common[tool.server])
-        if room is not None:
+        each = show(tool, form, common=common[tool.server])
+        if room is not None and left is not None:
             heading = 0 if tool.server in servers else len(_heading(tool, common[tool.server]).encode()) + 1
-            if len(each.text.encode()) + 1 + heading > room:
+            if len(each.text.encode()) + 1 + heading > room or structured_size([each]) > left:
                 if shown:
                     break
-                each = _squeezed(tool, form, room - heading - 1, extras=extras)
+                each = _squeezed(tool, form, min(room - heading - 1, left))
             room -= len(each.text.encode()) + 1 + heading
+            left -= structured_size([each])
         servers.add(tool.server)
         shown.append(each)
     last = start + len(shown)
     cursor = _cursor(form, shown[-1].tool, last) if shown and last < len(tools) else None
-    return _noted(form, shown, len(tools), cursor, common)
+    return _noted(form, shown, len(tools), cursor, common, shortened_to=shortened_to)
 
 
-def _squeezed(tool: Tool, form: Form, room: int, *, extras: bool) -> Shown:
+def _squeezed(tool: Tool, form: Form, room: int) -> Shown:
     """A tool that is too large for a page, in the first shorter form that fits, in the worst case its truncated
     name."""
     for shorter in list(Form)[list(Form).index(form) + 1 :]:
-        each = show(tool, shorter, extras=extras)
-        if len(each.text.encode()) <= room:
+        each = show(tool, shorter)
+        if max(len(each.text.encode()), structured_size([each])) <= room:
             return each
     return Shown(tool, Form.NAMES, cut(tool.name, room - len(ELLIPSIS.encode())) + ELLIPSIS, False)
+
+
+def structured_size(shown: Iterable[Shown]) -> int:
+    """How many bytes these tools take in structured content."""
+    return sum(len(each.structured()) + 1 for each in shown)
 
 
 def _place(tool: Tool) -> str:
@@ -189,16 +201,26 @@ def _after(tools: list[Tool], cursor: str) -> tuple[int, Form]:
 
 
 def _noted(
-    form: Form, shown: Sequence[Shown], total: int, cursor: str | None, common: Mapping[str, tuple[str, ...]]
+    form: Form,
+    shown: Sequence[Shown],
+    total: int,
+    cursor: str | None,
+    common: Mapping[str, tuple[str, ...]],
+    *,
+    shortened_to: int | None = None,
 ) -> Listing:
+    """`shortened_to` is the budget, in bytes, if it was that which chose the form."""
     count = f"{len(shown)} of {total} tools" if len(shown) < total else f"{total} tool{'s' * (total != 1)}"
-    said = [f"{count}, {DESCRIBED[form]}."]
+    fitted = shortened_to is not None and form is not Form.FULL
+    why = f", to fit {shortened_to // BYTES_PER_TOKEN:,} tokens" if fitted and shortened_to is not None else ""
+    said = [f"{count}, {DESCRIBED[form]}{why}."]
     if form in _SIGNATURES and not all(each.complete for each in shown):
         said.append("`…` marks what is left out.")
     if any(each.form is not form for each in shown):
         said.append("One is shortened: it alone exceeds the budget (`budget: null` lifts it).")
     if form is not Form.FULL:
-        said.append("Full definitions: `open_toolbox` with `tools`.")
+        all_of_them = ', or `detail: "full"` for all, in pages' if fitted else ""
+        said.append(f"Full definitions: `open_toolbox` with `tools`{all_of_them}.")
     if cursor is not None:
         said.append(f'More: `cursor: "{cursor}"`; or find one with `query`.')
     elif form in (Form.ARGUMENTS, Form.NAMES):
@@ -210,6 +232,12 @@ def _heading(tool: Tool, common: Sequence[str]) -> str:
     """The path prefix of the names below it, and what `+` in their signatures stands for."""
     place = cut(tool.path.removesuffix(tool.name), _LONGEST_PLACE)
     return f"{place} {legend(common)}" if common else place
+
+
+def legends(made: Listing) -> dict[str, str]:
+    """What `+` in signatures stands for, by server."""
+    servers = {each.tool.server for each in made.shown if not each.form.is_json}
+    return {server: legend(common) for server, common in made.common.items() if common and server in servers}
 
 
 def render(made: Listing) -> str:

@@ -19,7 +19,13 @@ from mcp_workbench.economy.tool import Parts, Tool, parts
 
 CLIPPED_TEXT = 300
 _SHORT_SENTENCE = 100
-_NO_ANNOTATIONS = (b"", b"{}", b"null")
+# In structured content, beside a whole definition.
+_LONGEST_SIGNATURE = 300
+# The signature of a tool whose arguments are left out.
+_UNKNOWN = "(…)"
+# Members of a shown tool that are ours.
+_OURS = frozenset(("toolbox_name", "source_server", "name", "signature"))
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 # How many tools of a server are sampled to find what they share: tools of one server are similar.
 _SAMPLED = 50
 
@@ -57,24 +63,38 @@ DESCRIBED = {
 class Shown(msgspec.Struct, frozen=True):
     """One tool in some form: a JSON object for `full` and `lean`, lines of text for the others.
 
-    `complete`: whether it shows enough to call the tool, which is every argument with its type."""
+    `complete`: whether it shows enough to call the tool, which is every argument with its type. `signature` (without
+    the name) and `description` are what a line of text consists of."""
 
     tool: Tool
     form: Form
     text: str
     complete: bool
+    signature: str = _UNKNOWN
+    description: str = ""
+
+    def structured(self, **more: object) -> bytes:
+        """The same for programs, whatever the form: where the tool comes from, its name and its signature."""
+        if not self.form.is_json:
+            described = {"description": self.description} if self.description else {}
+            names = {"name": self.tool.name, "signature": self.signature}
+            return msgspec.json.encode({**_place(self.tool), **names, **described, **more})
+        written = signature("", parts(self.tool.definition).schema(), most=_LONGEST_SIGNATURE).text
+        # The text begins with the place.
+        return b'{"signature":' + msgspec.json.encode(written) + b"," + self.text.encode()[1:]
 
 
-def show(tool: Tool, form: Form, *, extras: bool = False, common: Sequence[str] = ()) -> Shown:
-    """`tool` in `form`; arguments in `common` are shown elsewhere. With `extras`, a full definition is everything that
-    the server sent, including `outputSchema`; without, only what a caller needs."""
-    if extras and form is Form.FULL:
+def show(tool: Tool, form: Form, *, label: str | None = None, common: Sequence[str] = ()) -> Shown:
+    """`tool` in `form`; arguments in `common` are shown elsewhere. Lines begin with `label`, or else the name."""
+    if form is Form.FULL:
         return Shown(tool, form, _as_written(tool), True)
     known = parts(tool.definition)
-    if form.is_json:
-        return Shown(tool, form, _definition(tool, known, form), True)
-    line, complete = _line(tool, known, form, common)
-    return Shown(tool, form, line, complete)
+    if form is Form.LEAN:
+        return Shown(tool, form, _lean(tool, known), True)
+    label = tool.name if label is None else label
+    written, text, complete = _line(label, known, form, common)
+    shown = written.removeprefix(label) or _UNKNOWN
+    return Shown(tool, form, f"{written} - {text}" if text else written, complete, shown, text)
 
 
 def common_arguments(tools: Iterable[Tool], form: Form) -> tuple[str, ...]:
@@ -90,41 +110,38 @@ def _place(tool: Tool) -> dict[str, object]:
 
 
 def _as_written(tool: Tool) -> str:
-    place = msgspec.json.encode(_place(tool))
-    # The server's own bytes, with two members in front: decoding could reorder or lose something.
-    members = tool.definition.strip()[1:-1].strip()
-    return (place[:-1] + (b"," + members if members else b"") + b"}").decode(errors="replace")
+    """Everything that the server sent, in its own bytes. Where the tool comes from is not for the server to say."""
+    members: dict[str, object] = {**_place(tool), "name": tool.name}
+    try:
+        sent = _decode_members(tool.definition)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        sent = {}
+    members |= {name: value for name, value in sent.items() if name not in _OURS}
+    return msgspec.json.encode(members).decode(errors="replace")
 
 
-def _definition(tool: Tool, known: Parts, form: Form) -> str:
+def _lean(tool: Tool, known: Parts) -> str:
     definition: dict[str, object] = {**_place(tool), "name": tool.name}
-    if known.title and form is Form.FULL:
-        definition["title"] = known.title
     if known.description:
-        definition["description"] = known.description if form is Form.FULL else known.description.strip()
-    definition["inputSchema"] = known.input_schema if form is Form.FULL else lean(known.schema())
-    if form is Form.FULL and bytes(known.annotations) not in _NO_ANNOTATIONS:
-        definition["annotations"] = known.annotations
+        definition["description"] = known.description.strip()
+    definition["inputSchema"] = lean(known.schema())
     return msgspec.json.encode(definition).decode()
 
 
-def _line(tool: Tool, known: Parts, form: Form, common: Sequence[str]) -> tuple[str, bool]:
+def _line(label: str, known: Parts, form: Form, common: Sequence[str]) -> tuple[str, str, bool]:
+    """The signature, what is said beside it, and whether the signature is complete."""
     # Some servers have titles only.
     description = known.description or known.title
     match form:
         case Form.NAMES:
-            return _joined(tool.name, clip(first_sentence(description), _SHORT_SENTENCE)), False
+            return label, clip(first_sentence(description), _SHORT_SENTENCE), False
         case Form.ARGUMENTS:
-            return argument_names(tool.name, known.schema(), common=common).text, False
+            return argument_names(label, known.schema(), common=common).text, "", False
         case Form.SENTENCE:
             text = first_sentence(description)
         case Form.CLIPPED:
             text = clip(one_line(description), CLIPPED_TEXT)
         case _:
             text = one_line(description)
-    written, complete = signature(tool.name, known.schema(), common=common)
-    return _joined(written, text), complete
-
-
-def _joined(head: str, text: str) -> str:
-    return f"{head} - {text}" if text else head
+    written, complete = signature(label, known.schema(), common=common)
+    return written, text, complete

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from msgspec.structs import replace
 
+from mcp_workbench.economy.budget_ladder import structured_size
 from mcp_workbench.economy.forms import DESCRIBED, Form, Shown, show
 from mcp_workbench.economy.prose import cut
 from mcp_workbench.economy.tool import Tool
@@ -24,18 +24,18 @@ class Named(msgspec.Struct, frozen=True):
     note: str
 
 
-def named(tools: Sequence[Tool], *, most: int | None, form: Form | None = None, extras: bool = False) -> Named:
+def named(tools: Sequence[Tool], *, most: int | None, form: Form | None = None) -> Named:
     """The definitions of `tools`, in order, in at most `most` bytes together; full unless `form` is given."""
     forms = (Form.FULL, Form.LEAN) if form is None else (form,)
     for each in forms:
-        shown = [_show(tool, each, extras=extras) for tool in tools]
+        shown = [_show(tool, each) for tool in tools]
         if most is None or _size(shown) <= most:
             return _noted(forms[0], shown, ())
     assert most is not None
     kept: list[Shown] = []
     for tool in tools:
         left = most - _size(kept)
-        fitting = next((made for each in forms if _size([made := _show(tool, each, extras=extras)]) <= left), None)
+        fitting = next((made for each in forms if _size([made := _show(tool, each)]) <= left), None)
         # The first is always shown in some form: an answer without any would be asked for again.
         if fitting is None and not kept:
             fitting = _squeezed(tool, left)
@@ -45,13 +45,13 @@ def named(tools: Sequence[Tool], *, most: int | None, form: Form | None = None, 
     return _noted(forms[0], kept, tools[len(kept) :])
 
 
-def _show(tool: Tool, form: Form, *, extras: bool = False) -> Shown:
+def _show(tool: Tool, form: Form) -> Shown:
     # The tools may belong to several servers, so each line starts with the whole path.
-    return show(tool if form.is_json else replace(tool, name=tool.path), form, extras=extras)
+    return show(tool, form, label=tool.path)
 
 
 def _size(shown: Sequence[Shown]) -> int:
-    return sum(len(each.text.encode()) + 1 for each in shown)
+    return max(sum(len(each.text.encode()) + 1 for each in shown), structured_size(shown))
 
 
 def _squeezed(tool: Tool, room: int) -> Shown:

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from mcp_workbench.economy.forms import DESCRIBED, Form, common_arguments, show
+from mcp_workbench.economy.forms import DESCRIBED, Form, Shown, common_arguments, show
 from mcp_workbench.economy.prose import clip, one_line
 from mcp_workbench.economy.shared_arguments import legend
 from mcp_workbench.economy.signature import signature
@@ -34,6 +34,7 @@ _MOST_TWINS = 3
 NOTHING = "Nothing matches."
 FULL_DEFINITIONS = "Full definitions, also of what has `…`: `open_toolbox` with `tools`."
 MORE = " More: `limit`."
+_SHORTENED = "\nShortened to fit the budget; `budget: null` lifts it."
 _WEAK = "\nWeak matches: no tool covers more than part of this. Try other words."
 
 
@@ -45,6 +46,12 @@ class SearchAnswer(msgspec.Struct, frozen=True):
     near: tuple[Tool, ...]
     matched: int
     text: str
+    # The same as structured content.
+    content: Mapping[str, object] = {}
+
+    def fits(self, most: int | None) -> bool:
+        """Whether text and structured content each take at most `most` bytes."""
+        return most is None or max(len(self.text.encode()), len(msgspec.json.encode(self.content))) <= most
 
 
 def answer(
@@ -67,12 +74,14 @@ def answer(
     # Everything up to the last strong match is shown, also weak ones in between: ranks are not skipped.
     strong = [place for place, group in enumerate(groups[:limit], 1) if group[0].path not in weak]
     shown = max(strong[-1] if strong else 0, min(WITH_TEXT, limit, len(groups))) if limit <= LIMIT else limit
-    note = "" if strong or not groups else _WEAK
+    weak_only = bool(groups) and not strong
+    note = _WEAK if weak_only else ""
     for few, one_form, with_names in _attempts(min(shown, len(groups)), form, limit >= LIMIT):
-        around = siblings if with_names and not note else {}
+        around = siblings if with_names and not weak_only else {}
         made = _answer(groups, matched, around, few, one_form, next_in_rank=NEXT_IN_RANK * with_names, note=note)
-        if most is None or len(made.text.encode()) <= most:
+        if made.fits(most):
             return made
+        note = note if note.endswith(_SHORTENED) else note + _SHORTENED
     return _answer(groups, matched, {}, 0, form, next_in_rank=0)
 
 
@@ -104,21 +113,38 @@ def _answer(
     following = [group[0] for group in groups[limit : limit + next_in_rank]]
     near = tuple(_near(tools, following, siblings))
     lines = []
+    structured = []
     incomplete = []
     common = _common(tools, form)
     for place, (tool, *twins) in enumerate(groups[:limit]):
-        written, complete = _written(tool, place, _also(twins), form, common[tool.toolbox, tool.server])
-        lines.append(written)
-        if not complete:
+        shown = _shown(tool, place, form, common[tool.toolbox, tool.server])
+        text = f"\n  {shown.description}" if form is None and shown.description else ""
+        lines.append(shown.text + _also(twins) + text)
+        same = [{"toolbox_name": twin.toolbox, "source_server": twin.server} for twin in twins[:_MOST_TWINS]]
+        structured.append(shown.structured(**({"same": same} if same else {})))
+        if not shown.complete:
             incomplete.append(tool)
-    lines.extend(f"In {toolbox}/{server}/: {legend(each)}" for (toolbox, server), each in common.items() if each)
+    legends = {f"{toolbox}/{server}": legend(each) for (toolbox, server), each in common.items() if each}
+    lines.extend(f"In {place}/: {each}" for place, each in legends.items())
     if near:
         lines.append("Near: " + _named(near))
+    said = [_head(len(tools), matched, form) + note]
     if incomplete or near:
-        lines.append(FULL_DEFINITIONS + (MORE if matched > len(tools) else ""))
-    return SearchAnswer(
-        tools, tuple(incomplete), near, matched, "\n".join([_head(len(tools), matched, form) + note, *lines])
-    )
+        said.append(FULL_DEFINITIONS + (MORE if matched > len(tools) else ""))
+    places = [
+        {"toolbox_name": toolbox, "source_server": server, "names": names}
+        for (toolbox, server), names in _by_place(near).items()
+    ]
+    content = {
+        "matched": matched,
+        **({} if form is None else {"form": str(form)}),
+        "note": "\n".join(said),
+        "tools": [msgspec.Raw(each) for each in structured],
+        **({"common": legends} if legends else {}),
+        **({"near": places} if places else {}),
+    }
+    text = "\n".join([said[0], *lines, *said[1:]])
+    return SearchAnswer(tools, tuple(incomplete), near, matched, text, content)
 
 
 def _head(shown: int, matched: int, form: Form | None) -> str:
@@ -128,17 +154,14 @@ def _head(shown: int, matched: int, form: Form | None) -> str:
     return f"{NOTHING} Try other words, or open a toolbox." if not matched else f"0 of {matched} fit the budget."
 
 
-def _written(tool: Tool, place: int, also: str, form: Form | None, common: Sequence[str]) -> tuple[str, bool]:
+def _shown(tool: Tool, place: int, form: Form | None, common: Sequence[str]) -> Shown:
     if form is not None:
-        shown = show(msgspec.structs.replace(tool, name=tool.path), form, common=common)
-        return shown.text + also, shown.complete
+        return show(tool, form, label=tool.path, common=common)
     known = parts(tool.definition)
     longest = _LONGEST_FIRST_SIGNATURE if place < WITH_TEXT else _LONGEST_SIGNATURE
     written, complete = signature(tool.path, known.schema(), most=longest, common=common)
-    written += also
-    if place < WITH_TEXT and known.description:
-        written += "\n  " + clip(one_line(known.description), _LONGEST_TEXT)
-    return written, complete
+    text = clip(one_line(known.description), _LONGEST_TEXT) if place < WITH_TEXT else ""
+    return Shown(tool, Form.SENTENCE, written, complete, written.removeprefix(tool.path), text)
 
 
 def _common(tools: Iterable[Tool], form: Form | None) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -182,7 +205,12 @@ def _near(
 
 def _named(tools: Iterable[Tool]) -> str:
     """`toolbox/server/ one, two; toolbox/other/ three`: the prefix applies to each name after it."""
-    by_place: dict[str, list[str]] = {}
+    return "; ".join(f"{place[0]}/{place[1]}/ {', '.join(names)}" for place, names in _by_place(tools).items())
+
+
+def _by_place(tools: Iterable[Tool]) -> dict[tuple[str, str], list[str]]:
+    """The names of tools, by toolbox and server."""
+    found: dict[tuple[str, str], list[str]] = {}
     for tool in tools:
-        by_place.setdefault(tool.path.removesuffix(tool.name), []).append(tool.name)
-    return "; ".join(f"{place} {', '.join(names)}" for place, names in by_place.items())
+        found.setdefault((tool.toolbox, tool.server), []).append(tool.name)
+    return found

@@ -1,8 +1,8 @@
 """The result of `open_toolbox` in the face `proxy`, and the index of all toolboxes. Pure.
 
 Owns that the result stays within its budget: everything besides the tools is bounded and subtracted before tools are
-listed. JSON is returned both as text and as structured content, for clients that read only one of them; plain text is
-returned only as text, because clients that find structured content show nothing else.
+listed. Everything about tools is returned as text and as structured content, for clients that show only one of them,
+and for programs. Each stays within the budget.
 """
 
 from __future__ import annotations
@@ -148,7 +148,6 @@ def opened(
         form=None if request.detail is None else Form(request.detail),
         limit=request.limit,
         cursor=request.cursor,
-        extras=request.detail == "full",
         spend=request.budget is not UNSET,
     )
     instructions = _server_instructions(available) if made.form.is_json and request.cursor is None else {}
@@ -162,21 +161,24 @@ def opened(
 
 
 def _opened(made: Listing, beside: dict[str, object], *, is_error: bool) -> bytes:
-    from mcp_workbench.economy.budget_ladder import render
+    from mcp_workbench.economy.budget_ladder import legends, render
     from mcp_workbench.economy.forms import Form
 
-    if not all(each.form.is_json for each in made.shown):
-        return text_result(_as_text(beside, render(made)), is_error=is_error)
     content = {
         "toolbox": beside["toolbox"],
         "description": beside["description"],
         "form": str(made.form),
         **({"note": made.note} if made.form is not Form.FULL or made.cursor is not None else {}),
-        "tools": [Raw(each.text.encode()) for each in made.shown],
+        "tools": [Raw(each.structured()) for each in made.shown],
         **({} if made.cursor is None else {"cursor": made.cursor}),
+        **({"common": common} if (common := legends(made)) else {}),
         **{name: value for name, value in beside.items() if name not in ("toolbox", "description")},
     }
-    return json_result(content, is_error=is_error)
+    if all(each.form.is_json for each in made.shown):
+        text = encode({**content, "tools": [Raw(each.text.encode()) for each in made.shown]}).decode()
+    else:
+        text = _as_text(beside, render(made))
+    return tool_result(text, content, is_error=is_error)
 
 
 def _as_text(beside: dict[str, object], listed: str) -> str:
@@ -299,12 +301,10 @@ def _within_share(text: str, budget: int | None, share: int) -> str:
 # ── results ──
 
 
-def json_result(content: dict[str, object], *, is_error: bool = False) -> bytes:
-    """A tool result in JSON, both as text and as structured content."""
-    structured = encode(content)
+def tool_result(text: str, content: dict[str, object], *, is_error: bool = False) -> bytes:
+    """A tool result as text, and as structured content that says the same."""
     error = b',"isError":true' if is_error else b""
-    text = encode(structured.decode())
-    return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b%b}' % (text, structured, error)
+    return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b%b}' % (encode(text), encode(content), error)
 
 
 def text_result(text: str, *, is_error: bool = False) -> bytes:

@@ -17,8 +17,7 @@ from mcp_workbench.face.opening import (
     Failures,
     budget_of,
     bytes_of,
-    json_result,
-    text_result,
+    tool_result,
     unavailable,
     unavailable_text,
 )
@@ -69,10 +68,10 @@ def found_result(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, 
         siblings=_siblings(ranked[:limit], catalog),
         limit=limit,
         form=form,
-        most=None if most is None else most - len(said.encode()),
+        most=None if most is None else most - max(len(said.encode()), len(encode(failed))),
         weak={hit.key for hit in found.hits if hit.is_weak},
     )
-    return text_result(made.text + said)
+    return tool_result(made.text + said, {**made.content, **({"unavailable": failed} if failed else {})})
 
 
 def _ranked(tool_index: ToolIndex, query: str, limit: int, within: set[str] | None) -> tuple[Found, list[Tool]]:
@@ -178,7 +177,7 @@ def _definitions(
     # Tools that are left out are named in the result: for fifty names, a few kilobytes at most.
     room = None if most is None else most - len(encode(beside)) - _NOTE - sum(len(tool.path) + 3 for tool in tools[1:])
     form = None if request.detail is None else Form(request.detail)
-    made = definitions_of(tools, most=room, form=form, extras=request.detail == "full")
+    made = definitions_of(tools, most=room, form=form)
     return _shown(made, beside, failed)
 
 
@@ -188,14 +187,16 @@ def _shown(made: Named, beside: dict[str, object], failed: list[dict[str, str]])
     # Named all the same, so that they can be asked for by themselves.
     left_out = [tool.path for tool in made.left_out]
     forms = {each.form for each in made.shown}
+    content: dict[str, object] = {
+        "form": "/".join(sorted(forms)),
+        **beside,
+        "tools": [Raw(each.structured()) for each in made.shown],
+        **({"note": made.note} if made.note else {}),
+        **({"left_out": left_out} if left_out else {}),
+    }
     if all(form.is_json for form in forms):
-        content: dict[str, object] = {"form": "/".join(sorted(forms)), **beside}
-        content["tools"] = [Raw(each.text.encode()) for each in made.shown]
-        if made.note:
-            content["note"] = made.note
-        if left_out:
-            content["left_out"] = left_out
-        return json_result(content)
+        text = encode({**content, "tools": [Raw(each.text.encode()) for each in made.shown]}).decode()
+        return tool_result(text, content)
     missing = beside.get("missing", [])
     assert isinstance(missing, list)
     lines = [each.text for each in made.shown]
@@ -203,7 +204,8 @@ def _shown(made: Named, beside: dict[str, object], failed: list[dict[str, str]])
         lines.insert(0, f"{len(made.shown)} tool{'s' * (len(made.shown) != 1)}, {DESCRIBED[made.shown[0].form]}:")
     if left_out:
         lines.append(f"Left out: {', '.join(left_out)}")
-    return text_result("\n".join([*([made.note] if made.note else []), *lines, *missing]) + unavailable_text(failed))
+    said = "\n".join([*([made.note] if made.note else []), *lines, *missing])
+    return tool_result(said + unavailable_text(failed), content)
 
 
 def _named(catalog: Catalog, request: OpenRequest, path: str) -> list[ToolPlace]:

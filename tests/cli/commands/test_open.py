@@ -121,13 +121,12 @@ async def test_within_a_budget_it_is_the_very_text_that_an_agent_gets(tmp_path: 
     async with RawClient.spawn(workbench_command(config)) as client:
         await client.initialize()
         answered = await client.call_tool("open_toolbox", {"toolbox_name": "box"})
-    assert "structuredContent" not in answered
     text = answered["content"][0]["text"]
     status, shown, _ = run("open", "box", "--config", config)
     assert status == 0
     assert shown.startswith(f"{text}\n\nabout ")
     content = json.loads(run("open", "box", "--json", "--config", config).stdout)
-    assert (content["toolbox"], content["text"]) == ("box", text)
+    assert content == answered["structuredContent"]
     assert content["form"] in ("text", "clipped", "sentence", "arguments", "names")
     everything = json.loads(run("open", "box", "--json", "--budget", "null", "--config", config).stdout)
     assert everything["form"] == "full"

@@ -48,16 +48,16 @@ def run(parsed: Parsed) -> int:
     if unknown:
         _while_shown(f"starting {', '.join(entry.name for entry in unknown)}", lambda: engine.run(ask))
     made, result = engine.opened(request, failures)
-    content = decode(result, type=dict[str, Raw]).get("structuredContent")
+    content = decode(result, type=dict[str, Raw])["structuredContent"]
     text: str = decode(result)["content"][0]["text"]
     screen = stdout()
     if parsed.has("json"):
-        screen.json({"toolbox": toolbox, "form": made.form.value, "text": text} if content is None else content)
+        screen.json(content)
     else:
-        if content is None:
+        if not made.form.is_json:
             _show_text(screen, text, made.form.value, redactor)
         else:
-            _show(screen, decode(content), len(bytes(content)), redactor)
+            _show(screen, decode(content), len(text.encode()), redactor)
         # A person may wonder about a missing tool; a program would not read this.
         if len(unknown) < len(entries) and screen.is_terminal:
             screen.flush()
