@@ -47,6 +47,9 @@ Params = dict[str, Raw]
 # In place of the definition of an item whose server is not listed yet.
 NOT_LISTED: Final = Raw(b"{}")
 
+# Then toolbox, server and the URI of a resource that several servers have.
+RESOURCES: Final = "workbench://resources/"
+
 
 class FaceSettings(Struct, frozen=True):
     """How things are shown, according to the command line or else the configuration."""
@@ -412,6 +415,11 @@ class Face:
         if self.catalog.unread(self.needed(view, "resources")):
             return Reject(INVALID_PARAMS, UNREAD)
         entries = self.entries(view)
+        if uri.startswith(RESOURCES):
+            addressed = next((e for e in entries if uri.startswith(address_of(e, "")) and e.has_resources), None)
+            own = "" if addressed is None else uri.removeprefix(address_of(addressed, ""))
+            is_shown = addressed is not None and own != "" and addressed.shows_resource(own)
+            return (addressed, own) if addressed is not None and is_shown else not_found(uri, client)
         found = claimants(entries, uri, lambda entry: self.links.has(view.principal, entry, uri))
         if not found:
             # Resources need not be listed. If only one server has resources, it must be that one.
@@ -426,7 +434,9 @@ class Face:
         found = opened or found
         if len(found) > 1:
             can_choose = not opened and not self.lists_everything and len({entry.toolbox for entry in found}) > 1
-            remedy = "open the toolbox of that one" if can_choose else "use one of these servers alone"
+            remedy = (
+                "open the toolbox of that one, or " if can_choose else ""
+            ) + f"read {address_of(found[0], uri)[:600]}"
             servers = [entry.label for entry in found]
             return Reject(INVALID_PARAMS, rivals_for_address(uri, servers, remedy), {"uri": uri, "servers": servers})
         return (found[0], uri) if found else None
@@ -436,7 +446,7 @@ class Face:
         if isinstance(found, Reject):
             return found
         entry, uri = found
-        return Forward(entry, uri, b'"resources/read"', open_body(params))
+        return Forward(entry, uri, b'"resources/read"', open_body({**params, "uri": Raw(encode(uri))}))
 
     def resolve_completion(self, view: View, params: Params, client: Revision) -> Decision:
         """Decide what to do with a `completion/complete`, whose `ref` names a prompt or a resource template."""
@@ -495,6 +505,13 @@ def begins_unknown(plan: Plan) -> bool:
 def is_of(method: str, extension: str) -> bool:
     """Whether a method belongs to an extension: methods begin with its name, with or without its vendor's prefix."""
     return method.startswith((f"{extension}/", f"{extension.rpartition('/')[2]}/"))
+
+
+def address_of(entry: ServerEntry, uri: str) -> str:
+    """The address of a resource of one server, for those that several servers have."""
+    from urllib.parse import quote
+
+    return f"{RESOURCES}{quote(entry.toolbox, safe='')}/{quote(entry.name, safe='')}/{uri}"
 
 
 def unsupported(method: str) -> Reject:
