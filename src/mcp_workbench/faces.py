@@ -18,6 +18,8 @@ class FaceEntry(NamedTuple):
     flags: tuple[str, ...] = ()
     # Whether what is shown depends on the client.
     by_client: bool = False
+    # Whether its names are made of those of toolboxes and servers, which must fit together.
+    joins_names: bool = False
 
 
 FACES: Final = {
@@ -41,6 +43,7 @@ FACES: Final = {
             module="mcp_workbench.face.dynamic",
             shows="the tools of each opened toolbox",
             choice="open_toolbox, and then the tools of each toolbox that the agent opens.",
+            joins_names=True,
         ),
         FaceEntry(
             name="auto",
@@ -52,6 +55,7 @@ FACES: Final = {
         ),
     )
 }
+JOINING_FACES: Final = tuple(name for name, entry in FACES.items() if entry.joins_names)
 DEFAULT_FACE: Final = "proxy"
 # What commands look through, whatever clients see: only there can every tool be named.
 FACE_OF_COMMANDS: Final = "proxy"

@@ -22,7 +22,7 @@ from mcp_workbench.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.errors import ConfigError, DownstreamError
 from mcp_workbench.face.base import STATUS_URI, Face, FaceSettings
 from mcp_workbench.face.view import View
-from mcp_workbench.faces import FACES
+from mcp_workbench.faces import FACES, JOINING_FACES
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.router.lists import FIRST_LIST_PATIENCE, Lists
 from mcp_workbench.router.router import Router
@@ -507,7 +507,7 @@ def _session_type() -> type[Session]:
 def check_names(config: WorkbenchConfig, face: str) -> None:
     """Raise `ConfigError` for names that this face cannot show, although the file allows them: it need not know of
     `--face`."""
-    if face != "dynamic":
+    if face not in JOINING_FACES:
         return
     from mcp_workbench.config.reading import registered_name_fault
 

@@ -141,7 +141,7 @@ async def test_what_the_result_says_of_itself_is_kept(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(own)) as seen:
         result = await seen.use("dev/api/get", max_tokens=300)
         assert result["isError"] is True
-        assert result["_meta"] == {"example.test/a": 1}
+        assert result["_meta"]["example.test/a"] == 1
         assert result["unknown"] == [1]
         # A client that finds structured content would show that, and not the head.
         assert "structuredContent" not in result

@@ -214,10 +214,12 @@ async def test_a_schema_that_changes_while_we_run_counts_from_then_on(tmp_path: 
         assert "`file` is missing" in text_of(await seen.use("dev/files/read_file", {"path": "x"}))
 
 
-async def test_an_error_of_the_server_is_left_as_it_is(tmp_path: Path) -> None:
+async def test_an_error_of_the_server_names_its_tool_and_has_the_original_beside_it(tmp_path: Path) -> None:
     own = {"content": [{"type": "text", "text": "no such file"}], "isError": True, "_meta": {"a": 1}}
     async with workbench_with(tmp_path, {"dev": {"files": Server(READ, answer=lambda name, given: own)}}) as seen:
-        assert await seen.use("dev/files/read_file", {"path": "x"}) == own
+        shown = await seen.use("dev/files/read_file", {"path": "x"})
+        assert shown["isError"] is True and text_of(shown) == "[dev/files/read_file] no such file"
+        assert shown["_meta"] == {"a": 1, "mcp-workbench/result": own}
 
 
 async def test_a_huge_schema_is_answered_with_the_signature_and_where_to_get_it(tmp_path: Path) -> None:

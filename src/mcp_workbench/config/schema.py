@@ -12,6 +12,7 @@ from mcp_workbench.config import foreign_keys, keys, server_keys
 from mcp_workbench.config.keys import UNSET, Key
 from mcp_workbench.config.kinds import Schema
 from mcp_workbench.config.reading import LONGEST_NAME
+from mcp_workbench.faces import JOINING_FACES
 
 # The same rules as `reading.name_fault`: not empty, no white space at the ends, no control characters; for toolboxes no
 # `__` either.
@@ -63,7 +64,7 @@ def json_schema() -> Schema:
         "then": {"propertyNames": {"enum": [keys.TOOLBOXES, *keys.FILE_KEYS]}},
         "allOf": [
             {
-                "if": {"properties": {keys.FACE.name: {"const": "dynamic"}}, "required": [keys.FACE.name]},
+                "if": {"properties": {keys.FACE.name: {"enum": list(JOINING_FACES)}}, "required": [keys.FACE.name]},
                 "then": {"properties": _registered_names()},
             }
         ],

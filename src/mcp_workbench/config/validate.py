@@ -17,6 +17,7 @@ from mcp_workbench.config.problems import Path, Problem, quote, render_path
 from mcp_workbench.config.reading import Reader
 from mcp_workbench.config.server import WrittenServer
 from mcp_workbench.config.server_keys import SERVER_KEYS
+from mcp_workbench.faces import JOINING_FACES
 
 T = TypeVar("T")
 
@@ -137,7 +138,7 @@ class _File:
             self._rootless(document)
             return None
         plain = root != keys.TOOLBOXES
-        self._is_dynamic = document.get(keys.FACE.name) == "dynamic"
+        self._is_dynamic = document.get(keys.FACE.name) in JOINING_FACES
         # First, because every server inherits from these two.
         self._inherit_env = self._read(keys.INHERIT_ENV, document) or ()
         self._share = self._read(keys.SHARE, document)
