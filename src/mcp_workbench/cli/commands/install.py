@@ -375,7 +375,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
                 "use ${keyring:…}, ${file:…} or envFile there",
             )
     if any(each["changed"] for each in results) and not parsed.has("dry-run"):
-        remark("hint", f"mcp-workbench undo {client.name} brings back what was there")
+        remark("hint", f"mcp-workbench undo {client.name} takes this back")
     return results
 
 
