@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench import nesting
+from mcp_workbench.jsonrpc import large_messages
 from mcp_workbench.nesting import MAX_NESTING, is_nested_deeper
 
 texts = st.text(st.sampled_from('a"\\[]{}\n'), max_size=12)
@@ -59,3 +62,39 @@ def test_short_texts_and_those_with_few_brackets_are_not_looked_at(monkeypatch: 
     assert not is_nested_deeper(b'["%b"]' % (b"text " * 100_000))
     with pytest.raises(AssertionError):
         is_nested_deeper(b"[" * (MAX_NESTING + 1) + b"]" * (MAX_NESTING + 1))
+
+
+class CountedRuns:
+    """Counts what is followed step by step, in Python."""
+
+    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+        self._pattern = pattern
+        self.count = 0
+
+    def findall(self, text: bytes) -> list[bytes]:
+        found = self._pattern.findall(text)
+        self.count += len(found)
+        return found
+
+
+@pytest.mark.parametrize("module", [nesting, large_messages])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        b"[" * 500 + b"]" * 500,
+        b"{" * 100 + b"[" * 100 + b"]" * 100 + b"}" * 100,
+        b"[]",
+        b"[[][[][]]]",
+        b"[" * 20 + b"]" * 19 + b"[" * 19 + b"]" * 20,
+    ],
+)
+def test_brackets_are_followed_many_at_a_time(module: ModuleType, unit: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However they are nested: one by one, a message of megabytes would take seconds."""
+    runs = CountedRuns(module._RUN)
+    monkeypatch.setattr(module, "_RUN", runs)
+    text = b"[%b]" % (unit * (100_000 // len(unit)))
+    if module is nesting:
+        is_nested_deeper(text)
+    else:
+        large_messages._follow(bytearray(), text)
+    assert runs.count <= len(text) // 8

@@ -11,8 +11,10 @@ from typing import Final
 
 # As in PHP's `json_decode`. Whoever reads a message after us, a call further in, can read it too.
 MAX_NESTING: Final = 512
-# Rounds that remove all innermost pairs of brackets at once, before the rest is followed run by run.
+# Rounds that remove all innermost pairs of brackets at once, as long as each removes this part of them; the rest, which
+# has long runs of the same bracket then, is followed run by run.
 _MOST_ROUNDS: Final = 16
+_WORTH_A_ROUND: Final = 8
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _NEITHER_BRACKETS_NOR_QUOTES: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _RUN: Final = re.compile(rb"\[+|\]+")
@@ -28,8 +30,11 @@ def is_nested_deeper(text: bytes, levels: int = MAX_NESTING) -> bool:
     while depth < min(levels, _MOST_ROUNDS):
         if len(left) <= 2 * (levels - depth):
             return False
+        before = len(left)
         left = left.replace(b"[]", b"")
         depth += 1
+        if before - len(left) < before // _WORTH_A_ROUND:
+            break
     for run in _RUN.findall(left):
         depth += len(run) if run.startswith(b"[") else -len(run)
         if depth > levels:

@@ -34,7 +34,7 @@ from mcp_workbench.jsonrpc.messages import (
     decode_string,
     find_id,
 )
-from mcp_workbench.nesting import is_nested_deeper
+from mcp_workbench.nesting import MAX_NESTING, is_nested_deeper
 
 # Decoding a piece takes a few milliseconds, whatever it contains.
 PIECE_BYTES: Final = 1 << 18
@@ -45,8 +45,11 @@ LARGE_MEMBER: Final = 1 << 16
 # How many commas are tried as the end of a piece before a longer piece is.
 MOST_TRIES: Final = 32
 _LONGEST_TAIL: Final = 1 << 12
-# Rounds in which all matching pairs of brackets are removed at once; deeper nesting is followed bracket by bracket.
+# Rounds in which all matching pairs of brackets are removed at once, as long as each removes this part of them; the
+# rest is followed run by run.
 _MOST_ROUNDS: Final = 32
+_WORTH_A_ROUND: Final = 8
+_RUN: Final = re.compile(rb"\[+|\{+|\]+|\}+")
 
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
@@ -296,15 +299,19 @@ def _follow(brackets: bytearray, text: bytes) -> int:
     for _ in range(_MOST_ROUNDS):
         before = len(left)
         left = left.replace(b"{}", b"").replace(b"[]", b"")
-        if len(left) == before:
+        if before - len(left) < before // _WORTH_A_ROUND or not left:
             break
     lowest = len(brackets)
-    for each in left:
-        if each in _CLOSING:
-            brackets.append(each)
-        elif not brackets or brackets.pop() != _OPENING[each]:
-            raise ValueError("a bracket is closed that was not open")
-        lowest = min(lowest, len(brackets))
+    for run in _RUN.findall(left):
+        if run[0] in _CLOSING:
+            brackets += run
+            if len(brackets) > MAX_NESTING:
+                raise ValueError(messages.TOO_DEEP)
+        else:
+            if not brackets.endswith(bytes((_OPENING[run[0]],)) * len(run)):
+                raise ValueError("a bracket is closed that was not open")
+            del brackets[-len(run) :]
+            lowest = min(lowest, len(brackets))
     return lowest
 
 

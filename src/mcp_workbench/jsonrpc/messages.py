@@ -152,6 +152,8 @@ def read(line: bytes, decode: Callable[[bytes], Envelope] = decode_envelope) -> 
         raise Malformed("not valid UTF-8", find_id(line))
     try:
         message = decode(line)
+    except RecursionError:
+        raise Malformed(TOO_DEEP, find_id(line)) from None
     except UNREADABLE:
         message = _read_tolerantly(line, decode)
     # Shorter lines, nearly all, cannot be nested that deep.
