@@ -117,7 +117,7 @@ async def test_whoever_is_held_for_long_is_told_that_we_are_there() -> None:
 async def test_a_client_that_does_not_read_holds_nobody_up(shared: Shared) -> None:
     shared.up()
     async with crowded(shared) as crowd:
-        config = crowd.config({"box": {"server": scripted_entry()}})
+        config = crowd.config({"box": {"server": scripted_entry(resultBudget=None)}})
         reader, other = await crowd.join(config), await crowd.join(config)
         transport = reader.process._transport  # type: ignore[attr-defined]
         transport.get_pipe_transport(1).pause_reading()
