@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import store as store_module
 from mcp_workbench.signin.flow_io import NotNow
-from mcp_workbench.signin.store import SignInRecord
+from mcp_workbench.signin.store import SignInRecord, lock_name
 from mcp_workbench.signin.store_location import StoreUnusable
 from tests.signin.authority import SignInSetup, another, sign_in_setup
 from tests.support.processes import eventually
@@ -190,6 +190,23 @@ async def test_a_token_whose_answer_was_lost_with_its_process_is_never_sent_agai
         assert sent_refresh_tokens(at) == ["refresh-1"]
         await at.log_in()
         assert await at.call() == 200
+
+
+async def test_a_token_whose_process_ended_without_an_answer_is_tried_again(tmp_path: Path) -> None:
+    """Only another attempt can tell whether it still works; and what the process had reserved is reused."""
+    async with sign_in_setup(tmp_path) as at:
+        await at.log_in()
+        await at.change(over)
+        at.authority.expire()
+        name = lock_name(at.target.principal, at.target.server)
+        async with at.sign_ins.store.refreshing(name, 1.0) as turn:
+            at.sign_ins.store.reserve(turn, "refresh-1")
+            room = Path(turn.room).read_bytes()
+        Path(turn.room).write_bytes(room)
+        assert await at.call() == 200
+        assert sent_refresh_tokens(at) == ["refresh-1"]
+        assert not Path(turn.room).exists()
+        assert Path(turn.room).with_suffix(".lock").read_bytes() == b"", "nothing is left to say about it"
 
 
 async def test_signing_in_again_wins_over_a_token_that_waits_to_be_stored(
