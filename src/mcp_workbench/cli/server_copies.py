@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from mcp_workbench.catalog.offer import MOST_WITHHELD_NAMED
+from mcp_workbench.catalog.offer import INSTRUCTIONS, MOST_WITHHELD_NAMED
 
 # States of servers that have never been used here: there is no copy yet.
 _UNUSED: Final = ("configured", "known")
@@ -127,10 +127,10 @@ def _withheld(copies: ServerCopies) -> list[str]:
     for each in copies.reports:
         for kind, names in (each.get("withheld") or {}).items():
             found.setdefault(kind, set()).update(names)
-    return [
-        f"withheld {kind}: {', '.join(sorted(names)[:MOST_WITHHELD_NAMED])} (mcp-workbench lock diff)"
-        for kind, names in found.items()
-    ]
+    said = {kind: f": {', '.join(sorted(names)[:MOST_WITHHELD_NAMED])}" for kind, names in found.items()}
+    # A server has one text of them.
+    said |= {INSTRUCTIONS: ""} if INSTRUCTIONS in found else {}
+    return [f"withheld {kind}{names} (mcp-workbench lock diff)" for kind, names in said.items()]
 
 
 def _sign_ins(copies: ServerCopies) -> list[str]:

@@ -141,6 +141,18 @@ def test_on_a_terminal_details_stand_below_their_row(monkeypatch: pytest.MonkeyP
     assert second[-1].strip() == "\\x1b[2Jno (1 h 1 min ago)" and all(len(line) <= 80 for line in second)
 
 
+def test_what_is_withheld_of_any_copy_is_named_once() -> None:
+    withheld: list[dict[str, Any]] = [
+        {},
+        {"tools": ["write"]},
+        {"tools": ["add", "write"], "instructions": ["instructions"]},
+    ]
+    assert shown({"servers": [{**FINE, "withheld": each, "folder": None} for each in withheld]})[3:] == [
+        "    withheld tools: add, write (mcp-workbench lock diff)",
+        "    withheld instructions (mcp-workbench lock diff)",
+    ]
+
+
 def test_on_a_narrow_terminal_folders_of_clients_stand_below_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "dumb")
