@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -273,3 +274,21 @@ def test_long_words_and_hashes_are_no_binary_data(word: str) -> None:
         "a": word,
         "b": 1,
     }
+
+
+def test_looking_for_binary_data_takes_memory_for_what_is_found_alone() -> None:
+    """A group that is repeated for each character would keep 170 times the text."""
+    written = b'["%b", "%b"]' % (b"x" * (1 << 20), b"aB1\\/" * (1 << 18))
+    tracemalloc.start()
+    try:
+        found, _ = result_pieces.without_base64(written)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.endswith(b'", "(binary data, 786432 bytes)"]')
+    assert peak < 8 * len(written)
+
+
+def test_a_long_word_with_escape_sequences_is_no_binary_data() -> None:
+    for written in (b'{"a": "%b"}' % (b"aB1\\n" * 100), b'{"a": "%b\\"b"}' % (b"aB1" * 100)):
+        assert result_pieces.without_base64(written)[0] == written
