@@ -16,8 +16,8 @@ from mcp_workbench.economy.search_answer import LIMIT
 from mcp_workbench.economy.tokens import LEAST_BUDGET
 from mcp_workbench.face import kept_results
 from mcp_workbench.face.open_request import DETAILS, MOST_FOUND, MOST_NAMED, OpenRequest
-from mcp_workbench.router.lists import STARTS_AT_ONCE
-from mcp_workbench.router.toolboxes import LISTED_STAYS, SEARCH_PATIENCE
+from mcp_workbench.router.lists import LISTED_STAYS, STARTS_AT_ONCE
+from mcp_workbench.router.toolboxes import SEARCH_PATIENCE
 from tests.cli.shell import run
 from tests.support.client import RawClient
 from tests.support.workbench import workbench_command

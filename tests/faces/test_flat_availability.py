@@ -8,7 +8,9 @@ import logging
 import pytest
 
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.downstream.lifecycle import MOST_CRASHES, RestartPolicy
+from mcp_workbench.router import lists
 from tests.faces.harness import ERAS, Bench, Seen
 from tests.support.client import RpcError
 from tests.support.processes import eventually
@@ -131,18 +133,38 @@ async def test_the_first_list_has_everything_that_is_there_in_time(bench: Bench,
 
 @pytest.mark.requirement("flat.known")
 @every_client
-async def test_known_servers_are_listed_at_once_and_started_behind_it(bench: Bench, era: str) -> None:
+async def test_known_servers_are_listed_at_once_and_started_when_they_are_called(bench: Bench, era: str) -> None:
     boxes = {"default": {"one": echo(), "two": echo("--instructions", "Two.")}}
     async with bench.within(boxes, "flat", era, plain=True) as seen:
         first = await seen.names("tools/list")
     async with bench.within(boxes, "flat", era, plain=True) as seen:
-        gates = [seen.gateway.close_gate(f"default/{name}") for name in ("one", "two")]
         assert await seen.names("tools/list") == first
-        for gate in gates:
-            gate.set()
         assert (await seen.client.call_tool("two:echo", {"n": 1}))["structuredContent"] == {"n": 1}
-        assert sorted(seen.gateway.started) == ["default/one", "default/two"]
+        assert seen.gateway.started == ["default/two"]
         assert "From two:\nTwo." in await instructions(seen)
+
+
+@every_client
+async def test_old_lists_of_known_servers_are_fetched_again_and_recent_ones_are_not(
+    bench: Bench, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "CACHE_REFRESH_DELAY", 0.0)
+    boxes = {"default": {name: echo("--instructions", name) for name in ("one", "two", "three")}}
+    async with bench.within(boxes, "flat", era, plain=True) as seen:
+        await seen.names("tools/list")
+    ages = {"one": 2.0, "two": 0.5, "three": 3.0}
+    async with bench.within(boxes, "flat", era, plain=True) as seen:
+        known = {entry.key: entry.name for entry in seen.gateway.catalog.entries()}
+        monkeypatch.setattr(ManifestStore, "age", lambda _, key: ages[known[key]] * lists.CACHE_MAX_AGE)
+        gate = seen.gateway.close_gate("default/three")
+        await seen.names("tools/list")
+        await seen.names("tools/list")
+        await seen.gateway.wait_for_arrivals(1)
+        assert seen.gateway.started == ["default/three"], "the oldest first, and no other beside it"
+        gate.set()
+        entries = {entry.name: entry for entry in seen.gateway.catalog.entries()}
+        await eventually(lambda: entries["one"].is_live, what="the second refresh")
+        assert seen.gateway.started == ["default/three", "default/one"]
 
 
 @pytest.mark.requirement("flat.dead")

@@ -259,6 +259,8 @@ class ServerEntry:
             self._looked_up = True
             self.asks = self.config.ask and (self.asks or self.store.load_asks(self.key))
         self._show(offer)
+        if not self.is_live:
+            self.store.note_listed(self.key)
         self.is_live = True
         self.last_error = None
         if remember:

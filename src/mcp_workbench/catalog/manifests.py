@@ -43,6 +43,7 @@ MOST_OF_USERS: Final = 4_000
 # They are counted once in this many writes.
 COUNTED_AFTER: Final = 100
 _ASKS: Final = "-asks"
+_LISTED: Final = "-listed"
 _ENDINGS: Final = (".json", ".bin", ".new")
 
 
@@ -179,6 +180,20 @@ class ManifestStore:
     def save_asks(self, key: str) -> None:
         """Record that. In a separate file, because another process that does not know it may replace the offer."""
         self.save_blob(f"{key}{_ASKS}", b"")
+
+    def note_listed(self, key: str) -> None:
+        """Record that the server has listed its offer now, whether it has changed or not. In a separate file, because
+        reading an offer changes the time of its own."""
+        self.save_blob(f"{key}{_LISTED}", b"")
+
+    def age(self, key: str) -> float:
+        """Seconds since the server listed its offer; infinite if that is not known."""
+        if self._folder is None:
+            return float("inf")
+        try:
+            return max(0.0, time.time() - os.lstat(os.path.join(self._folder, f"{key}{_LISTED}.bin")).st_mtime)
+        except OSError:
+            return float("inf")
 
     def state(self, key: str) -> str:
         """A value that changes whenever the offer under this key does; empty if there is none."""

@@ -31,8 +31,14 @@ log = logging.getLogger(__name__)
 FIRST_LIST_PATIENCE: Final = 3.0
 # Reading a cache takes milliseconds. If the disk does not respond, the servers are listed instead.
 CACHE_SECONDS: Final = 10.0
-# Servers with cached lists are started after the response, a few at a time, because no request waits for them.
+# How many servers are started at once to be listed.
 STARTS_AT_ONCE: Final = 8
+# Cached lists that are older are fetched again in the background, one server after another, after this delay.
+CACHE_MAX_AGE: Final = 86400.0
+CACHE_REFRESH_DELAY: Final = 30.0
+# A server that was started only to be listed is stopped after this long, unless it is called: an agent that searches
+# fifty servers uses one of them, and soon.
+LISTED_STAYS: Final = 60.0
 # A failed server is started again for a list at most this often.
 ASK_AGAIN_AFTER: Final = 30.0
 # How long a list, or a call of an unknown tool, waits for a running server to list its tools again. Servers respond at
@@ -82,6 +88,9 @@ class Lists:
         self._use_cache = use_cache
         # Servers that a list has waited for once. It does not wait for them again.
         self._waited_for: set[ServerEntry] = set()
+        # Servers whose cached lists are refreshed if they are old, one server at a time.
+        self._considered: set[ServerEntry] = set()
+        self._refreshing = asyncio.Lock()
 
     def prepare(self, view: View, kind: str, reach: Reach) -> Preparation | None:
         """What to await before this list is returned; None if it can be returned at once."""
@@ -89,10 +98,13 @@ class Lists:
         if unread:
             return partial(self._load_and_prepare, unread, view, kind, reach)
         awaited = view.face.awaited(view)
-        unlisted = [entry for entry in awaited if not entry.is_live or entry.failure is not None]
-        if unlisted and view.face.client_of(view).health_check:
+        unlisted = [entry for entry in awaited if not entry.is_available]
+        known = [entry for entry in awaited if entry.is_available and not entry.is_live]
+        if (unlisted or known) and view.face.client_of(view).health_check:
             # A health check only tests whether we respond, and disconnects before any server would have started.
-            unlisted = []
+            unlisted, known = [], []
+        if known:
+            self._refresh_later(known, reach)
         outdated = self.outdated(view.face.listed(view, kind), reach)
         if not unlisted and not outdated:
             return None
@@ -102,7 +114,9 @@ class Lists:
 
     def forget(self, entries: Iterable[ServerEntry]) -> None:
         """Remove servers that have ended."""
-        self._waited_for.difference_update(entries)
+        ended = list(entries)
+        self._waited_for.difference_update(ended)
+        self._considered.difference_update(ended)
 
     async def load(self, entries: Iterable[ServerEntry]) -> None:
         """Read the manifests of these servers in a thread, because they may be large and disks slow."""
@@ -156,9 +170,7 @@ class Lists:
             # It may have failed for a different caller, while it runs for this one.
             if entry.failure is not None and reach(entry).state is State.READY:
                 self._catalog.servers.works(entry)
-        known = [entry for entry in unlisted if entry.is_available]
         unknown = [entry for entry in unlisted if not entry.is_available]
-        self._start_behind(known, reach)
         new = [entry for entry in unknown if entry not in self._waited_for]
         starting = {
             self._start_task(self._list_one(reach(entry))) for entry in unknown if _is_worth_asking(reach(entry))
@@ -185,23 +197,33 @@ class Lists:
         else:
             self._catalog.servers.works(connection.entry)
 
-    def _start_behind(self, entries: Iterable[ServerEntry], reach: Reach) -> None:
-        waiting = [entry for entry in entries if reach(entry).state in (State.CONFIGURED, State.KNOWN)]
-        if waiting:
-            _ = self._start_task(self._start_few_at_once(waiting, reach))
+    # ── servers that are known from the cache ──
 
-    async def _start_few_at_once(self, entries: list[ServerEntry], reach: Reach) -> None:
-        places = asyncio.Semaphore(STARTS_AT_ONCE)
+    def _refresh_later(self, entries: list[ServerEntry], reach: Reach) -> None:
+        """List servers again whose cached lists are old. Others are not started before they are called."""
+        new = [entry for entry in entries if entry not in self._considered]
+        if new:
+            self._considered.update(new)
+            _ = self._start_task(self._refresh_one_by_one(new, reach))
 
-        async def start(entry: ServerEntry) -> None:
-            async with places:
+    async def _refresh_one_by_one(self, entries: list[ServerEntry], reach: Reach) -> None:
+        # After the client's first requests, which must not wait for servers that start.
+        await asyncio.sleep(CACHE_REFRESH_DELAY)
+        ages = await asyncio.to_thread(lambda: {entry: entry.store.age(entry.key) for entry in entries})
+        for entry in sorted(entries, key=lambda entry: -ages[entry]):
+            if ages[entry] <= CACHE_MAX_AGE:
+                return
+            if entry.ended is not None or entry.is_live:
+                continue
+            async with self._refreshing:
+                connection = reach(entry)
+                starts = connection.starts
                 try:
-                    # Looked up here, because another caller's handshake may have changed which connection is used.
-                    await reach(entry).ensure_ready()
+                    await connection.ensure_listed()
                 except WorkbenchError as error:
                     self._catalog.servers.missed(entry, error)
-
-        await asyncio.gather(*map(start, entries))
+                if connection.starts > starts and not connection.traffic.call_count:
+                    connection.linger(LISTED_STAYS)
 
     def why_empty(self, view: View) -> str | None:
         """The failure of each server, if a list is empty because all of them failed."""

@@ -17,15 +17,12 @@ from mcp_workbench.face.decisions import Decision, Open
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.view import View
 from mcp_workbench.router.caller_connections import CallerConnections
-from mcp_workbench.router.lists import STARTS_AT_ONCE, Lists, is_large, is_rested
+from mcp_workbench.router.lists import LISTED_STAYS, STARTS_AT_ONCE, Lists, is_large, is_rested
 from mcp_workbench.router.routed_call import RoutedCall
 
 # How long a search in all toolboxes waits for servers that are not listed yet. Downloads by `npx` or `uvx` take longer,
 # but incomplete results are better than a client that times out.
 SEARCH_PATIENCE: Final = 10.0
-# A server that was started only to be listed is stopped after this long, unless it is called: an agent that searches
-# fifty servers uses one of them, and soon.
-LISTED_STAYS: Final = 60.0
 # A catalogue that changes while it is being indexed is indexed again, at most this often.
 MOST_PREPARATIONS: Final = 3
 
