@@ -311,3 +311,19 @@ async def test_the_meta_of_an_update_reaches_the_client(client_era: str, server_
         assert client.told("notifications/resources/updated") == [
             {"uri": "test:///one", "_meta": {"x-kept": {"a": 1}, **own}}
         ]
+
+
+@pytest.mark.bridge("tasks")
+async def test_states_of_tasks_are_refused_to_clients_without_the_extension() -> None:
+    tasks: Json = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    async with in_process_workbench("modern") as workbench:
+        client = workbench.client("modern", {"extensions": {"com.example/other": {}}})
+        wanted = {"notifications": {"toolsListChanged": True, "taskIds": ["one"]}}
+        error = client.send_request("subscriptions/listen", wanted).error
+        assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": tasks})
+        assert client.told("notifications/subscriptions/acknowledged") == [] and not client.session.streams
+        capable = workbench.client("modern", tasks)
+        capable.send_request("subscriptions/listen", wanted)
+        await until(lambda: bool(capable.told("notifications/subscriptions/acknowledged")))
+        (granted,) = capable.told("notifications/subscriptions/acknowledged")
+        assert granted["notifications"] == {"toolsListChanged": True}, "what is not sent is not promised"

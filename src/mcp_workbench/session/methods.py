@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec import DecodeError, Raw, ValidationError
 
 from mcp_workbench.face.base import Params
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, decode_string
+from mcp_workbench.jsonrpc.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    decode_object,
+    decode_string,
+)
+from mcp_workbench.protocol.constants import MISSING_CLIENT_CAPABILITY
 from mcp_workbench.protocol.logging_levels import LEVELS
 from mcp_workbench.session.client_call import ClientCall
 from mcp_workbench.session.notifications import MOST_STREAMS, ListenStream, read_filter
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
 Method = Callable[["Session", ClientCall, Params], None]
 
 
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 OWN_SCHEME: Final = b'"workbench://'
 
 
@@ -108,6 +116,10 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
     if wanted is None:
         call.finish_error(INVALID_PARAMS, "`notifications` must say what to listen to")
         return
+    if wanted.taskIds and not _has_tasks(call):
+        required: dict[str, object] = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
+        call.finish_error(MISSING_CLIENT_CAPABILITY, "`taskIds` needs the extension for tasks", required)
+        return
     if len(session.streams) >= MOST_STREAMS:
         call.finish_error(INTERNAL_ERROR, f"more than {MOST_STREAMS} streams are open")
         return
@@ -124,6 +136,14 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
     }
     # Acknowledged when the servers have accepted, because the acknowledgement lists what the client will really get.
     session.router.in_background(_subscribe_all(session, call, stream, granted))
+
+
+def _has_tasks(call: ClientCall) -> bool:
+    """Whether the client declares the extension for tasks."""
+    try:
+        return TASKS_EXTENSION in decode_object(decode_object(call.caller.capabilities)["extensions"])
+    except (KeyError, DecodeError, ValidationError):
+        return False
 
 
 async def _subscribe_all(session: Session, call: ClientCall, stream: ListenStream, granted: dict[str, object]) -> None:

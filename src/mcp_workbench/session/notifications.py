@@ -34,6 +34,8 @@ class ListenFilter(Struct):
     promptsListChanged: bool = False
     resourcesListChanged: bool = False
     resourceSubscriptions: list[str] = field(default_factory=list)
+    # Of the extension of tasks. None is granted: clients poll.
+    taskIds: list[str] = field(default_factory=list)
 
     def wants(self, kind: str) -> bool:
         return bool(getattr(self, f"{kind}ListChanged"))
