@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from mcp_workbench.clients.behaviour import Behaviour, behaviours
+from mcp_workbench.engine.face.client_behaviour import Behaviour, behaviours
 
-START: Final = "<!-- made from src/mcp_workbench/clients/behaviour.json by scripts/write_client_docs.py -->\n"
+START: Final = (
+    "<!-- made from src/mcp_workbench/engine/face/client_behaviour.json by scripts/write_client_docs.py -->\n"
+)
 _CHECKED: Final = {
     "measured": "measured",
     "code": "read in code",

@@ -29,7 +29,7 @@ USUAL_FOLDERS = (
 
 def configuration() -> str:
     """The file that is served."""
-    from mcp_workbench.config.choose import own_file
+    from mcp_workbench.engine.config.choose import own_file
 
     chosen = os.environ.pop(CHOSEN, "")
     # Where nothing was picked, the placeholder may be left as it was.
@@ -49,7 +49,7 @@ def usual_path(path: str) -> str:
 
 def main() -> int:
     """Serve the client that started us."""
-    from mcp_workbench.entry_point import main as run
+    from mcp_workbench.__main__ import main as run
 
     os.environ["PATH"] = usual_path(os.environ.get("PATH", os.defpath))
     # For the included servers, which are processes of their own.

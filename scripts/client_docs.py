@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from mcp_workbench.clients.dialects import own_entry
-from mcp_workbench.clients.documents import with_server
-from mcp_workbench.clients.table import Client, ClientFile, clients
+from mcp_workbench.setup.clients.dialects import own_entry
+from mcp_workbench.setup.clients.documents import with_server
+from mcp_workbench.setup.clients.table import Client, ClientFile, clients
 
-START: Final = "<!-- made from src/mcp_workbench/clients/clients.toml by scripts/write_client_docs.py -->\n"
+START: Final = "<!-- made from src/mcp_workbench/setup/clients/clients.toml by scripts/write_client_docs.py -->\n"
 _COMMAND: Final = ["/home/me/.local/bin/mcp-workbench", "serve", "--config", "/home/me/workbench-config.json"]
 _CHECKED: Final = {
     "measured": "the client itself was run",

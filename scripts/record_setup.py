@@ -56,7 +56,7 @@ def prepare(home: Path) -> None:
     programs.mkdir()
     for name, text in (
         ("claude", CLAUDE),
-        ("mcp-workbench", "#!{python}\nfrom mcp_workbench.entry_point import main\nmain()\n"),
+        ("mcp-workbench", "#!{python}\nfrom mcp_workbench.__main__ import main\nmain()\n"),
     ):
         (programs / name).write_text(text.format(python=sys.executable))
         (programs / name).chmod(0o755)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import mcp_workbench
-from mcp_workbench.transport.allocator import KEPT_BYTES
+from mcp_workbench.engine.transport.allocator import KEPT_BYTES
 from soak.accounts import Accounts
 from soak.samples import Reading, Samples
 

@@ -19,7 +19,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from mcp_workbench.process_context import DEBUGGER
+from mcp_workbench.engine.process_context import DEBUGGER
 from tests.support import examples, processes, workbench
 
 # Container images like to set this. Without cached bytecode every worker rewrites the assertions of every test file

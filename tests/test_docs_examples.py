@@ -22,11 +22,11 @@ from msgspec import Raw
 from mcp_workbench.cli.flags import parse
 from mcp_workbench.cli.serve import FLAGS
 from mcp_workbench.cli.usage import COMMANDS
-from mcp_workbench.config.load import parse as parse_config
-from mcp_workbench.config.trust import trust
-from mcp_workbench.face.identifier import ToolIdentifier, read_use_tool
-from mcp_workbench.transport.http.server.endpoint import MCP_PATH
-from mcp_workbench.transport.http.server.listening import DEFAULT_HOST, DEFAULT_PORT
+from mcp_workbench.engine.config.load import parse as parse_config
+from mcp_workbench.engine.config.trust import trust
+from mcp_workbench.engine.face.identifier import ToolIdentifier, read_use_tool
+from mcp_workbench.engine.transport.http.server.endpoint import MCP_PATH
+from mcp_workbench.engine.transport.http.server.listening import DEFAULT_HOST, DEFAULT_PORT
 from tests.support import fake_keyring
 
 pytestmark = pytest.mark.processes

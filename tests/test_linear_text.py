@@ -25,23 +25,23 @@ from typing import Any, NamedTuple
 import pytest
 
 import mcp_workbench
-from mcp_workbench.catalog import filters, uris
-from mcp_workbench.config.redact import Redactor
-from mcp_workbench.economy import prose, result_pieces, select, terms
-from mcp_workbench.economy.distinctive_words import distinctive_words
-from mcp_workbench.economy.fields import SearchDocument, fields
-from mcp_workbench.economy.forms import Form, show
-from mcp_workbench.economy.index import Index
-from mcp_workbench.economy.instructions import Box, instructions
-from mcp_workbench.economy.lean_schema import lean
-from mcp_workbench.economy.search_answer import answer
-from mcp_workbench.economy.signature import signature
-from mcp_workbench.economy.tool import Tool
-from mcp_workbench.economy.value_shape import shape
-from mcp_workbench.face.wording import no_such
-from mcp_workbench.guard.uri_spellings import other_spellings
-from mcp_workbench.jsonrpc import messages
-from mcp_workbench.printable import plain, visible
+from mcp_workbench.engine.catalog import filters, uris
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.economy import prose, result_pieces, select, terms
+from mcp_workbench.engine.economy.distinctive_words import distinctive_words
+from mcp_workbench.engine.economy.fields import SearchDocument, fields
+from mcp_workbench.engine.economy.forms import Form, show
+from mcp_workbench.engine.economy.index import Index
+from mcp_workbench.engine.economy.instructions import Box, instructions
+from mcp_workbench.engine.economy.lean_schema import lean
+from mcp_workbench.engine.economy.search_answer import answer
+from mcp_workbench.engine.economy.signature import signature
+from mcp_workbench.engine.economy.tool import Tool
+from mcp_workbench.engine.economy.value_shape import shape
+from mcp_workbench.engine.face.wording import no_such
+from mcp_workbench.engine.jsonrpc import messages
+from mcp_workbench.engine.printable import plain, visible
+from mcp_workbench.team.policy.uri_spellings import other_spellings
 from tests.support.regex_work import Counted, TooMuchWork, alphabet, possessive_rounds_that_fail_half_way
 
 PACKAGE = Path(mcp_workbench.__file__).parent
@@ -131,7 +131,7 @@ def pieces(pattern: re.Pattern[Any]) -> list[str]:
 
 def test_the_patterns_are_found() -> None:
     assert len(EVERY) > 30
-    assert {"economy/prose.py _SPACE", "jsonrpc/messages.py _ID"} <= {used.where for used in EVERY}
+    assert {"engine/economy/prose.py _SPACE", "engine/jsonrpc/messages.py _ID"} <= {used.where for used in EVERY}
 
 
 def repetitions(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str, str]]:

@@ -45,7 +45,7 @@ BY_BEHAVIOUR = {
     "real_clients": "published clients of others, which list us",
     "real_authorities": "authorization servers of others",
     "real_servers": "published servers of others",
-    "shared": "front ends and the shared workbench, as processes",
+    "sharing": "front ends and the shared workbench, as processes; some by module",
     "support": "the tests' own tools",
 }
 # Folders of tests about what lies beside the package.
@@ -63,7 +63,7 @@ WITHOUT_MODULE = {
     "cli/test_commands_output.py": "what every command prints",
     "cli/test_error_reference.py": "docs/errors.md",
     "cli/test_reference.py": "docs/cli.md",
-    "economy/test_docs_context.py": "docs/context.md",
+    "engine/economy/test_docs_context.py": "docs/context.md",
 }
 
 

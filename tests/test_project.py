@@ -18,9 +18,9 @@ from packaging.utils import canonicalize_name
 
 import mcp_workbench
 from mcp_workbench.cli.usage import COMMANDS
-from mcp_workbench.clients.table import clients
-from mcp_workbench.config.fixed_settings import FIXED
-from mcp_workbench.config.load import load
+from mcp_workbench.engine.config.fixed_settings import FIXED
+from mcp_workbench.engine.config.load import load
+from mcp_workbench.setup.clients.table import clients
 
 pytestmark = pytest.mark.processes
 
@@ -367,7 +367,7 @@ def test_the_manual_test_configuration_loads_and_uses_only_servers_of_the_packag
     assert len({server.name for server in servers}) < len(servers), "no server stands in both toolboxes"
     for server in servers:
         assert server.args[:1] == ("-m",), server.args
-        assert server.args[1].startswith("mcp_workbench.demo."), server.args
+        assert server.args[1].startswith("mcp_workbench.cli.demo."), server.args
         module = ROOT / "src" / Path(*server.args[1].split("."))
         assert module.with_suffix(".py").exists(), server.args
 

@@ -16,7 +16,7 @@ from bench.context.finding import Reached, reach, share, share_without_synonyms
 from bench.context.footprint import footprint
 from bench.context.opening import complete_share, open_each, per_tool
 from bench.machine import describe_machine
-from mcp_workbench.economy.index import Index
+from mcp_workbench.engine.economy.index import Index
 
 BEGIN = "<!-- bench-context:begin -->"
 END = "<!-- bench-context:end -->"

@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 
 from bench.context.tokenizer import Tokenizer
-from mcp_workbench.economy.fields import SearchDocument
-from mcp_workbench.economy.tokens import tokens
-from mcp_workbench.economy.tool import Tool
+from mcp_workbench.engine.economy.fields import SearchDocument
+from mcp_workbench.engine.economy.tokens import tokens
+from mcp_workbench.engine.economy.tool import Tool
 
 Count = Callable[[str], int]
 TOOLBOX = "live"

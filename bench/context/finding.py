@@ -14,11 +14,11 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from bench.context.data import Count, Listed, Need
-from mcp_workbench.economy import index as search
-from mcp_workbench.economy.forms import Form, show
-from mcp_workbench.economy.index import Index
-from mcp_workbench.economy.search_answer import LIMIT, NEXT_IN_RANK, answer
-from mcp_workbench.economy.tool import Tool
+from mcp_workbench.engine.economy import index as search
+from mcp_workbench.engine.economy.forms import Form, show
+from mcp_workbench.engine.economy.index import Index
+from mcp_workbench.engine.economy.search_answer import LIMIT, NEXT_IN_RANK, answer
+from mcp_workbench.engine.economy.tool import Tool
 
 
 class Reached(NamedTuple):

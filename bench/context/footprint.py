@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from bench.context.data import Listed, Need
-from mcp_workbench.economy.index import Index
+from mcp_workbench.engine.economy.index import Index
 
 # The least of several rounds: what is more is the work of whoever shares the processor.
 _ROUNDS = 7

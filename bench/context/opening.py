@@ -10,16 +10,16 @@ from typing import NamedTuple
 import msgspec
 
 from bench.context.data import Count, Listed
-from mcp_workbench.catalog.catalog import Catalog
-from mcp_workbench.catalog.manifests import ManifestStore
-from mcp_workbench.catalog.offer import Offer
-from mcp_workbench.catalog.tool_index import ToolIndex
-from mcp_workbench.config.model import DEFAULT_BUDGET, ServerConfig, ToolboxConfig, WorkbenchConfig
-from mcp_workbench.economy.forms import Form, show
-from mcp_workbench.economy.tokens import tokens
-from mcp_workbench.face.open_request import OpenRequest
-from mcp_workbench.face.opening import opened
-from mcp_workbench.protocol.handshake import ServerProfile
+from mcp_workbench.engine.catalog.catalog import Catalog
+from mcp_workbench.engine.catalog.manifests import ManifestStore
+from mcp_workbench.engine.catalog.offer import Offer
+from mcp_workbench.engine.catalog.tool_index import ToolIndex
+from mcp_workbench.engine.config.model import DEFAULT_BUDGET, ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.economy.forms import Form, show
+from mcp_workbench.engine.economy.tokens import tokens
+from mcp_workbench.engine.face.open_request import OpenRequest
+from mcp_workbench.engine.face.opening import opened
+from mcp_workbench.engine.protocol.handshake import ServerProfile
 
 _PROFILE = ServerProfile(
     era="legacy", version="2025-11-25", capabilities=msgspec.Raw(b"{}"), server_info=msgspec.Raw(b"{}")

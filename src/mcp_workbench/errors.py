@@ -1,8 +1,9 @@
 """The workbench's errors, classified by who is to blame.
 
-A class exists only where a caller acts differently. `hint` is what to do next. `failure_text` in `face/wording.py`
-turns them into text, `on_failure` in `session/client_call.py` into an `isError` result or a JSON-RPC error, and
-`cli/error_output.py` into what the user reads. An invalid request is not an exception but a decision (`Reject`).
+A class exists only where a caller acts differently. `hint` is what to do next. `failure_text` in
+`engine/face/wording.py` turns them into text, `on_failure` in `engine/session/client_call.py` into an `isError` result
+or a JSON-RPC error, and `cli/error_output.py` into what the user reads. An invalid request is not an exception but a
+decision (`Reject`).
 """
 
 from __future__ import annotations

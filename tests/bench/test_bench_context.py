@@ -13,7 +13,7 @@ from bench.context.__main__ import BEGIN, END, Row, main, with_section
 from bench.context.data import Listed, Need, catalogue, counter, halves, needs
 from bench.context.finding import reach, share
 from bench.context.opening import open_each
-from mcp_workbench.economy.index import Index
+from mcp_workbench.engine.economy.index import Index
 
 TOOLS = [
     {"id": "fs/read", "server": "fs", "name": "read_file", "description": "Reads a file.", "inputSchema": {}},

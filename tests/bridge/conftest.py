@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.router import toolbox_summaries
-from mcp_workbench.session import parking, rounds
+from mcp_workbench.engine.router import toolbox_summaries
+from mcp_workbench.engine.session import parking, rounds
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -5,7 +5,7 @@ Owns what the same conversation looks like in each era; what a test says once th
 
 from __future__ import annotations
 
-from mcp_workbench.session.attribution import SERVER_META
+from mcp_workbench.engine.session.attribution import SERVER_META
 from tests.bridge.fake_server import FakeServer
 from tests.bridge.in_process import Client, Json, Request, until
 

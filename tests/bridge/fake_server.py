@@ -7,10 +7,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from mcp_workbench.downstream.connection import Connection
-from mcp_workbench.downstream.traffic import Traffic
-from mcp_workbench.jsonrpc.messages import Part
-from mcp_workbench.transport.link import Receiver
+from mcp_workbench.engine.downstream.connection import Connection
+from mcp_workbench.engine.downstream.traffic import Traffic
+from mcp_workbench.engine.jsonrpc.messages import Part
+from mcp_workbench.engine.transport.link import Receiver
 from tests.support.parts import joined
 
 Json = dict[str, Any]

@@ -13,12 +13,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mcp_workbench.config.model import FaceName, LimitRule, PolicyRule, ServerConfig, ToolboxConfig, WorkbenchConfig
-from mcp_workbench.downstream.connection import Connection
-from mcp_workbench.downstream.server_link import ServerLink
-from mcp_workbench.gateway import Gateway, Options
-from mcp_workbench.jsonrpc.messages import Part
-from mcp_workbench.transport.link import Receiver
+from mcp_workbench.app.gateway import Gateway, Options
+from mcp_workbench.engine.config.model import (
+    FaceName,
+    LimitRule,
+    PolicyRule,
+    ServerConfig,
+    ToolboxConfig,
+    WorkbenchConfig,
+)
+from mcp_workbench.engine.downstream.connection import Connection
+from mcp_workbench.engine.downstream.server_link import ServerLink
+from mcp_workbench.engine.jsonrpc.messages import Part
+from mcp_workbench.engine.transport.link import Receiver
 from tests.bridge.fake_server import FakeServer
 from tests.support.parts import joined
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from mcp_workbench.config.model import FaceName
+from mcp_workbench.engine.config.model import FaceName
 from tests.bridge.conversation import FORM
 from tests.bridge.fake_server import FakeServer
 from tests.bridge.in_process import Client, InProcessWorkbench, Json, Request, in_process_workbench, until

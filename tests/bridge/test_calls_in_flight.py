@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.downstream.server_questions import MOST_OPEN_QUESTIONS, QUESTION_TIMEOUT
+from mcp_workbench.engine.downstream.server_questions import MOST_OPEN_QUESTIONS, QUESTION_TIMEOUT
 from tests.bridge.conversation import FORM, SAMPLE, Conversation, unattributed
 from tests.bridge.in_process import ERAS, Json, in_process_workbench, settled, until
 from tests.bridge.modern_to_legacy import DONE, YES, answered, modern_to_legacy

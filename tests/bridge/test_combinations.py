@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.config.model import FaceName
+from mcp_workbench.engine.config.model import FaceName
 from tests.bridge.conversation import KINDS, METHODS, Conversation
 from tests.bridge.in_process import ERAS, in_process_workbench
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from mcp_workbench.face import tasks as tasks_module
-from mcp_workbench.router import task_lists
+from mcp_workbench.engine.face import tasks as tasks_module
+from mcp_workbench.engine.router import task_lists
 from tests.bridge.fake_server import FakeServer
 from tests.bridge.in_process import Client, Json, Request, in_process_workbench, settled, until
 

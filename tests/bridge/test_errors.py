@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.config.model import FaceName
-from mcp_workbench.session import parking
+from mcp_workbench.engine.config.model import FaceName
+from mcp_workbench.engine.session import parking
 from tests.bridge.conversation import URL, Conversation, attributed
 from tests.bridge.in_process import ERAS, EVERYTHING, META, Json, in_process_workbench
 from tests.bridge.modern_to_legacy import DONE, answered, modern_to_legacy

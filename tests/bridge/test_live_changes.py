@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from mcp_workbench.config.model import FaceName, ServerConfig
+from mcp_workbench.engine.config.model import FaceName, ServerConfig
 from mcp_workbench.errors import DownstreamError
 from tests.bridge.fake_server import FakeServer
 from tests.bridge.in_process import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.protocol.revisions import KNOWN, Revision
+from mcp_workbench.engine.protocol.revisions import KNOWN, Revision
 from tests.bridge.in_process import META, MODERN_VERSION, in_process_workbench
 from tests.bridge.modern_to_legacy import DONE
 

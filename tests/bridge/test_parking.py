@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from mcp_workbench.session import parking
-from mcp_workbench.session.questions import MOST_QUESTIONS
+from mcp_workbench.engine.session import parking
+from mcp_workbench.engine.session.questions import MOST_QUESTIONS
 from tests.bridge.conversation import FORM, SAMPLE, URL, attributed
 from tests.bridge.in_process import EVERYTHING, META, Json, in_process_workbench, until
 from tests.bridge.modern_to_legacy import DONE, YES, answered, keys, modern_to_legacy

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from mcp_workbench.engine.session.questions import MOST_QUESTIONS
+from mcp_workbench.engine.session.rounds import MOST_ROUNDS
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.session.questions import MOST_QUESTIONS
-from mcp_workbench.session.rounds import MOST_ROUNDS
 from tests.bridge.conversation import FORM, SAMPLE, URL, attributed, input_required
 from tests.bridge.fake_server import FakeServer
 from tests.bridge.in_process import (

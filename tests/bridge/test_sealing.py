@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from mcp_workbench.jsonrpc.messages import decode_object
-from mcp_workbench.protocol.sealed_state import BadState, Sealed, Sealer, digest_of
+from mcp_workbench.engine.jsonrpc.messages import decode_object
+from mcp_workbench.engine.protocol.sealed_state import BadState, Sealed, Sealer, digest_of
 
 pytestmark = pytest.mark.bridge("request-state")
 

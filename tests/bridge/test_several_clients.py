@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.downstream import cancelled_calls, pool
-from mcp_workbench.downstream.cancelled_calls import CANCELLED_SECONDS
+from mcp_workbench.engine.downstream import cancelled_calls, pool
+from mcp_workbench.engine.downstream.cancelled_calls import CANCELLED_SECONDS
 from tests.bridge.conversation import FORM, SAMPLE
 from tests.bridge.in_process import ERAS, in_process_workbench, settled, until
 from tests.bridge.modern_to_legacy import DONE, YES, answered, modern_to_legacy

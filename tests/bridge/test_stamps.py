@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.protocol.results import modern_parts, type_and_spelling
-from mcp_workbench.session import client_call
+from mcp_workbench.engine.protocol.results import modern_parts, type_and_spelling
+from mcp_workbench.engine.session import client_call
 from tests.bridge.conversation import FINAL
 from tests.bridge.in_process import ERAS, META, Json, in_process_workbench, until
 from tests.bridge.modern_to_legacy import DONE

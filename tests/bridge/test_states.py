@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.config.model import FaceName
-from mcp_workbench.protocol.sealed_state import PREFIX, Sealed, Sealer
+from mcp_workbench.engine.config.model import FaceName
+from mcp_workbench.engine.protocol.sealed_state import PREFIX, Sealed, Sealer
 from tests.bridge.conversation import FORM, attributed, input_required
 from tests.bridge.in_process import Json, in_process_workbench, until
 from tests.bridge.modern_to_legacy import DONE, answered, modern_to_legacy

@@ -60,7 +60,7 @@ def main(descriptor: int) -> None:
     """Fork for each command that is asked for, until nobody asks any more."""
     for name in ("rich.progress", "mcp_workbench.cli.shared_engine"):
         import_module(name)
-    from mcp_workbench.entry_point import main as run
+    from mcp_workbench.__main__ import main as run
 
     asking = socket.socket(fileno=descriptor)
     while True:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mcp_workbench import __version__
-from mcp_workbench.version import full_version
+from mcp_workbench.engine.version import full_version
 from tests.cli.forked_commands import ForkedCommands
 from tests.cli.shell import environment
 from tests.support import fake_keyring

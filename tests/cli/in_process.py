@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from mcp_workbench.__main__ import main
 from mcp_workbench.cli import dispatch
 from mcp_workbench.cli.usage import COMMANDS
-from mcp_workbench.entry_point import main
 from tests.cli import shell
 from tests.cli.shell import Done, environment
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mcp_workbench import socket_peers
 from mcp_workbench.cli import doctor_checks
 from mcp_workbench.cli.commands import status
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined, in_order
-from mcp_workbench.config.load import parse
-from mcp_workbench.config.model import PolicyRule
-from mcp_workbench.version import full_version
+from mcp_workbench.engine import socket_peers
+from mcp_workbench.engine.config.load import parse
+from mcp_workbench.engine.config.model import PolicyRule
+from mcp_workbench.engine.version import full_version
 from tests.cli.commands.test_init import environment
 from tests.cli.in_process import live_in
 from tests.support import fake_keyring
@@ -110,7 +110,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(home: Path, monkeypatch: py
     (home / "cache").write_text("a file in its place")
     (found,) = doctor_checks.cache(NOTHING)
     assert found.severity == "warning" and f"make `{home / 'cache'}` a folder" in found.hint
-    monkeypatch.setattr("mcp_workbench.catalog.manifests.default_folder", lambda: None)
+    monkeypatch.setattr("mcp_workbench.engine.catalog.manifests.default_folder", lambda: None)
     assert "no folder for the cache" in doctor_checks.cache(NOTHING)[0].text
 
 

@@ -13,7 +13,7 @@ import pytest
 from mcp_workbench.cli import doctor_clients
 from mcp_workbench.cli.commands.install import own_command
 from mcp_workbench.cli.diagnosis import Examined
-from mcp_workbench.config.load import load
+from mcp_workbench.engine.config.load import load
 from tests.cli.commands.test_init import environment, write
 from tests.cli.in_process import live_in
 

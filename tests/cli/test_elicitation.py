@@ -23,8 +23,8 @@ from mcp_workbench.cli.elicitation import (
     expected,
     field_value,
 )
-from mcp_workbench.guard.approval_question import question
-from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.engine.jsonrpc.messages import encode
+from mcp_workbench.team.policy.approval_question import question
 
 
 @pytest.mark.parametrize(

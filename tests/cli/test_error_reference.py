@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.catalog.catalog import Catalog
-from mcp_workbench.catalog.manifests import ManifestStore
-from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
-from mcp_workbench.downstream.quoted_output import with_quoted_output
-from mcp_workbench.face.suggestions import no_such_path
-from mcp_workbench.face.wording import no_such
-from mcp_workbench.transport.stderr import GAP
+from mcp_workbench.engine.catalog.catalog import Catalog
+from mcp_workbench.engine.catalog.manifests import ManifestStore
+from mcp_workbench.engine.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.downstream.quoted_output import with_quoted_output
+from mcp_workbench.engine.face.suggestions import no_such_path
+from mcp_workbench.engine.face.wording import no_such
+from mcp_workbench.engine.transport.stderr import GAP
 from tests.cli.messages import COMPOSED, error_texts, spelled
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "errors.md"

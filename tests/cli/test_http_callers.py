@@ -11,33 +11,33 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.catalog.entry import Manifest, ServerEntry
-from mcp_workbench.cli.check_references import look
+from mcp_workbench.app.gateway import Gateway, Options
 from mcp_workbench.cli.flags import UsageError, parse
 from mcp_workbench.cli.http_callers import HttpCallers, certificate_of
 from mcp_workbench.cli.http_token import HttpToken
 from mcp_workbench.cli.serve import FLAGS
-from mcp_workbench.config.auth_model import (
+from mcp_workbench.engine.catalog.entry import Manifest, ServerEntry
+from mcp_workbench.engine.config.auth_model import (
     AuthConfig,
     ForwardedIdentityConfig,
     IssuerConfig,
     ProxyConfig,
     TokenExchangeConfig,
 )
-from mcp_workbench.config.fixed_settings import with_fixed_settings
-from mcp_workbench.config.load import load
-from mcp_workbench.config.model import PolicyRule, ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.config.fixed_settings import with_fixed_settings
+from mcp_workbench.engine.config.load import load
+from mcp_workbench.engine.config.model import PolicyRule, ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.transport.http.server.authentication import AuthenticationChallenge, BearerToken
+from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.gateway import Gateway, Options
-from mcp_workbench.guard.approval import GrantedApproval
-from mcp_workbench.guard.named_keys import KeyFolder
+from mcp_workbench.setup.check_references import look
 from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse
-from mcp_workbench.transport.http.server.authentication import AuthenticationChallenge, BearerToken
-from mcp_workbench.transport.http.server.request_head import RequestHead
+from mcp_workbench.team.identity.named_keys import KeyFolder
+from mcp_workbench.team.policy.approval import GrantedApproval
+from tests.engine.transport.http.server.echoing import echoing
+from tests.engine.transport.http.server.raw_client import initialize
+from tests.engine.transport.http.server.test_tls import certificate
 from tests.support.processes import eventually
-from tests.transport.http.server.echoing import echoing
-from tests.transport.http.server.raw_client import initialize
-from tests.transport.http.server.test_tls import certificate
 
 AUTH = AuthConfig(public_url="https://tools.example.com/mcp", issuers=(IssuerConfig(issuer="https://id.example.com"),))
 
@@ -157,7 +157,7 @@ async def test_tokens_are_kept_only_where_they_are_exchanged(keys: KeyFolder) ->
 
 
 async def test_a_provider_that_cannot_be_reached_is_told_as_such(keys: KeyFolder) -> None:
-    from tests.guard.identity_provider import Provider
+    from tests.team.identity_provider import Provider
 
     provider = Provider(issuer="http://127.0.0.1:9")
     auth = AuthConfig(public_url="http://127.0.0.1/mcp", issuers=(IssuerConfig(issuer=provider.issuer),))

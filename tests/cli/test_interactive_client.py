@@ -54,7 +54,7 @@ def test_progress_is_not_shown_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    calculator = {"command": sys.executable, "args": ["-m", "mcp_workbench.demo.calculator", "--with-crash"]}
+    calculator = {"command": sys.executable, "args": ["-m", "mcp_workbench.cli.demo.calculator", "--with-crash"]}
     return write_config(tmp_path, {"lab": {"calculator": calculator, "odd": scripted_entry("--era", "legacy")}})
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.cli.usage import COMMANDS, GROUPS
-from mcp_workbench.version import full_version
+from mcp_workbench.engine.version import full_version
 from tests.cli import shell
 from tests.cli.in_process import command, run
 from tests.cli.shell import COMMAND, CTRL_D, Done, environment, on_terminal
@@ -58,7 +58,7 @@ def test_help_and_complaints_about_a_command_line_load_less_than_importing_async
     code = f"""
 import sys
 sys.stdout = sys.stderr
-from mcp_workbench.entry_point import main
+from mcp_workbench.__main__ import main
 assert {{main(line) for line in {lines!r}}} == {{0, 2}}
 print(*sys.modules, file=sys.__stdout__)
 """
@@ -67,7 +67,7 @@ print(*sys.modules, file=sys.__stdout__)
         for each in (code, "import asyncio, sys; print(*sys.modules)")
     )
     assert len(ours) < len(theirs)
-    assert {"asyncio", "msgspec", "rich", "mcp_workbench.gateway"} & set(ours) == set()
+    assert {"asyncio", "msgspec", "rich", "mcp_workbench.app.gateway"} & set(ours) == set()
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "serve"])

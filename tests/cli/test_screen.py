@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench.cli.screen import Part, Screen
-from mcp_workbench.printable import one_line, visible
+from mcp_workbench.engine.printable import one_line, visible
 
 
 def shown(draw: object) -> str:

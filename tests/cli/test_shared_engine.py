@@ -12,7 +12,7 @@ import pytest
 from mcp_workbench.cli import shared_engine
 from mcp_workbench.cli.shared_engine import GONE, SILENT, SharedClientEnd
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.front.line_protocol import CONTROL, PING_LINE, PONG
+from mcp_workbench.sharing.front.line_protocol import CONTROL, PING_LINE, PONG
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from mcp_workbench.nesting import MAX_NESTING
+from mcp_workbench.engine.nesting import MAX_NESTING
 from tests.end_to_end.harness import Workbench, open_toolbox, raw_entry, start_use
 from tests.support.client import Json, RawClient
 from tests.support.processes import eventually

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.process_context import DEBUGGER, runtime_folder
-from mcp_workbench.socket_peers import is_confined
+from mcp_workbench.engine.process_context import DEBUGGER, runtime_folder
+from mcp_workbench.engine.socket_peers import is_confined
 from tests.cli.shell import run
 from tests.end_to_end.harness import Workbench
 from tests.support.client import Json

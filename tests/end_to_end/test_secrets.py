@@ -135,7 +135,7 @@ def test_a_program_runs_only_for_a_file_that_is_trusted(tmp_path: Path) -> None:
     assert trace.exists()
 
 
-LOADED_LATER = ("mcp_workbench.secrets", "mcp_workbench.signin", "keyring", "cryptography", "joserfc")
+LOADED_LATER = ("mcp_workbench.signin.secrets", "mcp_workbench.signin", "keyring", "cryptography", "joserfc")
 
 
 async def test_a_server_without_references_and_sign_in_loads_nothing_of_them(workbench: Workbench) -> None:
@@ -147,5 +147,5 @@ async def test_a_server_without_references_and_sign_in_loads_nothing_of_them(wor
         await open_toolbox(client, "box")
         assert await variable(client, "server", "KEY") == "given"
     loaded = {line.rpartition("|")[2].strip() for line in client.stderr.splitlines() if line.startswith("import time:")}
-    assert "mcp_workbench.transport.child" in loaded, "otherwise this test looks at nothing"
+    assert "mcp_workbench.engine.transport.child" in loaded, "otherwise this test looks at nothing"
     assert not [name for name in loaded if name.startswith(LOADED_LATER)]

@@ -82,7 +82,7 @@ def imported_until_answered(workbench: Workbench, *, modern: bool) -> set[str]:
 @pytest.mark.parametrize("modern", [False, True])
 def test_nothing_heavy_is_loaded_before_the_first_answer(workbench: Workbench, modern: bool) -> None:
     loaded = imported_until_answered(workbench, modern=modern)
-    assert "mcp_workbench.session.session" in loaded, "otherwise this test looks at nothing"
+    assert "mcp_workbench.engine.session.session" in loaded, "otherwise this test looks at nothing"
     assert loaded & HEAVY == set()
     own = {name for name in loaded if name.startswith("mcp_workbench")}
     assert {name for name in own if UNNEEDED & set(name.split("."))} == set()

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from mcp_workbench.socket_peers import is_confined
-from mcp_workbench.transport.confinement import GUARDED, start_confined
+from mcp_workbench.engine.socket_peers import is_confined
+from mcp_workbench.engine.transport.confinement import GUARDED, start_confined
+from tests.engine.transport.http.server.raw_client import RawConnection, modern, modern_headers
+from tests.engine.transport.http.server.test_tls import certificate
 from tests.support.client import RawClient
 from tests.support.workbench import scripted_entry, workbench_command, write_config
-from tests.transport.http.server.raw_client import RawConnection, modern, modern_headers
-from tests.transport.http.server.test_tls import certificate
 
 pytestmark = pytest.mark.processes
 

@@ -13,7 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from mcp_workbench.guard.named_keys import KeyFolder
+from mcp_workbench.team.identity.named_keys import KeyFolder
 from tests.support.client import RawClient
 from tests.support.two_roles import BOXES, EXPECTED, LOOKS, MODES, Seen, policy
 from tests.support.workbench import workbench_command, write_config

@@ -13,8 +13,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from mcp_workbench.config.load import load
-from mcp_workbench.gateway import Options
+from mcp_workbench.app.gateway import Options
+from mcp_workbench.engine.config.load import load
 from tests.faces.memory import MemoryClient, MemoryGateway
 from tests.support.client import Call, Conversation, Json, RawClient
 from tests.support.workbench import scripted_command, workbench_command

@@ -14,16 +14,16 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import NoReturn
 
-from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.downstream.connection import Connection
-from mcp_workbench.downstream.server_link import ServerLink
+from mcp_workbench.app.gateway import Gateway, Options
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.config.model import WorkbenchConfig
+from mcp_workbench.engine.downstream.connection import Connection
+from mcp_workbench.engine.downstream.server_link import ServerLink
+from mcp_workbench.engine.face.base import Face
+from mcp_workbench.engine.jsonrpc.framing import Oversized
+from mcp_workbench.engine.jsonrpc.messages import Part
+from mcp_workbench.engine.transport.link import Receiver
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.face.base import Face
-from mcp_workbench.gateway import Gateway, Options
-from mcp_workbench.jsonrpc.framing import Oversized
-from mcp_workbench.jsonrpc.messages import Part
-from mcp_workbench.transport.link import Receiver
 from tests.support.client import Conversation
 from tests.support.parts import joined
 from tests.support.processes import eventually

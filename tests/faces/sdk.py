@@ -19,11 +19,11 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
 from conformance.everything_server import EverythingServer
-from mcp_workbench.downstream.connection import Connection
-from mcp_workbench.downstream.server_link import ServerLink
-from mcp_workbench.gateway import Gateway
-from mcp_workbench.jsonrpc.messages import Part
-from mcp_workbench.transport.link import Receiver
+from mcp_workbench.app.gateway import Gateway
+from mcp_workbench.engine.downstream.connection import Connection
+from mcp_workbench.engine.downstream.server_link import ServerLink
+from mcp_workbench.engine.jsonrpc.messages import Part
+from mcp_workbench.engine.transport.link import Receiver
 from tests.faces.memory import ClientLink, MemoryGateway
 from tests.support.everything_server import build
 from tests.support.parts import joined

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.config.load import load
+from mcp_workbench.engine.config.load import load
 from tests.faces.harness import PATIENCE, Bench, Boxes
 from tests.faces.memory import MemoryClient, MemoryGateway
 from tests.support.client import Json
@@ -225,6 +225,6 @@ async def test_instructions_are_as_long_as_the_client_reads_them(bench: Bench) -
 
 
 def _options(face: str) -> Any:
-    from mcp_workbench.gateway import Options
+    from mcp_workbench.app.gateway import Options
 
     return Options(face=face)

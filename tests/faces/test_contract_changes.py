@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.downstream import list_refresh, server_subscriptions
-from mcp_workbench.face.view import View
+from mcp_workbench.engine.downstream import list_refresh, server_subscriptions
+from mcp_workbench.engine.face.view import View
 from tests.faces.harness import ERAS, FACES, Bench, Seen
 from tests.faces.memory import MemoryClient
 from tests.support.client import Call, RpcError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.config.trust import trust
+from mcp_workbench.engine.config.trust import trust
 from tests.cli.shell import run
 from tests.support.client import RawClient
 

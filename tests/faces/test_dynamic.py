@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.config.load import load
+from mcp_workbench.app.gateway import Options
+from mcp_workbench.engine.config.load import load
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.gateway import Options
 from tests.faces.harness import ERAS, Bench, Seen, error_text
 from tests.faces.memory import MemoryGateway
 from tests.support.client import Json, RpcError

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.catalog.names import build
-from mcp_workbench.face import base
+from mcp_workbench.engine.catalog.names import build
+from mcp_workbench.engine.face import base
 from tests.faces.harness import ERAS, Bench, Seen
 from tests.support.client import Json, RpcError
 from tests.support.processes import eventually

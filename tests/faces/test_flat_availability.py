@@ -7,10 +7,10 @@ import logging
 
 import pytest
 
-from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.manifests import ManifestStore
-from mcp_workbench.downstream.lifecycle import MOST_CRASHES, RestartPolicy
-from mcp_workbench.router import lists
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.catalog.manifests import ManifestStore
+from mcp_workbench.engine.downstream.lifecycle import MOST_CRASHES, RestartPolicy
+from mcp_workbench.engine.router import lists
 from tests.faces.harness import ERAS, Bench, Seen
 from tests.support.client import RpcError
 from tests.support.processes import eventually

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.config import server as server_settings
-from mcp_workbench.downstream import connection as connections
-from mcp_workbench.downstream.lifecycle import State
+from mcp_workbench.engine.config import server as server_settings
+from mcp_workbench.engine.downstream import connection as connections
+from mcp_workbench.engine.downstream.lifecycle import State
 from tests.faces.harness import ERAS, FACES, Bench, Seen, introduce
 from tests.faces.memory import MemoryClient, MemoryGateway
 from tests.support.client import RpcError

@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.json import decode, encode
 
-from mcp_workbench.catalog.catalog import Catalog
-from mcp_workbench.catalog.manifests import ManifestStore
-from mcp_workbench.catalog.offer import Offer
-from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
-from mcp_workbench.config.reading import name_fault, registered_name_fault
-from mcp_workbench.downstream.connection import Connection
-from mcp_workbench.downstream.pool import Pool
-from mcp_workbench.downstream.server_link import ServerLink
-from mcp_workbench.downstream.sharing import Caller
-from mcp_workbench.face.base import Face, FaceSettings
-from mcp_workbench.face.decisions import Forward
-from mcp_workbench.face.dynamic import DynamicFace
-from mcp_workbench.face.flat import FlatFace
-from mcp_workbench.face.view import View
-from mcp_workbench.protocol.handshake import ServerProfile
-from mcp_workbench.transport.link import Receiver
+from mcp_workbench.engine.catalog.catalog import Catalog
+from mcp_workbench.engine.catalog.manifests import ManifestStore
+from mcp_workbench.engine.catalog.offer import Offer
+from mcp_workbench.engine.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.config.reading import name_fault, registered_name_fault
+from mcp_workbench.engine.downstream.connection import Connection
+from mcp_workbench.engine.downstream.pool import Pool
+from mcp_workbench.engine.downstream.server_link import ServerLink
+from mcp_workbench.engine.downstream.sharing import Caller
+from mcp_workbench.engine.face.base import Face, FaceSettings
+from mcp_workbench.engine.face.decisions import Forward
+from mcp_workbench.engine.face.dynamic import DynamicFace
+from mcp_workbench.engine.face.flat import FlatFace
+from mcp_workbench.engine.face.view import View
+from mcp_workbench.engine.protocol.handshake import ServerProfile
+from mcp_workbench.engine.transport.link import Receiver
 
 # Few characters, so that names collide; those that separate are among them.
 pieces = st.text("ab_:", min_size=1, max_size=4)

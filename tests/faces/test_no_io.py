@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-import mcp_workbench.face
-from mcp_workbench.clients.behaviour import behaviours
+import mcp_workbench.engine.face
+from mcp_workbench.engine.face.client_behaviour import behaviours
 from tests.support.in_process_workbench import Boxes, ConnectedClient, Server, tool, workbench_with
 
-FACE = Path(next(iter(mcp_workbench.face.__path__)))
+FACE = Path(next(iter(mcp_workbench.engine.face.__path__)))
 # What reads, writes or looks at files. From `os`, nothing but random bytes.
 FORBIDDEN = {"io", "os", "pathlib", "shutil", "tempfile", "glob", "fileinput", "mmap", "sqlite3"}
 CALLS = ("open", "stat", "lstat", "listdir", "scandir", "replace", "unlink", "makedirs", "utime")

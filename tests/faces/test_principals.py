@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from mcp_workbench.downstream.lifecycle import MOST_CRASHES, RestartPolicy
+from mcp_workbench.engine.downstream.lifecycle import MOST_CRASHES, RestartPolicy
 from tests.faces.harness import ERAS, EVERY_ABILITY, FACES, Bench, Boxes, Seen, introduce
 from tests.faces.memory import MemoryClient
 from tests.support.client import Json, RpcError

@@ -12,8 +12,8 @@ import pytest
 from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from mcp_workbench.config.load import load
-from mcp_workbench.gateway import Options
+from mcp_workbench.app.gateway import Options
+from mcp_workbench.engine.config.load import load
 from tests.faces.harness import ERAS, FACES, Bench
 from tests.faces.sdk import SdkGateway, directly, through
 from tests.faces.transcript import Transcript, unstamped

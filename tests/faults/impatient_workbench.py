@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import sys
 
-from mcp_workbench.config.load import load
-from mcp_workbench.config.redact import Redactor
-from mcp_workbench.gateway import Gateway, Options
-from mcp_workbench.observe.log import set_up
-from mcp_workbench.run import run
-from mcp_workbench.serving import serve_http
-from mcp_workbench.transport.http.server.http_server import HttpOptions
-from mcp_workbench.transport.http.server.limits import Limits
+from mcp_workbench.app.gateway import Gateway, Options
+from mcp_workbench.app.serving import serve_http
+from mcp_workbench.engine.config.load import load
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.observe.log import set_up
+from mcp_workbench.engine.run import run
+from mcp_workbench.engine.transport.http.server.http_server import HttpOptions
+from mcp_workbench.engine.transport.http.server.limits import Limits
 
 LIMITS = Limits(
     message_bytes=4 * 1024 * 1024,

@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from mcp_workbench.transport.allocator import KEPT_BYTES
+from mcp_workbench.engine.transport.allocator import KEPT_BYTES
 from tests.faults.http_wire import HttpConversation
 from tests.faults.vitals import Vitals, processor_seconds, read_vitals
 from tests.support.client import Call, Conversation, Json, RawClient

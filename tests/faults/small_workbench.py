@@ -5,7 +5,7 @@ What is bounded, and how, is the same. Run as a script: `small_workbench.py serv
 
 from __future__ import annotations
 
-from mcp_workbench.transport import backlog, stdio
+from mcp_workbench.engine.transport import backlog, stdio
 
 SCALE = 8
 DROP_ABOVE = stdio.DROP_ABOVE // SCALE

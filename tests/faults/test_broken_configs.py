@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.cli.main import main
-from tests.config.test_problems import FILES, FS, SERVERS, TOOLBOX
+from tests.engine.config.test_problems import FILES, FS, SERVERS, TOOLBOX
 from tests.support.workbench import workbench_command
 
 SYNTAX = {
@@ -50,7 +50,7 @@ def _nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **settings: object) -> None:
         raise AssertionError("something was started")
 
-    monkeypatch.setattr("mcp_workbench.gateway.Gateway.__init__", refuse)
+    monkeypatch.setattr("mcp_workbench.app.gateway.Gateway.__init__", refuse)
     monkeypatch.setenv("EMPTY", "")
     monkeypatch.setenv("WORD", "word")
     monkeypatch.delenv("GONE", raising=False)

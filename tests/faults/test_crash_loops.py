@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.downstream.lifecycle import MOST_CRASHES
+from mcp_workbench.engine.downstream.lifecycle import MOST_CRASHES
 from tests.faults.running_workbench import Faults, RunningWorkbench, bad_entry, error_text
 from tests.faults.vitals import processor_seconds
 from tests.support.client import Json

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.transport.http.tunnels import Proxy, Serve, listening, make_certificate, pump
 from tests.faults.remote import Remote, remote
 from tests.faults.running_workbench import Faults, error_text
-from tests.transport.http.tunnels import Proxy, Serve, listening, make_certificate, pump
 
 
 @pytest.fixture(scope="session")

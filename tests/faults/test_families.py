@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench import serving
-from mcp_workbench.transport import child
+from mcp_workbench.app import serving
+from mcp_workbench.engine.transport import child
 from tests.faults.families import KINDS
 from tests.faults.running_workbench import BAD_SERVER, Faults, RunningWorkbench, bad_entry, error_text
 from tests.support.client import Json

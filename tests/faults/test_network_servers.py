@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.downstream.lifecycle import MOST_CRASHES
+from mcp_workbench.engine.downstream.lifecycle import MOST_CRASHES
 from tests.faults.remote import Remote, playing, remote
 from tests.faults.running_workbench import Faults, RunningWorkbench, error_text
 from tests.support.client import Json, RawClient

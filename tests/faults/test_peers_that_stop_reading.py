@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from mcp_workbench.transport.allocator import KEPT_BYTES
-from mcp_workbench.transport.stdio import PAUSE_ABOVE
+from mcp_workbench.engine.transport.allocator import KEPT_BYTES
+from mcp_workbench.engine.transport.stdio import PAUSE_ABOVE
 from tests.faults.bad_client import MuteClient, initialize, line
 from tests.faults.running_workbench import Faults, bad_entry, error_text, small_workbench_command, use
 from tests.faults.small_workbench import DROP_ABOVE, MOST_UNSENT_BYTES

@@ -346,24 +346,24 @@ def test_without_the_streams_that_the_protocol_needs_we_end_at_once(faults: Faul
 
 # The wall clock may be read for people, never to decide anything: it jumps.
 MAY_TELL_THE_TIME = {
-    "catalog/manifests.py": "the age of files; what is dropped too early is learnt again",
+    "engine/catalog/manifests.py": "the age of files; what is dropped too early is learnt again",
     "cli/commands/audit.py": "what was written down in the last hours",
     "cli/commands/auth.py": "tells people when a sign-in ends",
     "cli/commands/key.py": "when a key ends, which outlives this process",
-    "observe/call_watch.py": "tells people when a call ended",
-    "guard/bearer_tokens.py": "when a token ends, by its issuer's clock",
-    "guard/introspection.py": "the same",
-    "guard/jwt_tokens.py": "the same",
-    "guard/named_keys.py": "when a key was made and ends, which outlives this process",
-    "guard/token_exchange.py": "when a token ends, by its issuer's clock",
+    "engine/observe/call_watch.py": "tells people when a call ended",
+    "team/identity/bearer_tokens.py": "when a token ends, by its issuer's clock",
+    "team/identity/introspection.py": "the same",
+    "team/identity/jwt_tokens.py": "the same",
+    "team/identity/named_keys.py": "when a key was made and ends, which outlives this process",
+    "team/identity/token_exchange.py": "when a token ends, by its issuer's clock",
     "user_headers.py": "the same",
-    "observe/audit_lines.py": "when something happened, for people",
-    "observe/audit_step.py": "the same",
-    "session/parking.py": "when a state ends that a client keeps, also while the machine sleeps",
+    "team/audit/audit_lines.py": "when something happened, for people",
+    "team/audit/audit_step.py": "the same",
+    "engine/session/parking.py": "when a state ends that a client keeps, also while the machine sleeps",
     "signin/sign_ins.py": "when somebody signed in, which outlives this process",
     "signin/signed_in_headers.py": "when a token ends, by its issuer's clock; one that is refused is refreshed whatever it says",
     "signin/token_requests.py": "when an assertion was signed, for the clock of whoever reads it",
-    "transport/http/server/connections.py": "the `Date` of a response",
+    "engine/transport/http/server/connections.py": "the `Date` of a response",
 }
 WALL_CLOCKS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
 

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.front.joining import log_path, socket_path
-from mcp_workbench.process_context import WANTED, make_private, runtime_folder
+from mcp_workbench.engine.process_context import WANTED, make_private, runtime_folder
+from mcp_workbench.sharing.front.joining import log_path, socket_path
 from tests.cli.shell import run
-from tests.shared.harness import Shared
+from tests.sharing.harness import Shared
 from tests.support.client import RawClient, RpcError
 from tests.support.processes import wait_until
 from tests.support.workbench import scripted_entry, workbench_command, write_config
 
 BOX = {"box": {"server": scripted_entry()}}
-HURRIED = str(Path(__file__).parents[1] / "shared" / "hurried_front_end.py")
+HURRIED = str(Path(__file__).parents[1] / "sharing" / "hurried_front_end.py")
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from mcp_workbench.downstream.fair_requests import MOST_UNDER_WAY
-from mcp_workbench.serving import DRAIN_SECONDS
+from mcp_workbench.app.serving import DRAIN_SECONDS
+from mcp_workbench.engine.downstream.fair_requests import MOST_UNDER_WAY
 from tests.faults.http_wire import HttpConversation, Wire
 from tests.faults.running_workbench import Faults, bad_entry, error_text, port_of, use
 from tests.support.client import RawClient

@@ -25,7 +25,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
-from mcp_workbench.guard.named_keys import KeyFolder
+from mcp_workbench.team.identity.named_keys import KeyFolder
 from tests.faults.http_wire import HttpConversation, Wire, written
 from tests.faults.running_workbench import Faults, port_of
 from tests.support.client import Json, RawClient, RpcError

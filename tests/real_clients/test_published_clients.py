@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mcp_workbench.clients.behaviour import behaviours
-from mcp_workbench.clients.documents import servers_in
-from mcp_workbench.clients.table import find
+from mcp_workbench.engine.face.client_behaviour import behaviours
+from mcp_workbench.setup.clients.documents import servers_in
+from mcp_workbench.setup.clients.table import find
 from tests.cli.shell import Done, run
 from tests.real_clients.scripted_model import ScriptedModel, scripted_model
 from tests.support.packages import Unavailable, node_packages

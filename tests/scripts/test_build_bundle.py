@@ -28,7 +28,7 @@ def test_the_same_sources_make_the_same_bytes_without_what_tools_left_behind(tmp
         build_bundle.build(tmp_path / name)
     assert (tmp_path / "one.mcpb").read_bytes() == (tmp_path / "two.mcpb").read_bytes()
     names = zipfile.ZipFile(tmp_path / "one.mcpb").namelist()
-    assert "src/mcp_workbench/clients/clients.toml" in names and "src/mcp_workbench/py.typed" in names
+    assert "src/mcp_workbench/setup/clients/clients.toml" in names and "src/mcp_workbench/py.typed" in names
     assert [name for name in names if "pycache" in name or "server/lib" in name] == []
 
 
@@ -92,7 +92,7 @@ def test_the_launcher_prefers_what_was_chosen_then_the_users_own(
     monkeypatch.setenv(bundle_launcher.CHOSEN, "/mine.json")
     assert bundle_launcher.configuration() == "/mine.json" and bundle_launcher.CHOSEN not in os.environ
     assert bundle_launcher.configuration() == bundle_launcher.FIRST_STEPS
-    monkeypatch.setattr("mcp_workbench.config.choose.own_file", lambda: "/own.json")
+    monkeypatch.setattr("mcp_workbench.engine.config.choose.own_file", lambda: "/own.json")
     assert bundle_launcher.configuration() == "/own.json"
 
 

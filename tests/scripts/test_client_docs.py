@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.clients.table import clients
+from mcp_workbench.setup.clients.table import clients
 from scripts.write_client_docs import DOCUMENT, document
 
 

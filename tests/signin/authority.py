@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from mcp_workbench.config.model import OAuthConfig
+from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.transport.http.client.http_client import HttpClient, HttpTarget
+from mcp_workbench.engine.transport.http.client.response_body import read_whole
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.sign_ins import SignIns
 from mcp_workbench.signin.signed_in_headers import SignedInHeaders
 from mcp_workbench.signin.store import SignInRecord, TokenStore
-from mcp_workbench.transport.http.client.http_client import HttpClient, HttpTarget
-from mcp_workbench.transport.http.client.response_body import read_whole
-from tests.transport.http.listening import Reply, Request, ScriptedHttp, scripted_http
+from tests.engine.transport.http.listening import Reply, Request, ScriptedHttp, scripted_http
 
 Fields = dict[str, Any]
 

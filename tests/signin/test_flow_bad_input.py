@@ -13,12 +13,12 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from msgspec.structs import replace
 
-from mcp_workbench.config.model import OAuthConfig
+from mcp_workbench.engine.config.model import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import sign_ins
 from mcp_workbench.signin.flow_io import NotNow, SignInFailed
+from tests.engine.transport.http.listening import Reply, Request, scripted_http
 from tests.signin.authority import Authority, SignInSetup, follow, sign_in_setup
-from tests.transport.http.listening import Reply, Request, scripted_http
 
 pytestmark = pytest.mark.processes
 

@@ -9,19 +9,19 @@ from typing import Any, cast
 
 import pytest
 
-from mcp_workbench.config.model import OAuthConfig
+from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.transport.http.client.address import Address
+from mcp_workbench.engine.transport.http.client.dialing import proxy_for
+from mcp_workbench.engine.transport.http.client.http_client import HttpTarget
 from mcp_workbench.errors import DownstreamError, SignInNeeded
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.challenge import Challenge
 from mcp_workbench.signin.discovery import canonical
 from mcp_workbench.signin.flow_io import AuthorizationRequest, OAuthRequest, OAuthResponse, SignInFailed
 from mcp_workbench.signin.sign_in_target import SignInTarget
-from mcp_workbench.transport.http.client.address import Address
-from mcp_workbench.transport.http.client.dialing import proxy_for
-from mcp_workbench.transport.http.client.http_client import HttpTarget
+from tests.engine.transport.http.listening import Reply, Request, ScriptedHttp, scripted_http
 from tests.signin.authority import Authority, SignInSetup, another, sign_in_setup
 from tests.signin.test_signed_in_headers import due, over
-from tests.transport.http.listening import Reply, Request, ScriptedHttp, scripted_http
 
 pytestmark = pytest.mark.processes
 
@@ -214,7 +214,7 @@ async def test_a_token_endpoint_that_redirects_elsewhere_does_not_take_the_refre
 
 @pytest.mark.requirement("signin.never-elsewhere")
 async def test_an_event_stream_that_names_another_origin_does_not_get_the_token(tmp_path: Path) -> None:
-    from mcp_workbench.transport.http.client.sse_transport import SseOwner, SseTransport
+    from mcp_workbench.engine.transport.http.client.sse_transport import SseOwner, SseTransport
 
     async def collect(request: Request, reply: Reply) -> None:
         await reply.send(200, b"{}")

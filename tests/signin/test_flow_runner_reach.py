@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.engine.transport.http.client import reach
+from mcp_workbench.engine.transport.http.client.http_client import HttpClient
+from mcp_workbench.engine.transport.http.client.reach import Reach, reach_of_host
 from mcp_workbench.signin.flow_io import OAuthRequest, SignInFailed, checked_url
 from mcp_workbench.signin.flow_runner import send
-from mcp_workbench.transport.http.client import reach
-from mcp_workbench.transport.http.client.http_client import HttpClient
-from mcp_workbench.transport.http.client.reach import Reach, reach_of_host
 
 pytestmark = pytest.mark.processes
 

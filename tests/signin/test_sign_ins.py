@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.config.redact import MOST_RELEASED, Redactor
+from mcp_workbench.engine.config.redact import MOST_RELEASED, Redactor
 from mcp_workbench.signin.flow_io import NotNow
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.sign_ins import SignIns
 from mcp_workbench.signin.store import TokenStore, lock_name
+from tests.engine.transport.http.listening import Reply, Request, scripted_http
 from tests.signin.authority import SignInSetup, another, sign_in_setup
 from tests.signin.test_signed_in_headers import due, over
-from tests.transport.http.listening import Reply, Request, scripted_http
 
 pytestmark = pytest.mark.processes
 

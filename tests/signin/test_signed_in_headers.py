@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mcp_workbench.config.model import OAuthConfig
+from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import signed_in_headers
 from mcp_workbench.signin.back_off import FIRST_PAUSE_SECONDS
 from mcp_workbench.signin.flow_io import NotNow, SignInFailed
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.store import SignInRecord, lock_name
-from mcp_workbench.transport.http.client.headers import CredentialRefusal
 from tests.signin.authority import SignInSetup, another, sign_in_setup
 from tests.support.processes import eventually
 

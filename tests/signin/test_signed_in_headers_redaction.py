@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shell import run
+from tests.engine.transport.http.listening import Reply, Request, scripted_http
 from tests.signin.authority import Authority
-from tests.transport.http.listening import Reply, Request, scripted_http
 
 pytestmark = pytest.mark.processes
 

@@ -15,15 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mcp_workbench.catalog.replacement import Difference
-from mcp_workbench.config.load import load
-from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.downstream.connection import Connection
-from mcp_workbench.downstream.server_link import ServerLink
+from mcp_workbench.app.gateway import Gateway, Options
+from mcp_workbench.engine.catalog.replacement import Difference
+from mcp_workbench.engine.config.load import load
+from mcp_workbench.engine.config.model import WorkbenchConfig
+from mcp_workbench.engine.downstream.connection import Connection
+from mcp_workbench.engine.downstream.server_link import ServerLink
+from mcp_workbench.engine.jsonrpc.messages import Part
+from mcp_workbench.engine.transport.link import Receiver
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.gateway import Gateway, Options
-from mcp_workbench.jsonrpc.messages import Part
-from mcp_workbench.transport.link import Receiver
 from tests.faces.harness import introduce
 from tests.faces.memory import MemoryClient
 from tests.support.client import Json

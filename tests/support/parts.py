@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mcp_workbench.jsonrpc.messages import Part
+from mcp_workbench.engine.jsonrpc.messages import Part
 
 
 def joined(parts: Sequence[Part]) -> bytes:

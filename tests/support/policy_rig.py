@@ -15,18 +15,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from mcp_workbench.config.load import load
-from mcp_workbench.config.model import FaceName, WorkbenchConfig
-from mcp_workbench.downstream.connection import Connection
-from mcp_workbench.downstream.server_link import ServerLink
-from mcp_workbench.gateway import Gateway, Options
-from mcp_workbench.jsonrpc.messages import Part
-from mcp_workbench.transport.http.server.http_server import HttpOptions, serve_http
-from mcp_workbench.transport.http.server.request_head import RequestHead
-from mcp_workbench.transport.link import Receiver
+from mcp_workbench.app.gateway import Gateway, Options
+from mcp_workbench.engine.config.load import load
+from mcp_workbench.engine.config.model import FaceName, WorkbenchConfig
+from mcp_workbench.engine.downstream.connection import Connection
+from mcp_workbench.engine.downstream.server_link import ServerLink
+from mcp_workbench.engine.jsonrpc.messages import Part
+from mcp_workbench.engine.transport.http.server.http_server import HttpOptions, serve_http
+from mcp_workbench.engine.transport.http.server.request_head import RequestHead
+from mcp_workbench.engine.transport.link import Receiver
+from tests.engine.transport.http.server.raw_client import RawClient, raw_client
 from tests.support.client import Json
 from tests.support.parts import joined
-from tests.transport.http.server.raw_client import RawClient, raw_client
 
 VERSIONS = {"legacy": "2025-11-25", "modern": "2026-07-28"}
 META = "io.modelcontextprotocol/"

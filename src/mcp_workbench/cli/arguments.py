@@ -14,10 +14,10 @@ from msgspec import MsgspecError, Raw
 from msgspec.json import decode
 
 from mcp_workbench.cli.flags import UsageError
-from mcp_workbench.economy.signature import written_type
-from mcp_workbench.json_schema import Schema, alternatives, properties, required
-from mcp_workbench.jsonrpc.messages import encode
-from mcp_workbench.nearest import nearest
+from mcp_workbench.engine.economy.signature import written_type
+from mcp_workbench.engine.json_schema import Schema, alternatives, properties, required
+from mcp_workbench.engine.jsonrpc.messages import encode
+from mcp_workbench.engine.nearest import nearest
 
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]*)")
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")

@@ -16,12 +16,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mcp_workbench.cli.flags import Parsed, UsageError
-from mcp_workbench.clients.client_paths import System, patterns, this_system
-from mcp_workbench.clients.documents import Servers, servers_in
-from mcp_workbench.clients.table import Client, ClientFile, Scope, clients, find
-from mcp_workbench.config.problems import ConfigProblems
+from mcp_workbench.engine.config.problems import ConfigProblems
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.file_replacement import read_file
+from mcp_workbench.setup.clients.client_paths import System, patterns, this_system
+from mcp_workbench.setup.clients.documents import Servers, servers_in
+from mcp_workbench.setup.clients.table import Client, ClientFile, Scope, clients, find
+from mcp_workbench.setup.file_replacement import read_file
 
 _REPAIR: Final = "repair the file, or move it away: what is broken is not edited"
 

@@ -21,7 +21,7 @@ from mcp_workbench.cli.usage import COMMANDS
 from mcp_workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
-    from mcp_workbench.catalog.catalog import Catalog
+    from mcp_workbench.engine.catalog.catalog import Catalog
 
 # No shell displays more than this sensibly.
 MOST_WORDS: Final = 2_000
@@ -97,7 +97,7 @@ def _flags(command: str) -> dict[str, Flag]:
 
 
 def _faces(rest: Sequence[str]) -> Iterable[str]:
-    from mcp_workbench.faces import FACES
+    from mcp_workbench.engine.faces import FACES
 
     return [_described(face.name, face.shows) for face in FACES.values()]
 
@@ -131,9 +131,9 @@ def _positionals(command: str, given: list[str], rest: Sequence[str], last: str)
 
 
 def _catalog(rest: Sequence[str]) -> Catalog:
-    from mcp_workbench.catalog.catalog import Catalog
-    from mcp_workbench.catalog.manifests import ManifestStore, default_folder
-    from mcp_workbench.config.choose import choose
+    from mcp_workbench.engine.catalog.catalog import Catalog
+    from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
+    from mcp_workbench.engine.config.choose import choose
 
     named = next((rest[at + 1] for at, word in enumerate(rest[:-1]) if word == "--config"), None)
     catalog = Catalog(choose(named, None, os.environ).config, ManifestStore(default_folder))
@@ -230,7 +230,7 @@ def _definition(rest: Sequence[str], given: list[str], kind: str) -> dict[str, A
 
 
 def _clients(rest: Sequence[str]) -> list[str]:
-    from mcp_workbench.clients.table import clients
+    from mcp_workbench.setup.clients.table import clients
 
     return [_described(client.name, client.title) for client in clients().values()]
 

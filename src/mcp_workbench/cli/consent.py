@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from mcp_workbench.printable import one_line
+from mcp_workbench.engine.printable import one_line
 
 
 def ask(question: str) -> str | None:

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
+from mcp_workbench.engine.protocol.revisions import newest
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.protocol.revisions import newest
 
 # Nothing in the demo takes more than a second; a machine that needs this long will not complete it.
 PATIENCE: Final = 30.0
@@ -128,14 +128,14 @@ def demo_servers_below(pid: int) -> list[int] | None:
         if sys.platform.startswith("linux"):
             # Needs `CONFIG_PROC_CHILDREN`, which distributions enable; without it nothing is claimed.
             with open(f"/proc/{pid}/task/{pid}/children") as file:
-                return [int(child) for child in file.read().split() if "mcp_workbench.demo" in _command_line(child)]
+                return [int(child) for child in file.read().split() if "mcp_workbench.cli.demo" in _command_line(child)]
         listed = subprocess.run(
             ["ps", "-A", "-o", "pid=,ppid=,command="], capture_output=True, text=True, timeout=EXIT_TIMEOUT
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
     processes = [line.split(None, 2) for line in listed.stdout.splitlines()]
-    return [int(one[0]) for one in processes if one[1] == str(pid) and "mcp_workbench.demo" in one[-1]]
+    return [int(one[0]) for one in processes if one[1] == str(pid) and "mcp_workbench.cli.demo" in one[-1]]
 
 
 def _command_line(pid: str) -> str:

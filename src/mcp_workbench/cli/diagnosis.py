@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
+from mcp_workbench.engine.config.model import ServerConfig, WorkbenchConfig
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")

@@ -13,8 +13,8 @@ from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Parsed, UsageError, columns_text
 from mcp_workbench.cli.usage import COMMANDS, GROUPS
 from mcp_workbench.cli.wrapping import paragraphs, width_of
+from mcp_workbench.engine.nearest import nearest
 from mcp_workbench.errors import ConfigError, WorkbenchError
-from mcp_workbench.nearest import nearest
 
 USAGE = """\
 Usage: mcp-workbench COMMAND [OPTIONS] …

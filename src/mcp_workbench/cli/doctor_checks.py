@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined
-from mcp_workbench.config.model import ServerConfig, references_in
+from mcp_workbench.engine.config.model import ServerConfig, references_in
 
 # Below this, writing caches, logs and the packages that servers download soon fails.
 LEAST_DISK_BYTES: Final = 200 * 1024 * 1024
@@ -77,8 +77,8 @@ def secrets(subject: Examined) -> list[Diagnosis]:
     """Report references that cannot be resolved, and files of secrets that others can read."""
     if subject.config is None:
         return []
-    from mcp_workbench.cli.check_references import look
-    from mcp_workbench.config.redact import Redactor
+    from mcp_workbench.engine.config.redact import Redactor
+    from mcp_workbench.setup.check_references import look
 
     looked = look(subject.config, Redactor(subject.config.secrets))
     found = [
@@ -115,7 +115,7 @@ def keychain(subject: Examined) -> list[Diagnosis]:
     ]
     if not needs and not (subject.config is not None and subject.config.keychain):
         return []
-    from mcp_workbench.secrets import keychain as system
+    from mcp_workbench.signin.secrets import keychain as system
 
     try:
         # Whether the entry exists does not matter: a keychain that is locked or missing fails either way.
@@ -128,7 +128,7 @@ def keychain(subject: Examined) -> list[Diagnosis]:
 
 def cache(subject: Examined) -> list[Diagnosis]:
     """Check that what servers offer can be cached."""
-    from mcp_workbench.catalog.manifests import default_folder
+    from mcp_workbench.engine.catalog.manifests import default_folder
 
     folder = default_folder()
     if folder is None:
@@ -149,7 +149,7 @@ def cache(subject: Examined) -> list[Diagnosis]:
 
 def sockets(subject: Examined) -> list[Diagnosis]:
     """Check the folder where workbenches listen for `status`, `up` and each other."""
-    from mcp_workbench.process_context import LONGEST_SOCKET_PATH, SOCKET, is_private, runtime_folder
+    from mcp_workbench.engine.process_context import LONGEST_SOCKET_PATH, SOCKET, is_private, runtime_folder
 
     folder = runtime_folder()
     found = []
@@ -168,7 +168,7 @@ def sockets(subject: Examined) -> list[Diagnosis]:
 
 def approvals(subject: Examined) -> list[Diagnosis]:
     """Check that servers can be told from commands of the user: otherwise no command may approve a call."""
-    from mcp_workbench.socket_peers import is_confined
+    from mcp_workbench.engine.socket_peers import is_confined
 
     if not is_confined():
         return []
@@ -184,8 +184,8 @@ def approvals(subject: Examined) -> list[Diagnosis]:
 def versions(subject: Examined) -> list[Diagnosis]:
     """Check that what runs, and what a shell would start, is the installed version."""
     from mcp_workbench.cli.commands.status import running_workbenches
-    from mcp_workbench.run import run
-    from mcp_workbench.version import full_version
+    from mcp_workbench.engine.run import run
+    from mcp_workbench.engine.version import full_version
 
     found = []
     for status in run(running_workbenches()):

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp_workbench.cli.client_files import FoundFile
-from mcp_workbench.clients.dialects import translated
-from mcp_workbench.clients.documents import root_of, servers_in
-from mcp_workbench.clients.literal_secrets import secrets_of, secrets_within
-from mcp_workbench.config.redact import Redactor
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.setup.clients.dialects import translated
+from mcp_workbench.setup.clients.documents import root_of, servers_in
+from mcp_workbench.setup.clients.literal_secrets import secrets_of, secrets_within
 
 # Nobody writes longer lines: it is a file without line breaks, which a diff would show whole, twice.
 WIDEST_LINE: Final = 240

@@ -17,9 +17,9 @@ from msgspec import MsgspecError, Raw
 from msgspec.json import decode
 
 from mcp_workbench.cli.screen import stderr
-from mcp_workbench.economy.prose import clip
-from mcp_workbench.guard.approval_question import DURATIONS, MEMBER
-from mcp_workbench.printable import one_line
+from mcp_workbench.engine.economy.prose import clip
+from mcp_workbench.engine.printable import one_line
+from mcp_workbench.team.policy.approval_question import DURATIONS, MEMBER
 
 # The declared capabilities, in the spelling that connections are compared by.
 CAPABILITIES: Final = b'{"elicitation":{"form":{},"url":{}}}'

@@ -12,32 +12,32 @@ from typing import Final, Protocol, TypeVar
 
 from msgspec import Raw, Struct, UnsetType
 
-from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.manifests import ManifestStore, default_folder
-from mcp_workbench.catalog.tool_index import ToolIndex
+from mcp_workbench.app.gateway import Gateway, Options, check_names, make_face
 from mcp_workbench.cli.error_output import ambiguous
 from mcp_workbench.cli.flags import UsageError
-from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.config.redact import Redactor
-from mcp_workbench.downstream.connection import Connection
-from mcp_workbench.downstream.sharing import OWN_USER, Caller
-from mcp_workbench.economy.budget_ladder import Listing
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
+from mcp_workbench.engine.catalog.tool_index import ToolIndex
+from mcp_workbench.engine.config.model import WorkbenchConfig
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.downstream.connection import Connection
+from mcp_workbench.engine.downstream.sharing import OWN_USER, Caller
+from mcp_workbench.engine.economy.budget_ladder import Listing
+from mcp_workbench.engine.face import paths
+from mcp_workbench.engine.face.base import Face
+from mcp_workbench.engine.face.open_request import OpenRequest
+from mcp_workbench.engine.face.opening import opened
+from mcp_workbench.engine.face.suggestions import Advice, about_path, about_slashes
+from mcp_workbench.engine.face.wording import no_such
+from mcp_workbench.engine.faces import FACE_OF_COMMANDS
+from mcp_workbench.engine.jsonrpc import messages
+from mcp_workbench.engine.jsonrpc.messages import METHOD_NOT_FOUND
+from mcp_workbench.engine.jsonrpc.pending import RemoteError
+from mcp_workbench.engine.protocol.constants import PROGRESS_TOKEN
+from mcp_workbench.engine.protocol.meta import NO_CAPABILITIES
+from mcp_workbench.engine.protocol.revisions import Era, newest
+from mcp_workbench.engine.run import run
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.face import paths
-from mcp_workbench.face.base import Face
-from mcp_workbench.face.open_request import OpenRequest
-from mcp_workbench.face.opening import opened
-from mcp_workbench.face.suggestions import Advice, about_path, about_slashes
-from mcp_workbench.face.wording import no_such
-from mcp_workbench.faces import FACE_OF_COMMANDS
-from mcp_workbench.gateway import Gateway, Options, check_names, make_face
-from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND
-from mcp_workbench.jsonrpc.pending import RemoteError
-from mcp_workbench.protocol.constants import PROGRESS_TOKEN
-from mcp_workbench.protocol.meta import NO_CAPABILITIES
-from mcp_workbench.protocol.revisions import Era, newest
-from mcp_workbench.run import run
 
 T = TypeVar("T")
 

@@ -87,7 +87,7 @@ class Parsed:
     def find(self, name: str) -> Flag:
         found = self._flags.get(name)
         if found is None:
-            from mcp_workbench.nearest import nearest
+            from mcp_workbench.engine.nearest import nearest
 
             near = nearest(name, self._flags)
             raise UsageError(f"unknown option `--{name}`" + (f"; did you mean `--{near[0]}`?" if near else ""))
@@ -150,7 +150,7 @@ class Command:
             return parsed
         action = parsed.positional(0)
         if self.actions and action is not None and action not in self.actions:
-            from mcp_workbench.nearest import nearest
+            from mcp_workbench.engine.nearest import nearest
 
             near = nearest(action, self.actions, 1)
             meant = f"; did you mean `{near[0]}`?" if near else ""

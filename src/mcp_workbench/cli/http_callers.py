@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
+from mcp_workbench.engine.transport.http.server.authentication import Authenticator, BearerToken
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.transport.http.server.authentication import Authenticator, BearerToken
 
 if TYPE_CHECKING:
-    from mcp_workbench.callers import Callers
+    from mcp_workbench.app.gateway import Gateway
     from mcp_workbench.cli.http_token import HttpToken
-    from mcp_workbench.config.model import ReferringValue
-    from mcp_workbench.gateway import Gateway
-    from mcp_workbench.guard.named_keys import KeysInForce
+    from mcp_workbench.engine.config.model import ReferringValue
+    from mcp_workbench.engine.transport.http.server.http_server import HttpServer
+    from mcp_workbench.engine.transport.http.server.pages import Page
+    from mcp_workbench.engine.transport.http.server.tls import TlsCertificate
     from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse
-    from mcp_workbench.transport.http.server.http_server import HttpServer
-    from mcp_workbench.transport.http.server.pages import Page
-    from mcp_workbench.transport.http.server.tls import TlsCertificate
+    from mcp_workbench.team.identity.callers import Callers
+    from mcp_workbench.team.identity.named_keys import KeysInForce
 
 REVOKED: Final = "the key was revoked"
 LITERAL: Final = (
@@ -71,8 +71,8 @@ class HttpCallers:
             remark("warning", LITERAL)
 
     def _fetched(self, value: ReferringValue) -> str:
-        from mcp_workbench.run import run as run_loop
-        from mcp_workbench.secrets.resolve import ReferenceUnresolved, resolve_value
+        from mcp_workbench.engine.run import run as run_loop
+        from mcp_workbench.signin.secrets.resolve import ReferenceUnresolved, resolve_value
 
         try:
             found = run_loop(resolve_value(value, os.environ))
@@ -102,11 +102,11 @@ class HttpCallers:
 
     @cached_property
     def callers(self) -> Callers:
-        from mcp_workbench.callers import Callers, CallerSettings
+        from mcp_workbench.team.identity.callers import Callers, CallerSettings
 
         users = None
         if self._is_unix:
-            from mcp_workbench.guard.unix_users import UnixUsers
+            from mcp_workbench.team.identity.unix_users import UnixUsers
 
             users = UnixUsers(self._parsed.values("allow-user"))
         settings = CallerSettings(
@@ -135,7 +135,7 @@ class HttpCallers:
         """The name by which clients reach us, if it is configured."""
         if self._gateway.config.auth is None:
             return ()
-        from mcp_workbench.callers import hosts_of
+        from mcp_workbench.team.identity.callers import hosts_of
 
         return tuple(hosts_of(self._gateway.config.auth))
 
@@ -143,12 +143,12 @@ class HttpCallers:
         auth = self._gateway.config.auth
         found: dict[str, Page] = {}
         if auth is not None:
-            from mcp_workbench.callers import metadata_pages
-            from mcp_workbench.transport.http.server.endpoint import MCP_PATH
+            from mcp_workbench.engine.transport.http.server.endpoint import MCP_PATH
+            from mcp_workbench.team.identity.callers import metadata_pages
 
             found |= metadata_pages(auth, MCP_PATH)
         if self._wants("forward_identity"):
-            from mcp_workbench.callers import keys_page
+            from mcp_workbench.team.identity.callers import keys_page
 
             found |= keys_page(self._gateway.runtime.identity_assertions().jwks())
         return found
@@ -178,7 +178,7 @@ class HttpCallers:
         folder = _folder_of_keys()
         if folder is None:
             return None
-        from mcp_workbench.guard.named_keys import KeyFolder, KeysInForce
+        from mcp_workbench.team.identity.named_keys import KeyFolder, KeysInForce
 
         keys = KeysInForce(KeyFolder(folder))
         keys.on_revoked.append(self._on_revoked)
@@ -222,12 +222,12 @@ def certificate_of(parsed: Parsed) -> TlsCertificate | None:
         if parsed.has("tls-client-ca"):
             raise UsageError("--tls-client-ca requires --tls-cert and --tls-key")
         return None
-    from mcp_workbench.transport.http.server.tls import TlsCertificate
+    from mcp_workbench.engine.transport.http.server.tls import TlsCertificate
 
     return TlsCertificate(certificate, key, parsed.value("tls-client-ca"))
 
 
 def _folder_of_keys() -> str | None:
-    from mcp_workbench.guard.named_keys import folder
+    from mcp_workbench.team.identity.named_keys import folder
 
     return folder()

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from mcp_workbench.cli.error_output import warn_if_others_can_read
 from mcp_workbench.cli.flags import Parsed, UsageError
-from mcp_workbench.config.redact import TOKEN_VARIABLE
+from mcp_workbench.engine.config.redact import TOKEN_VARIABLE
 
 # Anything longer is not a token file.
 LONGEST_TOKEN: Final = 64 * 1024
@@ -83,7 +83,7 @@ def kept_token() -> HttpToken:
 
 def token_path() -> str | None:
     """Return the path of a generated token; None if the user has no home folder."""
-    from mcp_workbench.config.state_folder import state_path
+    from mcp_workbench.engine.config.state_folder import state_path
 
     return state_path(FILE_NAME)
 

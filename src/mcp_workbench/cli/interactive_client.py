@@ -17,8 +17,8 @@ from mcp_workbench.cli.screen import stderr
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
 from mcp_workbench.cli.unlisted_servers import Unlisted, alone, unlisted
-from mcp_workbench.config.redact import Redactor
-from mcp_workbench.printable import one_line
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.printable import one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mcp_workbench.errors import SHORTAGE_HINTS, shortage
 
 if TYPE_CHECKING:
-    from mcp_workbench.front.handing_over import Handover
+    from mcp_workbench.sharing.front.handing_over import Handover
 
 # Files that must be free at the start: the event loop needs most of them, the rest are opened briefly. Each server
 # needs about ten more.

@@ -10,12 +10,12 @@ import os
 from mcp_workbench.cli.commands.status import running_workbenches
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.server_copies import grouped
-from mcp_workbench.config.choose import FILE_NAME, VARIABLE, choose, own_file
-from mcp_workbench.config.problems import ConfigProblems
+from mcp_workbench.engine.config.choose import FILE_NAME, VARIABLE, choose, own_file
+from mcp_workbench.engine.config.problems import ConfigProblems
+from mcp_workbench.engine.printable import one_line, plural
+from mcp_workbench.engine.run import run as run_loop
+from mcp_workbench.engine.version import full_version
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.printable import one_line, plural
-from mcp_workbench.run import run as run_loop
-from mcp_workbench.version import full_version
 
 
 def run() -> int:

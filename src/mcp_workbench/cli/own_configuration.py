@@ -14,17 +14,17 @@ from msgspec import Struct
 
 from mcp_workbench.cli.error_output import ambiguous, remark
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.config import keys, trust
-from mcp_workbench.config.choose import FILE_NAME, VARIABLE, choose, own_file, user_folder
-from mcp_workbench.config.jsonc_edit import parsed as parsed_json
-from mcp_workbench.config.jsonc_edit import remove_member, set_member
-from mcp_workbench.config.load import parse, read
-from mcp_workbench.config.model import DEFAULT_REGISTRY
-from mcp_workbench.config.state_folder import state_path
-from mcp_workbench.config.validate import PLAIN_TOOLBOX
+from mcp_workbench.engine.config import keys, trust
+from mcp_workbench.engine.config.choose import FILE_NAME, VARIABLE, choose, own_file, user_folder
+from mcp_workbench.engine.config.jsonc_edit import parsed as parsed_json
+from mcp_workbench.engine.config.jsonc_edit import remove_member, set_member
+from mcp_workbench.engine.config.load import parse, read
+from mcp_workbench.engine.config.model import DEFAULT_REGISTRY
+from mcp_workbench.engine.config.state_folder import state_path
+from mcp_workbench.engine.config.validate import PLAIN_TOOLBOX
+from mcp_workbench.engine.nearest import nearest
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.file_replacement import create_file, refuse_what_is_not_ours, replace_file
-from mcp_workbench.nearest import nearest
+from mcp_workbench.setup.file_replacement import create_file, refuse_what_is_not_ours, replace_file
 
 
 class OwnConfiguration(Struct):

@@ -15,9 +15,9 @@ from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.unlisted_servers import Unlisted, hint_about
-from mcp_workbench.config.redact import Redactor
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.jsonrpc.pending import RemoteError
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.jsonrpc.pending import RemoteError
 
 Definition = dict[str, Any]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
-from mcp_workbench.printable import indented, one_line, visible
+from mcp_workbench.engine.printable import indented, one_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -147,7 +147,7 @@ class Screen:
         """Print a value as indented JSON: the same bytes on a terminal and in a pipe."""
         from msgspec.json import format
 
-        from mcp_workbench.jsonrpc.messages import encode
+        from mcp_workbench.engine.jsonrpc.messages import encode
 
         # Not through `rich`: `| jq` and a terminal must get the same, and JSON needs no colours.
         self._stream.write(format(encode(value), indent=2).decode() + "\n")

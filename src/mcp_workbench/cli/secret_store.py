@@ -10,11 +10,11 @@ import os
 from typing import Any, Final, Self
 
 from mcp_workbench.cli.error_output import remark
-from mcp_workbench.clients.literal_secrets import without_secrets
-from mcp_workbench.config.choose import user_folder
+from mcp_workbench.engine.config.choose import user_folder
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.file_replacement import create_file
-from mcp_workbench.secrets import keychain, keychain_names
+from mcp_workbench.setup.clients.literal_secrets import without_secrets
+from mcp_workbench.setup.file_replacement import create_file
+from mcp_workbench.signin.secrets import keychain, keychain_names
 
 SECRETS_FOLDER: Final = "secrets"
 

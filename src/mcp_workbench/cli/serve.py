@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from mcp_workbench import __version__
 from mcp_workbench.cli.error_output import complain, remark, warn_if_others_can_read
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.engine.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES, names_of_faces
+from mcp_workbench.engine.process_context import ON_TERMINAL, WITHIN
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES, names_of_faces
-from mcp_workbench.process_context import ON_TERMINAL, WITHIN
 
 if TYPE_CHECKING:
+    from mcp_workbench.app.gateway import Gateway, Options
     from mcp_workbench.cli.http_token import HttpToken
-    from mcp_workbench.config.choose import ChosenConfig, ConfigSource
-    from mcp_workbench.config.model import FaceName, WorkbenchConfig
-    from mcp_workbench.front.handing_over import Handover
-    from mcp_workbench.gateway import Gateway, Options
+    from mcp_workbench.engine.config.choose import ChosenConfig, ConfigSource
+    from mcp_workbench.engine.config.model import FaceName, WorkbenchConfig
+    from mcp_workbench.sharing.front.handing_over import Handover
 
 FLAGS = (
     Flag("config", "FILE", "the configuration file"),
@@ -91,11 +91,11 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
         print(SERVE.help())
         return 0
     if parsed.is_bare("version"):
-        from mcp_workbench.version import full_version
+        from mcp_workbench.engine.version import full_version
 
         print(f"mcp-workbench {full_version()}")
         return 0
-    from mcp_workbench.config.choose import choose
+    from mcp_workbench.engine.config.choose import choose
 
     try:
         # Before the file is read, so that errors in the command line are reported first.
@@ -121,7 +121,7 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
 def _complain_of_file(error: ConfigError) -> int:
     """Report it in a way that survives a client, which shows its user "failed to connect" and, if anything, the first
     line of our output."""
-    from mcp_workbench.config.problems import ConfigProblems
+    from mcp_workbench.engine.config.problems import ConfigProblems
 
     if not isinstance(error, ConfigProblems):
         return complain(error.message, error.hint)
@@ -131,9 +131,9 @@ def _complain_of_file(error: ConfigError) -> int:
 def _start_shared_workbench() -> None:
     """Start the shared workbench, and restart as its front end, without the modules imported to read the file. Returns
     only if that fails, after reporting why."""
-    from mcp_workbench.front.commanding import ask
-    from mcp_workbench.front.joining import CannotJoin, NotRunning
-    from mcp_workbench.front.line_protocol import PING
+    from mcp_workbench.sharing.front.commanding import ask
+    from mcp_workbench.sharing.front.joining import CannotJoin, NotRunning
+    from mcp_workbench.sharing.front.line_protocol import PING
 
     try:
         # A client does not wait for one that takes long to end: it is served alone before it gives up.
@@ -149,8 +149,8 @@ def _start_shared_workbench() -> None:
 
 def options_of(parsed: Parsed) -> Options:
     """Return the options for the gateway from the command line. Raises `UsageError`."""
-    from mcp_workbench.gateway import Options
-    from mcp_workbench.router.lists import FIRST_LIST_PATIENCE
+    from mcp_workbench.app.gateway import Options
+    from mcp_workbench.engine.router.lists import FIRST_LIST_PATIENCE
 
     log_format = parsed.value("log-format") or "text"
     if log_format not in ("text", "json"):
@@ -179,13 +179,13 @@ def _log_choice(choice: ChosenConfig) -> None:
         return
     import logging
 
-    from mcp_workbench.config.problems import in_one_line
+    from mcp_workbench.engine.config.problems import in_one_line
 
     log = logging.getLogger(__name__)
     if choice.warning is not None:
         log.warning(choice.warning)
     if has_ignored:
-        from mcp_workbench.config.foreign_keys import about_ignored_keys
+        from mcp_workbench.engine.config.foreign_keys import about_ignored_keys
 
         for text in about_ignored_keys(config):
             log.warning(text)
@@ -195,10 +195,10 @@ def _log_choice(choice: ChosenConfig) -> None:
 
 
 def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Handover | None) -> int:
-    from mcp_workbench.config.redact import Redactor
-    from mcp_workbench.gateway import Gateway
-    from mcp_workbench.observe.log import set_up
-    from mcp_workbench.run import run as run_loop
+    from mcp_workbench.app.gateway import Gateway
+    from mcp_workbench.engine.config.redact import Redactor
+    from mcp_workbench.engine.observe.log import set_up
+    from mcp_workbench.engine.run import run as run_loop
 
     config = choice.config
     try:
@@ -230,15 +230,15 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
     _warn_of_ignored_options(parsed, gateway.face.name)
     if token is not None:
         return _serve_http(parsed, gateway, token)
-    from mcp_workbench.serving import serve_stdio
+    from mcp_workbench.app.serving import serve_stdio
 
     # A person trying it out would mistake the silence for a hang.
     if os.isatty(0):
         remark("note", ON_TERMINAL)
     client = None
     if handover is not None and handover.is_begun:
-        from mcp_workbench.serving import ResumedClient
-        from mcp_workbench.session.questions import number_questions_elsewhere
+        from mcp_workbench.app.serving import ResumedClient
+        from mcp_workbench.engine.session.questions import number_questions_elsewhere
 
         # The client may still answer questions of the workbench that has died: our ids must not be among those.
         number_questions_elsewhere()
@@ -252,13 +252,13 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
 
 
 def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
+    from mcp_workbench.app.serving import Draining, serve_http
     from mcp_workbench.cli.http_callers import HttpCallers, certificate_of
-    from mcp_workbench.run import run as run_loop
-    from mcp_workbench.serving import Draining, serve_http
-    from mcp_workbench.transport.http.server.http_server import HttpOptions
-    from mcp_workbench.transport.http.server.limits import Limits
-    from mcp_workbench.transport.http.server.listening import UNIX_PREFIX, parse_address
-    from mcp_workbench.transport.open_files import raise_limit
+    from mcp_workbench.engine.run import run as run_loop
+    from mcp_workbench.engine.transport.http.server.http_server import HttpOptions
+    from mcp_workbench.engine.transport.http.server.limits import Limits
+    from mcp_workbench.engine.transport.http.server.listening import UNIX_PREFIX, parse_address
+    from mcp_workbench.engine.transport.open_files import raise_limit
 
     try:
         _check_allowed(parsed)
@@ -308,7 +308,7 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
 
 def _source(parsed: Parsed) -> ConfigSource:
     """Return how the configuration was chosen, to read it again later."""
-    from mcp_workbench.config.choose import ConfigSource
+    from mcp_workbench.engine.config.choose import ConfigSource
 
     return ConfigSource(parsed.value("config"), parsed.positional(0), os.environ)
 
@@ -333,8 +333,8 @@ def _warn_of_ignored_options(parsed: Parsed, face: str) -> None:
 def _chosen_token(parsed: Parsed, config: WorkbenchConfig) -> HttpToken:
     """Raises `UsageError` and `ConfigError`."""
     from mcp_workbench.cli.http_token import HttpToken, chosen_token
-    from mcp_workbench.transport.http.server.admission import is_loopback
-    from mcp_workbench.transport.http.server.listening import UNIX_PREFIX, parse_address
+    from mcp_workbench.engine.transport.http.server.admission import is_loopback
+    from mcp_workbench.engine.transport.http.server.listening import UNIX_PREFIX, parse_address
 
     host, _ = parse_address(parsed.value("http") or "")
     # If users authenticate in another way, no token is generated without being asked for.
@@ -349,8 +349,8 @@ def _with_secret_token(config: WorkbenchConfig, token: str) -> WorkbenchConfig:
     that other processes of this user can read."""
     from msgspec.structs import replace
 
-    from mcp_workbench.config.redact import TOKEN_VARIABLE, secrets_in
-    from mcp_workbench.transport.environment_block import erase
+    from mcp_workbench.engine.config.redact import TOKEN_VARIABLE, secrets_in
+    from mcp_workbench.engine.transport.environment_block import erase
 
     if TOKEN_VARIABLE in os.environ:
         erase([TOKEN_VARIABLE])
@@ -373,7 +373,7 @@ def _refuse_ourselves(config: WorkbenchConfig, host: str, port: int) -> None:
     `ConfigError`."""
     from urllib.parse import urlsplit
 
-    from mcp_workbench.transport.http.server.admission import is_loopback, is_wildcard
+    from mcp_workbench.engine.transport.http.server.admission import is_loopback, is_wildcard
 
     ours = {host, "localhost", "127.0.0.1", "::1"} if is_loopback(host) or is_wildcard(host) else {host}
     for label, server in config.servers():
@@ -404,7 +404,7 @@ def separator_named(value: str | None) -> str | None:
         return None
     if not value:
         raise UsageError("Separator cannot be empty. Use --separator <chars> with at least one character, like `__`")
-    from mcp_workbench.config.reading import has_white_space
+    from mcp_workbench.engine.config.reading import has_white_space
 
     if has_white_space(value):
         raise UsageError("Separator cannot contain whitespace. Use non-whitespace characters, like `:` or `__`")

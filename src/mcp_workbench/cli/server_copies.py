@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from mcp_workbench.catalog.offer import INSTRUCTIONS, MOST_WITHHELD_NAMED
+from mcp_workbench.engine.catalog.offer import INSTRUCTIONS, MOST_WITHHELD_NAMED
 
 # States of servers that have never been used here: there is no copy yet.
 _UNUSED: Final = ("configured", "known")

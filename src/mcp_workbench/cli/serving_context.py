@@ -8,19 +8,19 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from mcp_workbench.blocking_work import aside
 from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.cli.serve import SERVE, options_of
-from mcp_workbench.config.choose import ChosenConfig, ConfigSource
-from mcp_workbench.config.load import parse
-from mcp_workbench.config.problems import ConfigProblems
-from mcp_workbench.config.program_paths import ProgramPaths
+from mcp_workbench.engine.blocking_work import aside
+from mcp_workbench.engine.config.choose import ChosenConfig, ConfigSource
+from mcp_workbench.engine.config.load import parse
+from mcp_workbench.engine.config.problems import ConfigProblems
+from mcp_workbench.engine.config.program_paths import ProgramPaths
+from mcp_workbench.engine.process_context import WITHIN
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.front.line_protocol import ALONE
-from mcp_workbench.process_context import WITHIN
-from mcp_workbench.shared.client import ClientContext
-from mcp_workbench.shared.hello import Hello
-from mcp_workbench.shared.workbench import Refused
+from mcp_workbench.sharing.client import ClientContext
+from mcp_workbench.sharing.front.line_protocol import ALONE
+from mcp_workbench.sharing.hello import Hello
+from mcp_workbench.sharing.workbench import Refused
 
 # Files whose last valid content is remembered. A person has a few; a script that goes through hundreds of folders must
 # not fill the memory.

@@ -10,9 +10,9 @@ import os
 
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.config.choose import choose
-from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.config.redact import Redactor
+from mcp_workbench.engine.config.choose import choose
+from mcp_workbench.engine.config.model import WorkbenchConfig
+from mcp_workbench.engine.config.redact import Redactor
 
 
 def configuration(parsed: Parsed, argument: str | None = None) -> WorkbenchConfig:
@@ -28,7 +28,7 @@ def log_for(parsed: Parsed, config: WorkbenchConfig) -> Redactor:
     redactor for the whole command, because what is masked in the log must be masked elsewhere too."""
     redactor = Redactor(config.secrets)
     if parsed.has("debug"):
-        from mcp_workbench.observe.log import set_up
+        from mcp_workbench.engine.observe.log import set_up
 
         set_up(debug=True, file=None, format="text", redactor=redactor)
         return redactor

@@ -15,24 +15,24 @@ from typing import Final, TypeVar
 from msgspec import Raw, Struct
 from msgspec.json import decode
 
-from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.cli.engine import Engine, Listed, ToolClient, connect
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
-from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.config.redact import Redactor
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.catalog.offer import Offer
+from mcp_workbench.engine.config.model import WorkbenchConfig
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.faces import FACE_OF_COMMANDS
+from mcp_workbench.engine.jsonrpc.framing import LineSplitter
+from mcp_workbench.engine.jsonrpc.pending import DEADLINE_CHECK_INTERVAL, RemoteError
+from mcp_workbench.engine.protocol.meta import NO_CAPABILITIES
+from mcp_workbench.engine.protocol.revisions import Era
+from mcp_workbench.engine.run import run
 from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
-from mcp_workbench.faces import FACE_OF_COMMANDS
-from mcp_workbench.front.copying import SILENCE_SECONDS
-from mcp_workbench.front.joining import CannotJoin, NotRunning, introduce
-from mcp_workbench.front.line_protocol import ACCEPTED, BORROW, CONTROL, PING_LINE, written_hello
-from mcp_workbench.jsonrpc.framing import LineSplitter
-from mcp_workbench.jsonrpc.pending import DEADLINE_CHECK_INTERVAL, RemoteError
-from mcp_workbench.protocol.meta import NO_CAPABILITIES
-from mcp_workbench.protocol.revisions import Era
-from mcp_workbench.run import run
-from mcp_workbench.shared.commands import ASKS, OFFER
+from mcp_workbench.sharing.commands import ASKS, OFFER
+from mcp_workbench.sharing.front.copying import SILENCE_SECONDS
+from mcp_workbench.sharing.front.joining import CannotJoin, NotRunning, introduce
+from mcp_workbench.sharing.front.line_protocol import ACCEPTED, BORROW, CONTROL, PING_LINE, written_hello
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """What tools cost an agent with one configuration: the report, independent of how it is shown.
 
 Owns the figures, the rows of the table, the sentences and the JSON. Knows nothing about terminals and pages.
-`economy.costs` does the counting.
+`engine.economy.costs` does the counting.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 from msgspec.json import decode
 
+from mcp_workbench.app.gateway import Options
 from mcp_workbench.cli.engine import Engine
-from mcp_workbench.config.model import FaceName, WorkbenchConfig
-from mcp_workbench.downstream.sharing import OWN_USER
-from mcp_workbench.economy.costs import Cost, cost, flat_cost
-from mcp_workbench.economy.forms import Form
-from mcp_workbench.economy.tokens import tokens
-from mcp_workbench.face.base import Face
-from mcp_workbench.face.open_request import OpenRequest
-from mcp_workbench.face.opening import opened
-from mcp_workbench.face.view import View
-from mcp_workbench.gateway import Options
-from mcp_workbench.printable import plural
+from mcp_workbench.engine.config.model import FaceName, WorkbenchConfig
+from mcp_workbench.engine.downstream.sharing import OWN_USER
+from mcp_workbench.engine.economy.costs import Cost, cost, flat_cost
+from mcp_workbench.engine.economy.forms import Form
+from mcp_workbench.engine.economy.tokens import tokens
+from mcp_workbench.engine.face.base import Face
+from mcp_workbench.engine.face.open_request import OpenRequest
+from mcp_workbench.engine.face.opening import opened
+from mcp_workbench.engine.face.view import View
+from mcp_workbench.engine.printable import plural
 
 FORMS: Final = tuple(form.value for form in Form)
 COLUMNS: Final = ("tools", "flat list", *FORMS, "opened")

@@ -18,7 +18,7 @@ from mcp_workbench.cli.token_report import (
     rows,
     summary,
 )
-from mcp_workbench.printable import plural
+from mcp_workbench.engine.printable import plural
 
 
 def tokens_html(report: Report) -> str:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 
 from mcp_workbench.cli.server_copies import grouped
-from mcp_workbench.printable import one_line
+from mcp_workbench.engine.printable import one_line
 
 HEADER: Final = ("STATE", "MEMORY", "BUSY", "CALLS/S", "P50", "P95", "ERRORS")
 # Of the columns after the state, which is as wide as the longest state needs.

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from mcp_workbench.cli.flags import Parsed, UsageError, named_value
-from mcp_workbench.config.kinds import url_fault
-from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.config.kinds import url_fault
+from mcp_workbench.engine.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.face.suggestions import listed
+from mcp_workbench.engine.face.wording import no_such
 from mcp_workbench.errors import SignInNeeded, WorkbenchError
-from mcp_workbench.face.suggestions import listed
-from mcp_workbench.face.wording import no_such
-from mcp_workbench.guard.packages import package_of
+from mcp_workbench.team.lock.packages import package_of
 
 TOOLBOX: Final = "unlisted"
 _TOKEN_HINT: Final = (

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from msgspec.json import decode, encode
 
-from mcp_workbench.observe.status_socket import WATCH_SUFFIX
-from mcp_workbench.process_context import runtime_folder
+from mcp_workbench.engine.observe.status_socket import WATCH_SUFFIX
+from mcp_workbench.engine.process_context import runtime_folder
 
 # A workbench on the same machine answers in milliseconds; ending a server takes up to ten seconds.
 ANSWER_SECONDS: Final = 15.0

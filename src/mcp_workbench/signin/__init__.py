@@ -8,6 +8,7 @@
 - `store`, `store_location`, `token_encryption`: tokens at rest; `assertion`: clients that authenticate with a key.
 - `refresh_turn`: one process at a time refreshes, none sends a token twice; `back_off`: when a failing authorization
   server is asked again.
+- `secrets`: everything that servers refer to: files, `.env` files, programs, the system's keychain.
 - `grant_end`: when a grant expires for good, and when to warn about it.
 Knows nothing about its callers. Imported only for servers that require a sign-in or already have one.
 """

@@ -13,9 +13,9 @@ from urllib.parse import urlencode, urlsplit
 from msgspec import DecodeError, Struct
 from msgspec.json import decode, encode
 
+from mcp_workbench.engine.transport.http.client.address import LOOPBACK
+from mcp_workbench.engine.transport.http.client.reach import WORDS, Reach, reach_of_host
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.transport.http.client.address import LOOPBACK
-from mcp_workbench.transport.http.client.reach import WORDS, Reach, reach_of_host
 
 T = TypeVar("T")
 FORM: Final = "application/x-www-form-urlencoded"

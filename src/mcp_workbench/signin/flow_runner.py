@@ -10,7 +10,14 @@ import os
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, TypeVar
 
-from mcp_workbench.jsonrpc.pending import within
+from mcp_workbench.engine.jsonrpc.pending import within
+from mcp_workbench.engine.transport.http.client.dialing import DialFailed
+from mcp_workbench.engine.transport.http.client.failures import explain
+from mcp_workbench.engine.transport.http.client.headers import FixedHeaders
+from mcp_workbench.engine.transport.http.client.http_client import HttpClient, HttpTarget
+from mcp_workbench.engine.transport.http.client.reach import Reach
+from mcp_workbench.engine.transport.http.client.response import Response
+from mcp_workbench.engine.transport.http.client.response_body import read_whole
 from mcp_workbench.signin.flow_io import (
     AuthorizationRequest,
     DeviceCodeWait,
@@ -20,20 +27,13 @@ from mcp_workbench.signin.flow_io import (
     SignInFailed,
     too_local,
 )
-from mcp_workbench.transport.http.client.dialing import DialFailed
-from mcp_workbench.transport.http.client.failures import explain
-from mcp_workbench.transport.http.client.headers import FixedHeaders
-from mcp_workbench.transport.http.client.http_client import HttpClient, HttpTarget
-from mcp_workbench.transport.http.client.reach import Reach
-from mcp_workbench.transport.http.client.response import Response
-from mcp_workbench.transport.http.client.response_body import read_whole
 
 T = TypeVar("T")
 
 # Metadata and tokens are a few kilobytes.
 LARGEST_ANSWER: Final = 1024 * 1024
 # One request to an authorization server, including the connection. A workbench that shuts down waits this long for the
-# response to a refresh, so anyone waiting for it to exit must wait longer (`front.joining.END_SECONDS`).
+# response to a refresh, so anyone waiting for it to exit must wait longer (`sharing.front.joining.END_SECONDS`).
 REQUEST_SECONDS: Final = 20.0
 NO_HEADERS: Final = FixedHeaders({})
 

@@ -13,7 +13,8 @@ from typing import Final
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-from mcp_workbench.config.redact import Redactor
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.transport.http.client.http_client import HttpClient
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.back_off import BackOff
 from mcp_workbench.signin.callback import Callback
@@ -26,7 +27,6 @@ from mcp_workbench.signin.profiles import profile_for
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.signed_in_headers import SignedInHeaders, keep, record_of
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore
-from mcp_workbench.transport.http.client.http_client import HttpClient
 
 # How long a user may take on the server's pages: passwords, second factors, a colleague's approval.
 BROWSER_SIGN_IN_SECONDS: Final = 600.0

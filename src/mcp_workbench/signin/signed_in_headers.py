@@ -17,7 +17,9 @@ from weakref import finalize
 
 from msgspec.structs import replace
 
-from mcp_workbench.config.redact import Redactor, secrets_fetched
+from mcp_workbench.engine.config.redact import Redactor, secrets_fetched
+from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal
+from mcp_workbench.engine.transport.http.client.http_client import HttpClient
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.back_off import BackOff
@@ -32,8 +34,6 @@ from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore, WantedSignIn, lock_name
 from mcp_workbench.signin.store_location import StoreUnusable
 from mcp_workbench.signin.token_requests import ClientUnknown, GrantOver, Tokens
-from mcp_workbench.transport.http.client.headers import CredentialRefusal
-from mcp_workbench.transport.http.client.http_client import HttpClient
 
 log = logging.getLogger(__name__)
 

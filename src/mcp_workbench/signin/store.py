@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import MsgspecError, Struct, field
 from msgspec.json import decode, encode, format
 
-from mcp_workbench.blocking_work import aside
+from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.signin import store_location
 from mcp_workbench.signin.client_registration import OAuthClient
 from mcp_workbench.signin.refresh_turn import RefreshTurn, is_kept, try_lock

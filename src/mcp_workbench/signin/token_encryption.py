@@ -17,8 +17,8 @@ from msgspec import MsgspecError, Struct
 from msgspec.json import decode, encode
 
 from mcp_workbench.errors import package_hint
-from mcp_workbench.secrets import keychain
-from mcp_workbench.secrets.keychain import KeychainMissing, KeychainUnusable
+from mcp_workbench.signin.secrets import keychain
+from mcp_workbench.signin.secrets.keychain import KeychainMissing, KeychainUnusable
 from mcp_workbench.signin.store_location import StoreUnusable, mark_of
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import pytest
 
 from mcp_workbench.cli.flags import parse
 from mcp_workbench.cli.secret_store import SecretStore
-from mcp_workbench.config import trust
+from mcp_workbench.engine.config import trust
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.secrets import dotenv
+from mcp_workbench.signin.secrets import dotenv
 from tests.cli.commands.test_init import config_of, environment
 from tests.cli.in_process import command, live_in
 from tests.cli.shell import Done
@@ -441,7 +441,7 @@ def test_an_answer_of_a_registry_that_is_none_is_said(home: Path, answer: bytes,
 def test_a_registry_that_drips_does_not_hold_the_command(
     home: Path, monkeypatch: pytest.MonkeyPatch, head: bytes
 ) -> None:
-    monkeypatch.setattr("mcp_workbench.cli.mcp_registry.REGISTRY_SECONDS", 0.2)
+    monkeypatch.setattr("mcp_workbench.setup.mcp_registry.REGISTRY_SECONDS", 0.2)
     ended = threading.Event()
     with answering(head, until=ended) as registry:
         written(home, COMMENTED.replace("// mine", f'"registry": "{registry}",'))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench import socket_peers
-from mcp_workbench.observe.approval_socket import ApprovalRefused, ApprovalSocket, approve_anywhere
+from mcp_workbench.engine import socket_peers
+from mcp_workbench.team.policy.approval_socket import ApprovalRefused, ApprovalSocket, approve_anywhere
 from tests.cli.in_process import command
 
 pytestmark = pytest.mark.processes

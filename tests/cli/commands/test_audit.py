@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mcp_workbench.config.model import AuditConfig
-from mcp_workbench.config.redact import Redactor
-from mcp_workbench.observe.audit_file import AuditFile, rotated_files
-from mcp_workbench.observe.audit_lines import LineMaker
-from mcp_workbench.observe.audit_step import open_audit
+from mcp_workbench.engine.config.model import AuditConfig
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.team.audit.audit_file import AuditFile, rotated_files
+from mcp_workbench.team.audit.audit_lines import LineMaker
+from mcp_workbench.team.audit.audit_step import open_audit
 from tests.cli.in_process import command
 from tests.cli.shell import run
-from tests.observe.test_audit_step import ENDED, REQUEST
 from tests.support.in_process_workbench import Server, write
 from tests.support.workbench import scripted_entry, write_config
+from tests.team.audit.test_audit_step import ENDED, REQUEST
 
 
 @pytest.fixture

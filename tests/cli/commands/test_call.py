@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 def demo(server: str, *arguments: str, **settings: Any) -> Json:
-    return {"command": sys.executable, "args": ["-m", f"mcp_workbench.demo.{server}", *arguments], **settings}
+    return {"command": sys.executable, "args": ["-m", f"mcp_workbench.cli.demo.{server}", *arguments], **settings}
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_ctrl_c_cancels_the_call_at_the_server(tmp_path: Path) -> None:
 
 
 def test_a_server_in_no_file_is_called_by_its_command() -> None:
-    words = [sys.executable, "-m", "mcp_workbench.demo.calculator"]
+    words = [sys.executable, "-m", "mcp_workbench.cli.demo.calculator"]
     assert run("call", "--", *words, "evaluate", "expression=6*7") == Done(0, "6*7 = 42\n", "")
     assert run("call", "--json", '{"expression": "1+1"}', "--", *words, "evaluate") == Done(0, "1+1 = 2\n", "")
     status, shown, complaints = run("call", "--", *words, "evaluat")

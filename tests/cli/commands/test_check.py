@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.cli.commands import check
 from mcp_workbench.cli.engine import MOST_AT_ONCE, StartingPlaces
-from mcp_workbench.config.model import ServerConfig
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.catalog.manifests import ManifestStore
+from mcp_workbench.engine.config.model import ServerConfig
 from tests.cli.in_process import run
 from tests.cli.shell import Done, on_terminal
 from tests.support.workbench import logged, scripted_entry, write_config

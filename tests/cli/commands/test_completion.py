@@ -21,7 +21,7 @@ from tests.support.workbench import write_config
 
 
 def demo(server: str, *arguments: str) -> dict[str, object]:
-    return {"command": sys.executable, "args": ["-m", f"mcp_workbench.demo.{server}", *arguments]}
+    return {"command": sys.executable, "args": ["-m", f"mcp_workbench.cli.demo.{server}", *arguments]}
 
 
 @pytest.fixture

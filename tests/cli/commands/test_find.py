@@ -16,10 +16,10 @@ from tests.support.workbench import scripted_entry, write_config
 
 
 def demo(server: str, *arguments: str) -> dict[str, object]:
-    return {"command": sys.executable, "args": ["-m", f"mcp_workbench.demo.{server}", *arguments]}
+    return {"command": sys.executable, "args": ["-m", f"mcp_workbench.cli.demo.{server}", *arguments]}
 
 
-NOTES = [sys.executable, "-m", "mcp_workbench.demo.notes", "--with-samples"]
+NOTES = [sys.executable, "-m", "mcp_workbench.cli.demo.notes", "--with-samples"]
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def test_where_a_client_writes_right_after_us_undo_still_knows_of_it(
         if target == os.path.realpath(path):
             path.write_text("{ }")
 
-    monkeypatch.setattr("mcp_workbench.file_replacement._sync_folder", the_client_writes)
+    monkeypatch.setattr("mcp_workbench.setup.file_replacement._sync_folder", the_client_writes)
     done = shell(home, "install", "cursor")
     assert done.status == 2 and "right after it was written" in done.stderr
     monkeypatch.undo()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli import client_commands
-from mcp_workbench.clients.table import Client
+from mcp_workbench.setup import client_commands
+from mcp_workbench.setup.clients.table import Client
 from tests.cli.commands.test_install import SERVER, shell, variables, write
 from tests.cli.commands.test_install import claude as claude
 from tests.cli.commands.test_install import home as home

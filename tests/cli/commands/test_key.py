@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.catalog.manifests import OF_USER, ManifestStore, default_folder
-from mcp_workbench.guard.named_keys import KeyFolder, KeysInForce
+from mcp_workbench.engine.catalog.manifests import OF_USER, ManifestStore, default_folder
 from mcp_workbench.signin.client_registration import OAuthClient
 from mcp_workbench.signin.store import SignInRecord, TokenStore
+from mcp_workbench.team.identity.named_keys import KeyFolder, KeysInForce
 from tests.cli.in_process import command, live_in
 
 

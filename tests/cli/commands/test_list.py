@@ -4,12 +4,12 @@ import asyncio
 import json
 from pathlib import Path
 
-from mcp_workbench.catalog.manifests import ManifestStore, default_folder, manifest_key
-from mcp_workbench.catalog.offer import Offer
-from mcp_workbench.config.model import ServerConfig
-from mcp_workbench.downstream.listing import offered_over_http
-from mcp_workbench.jsonrpc.messages import Part
-from mcp_workbench.protocol.handshake import ServerProfile
+from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder, manifest_key
+from mcp_workbench.engine.catalog.offer import Offer
+from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.downstream.listing import offered_over_http
+from mcp_workbench.engine.jsonrpc.messages import Part
+from mcp_workbench.engine.protocol.handshake import ServerProfile
 from tests.cli.in_process import run
 from tests.cli.shell import Done
 from tests.support.workbench import scripted_entry, write_config

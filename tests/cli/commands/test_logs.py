@@ -10,17 +10,17 @@ from typing import BinaryIO
 
 import pytest
 
-from mcp_workbench.cli import service
+from mcp_workbench.app.serving import FLUSH_SECONDS, STDIO_DRAIN_SECONDS
 from mcp_workbench.cli.commands import logs
-from mcp_workbench.cli.service import service_text
-from mcp_workbench.front.joining import END_SECONDS, log_path
-from mcp_workbench.observe import rotated_log
-from mcp_workbench.observe.rotated_log import OLD, RotatedLog
-from mcp_workbench.serving import FLUSH_SECONDS, STDIO_DRAIN_SECONDS
-from mcp_workbench.shared.client import LAST_REQUESTS_SECONDS
+from mcp_workbench.engine.observe import rotated_log
+from mcp_workbench.engine.observe.rotated_log import OLD, RotatedLog
+from mcp_workbench.engine.transport.child import EOF_GRACE, EXIT_STATUS_GRACE, KILL_GRACE, TERM_GRACE
+from mcp_workbench.engine.transport.http.client.http_link import STOP_SECONDS
+from mcp_workbench.setup import service
+from mcp_workbench.setup.service import service_text
+from mcp_workbench.sharing.client import LAST_REQUESTS_SECONDS
+from mcp_workbench.sharing.front.joining import END_SECONDS, log_path
 from mcp_workbench.signin.signed_in_headers import SETTLE_SECONDS
-from mcp_workbench.transport.child import EOF_GRACE, EXIT_STATUS_GRACE, KILL_GRACE, TERM_GRACE
-from mcp_workbench.transport.http.client.http_link import STOP_SECONDS
 from tests.cli.shell import COMMAND, environment, run
 
 LINES = [

@@ -12,7 +12,7 @@ from tests.support.workbench import logged, scripted_entry, workbench_command, w
 
 
 def demo_entry(server: str, **settings: Any) -> dict[str, Any]:
-    return {"command": sys.executable, "args": ["-m", f"mcp_workbench.demo.{server}"], **settings}
+    return {"command": sys.executable, "args": ["-m", f"mcp_workbench.cli.demo.{server}"], **settings}
 
 
 def test_the_tools_of_a_toolbox_are_shown_with_signatures_and_descriptions(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from mcp_workbench.catalog.catalog import Catalog
-from mcp_workbench.catalog.manifests import ManifestStore, default_folder
-from mcp_workbench.catalog.offer import Offer
-from mcp_workbench.config.load import load
-from mcp_workbench.guard.named_keys import KeyFolder
-from mcp_workbench.protocol.handshake import ServerProfile
+from mcp_workbench.engine.catalog.catalog import Catalog
+from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
+from mcp_workbench.engine.catalog.offer import Offer
+from mcp_workbench.engine.config.load import load
+from mcp_workbench.engine.protocol.handshake import ServerProfile
+from mcp_workbench.team.identity.named_keys import KeyFolder
 from tests.cli.in_process import command, live_in
 
 RULES = [

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.cli.commands import reload
-from mcp_workbench.process_context import make_private, runtime_folder
+from mcp_workbench.engine.process_context import make_private, runtime_folder
 from tests.cli.in_process import command
 from tests.cli.shell import run
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mcp_workbench.cli.commands import restart
-from mcp_workbench.front.commanding import Ended
-from mcp_workbench.version import full_version
+from mcp_workbench.engine.version import full_version
+from mcp_workbench.sharing.front.commanding import Ended
 from tests.cli.in_process import command
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mcp_workbench.config.schema import json_schema
+from mcp_workbench.engine.config.schema import json_schema
 from tests.cli.shell import run
 
 

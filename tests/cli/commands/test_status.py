@@ -14,7 +14,7 @@ import pytest
 
 from mcp_workbench.cli.commands import status
 from mcp_workbench.cli.screen import Screen
-from mcp_workbench.observe import status_socket
+from mcp_workbench.engine.observe import status_socket
 from tests.cli.in_process import command
 from tests.cli.shell import Done, run
 from tests.support.client import RawClient

@@ -1,7 +1,7 @@
 """`mcp-workbench add`: add a server to the configuration: a program, a URL, a `server.json` or a registry name.
 
 Owns the sequence: parse the source, show the server and get consent, ask for required values, store secrets, write the
-file, start the server once. `own_configuration` edits the file; `clients.server_json` interprets a `server.json`.
+file, start the server once. `own_configuration` edits the file; `setup.clients.server_json` interprets a `server.json`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from mcp_workbench.cli.flags import Parsed, UsageError, named_value
 from mcp_workbench.cli.own_configuration import OwnConfiguration, own_configuration
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.secret_store import SecretStore
-from mcp_workbench.cli.server_preview import preview
-from mcp_workbench.clients.foreign_text import literal, variable_name
-from mcp_workbench.clients.literal_secrets import secrets_of
-from mcp_workbench.clients.server_json import Described, Input, Way, described
-from mcp_workbench.clients.toolbox_proposals import ImportedServer, proposed
-from mcp_workbench.config import keys
-from mcp_workbench.config.load import load
-from mcp_workbench.config.redact import Redactor
-from mcp_workbench.downstream.server_status import SIGN_IN_NEEDED
-from mcp_workbench.economy.prose import clip, first_sentence
+from mcp_workbench.engine.config import keys
+from mcp_workbench.engine.config.load import load
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
+from mcp_workbench.engine.economy.prose import clip, first_sentence
+from mcp_workbench.engine.printable import one_line
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.file_replacement import read_file
-from mcp_workbench.printable import one_line
+from mcp_workbench.setup.clients.foreign_text import literal, variable_name
+from mcp_workbench.setup.clients.literal_secrets import secrets_of
+from mcp_workbench.setup.clients.server_json import Described, Input, Way, described
+from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, proposed
+from mcp_workbench.setup.file_replacement import read_file
+from mcp_workbench.setup.server_preview import preview
 
 _REGISTRY_NAME: Final = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+")
 # Fits on one line of a table.
@@ -132,7 +132,7 @@ def _described(source: str, registry: str) -> Described:
             f"`{source}` is neither an address, a server.json nor the name of a server in a registry",
             hint=f"an address begins with http:// or https://, for example: http://{source}" if is_address else _FORMS,
         )
-    from mcp_workbench.cli.mcp_registry import fetched
+    from mcp_workbench.setup.mcp_registry import fetched
 
     return described(fetched(registry, source), source)
 

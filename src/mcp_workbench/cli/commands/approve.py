@@ -5,9 +5,9 @@ from __future__ import annotations
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.observe.approval_socket import ApprovalRefused, approve_anywhere
-from mcp_workbench.printable import one_line
-from mcp_workbench.run import run as run_loop
+from mcp_workbench.engine.printable import one_line
+from mcp_workbench.engine.run import run as run_loop
+from mcp_workbench.team.policy.approval_socket import ApprovalRefused, approve_anywhere
 
 # A day: by tomorrow, users will not remember what they allowed today.
 MOST_SECONDS = 86_400

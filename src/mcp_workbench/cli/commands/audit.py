@@ -16,8 +16,8 @@ from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.settings import configuration
-from mcp_workbench.observe.audit_chain import OpenedFiles, verify
-from mcp_workbench.printable import one_line, plural
+from mcp_workbench.engine.printable import one_line, plural
+from mcp_workbench.team.audit.audit_chain import OpenedFiles, verify
 
 LAST_LINES: Final = 200
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

@@ -10,10 +10,10 @@ from typing import Any
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
-from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.config.redact import Redactor, secrets_in_url
+from mcp_workbench.engine.config.model import WorkbenchConfig
+from mcp_workbench.engine.config.redact import Redactor, secrets_in_url
+from mcp_workbench.engine.printable import visible
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.printable import visible
 from mcp_workbench.signin.grant_end import ends_at, is_near, note, shown
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.signed_in_headers import due_at

@@ -22,12 +22,12 @@ from mcp_workbench.cli.result_output import show
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.unlisted_servers import TOOLBOX, hint_about
 from mcp_workbench.cli.usage import COMMANDS
-from mcp_workbench.config.redact import Redactor
-from mcp_workbench.economy.signature import signature
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.economy.signature import signature
+from mcp_workbench.engine.jsonrpc.messages import ErrorObject
+from mcp_workbench.engine.jsonrpc.pending import RemoteError
+from mcp_workbench.engine.protocol.constants import MISSING_CLIENT_CAPABILITY, URL_ELICITATION_REQUIRED
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.jsonrpc.messages import ErrorObject
-from mcp_workbench.jsonrpc.pending import RemoteError
-from mcp_workbench.protocol.constants import MISSING_CLIENT_CAPABILITY, URL_ELICITATION_REQUIRED
 
 _CLIENTS_ONLY: Final = (
     "the tool asks its client something while it runs (such as sampling or roots) that a command line cannot "

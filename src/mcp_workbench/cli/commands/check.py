@@ -15,10 +15,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.filters import is_shown
-from mcp_workbench.catalog.offer import KINDS, MOST_WITHHELD_NAMED, SINGULAR, about_oversized
-from mcp_workbench.cli.check_references import Unfetched, look
+from mcp_workbench.app.gateway import Options
 from mcp_workbench.cli.commands.list import counted
 from mcp_workbench.cli.engine import Engine, StartingPlaces
 from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
@@ -26,16 +23,19 @@ from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, stdout
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
-from mcp_workbench.config.exposed_arguments import HINT, about_exposed_arguments
-from mcp_workbench.config.foreign_keys import about_ignored_keys
-from mcp_workbench.config.load import unresolved
-from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.config.problems import ConfigProblems, quote
-from mcp_workbench.config.redact import Redactor
-from mcp_workbench.downstream.server_status import SIGN_IN_NEEDED
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.catalog.filters import is_shown
+from mcp_workbench.engine.catalog.offer import KINDS, MOST_WITHHELD_NAMED, SINGULAR, about_oversized
+from mcp_workbench.engine.config.exposed_arguments import HINT, about_exposed_arguments
+from mcp_workbench.engine.config.foreign_keys import about_ignored_keys
+from mcp_workbench.engine.config.load import unresolved
+from mcp_workbench.engine.config.model import WorkbenchConfig
+from mcp_workbench.engine.config.problems import ConfigProblems, quote
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
+from mcp_workbench.engine.printable import plural
 from mcp_workbench.errors import ConfigError, SignInNeeded, WorkbenchError
-from mcp_workbench.gateway import Options
-from mcp_workbench.printable import plural
+from mcp_workbench.setup.check_references import Unfetched, look
 
 HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
 # Times are right-aligned.
@@ -257,7 +257,7 @@ def _learnt(finding: Finding, entry: ServerEntry) -> None:
 
 def _hidden(entry: ServerEntry) -> tuple[str, ...]:
     """Return what a model would read in this server's definitions and a person would not see."""
-    from mcp_workbench.catalog.hidden_text import described, hidden_in, in_definition
+    from mcp_workbench.engine.catalog.hidden_text import described, hidden_in, in_definition
 
     assert entry.offer is not None
     found = [

@@ -19,7 +19,7 @@ from mcp_workbench.cli.demo_client import DemoClient, DemoFailed, demo_servers_b
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, Screen, stdout
-from mcp_workbench.nearest import nearest
+from mcp_workbench.engine.nearest import nearest
 
 SERVERS: Final = ("notes", "clock", "calculator", "files")
 TIMED_CALLS: Final = 200
@@ -56,12 +56,12 @@ def _be_server(name: str, arguments: list[str]) -> int:
 
     sys.argv[1:] = arguments
     # As `python -m` does, so that the server gets its own arguments and none of our imports run before it.
-    runpy.run_module(f"mcp_workbench.demo.{name}", run_name="__main__", alter_sys=True)
+    runpy.run_module(f"mcp_workbench.cli.demo.{name}", run_name="__main__", alter_sys=True)
     return 0
 
 
 def server_command(server: str, arguments: list[str]) -> list[str]:
-    return [sys.executable, "-m", f"mcp_workbench.demo.{server}", *arguments]
+    return [sys.executable, "-m", f"mcp_workbench.cli.demo.{server}", *arguments]
 
 
 class Walkthrough:

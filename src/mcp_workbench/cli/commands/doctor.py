@@ -19,16 +19,16 @@ from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Screen, Style, stdout
 from mcp_workbench.cli.settings import log_for
-from mcp_workbench.clients.server_json import RUNNERS
-from mcp_workbench.config.choose import choose
-from mcp_workbench.config.exposed_arguments import HINT, about_exposed_arguments
-from mcp_workbench.config.foreign_keys import about_ignored_keys
-from mcp_workbench.config.load import unresolved
-from mcp_workbench.config.model import ServerConfig
-from mcp_workbench.config.problems import ConfigProblems, in_one_line
-from mcp_workbench.downstream.server_status import SIGN_IN_NEEDED
+from mcp_workbench.engine.config.choose import choose
+from mcp_workbench.engine.config.exposed_arguments import HINT, about_exposed_arguments
+from mcp_workbench.engine.config.foreign_keys import about_ignored_keys
+from mcp_workbench.engine.config.load import unresolved
+from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.config.problems import ConfigProblems, in_one_line
+from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
+from mcp_workbench.engine.printable import plural
 from mcp_workbench.errors import ConfigError, WorkbenchError
-from mcp_workbench.printable import plural
+from mcp_workbench.setup.clients.server_json import RUNNERS
 
 # For all servers together; those that are not ready by then are reported as slow.
 SERVERS_SECONDS: Final = 60.0

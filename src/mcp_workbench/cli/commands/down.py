@@ -5,9 +5,9 @@ from __future__ import annotations
 from mcp_workbench.cli.commands.up import disable_sharing
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.front.commanding import end
-from mcp_workbench.front.joining import CannotJoin, NotRunning
-from mcp_workbench.front.line_protocol import DOWN
+from mcp_workbench.sharing.front.commanding import end
+from mcp_workbench.sharing.front.joining import CannotJoin, NotRunning
+from mcp_workbench.sharing.front.line_protocol import DOWN
 
 
 def run(parsed: Parsed) -> int:

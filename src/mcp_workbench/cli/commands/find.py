@@ -12,8 +12,8 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.interactive_client import configured_engine, interactive_client
 from mcp_workbench.cli.result_content import ResultContent
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.economy.prose import clip
-from mcp_workbench.economy.search_answer import FULL_DEFINITIONS, MORE, NOTHING
+from mcp_workbench.engine.economy.prose import clip
+from mcp_workbench.engine.economy.search_answer import FULL_DEFINITIONS, MORE, NOTHING
 from mcp_workbench.errors import WorkbenchError
 
 _MOST: Final = 1000

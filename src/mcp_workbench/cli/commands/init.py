@@ -21,21 +21,21 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stderr, stdout
 from mcp_workbench.cli.secret_store import SecretStore
 from mcp_workbench.cli.serve import face_named
-from mcp_workbench.cli.server_preview import preview
-from mcp_workbench.clients.behaviour import UNKNOWN, behaviours
-from mcp_workbench.clients.client_paths import patterns, this_system
-from mcp_workbench.clients.dialects import is_own, translated
-from mcp_workbench.clients.documents import Servers, servers_of_folders
-from mcp_workbench.clients.remote_wrappers import unwrapped
-from mcp_workbench.clients.table import ClientFile, clients, find
-from mcp_workbench.clients.toolbox_proposals import ImportedServer, disabled_twins, merged, proposed
-from mcp_workbench.config import trust
-from mcp_workbench.config.choose import FILE_NAME, user_folder
-from mcp_workbench.config.load import parse
-from mcp_workbench.config.problems import ConfigProblems, in_one_line
+from mcp_workbench.engine.config import trust
+from mcp_workbench.engine.config.choose import FILE_NAME, user_folder
+from mcp_workbench.engine.config.load import parse
+from mcp_workbench.engine.config.problems import ConfigProblems, in_one_line
+from mcp_workbench.engine.face.client_behaviour import UNKNOWN, behaviours
+from mcp_workbench.engine.faces import DEFAULT_FACE, FACES
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.faces import DEFAULT_FACE, FACES
-from mcp_workbench.file_replacement import create_file
+from mcp_workbench.setup.clients.client_paths import patterns, this_system
+from mcp_workbench.setup.clients.dialects import is_own, translated
+from mcp_workbench.setup.clients.documents import Servers, servers_of_folders
+from mcp_workbench.setup.clients.remote_wrappers import unwrapped
+from mcp_workbench.setup.clients.table import ClientFile, clients, find
+from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, disabled_twins, merged, proposed
+from mcp_workbench.setup.file_replacement import create_file
+from mcp_workbench.setup.server_preview import preview
 
 # Folders named in one remark.
 _MOST_FOLDERS: Final = 10

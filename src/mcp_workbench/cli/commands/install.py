@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from mcp_workbench.cli import client_commands
-from mcp_workbench.cli.check_references import look
 from mcp_workbench.cli.client_changes import Entries, by_command, changes, edited, make_change, new_run, steps_for
 from mcp_workbench.cli.client_files import FoundFile, is_present, message_and_hint, named_or_all, present, to_write
 from mcp_workbench.cli.consent import agrees
@@ -28,21 +26,23 @@ from mcp_workbench.cli.error_output import complain, remark, status_of
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.own_configuration import servers_written
 from mcp_workbench.cli.screen import Part, stderr, stdout
-from mcp_workbench.clients.client_paths import this_system
-from mcp_workbench.clients.dialects import DIALECTS, Dialect, is_own, own_entry, translated
-from mcp_workbench.clients.documents import Servers, has_comments, servers_in, with_server
-from mcp_workbench.clients.identity import Served, is_served
-from mcp_workbench.clients.table import Client, Scope
-from mcp_workbench.config import trust
-from mcp_workbench.config.choose import FILE_NAME, own_file
-from mcp_workbench.config.environment import server_environment
-from mcp_workbench.config.load import load, read
-from mcp_workbench.config.model import ServerConfig
-from mcp_workbench.config.problems import in_one_line
-from mcp_workbench.config.redact import Redactor
+from mcp_workbench.engine.config import trust
+from mcp_workbench.engine.config.choose import FILE_NAME, own_file
+from mcp_workbench.engine.config.environment import server_environment
+from mcp_workbench.engine.config.load import load, read
+from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.config.problems import in_one_line
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.printable import visible
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.printable import visible
-from mcp_workbench.secrets import dotenv
+from mcp_workbench.setup import client_commands
+from mcp_workbench.setup.check_references import look
+from mcp_workbench.setup.clients.client_paths import this_system
+from mcp_workbench.setup.clients.dialects import DIALECTS, Dialect, is_own, own_entry, translated
+from mcp_workbench.setup.clients.documents import Servers, has_comments, servers_in, with_server
+from mcp_workbench.setup.clients.identity import Served, is_served
+from mcp_workbench.setup.clients.table import Client, Scope
+from mcp_workbench.signin.secrets import dotenv
 
 DEFAULT_NAME: Final = "workbench"
 _CACHED_PROGRAM: Final = re.compile(r"/(archive-v\d+|environments-v\d+|pipx/\.cache|\.cache/pipx)/")

@@ -7,13 +7,13 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from mcp_workbench.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
+from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.errors import ConfigError, DownstreamError
-from mcp_workbench.guard.named_keys import KeyFolder, KeyRecord, folder
 from mcp_workbench.signin.store import TokenStore
+from mcp_workbench.team.identity.named_keys import KeyFolder, KeyRecord, folder
 
 _UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0, "y": 365 * 86400.0}
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import decode
 
-from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.app.gateway import Options
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed
@@ -16,12 +16,12 @@ from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.serve import face_named, separator_named
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_that_knows, reported
-from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
-from mcp_workbench.config.problems import in_one_line
-from mcp_workbench.config.redact import Redactor
-from mcp_workbench.downstream.sharing import OWN_USER
-from mcp_workbench.face.view import View
-from mcp_workbench.gateway import Options
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.config.model import ServerConfig, WorkbenchConfig
+from mcp_workbench.engine.config.problems import in_one_line
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.downstream.sharing import OWN_USER
+from mcp_workbench.engine.face.view import View
 
 
 def run(parsed: Parsed) -> int:

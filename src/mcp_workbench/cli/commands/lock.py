@@ -7,9 +7,6 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.manifests import read_offer
-from mcp_workbench.catalog.offer import KINDS, SINGULAR, Offer
 from mcp_workbench.cli.engine import Engine, connect
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
@@ -17,13 +14,19 @@ from mcp_workbench.cli.own_configuration import lock_folder
 from mcp_workbench.cli.screen import Screen, stdout
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.watched_workbenches import Workbenches
-from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.catalog.manifests import read_offer
+from mcp_workbench.engine.catalog.offer import KINDS, SINGULAR, Offer
+from mcp_workbench.engine.config.model import WorkbenchConfig
+from mcp_workbench.engine.jsonrpc.messages import encode
+from mcp_workbench.engine.printable import plural
+from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.file_replacement import read_file, replace_file
-from mcp_workbench.guard.definition_store import DefinitionStore, default_folder
-from mcp_workbench.guard.installed_packages import installed_package
-from mcp_workbench.guard.lock_difference import DefinitionChange, about_server, changes_of, described_changes
-from mcp_workbench.guard.lock_file import (
+from mcp_workbench.setup.file_replacement import read_file, replace_file
+from mcp_workbench.team.lock.definition_store import DefinitionStore, default_folder
+from mcp_workbench.team.lock.installed_packages import installed_package
+from mcp_workbench.team.lock.lock_difference import DefinitionChange, about_server, changes_of, described_changes
+from mcp_workbench.team.lock.lock_file import (
     LockedServer,
     LockFile,
     definition_hash,
@@ -34,9 +37,6 @@ from mcp_workbench.guard.lock_file import (
     read_lock,
     written,
 )
-from mcp_workbench.jsonrpc.messages import encode
-from mcp_workbench.printable import plural
-from mcp_workbench.run import run as run_loop
 
 NEW_FILE_MODE = 0o644
 
@@ -263,8 +263,8 @@ class _Locking:
         # stdout is reserved for this command's data.
         if self._config.audit is None or self._config.audit.stdout or not changes:
             return
-        from mcp_workbench.config.redact import Redactor
-        from mcp_workbench.observe.audit_step import open_audit
+        from mcp_workbench.engine.config.redact import Redactor
+        from mcp_workbench.team.audit.audit_step import open_audit
 
         redactor = Redactor(self._config.secrets)
         audit = open_audit(self._config.audit, redactor, stdout_is_free=False)

@@ -8,21 +8,21 @@ import os
 import sys
 from typing import Final
 
-from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.app.gateway import Gateway
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.settings import configuration, log_for
-from mcp_workbench.downstream.sharing import OWN_USER
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.downstream.sharing import OWN_USER
+from mcp_workbench.engine.printable import plural, visible
+from mcp_workbench.engine.steps import LOCAL
 from mcp_workbench.errors import DownstreamError, SignInNeeded
-from mcp_workbench.gateway import Gateway
-from mcp_workbench.printable import plural, visible
 from mcp_workbench.signin.flow_io import DeviceCodeWait, SignInFailed
 from mcp_workbench.signin.grant_end import ends_at, shown
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.sign_ins import BrowserSignIn
 from mcp_workbench.signin.store import SignInRecord
-from mcp_workbench.steps import LOCAL
 
 # Longer than any address that a browser shows.
 _READ_BYTES: Final = 64 * 1024

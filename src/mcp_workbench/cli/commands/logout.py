@@ -5,7 +5,7 @@ from __future__ import annotations
 from mcp_workbench.cli.commands.login import record_sign_in, server_at_url
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.downstream.sharing import OWN_USER
+from mcp_workbench.engine.downstream.sharing import OWN_USER
 
 
 def run(parsed: Parsed) -> int:

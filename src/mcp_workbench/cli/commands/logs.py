@@ -11,9 +11,9 @@ from typing import BinaryIO, Final
 
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.front.joining import log_path
-from mcp_workbench.nearest import nearest
-from mcp_workbench.observe.rotated_log import OLD
+from mcp_workbench.engine.nearest import nearest
+from mcp_workbench.engine.observe.rotated_log import OLD
+from mcp_workbench.sharing.front.joining import log_path
 
 LAST_LINES: Final = 200
 LAST_LINES_BEFORE_FOLLOWING: Final = 20

@@ -14,13 +14,13 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stderr, stdout
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
-from mcp_workbench.config.redact import Redactor
-from mcp_workbench.economy.signature import signature
-from mcp_workbench.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.economy.signature import signature
+from mcp_workbench.engine.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET
+from mcp_workbench.engine.face.open_request import OpenRequest
+from mcp_workbench.engine.face.opening import NO_RETRY_ADVICE
+from mcp_workbench.engine.printable import plural
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.face.open_request import OpenRequest
-from mcp_workbench.face.opening import NO_RETRY_ADVICE
-from mcp_workbench.printable import plural
 
 # Digits of a number; larger ones make no difference.
 _LONGEST_BUDGET: Final = 9

@@ -5,17 +5,17 @@ from __future__ import annotations
 from msgspec import DecodeError
 from msgspec.json import decode
 
-from mcp_workbench.catalog.catalog import Catalog
-from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.settings import configuration, log_for
-from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.downstream.sharing import OWN_PRINCIPALS
-from mcp_workbench.guard.identities import Identity
-from mcp_workbench.guard.policy import METHOD_OF, PolicyDecision, annotations_of, decide, made_ready
-from mcp_workbench.steps import Subject
+from mcp_workbench.engine.catalog.catalog import Catalog
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
+from mcp_workbench.engine.config.model import WorkbenchConfig
+from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
+from mcp_workbench.engine.steps import Subject
+from mcp_workbench.team.identity.identities import Identity
+from mcp_workbench.team.policy.policy import METHOD_OF, PolicyDecision, annotations_of, decide, made_ready
 
 
 def run(parsed: Parsed) -> int:
@@ -82,7 +82,7 @@ def _found(config: WorkbenchConfig, path: str, who: str) -> tuple[ServerEntry, s
 
 def never_taking_effect(config: WorkbenchConfig) -> list[str]:
     """Return rules that can never take effect according to the cached lists; for `check`."""
-    from mcp_workbench.guard.policy_findings import never_matching
+    from mcp_workbench.team.policy.policy_findings import never_matching
 
     catalog = Catalog(config, ManifestStore(default_folder))
     known = {}
@@ -95,7 +95,7 @@ def never_taking_effect(config: WorkbenchConfig) -> list[str]:
 
 
 def _toolboxes_of_key(name: str) -> tuple[str, ...] | None:
-    from mcp_workbench.guard.named_keys import KeyFolder, folder
+    from mcp_workbench.team.identity.named_keys import KeyFolder, folder
 
     path = folder()
     records = [] if path is None else KeyFolder(path).records()

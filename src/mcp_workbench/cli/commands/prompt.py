@@ -16,9 +16,9 @@ from mcp_workbench.cli.result_content import ResultContent, decoded
 from mcp_workbench.cli.result_output import show
 from mcp_workbench.cli.screen import Part
 from mcp_workbench.cli.unlisted_servers import TOOLBOX
-from mcp_workbench.face.suggestions import listed as suggested
-from mcp_workbench.face.wording import no_such
-from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.engine.face.suggestions import listed as suggested
+from mcp_workbench.engine.face.wording import no_such
+from mcp_workbench.engine.jsonrpc.messages import encode
 
 
 def run(parsed: Parsed) -> int:

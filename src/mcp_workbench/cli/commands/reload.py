@@ -15,9 +15,9 @@ from mcp_workbench.cli.commands.status import running_workbenches
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stdout
-from mcp_workbench.process_context import runtime_folder
-from mcp_workbench.run import run as run_loop
-from mcp_workbench.socket_peers import peer_pid
+from mcp_workbench.engine.process_context import runtime_folder
+from mcp_workbench.engine.run import run as run_loop
+from mcp_workbench.engine.socket_peers import peer_pid
 
 # Reading a file takes milliseconds; a disk that does not respond is reported.
 PATIENCE: Final = 10.0
@@ -79,9 +79,9 @@ def _hang_up(pid: int) -> None:
 
 def _reload_shared(screen: Screen) -> bool | None:
     """Whether the shared workbench has valid configurations; None if it is not running."""
-    from mcp_workbench.front.commanding import ask
-    from mcp_workbench.front.joining import CannotJoin, NotRunning
-    from mcp_workbench.front.line_protocol import RELOAD
+    from mcp_workbench.sharing.front.commanding import ask
+    from mcp_workbench.sharing.front.joining import CannotJoin, NotRunning
+    from mcp_workbench.sharing.front.line_protocol import RELOAD
 
     try:
         pid, _, rest = ask(RELOAD).partition(" ")

@@ -16,7 +16,7 @@ from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, 
 from mcp_workbench.cli.result_content import ResultContent, decoded
 from mcp_workbench.cli.result_output import show
 from mcp_workbench.cli.screen import Part
-from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.engine.jsonrpc.messages import encode
 
 
 def run(parsed: Parsed) -> int:

@@ -6,11 +6,11 @@ from mcp_workbench.cli.commands.status import running_workbenches
 from mcp_workbench.cli.commands.up import enable_sharing, start_shared
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.front.commanding import end
-from mcp_workbench.front.joining import CannotJoin, NotRunning
-from mcp_workbench.front.line_protocol import RESTART
-from mcp_workbench.run import run as run_loop
-from mcp_workbench.version import full_version
+from mcp_workbench.engine.run import run as run_loop
+from mcp_workbench.engine.version import full_version
+from mcp_workbench.sharing.front.commanding import end
+from mcp_workbench.sharing.front.joining import CannotJoin, NotRunning
+from mcp_workbench.sharing.front.line_protocol import RESTART
 
 
 def run(parsed: Parsed) -> int:

@@ -7,7 +7,7 @@ from mcp_workbench.cli.screen import stdout
 
 
 def run(parsed: Parsed) -> int:
-    from mcp_workbench.config.schema import json_schema
+    from mcp_workbench.engine.config.schema import json_schema
 
     stdout().json(json_schema())
     return 0

@@ -9,8 +9,8 @@ import sys
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.secrets import keychain, keychain_names
-from mcp_workbench.secrets.secret_files import MOST_SECRET_BYTES
+from mcp_workbench.signin.secrets import keychain, keychain_names
+from mcp_workbench.signin.secrets.secret_files import MOST_SECRET_BYTES
 
 
 def run(parsed: Parsed) -> int:

@@ -11,10 +11,10 @@ from msgspec.json import decode
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.server_copies import ServerCopies, details_of, duration, grouped
-from mcp_workbench.observe.status_socket import query_all
-from mcp_workbench.printable import one_line
-from mcp_workbench.run import run as run_loop
-from mcp_workbench.socket_peers import is_confined
+from mcp_workbench.engine.observe.status_socket import query_all
+from mcp_workbench.engine.printable import one_line
+from mcp_workbench.engine.run import run as run_loop
+from mcp_workbench.engine.socket_peers import is_confined
 
 EXPECTED = {"pid", "config", "face", "uptimeSeconds", "servers"}
 HEADER = ("toolbox/server", "state", "up", "tools", "in flight", "starts", "failures", "received", "sent")

@@ -19,7 +19,7 @@ from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.process_memory import memory_of
 from mcp_workbench.cli.top_view import ServerRow, log_picture, picture, rows_of
 from mcp_workbench.cli.watched_workbenches import Workbenches
-from mcp_workbench.run import run as run_loop
+from mcp_workbench.engine.run import run as run_loop
 
 LOOK_SECONDS: Final = 1.0
 _PIPE_WIDTH: Final = 100

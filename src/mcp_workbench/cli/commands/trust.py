@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from collections import Counter
 
-from mcp_workbench.catalog.hidden_text import described, hidden_in
 from mcp_workbench.cli.commands.list import address
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
-from mcp_workbench.cli.server_preview import pairs_shown
-from mcp_workbench.clients.package_rules import remarks_about
-from mcp_workbench.config import trust
-from mcp_workbench.config.choose import FILE_NAME
-from mcp_workbench.config.load import parse, read
-from mcp_workbench.config.model import ServerConfig, WorkbenchConfig, references_in
-from mcp_workbench.config.problems import ConfigProblems, quote
-from mcp_workbench.config.redact import Redactor
+from mcp_workbench.engine.catalog.hidden_text import described, hidden_in
+from mcp_workbench.engine.config import trust
+from mcp_workbench.engine.config.choose import FILE_NAME
+from mcp_workbench.engine.config.load import parse, read
+from mcp_workbench.engine.config.model import ServerConfig, WorkbenchConfig, references_in
+from mcp_workbench.engine.config.problems import ConfigProblems, quote
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.setup.clients.package_rules import remarks_about
+from mcp_workbench.setup.server_preview import pairs_shown
 
 
 def run(parsed: Parsed) -> int:

@@ -13,15 +13,15 @@ from mcp_workbench.cli.client_changes import (
     reversal_of,
     take_back,
 )
-from mcp_workbench.cli.client_commands import exposure_warning, literal_secrets
 from mcp_workbench.cli.client_files import named_or_all
 from mcp_workbench.cli.error_output import of_several, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.clients.table import Client, clients
-from mcp_workbench.config.problems import quote
+from mcp_workbench.engine.config.problems import quote
+from mcp_workbench.engine.printable import plural
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.printable import plural
+from mcp_workbench.setup.client_commands import exposure_warning, literal_secrets
+from mcp_workbench.setup.clients.table import Client, clients
 
 
 def run(parsed: Parsed) -> int:

@@ -8,8 +8,8 @@ from mcp_workbench.cli.commands.undo import in_words, mention_taken, warn_of_exp
 from mcp_workbench.cli.error_output import of_several, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.clients.table import Client, Scope
 from mcp_workbench.errors import ConfigError
+from mcp_workbench.setup.clients.table import Client, Scope
 
 
 def run(parsed: Parsed) -> int:

@@ -10,10 +10,18 @@ from typing import Final
 
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.front.commanding import ask
-from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, listen, log_path, sign_lock, take_lock
-from mcp_workbench.front.line_protocol import PING
-from mcp_workbench.process_context import WANTED, hide_memory, make_private, runtime_folder
+from mcp_workbench.engine.process_context import WANTED, hide_memory, make_private, runtime_folder
+from mcp_workbench.sharing.front.commanding import ask
+from mcp_workbench.sharing.front.joining import (
+    HANDED_OVER,
+    CannotJoin,
+    NotRunning,
+    listen,
+    log_path,
+    sign_lock,
+    take_lock,
+)
+from mcp_workbench.sharing.front.line_protocol import PING
 
 # `EX_TEMPFAIL` of sysexits.h: another workbench replaces us, so a service manager starts us again. It does not after
 # `down`, which exits with 0.
@@ -22,7 +30,7 @@ REPLACED: Final = 75
 
 def run(parsed: Parsed) -> int:
     if parsed.has("print-service"):
-        from mcp_workbench.cli.service import service_text
+        from mcp_workbench.setup.service import service_text
 
         print(service_text(), end="")
         return 0
@@ -72,13 +80,13 @@ def start_shared() -> int:
 
 def _be_it() -> int:
     from mcp_workbench.cli.serving_context import Contexts
-    from mcp_workbench.config.redact import Redactor
-    from mcp_workbench.observe.log import set_up
-    from mcp_workbench.observe.rotated_log import RotatedLog
-    from mcp_workbench.run import run as run_loop
-    from mcp_workbench.session.questions import number_questions_elsewhere
-    from mcp_workbench.shared.workbench import SharedWorkbench
-    from mcp_workbench.transport.open_files import raise_limit
+    from mcp_workbench.engine.config.redact import Redactor
+    from mcp_workbench.engine.observe.log import set_up
+    from mcp_workbench.engine.observe.rotated_log import RotatedLog
+    from mcp_workbench.engine.run import run as run_loop
+    from mcp_workbench.engine.session.questions import number_questions_elsewhere
+    from mcp_workbench.engine.transport.open_files import raise_limit
+    from mcp_workbench.sharing.workbench import SharedWorkbench
 
     # It is sent the environments of all clients.
     hide_memory()
@@ -99,7 +107,7 @@ def _be_it() -> int:
     stream = None if stays else RotatedLog(log_path())
     set_up(debug=False, file=None, format="text", redactor=redactor, stream=stream)
     # Servers' stderr is shown by `logs SERVER`.
-    logging.getLogger("mcp_workbench.server_links").setLevel(logging.DEBUG)
+    logging.getLogger("mcp_workbench.app.server_links").setLevel(logging.DEBUG)
 
     is_replaced = False
     raise_limit()

@@ -6,7 +6,7 @@ from typing import Final
 
 from mcp_workbench.cli.flags import Command, Flag
 from mcp_workbench.cli.usage.options import AS, CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
-from mcp_workbench.faces import DEFAULT_FACE, names_of_faces
+from mcp_workbench.engine.faces import DEFAULT_FACE, names_of_faces
 
 COMMANDS: Final = (
     Command(

@@ -6,7 +6,7 @@ from typing import Final
 
 from mcp_workbench.cli.flags import Command, Flag
 from mcp_workbench.cli.usage.options import CONFIG, CONNECT, DEBUG, HEADER, JSON, NO_CACHE, OUTPUT, PRIVATE, RAW
-from mcp_workbench.faces import names_of_faces
+from mcp_workbench.engine.faces import names_of_faces
 
 COMMANDS: Final = (
     Command(

@@ -1,0 +1,319 @@
+"""What a process has once, however many catalogues it serves: processes, connections, sign-ins, and all tasks.
+
+Several gateways may share one runtime, each with its own configuration, face and clients; a server that is equal in two
+of them is shared (`engine/catalog/registry.py`). Owns the task group and the order in which everything ends. Knows
+nothing about what clients are shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from mcp_workbench import __version__
+from mcp_workbench.engine.catalog.catalog import Servers
+from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.downstream.pool import Pool
+from mcp_workbench.engine.transport.link import AnswerReceiver
+from mcp_workbench.engine.transport.processes import ProcessTable
+from mcp_workbench.engine.transport.write_batch import WriteBatch
+from mcp_workbench.errors import SHORTAGE_HINTS, WorkbenchError, shortage
+
+if TYPE_CHECKING:
+    from mcp_workbench.app.watching import Watching
+    from mcp_workbench.engine.catalog.entry import ServerEntry
+    from mcp_workbench.engine.config.auth_model import AuthConfig
+    from mcp_workbench.engine.config.model import ServerConfig
+    from mcp_workbench.engine.downstream.connection import Connection
+    from mcp_workbench.engine.downstream.server_link import LinkOpener, ServerLink
+    from mcp_workbench.engine.observe.call_watch import CallWatch
+    from mcp_workbench.engine.observe.status_socket import StatusSocket
+    from mcp_workbench.engine.transport.http.client.headers import HeaderSource
+    from mcp_workbench.engine.transport.http.client.http_client import HttpClient
+    from mcp_workbench.signin.secrets.servers import ResolvedServers
+    from mcp_workbench.signin.sign_ins import SignIns
+    from mcp_workbench.team.identity.identities import Identity
+    from mcp_workbench.team.identity.identity_assertions import IdentityAssertions
+    from mcp_workbench.team.identity.token_exchange import SubjectTokens, TokenExchanges
+    from mcp_workbench.team.policy.approval_socket import ApprovalSocket, Approve
+
+log = logging.getLogger(__name__)
+
+
+class Runtime:
+    """Use as `async with runtime.running():`."""
+
+    def __init__(self, redactor: Redactor, servers: Servers | None = None) -> None:
+        self.redactor = redactor
+        self.servers = Servers() if servers is None else servers
+        self.processes = ProcessTable()
+        # How we introduce ourselves to servers, and how one is reached.
+        self.own_info = b"{}"
+        self.open_link: LinkOpener = self.open_server
+        self.header_source: Callable[[Connection], HeaderSource] = self._header_source
+        # Produces the report for `mcp-workbench status`.
+        self.describe: Callable[[], bytes] = lambda: b"{}"
+        # Reads from the disk what that report needs.
+        self.look_up: Callable[[], Awaitable[None]] = _nothing
+        self.started_at = 0.0
+        self.batch: WriteBatch | None = None
+        self._stores: dict[bool, ManifestStore] = {}
+        # The previous SIGCHLD handler; restored at the end.
+        self._old_handler: Any = None
+        self._status_socket: StatusSocket | None = None
+        # Created with the first call that waits for `mcp-workbench approve`; and the gateways with such calls.
+        self._approval_socket: ApprovalSocket | None = None
+        self._approvers: list[Approve] = []
+        self._watching: Watching | None = None
+        # The observer of the calls of all gateways, and callbacks that make each gateway start or stop using it.
+        self.call_watch: CallWatch | None = None
+        self.on_call_watch: list[Callable[[], None]] = []
+        self._http: HttpClient | None = None
+        # By the `keychain` setting: each configuration has the store that it requires.
+        self._sign_ins: dict[bool | None, SignIns] = {}
+        self._resolved: ResolvedServers | None = None
+        # What is known about users whose identity is forwarded, and the address by which servers know us.
+        self.identity_of: Callable[[str], Identity] = _known_by_name
+        self.auth: AuthConfig | None = None
+        self._assertions: IdentityAssertions | None = None
+        self._subjects: SubjectTokens | None = None
+        self._exchanges: TokenExchanges | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the process; everything happens within this context."""
+        self.batch = WriteBatch()
+        self.started_at = asyncio.get_running_loop().time()
+        self.pool = Pool(self.servers, self.own_info, self.open_link, self.start_task)
+        failure: WorkbenchError | None = None
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                try:
+                    yield
+                except WorkbenchError as error:
+                    # Raised below: the task group would wrap it.
+                    failure = error
+                finally:
+                    await self.pool.close()
+                    for task in list(self._running):
+                        # Tasks that wait for a server, which must not be started any more.
+                        task.cancel()
+        finally:
+            if self._old_handler is not None:
+                signal.signal(signal.SIGCHLD, self._old_handler)
+            self._close_sockets()
+            await asyncio.gather(*(sign_ins.close() for sign_ins in self._sign_ins.values()))
+            if self._http is not None:
+                await self._http.close()
+            # Only strays should be left; anything else is killed too.
+            self.processes.kill_all()
+            self.processes.close()
+        if failure is not None:
+            raise failure
+
+    def end_at_once(self) -> None:
+        """End without any order, because there is no time left; no process stays behind."""
+        self._close_sockets()
+        self.processes.kill_all()
+
+    def start_task(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        """Start a task of this process. An exception in it is logged and ends that task alone."""
+        assert self._tasks is not None
+        task = self._tasks.create_task(_contained(work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        if asyncio.iscoroutine(work):
+            # A task cancelled before its first step never awaits `work`, and Python would warn about that.
+            task.add_done_callback(lambda _: work.close())
+        return task
+
+    def store(self, *, use_cache: bool) -> ManifestStore:
+        """The cache of what servers offer; without `use_cache`, one that keeps nothing."""
+        if use_cache not in self._stores:
+            self._stores[use_cache] = ManifestStore(default_folder if use_cache else lambda: None)
+        return self._stores[use_cache]
+
+    async def open_server(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
+        """Start a server, or connect to its address."""
+        # Imported with the first server: starting up does not need it.
+        from mcp_workbench.app.server_links import open_link
+
+        await self.open_status_socket()
+        run = connection.run
+        config = await self.resolve(connection.entry, lambda: connection.is_running and connection.run is run)
+        return open_link(self, connection, config, receiver)
+
+    async def resolve(self, entry: ServerEntry, is_in_use: Callable[[], bool] = lambda: False) -> ServerConfig:
+        """The server's configuration with all references resolved now, for the client that it runs for. Kept as long as
+        the server is in use. Raises `DownstreamError`."""
+        config = entry.config
+        if not (config.references or config.env_files):
+            return config
+        from mcp_workbench.signin.secrets.servers import ResolvedServers
+
+        if not self.processes.is_prepared:
+            self.reap_strays_when_they_end()
+        if self._resolved is None:
+            self._resolved = ResolvedServers(self.processes, self.redactor)
+        return await self._resolved.resolve(entry, entry.label, config, entry.context.environ, is_in_use)
+
+    def resolved(self, entry: ServerEntry) -> ServerConfig:
+        """The configuration as of the last start; as written, if it was never started."""
+        return entry.config if self._resolved is None else self._resolved.known(entry, entry.config)
+
+    def forget(self, entries: Iterable[ServerEntry]) -> None:
+        """These servers are no longer shown."""
+        if self._resolved is not None:
+            self._resolved.forget(entries)
+
+    def _header_source(self, connection: Connection) -> HeaderSource:
+        from mcp_workbench.app.server_links import header_source
+
+        return header_source(self, connection)
+
+    def http(self) -> HttpClient:
+        from mcp_workbench.engine.transport.http.client.http_client import HttpClient
+
+        if self._http is None:
+            self._http = HttpClient(f"mcp-workbench/{__version__}")
+        return self._http
+
+    def sign_ins(self, keychain: bool | None) -> SignIns:
+        """All sign-ins to servers, for configurations with this `keychain` setting."""
+        from mcp_workbench.signin.sign_ins import SignIns
+        from mcp_workbench.signin.store import TokenStore
+
+        if keychain not in self._sign_ins:
+            self._sign_ins[keychain] = SignIns(self.http, TokenStore(keychain=keychain), self.redactor)
+        return self._sign_ins[keychain]
+
+    def identity_assertions(self) -> IdentityAssertions:
+        """Signs who the user is, for servers that require it. Raises `DownstreamError`."""
+        from mcp_workbench.errors import DownstreamError
+        from mcp_workbench.team.identity.identity_assertions import IdentityAssertions, key_path
+
+        if self._assertions is None:
+            path = key_path()
+            if path is None:
+                raise DownstreamError(
+                    "there is no home folder to keep a key for `forwardIdentity` in", hint="set `HOME`"
+                )
+            self._assertions = IdentityAssertions(path, None if self.auth is None else self.auth.public_url)
+        return self._assertions
+
+    def subject_tokens(self) -> SubjectTokens:
+        """The tokens of callers, as long as they are valid."""
+        from mcp_workbench.team.identity.token_exchange import SubjectTokens
+
+        if self._subjects is None:
+            self._subjects = SubjectTokens()
+        return self._subjects
+
+    def token_exchanges(self) -> TokenExchanges:
+        """Exchanges users' tokens for tokens that are valid at servers."""
+        from mcp_workbench.signin.flow_runner import send
+        from mcp_workbench.team.identity.token_exchange import TokenExchanges
+
+        if self._exchanges is None:
+            self._exchanges = TokenExchanges(self.auth, self.subject_tokens(), lambda asked: send(self.http(), asked))
+        return self._exchanges
+
+    def reap_strays_when_they_end(self) -> None:
+        """Install the SIGCHLD handler, with the first server."""
+        if self._old_handler is not None:
+            return
+        loop = asyncio.get_running_loop()
+        # uvloop reserves `add_signal_handler` for SIGCHLD; a plain handler that calls into the loop does the same.
+        with contextlib.suppress(ValueError):  # not in the main thread: tests
+            self._old_handler = signal.signal(
+                signal.SIGCHLD, lambda *_: loop.call_soon_threadsafe(self.processes.reap_strays)
+            )
+
+    async def open_status_socket(self) -> None:
+        """Make this process visible to `mcp-workbench status`, and its memory to nobody. Done soon after the start, and
+        before the first server."""
+        if self._status_socket is None:
+            from mcp_workbench.engine.observe.status_socket import StatusSocket
+            from mcp_workbench.engine.process_context import hide_memory
+            from mcp_workbench.engine.version import full_version
+
+            # Before an update in place changes what the files say.
+            full_version()
+            # Servers are processes of our own user, and could read the secrets of all others.
+            hide_memory()
+            self._status_socket = StatusSocket(lambda: self.describe(), self._watch, lambda: self.look_up())
+            await self._status_socket.open()
+
+    async def reopen_status_socket(self) -> None:
+        """Open the sockets for `status` and `approve` again, whose files were removed."""
+        for each in (self._status_socket, self._approval_socket):
+            if each is not None:
+                each.close()
+                await each.open()
+
+    def take_approvals(self, approve: Approve) -> None:
+        """Make the waiting calls of a gateway visible to `mcp-workbench approve`."""
+        if approve not in self._approvers:
+            self._approvers.append(approve)
+        if self._approval_socket is None:
+            from mcp_workbench.team.policy.approval_socket import ApprovalSocket
+
+            self._approval_socket = ApprovalSocket(self._approve)
+            _ = self.start_task(self._approval_socket.open())
+
+    def drop_approvals(self, approve: Approve) -> None:
+        """The gateway has no more waiting calls."""
+        if approve in self._approvers:
+            self._approvers.remove(approve)
+
+    def _approve(self, id: str, seconds: float | None, only_shows: bool, by: str) -> str | None:
+        answers = (each(id, seconds, only_shows, by) for each in self._approvers)
+        return next((found for found in answers if found is not None), None)
+
+    def _close_sockets(self) -> None:
+        for each in (self._status_socket, self._approval_socket):
+            if each is not None:
+                each.close()
+
+    def _use_call_watch(self, watch: CallWatch | None) -> None:
+        self.call_watch = watch
+        for use in self.on_call_watch:
+            use()
+
+    def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection of `mcp-workbench top`."""
+        from mcp_workbench.app.watching import Watching
+
+        if self._watching is None:
+            self._watching = Watching(self.pool.connections, lambda: self.describe(), self._use_call_watch)
+        # Our own task, which ends with us: `top` may stay connected indefinitely.
+        _ = self.start_task(self._watching.serve(reader, writer))
+
+
+def _known_by_name(principal: str) -> Identity:
+    from mcp_workbench.team.identity.identities import known_by_name
+
+    return known_by_name(principal)
+
+
+async def _nothing() -> None:
+    pass
+
+
+async def _contained(work: Awaitable[None]) -> None:
+    try:
+        await work
+    except Exception as error:
+        what = shortage(error)
+        if what is None:
+            log.exception("internal error; please report it")
+        else:
+            # Not our bug, and the operation is tried again when it is requested again.
+            log.warning("an operation failed: %s; %s", what, SHORTAGE_HINTS[what])

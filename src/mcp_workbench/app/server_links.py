@@ -1,0 +1,217 @@
+"""From a connection to a link: a program that is started, or an address that is connected to.
+
+Owns what a server is given: its environment and folder, which are its client's, or the headers of the principal that it
+is used for. Knows nothing about when a server is started. Imported with the first server.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from shlex import quote
+from typing import TYPE_CHECKING, Protocol
+
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.config.environment import advice, server_environment
+from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.downstream.connection import Connection
+from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
+from mcp_workbench.engine.process_context import WITHIN
+from mcp_workbench.engine.transport.child import spawn
+from mcp_workbench.engine.transport.confinement import privilege_hint
+from mcp_workbench.engine.transport.link import AnswerReceiver
+from mcp_workbench.engine.transport.processes import ProcessTable
+from mcp_workbench.engine.transport.write_batch import WriteBatch
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.config.auth_model import AuthConfig, ProxyConfig
+    from mcp_workbench.engine.downstream.server_link import ServerLink
+    from mcp_workbench.engine.transport.http.client.headers import HeaderSource
+    from mcp_workbench.engine.transport.http.client.http_client import HttpClient
+    from mcp_workbench.signin.sign_in_target import SignInTarget
+    from mcp_workbench.signin.sign_ins import SignIns
+    from mcp_workbench.team.identity.identities import Identity
+    from mcp_workbench.team.identity.identity_assertions import IdentityAssertions
+    from mcp_workbench.team.identity.token_exchange import TokenExchanges
+
+log = logging.getLogger(__name__)
+
+
+class Means(Protocol):
+    """What the process provides for all of its servers."""
+
+    redactor: Redactor
+    processes: ProcessTable
+    batch: WriteBatch | None
+
+    header_source: Callable[[Connection], HeaderSource]
+
+    def http(self) -> HttpClient: ...
+
+    def sign_ins(self, keychain: bool | None) -> SignIns:
+        """All sign-ins to servers."""
+
+    def reap_strays_when_they_end(self) -> None:
+        """Called with the first server."""
+
+    identity_of: Callable[[str], Identity]
+
+    def identity_assertions(self) -> IdentityAssertions:
+        """Signs who the user is, for servers that require it."""
+
+    def token_exchanges(self) -> TokenExchanges:
+        """Exchanges users' tokens for tokens that are valid at servers."""
+
+    def resolved(self, entry: ServerEntry) -> ServerConfig:
+        """A server's configuration with all references resolved."""
+
+
+def open_link(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
+    """Open the link of this connection. `config` has all references resolved. Raises `DownstreamError`."""
+    connection.conceal = connection.traffic.conceal = means.redactor.text
+    if config.command is None:
+        return _open_http(means, connection, config, receiver)
+    return _start(means, connection, config, receiver)
+
+
+def _start(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
+    context = connection.entry.context
+    assert means.batch is not None and config.command is not None
+    # With the first process: from then on there may be strays, which only we can reap.
+    if not means.processes.is_prepared:
+        means.reap_strays_when_they_end()
+    _keep_secrets_to_ourselves(means)
+    link = spawn(
+        config.command,
+        config.args,
+        {
+            **server_environment(context.environ, config.inherit_env, config.env),
+            WITHIN: os.pathsep.join(filter(None, (context.environ.get(WITHIN), context.path))),
+        },
+        # A server runs in its client's folder, as if the client had started it itself.
+        config.cwd or context.folder,
+        table=means.processes,
+        batch=means.batch,
+        receiver=receiver,
+        limit=context.max_message_bytes,
+    )
+    connection.advise = lambda said: privilege_hint(said) or advice(context.environ, config, said)
+    label = connection.label
+    link.stderr.conceal = means.redactor.text
+    link.stderr.on_line = lambda line: log.debug("[%s] stderr: %s", label, line)
+    return link
+
+
+def _keep_secrets_to_ourselves(means: Means) -> None:
+    """Erase secrets before a new process is started: servers can read our environment as the system shows it."""
+    if not means.redactor.has_news():
+        return
+    from mcp_workbench.engine.transport.environment_block import erase
+
+    harmless, hides = server_environment(os.environ, (), {}), means.redactor.hides
+    erase([name for name, value in os.environ.items() if name not in harmless and hides(value.strip())])
+
+
+def _open_http(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
+    from mcp_workbench.engine.transport.http.client.http_link import HttpLink
+    from mcp_workbench.engine.transport.http.parameter_cache import HeaderParameterCache
+
+    entry = connection.entry
+    assert config.url is not None
+    return HttpLink(
+        means.http(),
+        config.url,
+        means.header_source(connection),
+        receiver,
+        limit=entry.context.max_message_bytes,
+        environ=entry.context.environ,
+        # `stdio` is the default of every server, and means nothing for one with a `url`.
+        transport="auto" if config.transport == "stdio" else config.transport,
+        # Read again after the server was listed again: its tools are another object then.
+        parameters_of=HeaderParameterCache(lambda tool: entry.tools.get(tool), lambda: entry.tools),
+    )
+
+
+def header_source(means: Means, connection: Connection) -> HeaderSource:
+    """The configured headers until the server requires a sign-in. A token configured by the user always stays."""
+    config = means.resolved(connection.entry)
+    assert config.url is not None
+    if config.forward_identity is not None or config.token_exchange is not None:
+        return _headers_of_user(means, connection, config)
+    return _own_headers(means, connection, config)
+
+
+def _headers_of_user(means: Means, connection: Connection, config: ServerConfig) -> HeaderSource:
+    """Headers for a server that requires to know who the user is."""
+    from mcp_workbench.engine.transport.http.client.headers import FixedHeaders
+    from mcp_workbench.team.identity.user_headers import AssertedIdentity, ExchangedToken
+
+    principal, source = connection.principal, None
+    if config.token_exchange is not None:
+        # Other configured headers are sent along with the exchanged token.
+        base = FixedHeaders(config.headers).headers()
+        source = ExchangedToken(means.token_exchanges(), principal, config.token_exchange, base)
+    inner = source or _own_headers(means, connection, config)
+    asked = config.forward_identity
+    if asked is None:
+        return inner
+    assertions, audience = means.identity_assertions(), asked.audience or config.url or ""
+    return AssertedIdentity(
+        inner,
+        asked.header,
+        lambda: means.identity_of(principal),
+        lambda identity, now: assertions.sign(identity, audience, now),
+    )
+
+
+def _own_headers(means: Means, connection: Connection, config: ServerConfig) -> HeaderSource:
+    from mcp_workbench.engine.transport.http.client.headers import FixedHeaders, UntilRefused
+    from mcp_workbench.signin.store_location import may_hold
+
+    assert config.url is not None
+    # If it is refused, the user has to fix it: nothing else is tried.
+    if any(name.lower() == "authorization" for name in config.headers):
+        return FixedHeaders(config.headers)
+    entry, principal = connection.entry, connection.caller.principal
+
+    def signed_in(headers: Mapping[str, str]) -> HeaderSource:
+        target = sign_in_target(entry, config, principal)
+        source = means.sign_ins(entry.context.keychain).source(target, headers)
+        if target.principal == entry.context.principal:
+            # A sign-in is private to its principal, and so is an entry, unless it is shown to all users.
+            entry.sign_in = source
+        return source
+
+    # Nothing about signing in is loaded for a server that has never required it.
+    if config.oauth is not None or may_hold(config.url):
+        return signed_in(FixedHeaders(config.headers).headers())
+    return UntilRefused(config.headers, signed_in)
+
+
+def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> SignInTarget:
+    """Where this principal signs in to this server. `config` has all references resolved."""
+    from mcp_workbench.signin.sign_in_target import SignInTarget
+
+    assert config.url is not None
+    beside = entry.catalogs[0].entries() if entry.catalogs else (entry,)
+    # A name that is used in two toolboxes does not identify the server to sign in to.
+    named = [each for each in beside if each.name == entry.name]
+    name = entry.name if len(named) == 1 else f"{entry.toolbox}/{entry.name}"
+    command = f"mcp-workbench login {quote(name)} --config {quote(entry.context.path)}"
+    own = principal in OWN_PRINCIPALS
+    if not own:
+        command += f" --as {quote(principal)}"
+    return SignInTarget("" if own else principal, config.url, config.oauth, command, entry.context.environ)
+
+
+def are_users_here(auth: AuthConfig | None, proxy: ProxyConfig | None, serving: str | None) -> bool:
+    """Whether a page that leads back to this machine can only be followed by the user it was shown to. Another user's
+    browser would bring us that user's sign-in, and at a public address there is no way to tell whose it is."""
+    from mcp_workbench.signin.flow_io import is_loopback
+
+    # Behind a proxy, or at a public address, users are on other machines.
+    if proxy is not None or (auth is not None and not is_loopback(auth.public_url)):
+        return False
+    return serving in (None, "stdio") or serving.startswith("unix:") or is_loopback(serving)

@@ -1,0 +1,130 @@
+"""Serves `mcp-workbench top`, over the same kind of socket as the status.
+
+One JSON object per line in each direction: `look` is answered with the status and measurements, `stop`, `restart` and
+`log` concern one server, `offers` is for `mcp-workbench lock`. Calls are measured while at least one client is
+connected. The socket is in a folder that only our user can enter. Loaded with the first connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+from msgspec import MsgspecError, Raw, Struct
+from msgspec.json import Decoder, decode
+
+from mcp_workbench.engine.catalog.manifests import written_offer
+from mcp_workbench.engine.downstream.connection import Connection
+from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
+from mcp_workbench.engine.jsonrpc.messages import encode
+from mcp_workbench.engine.observe.call_watch import CallWatch
+
+# `top` asks every second; a client that is suspended is dropped.
+SILENT_SECONDS: Final = 30.0
+# More than a person has terminals.
+MOST_WATCHERS: Final = 8
+LOG_LINES: Final = 200
+# Stopping a server is bounded by its sequence of signals; this is somewhat more.
+END_SECONDS: Final = 10.0
+
+
+class WatchRequest(Struct):
+    """A request from `top`."""
+
+    do: Literal["look", "stop", "restart", "log", "offers"]
+    toolbox: str = ""
+    server: str = ""
+    # The path of a configuration, for `offers`.
+    config: str = ""
+
+
+_decode: Final = Decoder(WatchRequest).decode
+
+
+class Watching:
+    """Serves all connections of `top` to one process."""
+
+    def __init__(
+        self,
+        connections: Callable[[], list[Connection]],
+        describe: Callable[[], bytes],
+        listen: Callable[[CallWatch | None], None],
+    ) -> None:
+        self._connections = connections
+        self._describe = describe
+        # Sets the observer of the calls of the process.
+        self._listen = listen
+        self._watch = CallWatch()
+        self._watchers = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until it closes."""
+        if self._watchers >= MOST_WATCHERS:
+            writer.close()
+            return
+        self._watchers += 1
+        if self._watchers == 1:
+            self._watch.begin()
+            self._listen(self._watch)
+        try:
+            with contextlib.suppress(OSError, TimeoutError, ValueError, MsgspecError):
+                while True:
+                    async with asyncio.timeout(SILENT_SECONDS):
+                        line = await reader.readline()
+                    if not line:
+                        break
+                    writer.write(encode(await self._answer(_decode(line))) + b"\n")
+                    async with asyncio.timeout(SILENT_SECONDS):
+                        await writer.drain()
+        finally:
+            self._watchers -= 1
+            if not self._watchers:
+                self._listen(None)
+            writer.close()
+
+    async def _answer(self, request: WatchRequest) -> dict[str, Any]:
+        if request.do == "look":
+            return self._look()
+        if request.do == "offers":
+            return {"offers": self._offers(request.config)}
+        meant = [
+            each
+            for each in self._connections()
+            if (each.entry.toolbox, each.config.name) == (request.toolbox, request.server)
+        ]
+        if request.do == "log":
+            return {
+                "lines": [line for each in meant if each.run is not None for line in each.run.last_lines(LOG_LINES)]
+            }
+        for connection in meant:
+            connection.request_stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await asyncio.gather(*(each.wait_stopped() for each in meant))
+        if request.do == "restart":
+            for connection in meant:
+                connection.start_in_background()
+        return {"connections": len(meant)}
+
+    def _offers(self, config: str) -> list[dict[str, Any]]:
+        """What the servers of a configuration have listed to our own user, as this process has it."""
+        return [
+            {"toolbox": entry.toolbox, "server": entry.name, "offer": Raw(written_offer(entry.offer))}
+            for entry in dict.fromkeys(each.entry for each in self._connections() if each.principal in OWN_PRINCIPALS)
+            if entry.offer is not None and entry.is_live and any(each.path == config for each in entry.catalogs)
+        ]
+
+    def _look(self) -> dict[str, Any]:
+        processes: dict[str, list[int]] = {}
+        for each in self._connections():
+            pid = None if each.run is None else each.run.process_id
+            if pid is not None:
+                processes.setdefault(f"{each.entry.toolbox}/{each.config.name}", []).append(pid)
+        return {
+            "status": decode(self._describe()),
+            "figures": self._watch.figures(),
+            "processes": processes,
+            "lastCalls": self._watch.last_calls(),
+        }

@@ -1,0 +1,226 @@
+"""Demo server `notes`: add, list, search and delete notes, which are resources and can be watched.
+
+Run as `python -m mcp_workbench.cli.demo.notes [--with-samples] [FILE]`. Without a file the notes live as long as
+the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from mcp_workbench.cli.demo.offerings import Resources, ToolError, object_schema
+from mcp_workbench.cli.demo.stdio_server import Server, usage_error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mcp_workbench.cli.demo.offerings import Json, Outcome
+    from mcp_workbench.cli.demo.stdio_server import Request
+
+USAGE = "usage: python -m mcp_workbench.cli.demo.notes [--with-samples] [FILE]"
+INDEX = "notes:///index"
+SAMPLES = (
+    ("Groceries", "Oat milk, lentils, two lemons.", ["home"]),
+    ("Release checklist", "Changelog, version, tag, announcement.", ["work", "release"]),
+    ("Book to read", "The Mythical Man-Month, for the chapter about the surgical team.", ["home", "books"]),
+)
+
+STRING = {"type": "string", "minLength": 1}
+TAGS = {"type": "array", "items": STRING}
+NOTE = object_schema(
+    {
+        "id": {"type": "integer"},
+        "title": {"type": "string"},
+        "text": {"type": "string"},
+        "tags": TAGS,
+        "created": {"type": "string", "format": "date-time"},
+    }
+)
+NOTES = object_schema({"notes": {"type": "array", "items": NOTE}})
+
+
+class Notebook(Resources):
+    """The notes, in memory and, if there is a file, saved to it after each change."""
+
+    templates = (
+        {
+            "uriTemplate": "notes:///{id}",
+            "name": "note",
+            "title": "One note",
+            "description": "The text of the note with this number.",
+            "mimeType": "text/markdown",
+        },
+    )
+
+    def __init__(self, path: str | None = None) -> None:
+        self.path = path
+        self.notes: dict[int, Json] = {}
+        self._last_id = 0
+        if path is not None and os.path.exists(path):
+            self._load(path)
+
+    def _load(self, path: str) -> None:
+        try:
+            with open(path, encoding="utf-8") as file:
+                self.notes = {int(note["id"]): {key: note[key] for key in NOTE["required"]} for note in json.load(file)}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            # Continuing would overwrite the file.
+            usage_error(f"cannot read notes from `{path}`: {error!r}")
+        # Numbers of deleted notes are not used again while the server runs: clients may still refer to them.
+        self._last_id = max(self.notes, default=0)
+
+    def _save(self) -> None:
+        if self.path is None:
+            return
+        # A crash while writing must not lose existing notes.
+        unfinished = f"{self.path}.{os.getpid()}.part"
+        try:
+            with open(unfinished, "w", encoding="utf-8") as file:
+                json.dump(list(self.notes.values()), file, ensure_ascii=False, indent=2)
+            os.replace(unfinished, self.path)
+        except OSError as error:
+            raise ToolError(f"the notes could not be saved: {error}") from error
+
+    def add(self, title: str, text: str, tags: list[str]) -> Json:
+        self._last_id += 1
+        # `datetime` would take longer to import than all else here.
+        created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        note = {"id": self._last_id, "title": title, "text": text, "tags": tags, "created": created}
+        self.notes[self._last_id] = note
+        self._save()
+        return note
+
+    def delete(self, number: int) -> Json:
+        if number not in self.notes:
+            raise ToolError(f"there is no note {number}; the notes are {sorted(self.notes) or 'none'}")
+        note = self.notes.pop(number)
+        self._save()
+        return note
+
+    def tagged(self, tag: str | None) -> list[Json]:
+        return [note for note in self.notes.values() if tag is None or tag in note["tags"]]
+
+    def tags(self) -> list[str]:
+        return sorted({tag for note in self.notes.values() for tag in note["tags"]})
+
+    def listed(self) -> list[Json]:
+        index = {
+            "uri": INDEX,
+            "name": "index",
+            "title": "All notes",
+            "description": "Number, title and tags of every note.",
+            "mimeType": "text/markdown",
+        }
+        notes = [
+            {"uri": uri_of(note), "name": f"note-{note['id']}", "title": note["title"], "mimeType": "text/markdown"}
+            for note in self.notes.values()
+        ]
+        return [index, *notes]
+
+    def read(self, uri: str) -> Json | None:
+        if uri == INDEX:
+            return {"mimeType": "text/markdown", "text": as_lines(list(self.notes.values()))}
+        for note in self.notes.values():
+            if uri == uri_of(note):
+                return {"mimeType": "text/markdown", "text": f"# {note['title']}\n\n{note['text']}\n"}
+        return None
+
+
+def uri_of(note: Json) -> str:
+    return f"notes:///{note['id']}"
+
+
+def as_lines(notes: list[Json]) -> str:
+    lines = [f"- {note['id']}: {note['title']}" + "".join(f" #{tag}" for tag in note["tags"]) for note in notes]
+    return "\n".join(lines) or "No notes."
+
+
+def build(notebook: Notebook) -> Server:
+    server = Server("notes", "Demo notes", "Keeps short notes with tags. Search before you add what may be there.")
+    server.resources = notebook
+
+    def changed(note: Json) -> None:
+        # The list and the index change with every note; of the note itself, who reads it is notified.
+        server.subscribers.list_changed()
+        server.subscribers.updated(INDEX)
+        server.subscribers.updated(uri_of(note))
+
+    @server.tool(
+        "Add a note and return it with its number.",
+        {"title": STRING, "text": {"type": "string"}, "tags": TAGS},
+        required=("title", "text"),
+        output=NOTE,
+        read_only=False,
+    )
+    def add_note(request: Request, title: str, text: str, tags: list[str] | None = None) -> Outcome:
+        note = notebook.add(title, text, tags or [])
+        request.log("info", f"note {note['id']} added")
+        changed(note)
+        return f"Added note {note['id']}: {title}", note
+
+    @server.tool("List the notes, all of them or those with one tag.", {"tag": STRING}, output=NOTES)
+    def list_notes(request: Request, tag: str | None = None) -> Outcome:
+        found = notebook.tagged(tag)
+        return as_lines(found), {"notes": found}
+
+    @server.tool(
+        "Find the notes that contain every word of the query, in title, text or tags.",
+        {"query": STRING},
+        required=("query",),
+        output=NOTES,
+    )
+    def search_notes(request: Request, query: str) -> Outcome:
+        words = query.casefold().split()
+
+        def matches(note: Json) -> bool:
+            content = " ".join((note["title"], note["text"], *note["tags"])).casefold()
+            return all(word in content for word in words)
+
+        found = [note for note in notebook.notes.values() if matches(note)]
+        return as_lines(found), {"notes": found}
+
+    @server.tool(
+        "Delete the note with this number and return it.",
+        {"id": {"type": "integer", "minimum": 1}},
+        required=("id",),
+        output=NOTE,
+        read_only=False,
+    )
+    def delete_note(request: Request, id: int) -> Outcome:
+        note = notebook.delete(id)
+        request.log("notice", f"note {id} deleted")
+        changed(note)
+        return f"Deleted note {id}: {note['title']}", note
+
+    @server.prompt(
+        "Ask for a summary of the notes, all of them or those with one tag.",
+        {"tag": "Only notes with this tag"},
+        {"tag": notebook.tags},
+    )
+    def summarize_notes(tag: str | None = None) -> str:
+        notes = notebook.tagged(tag)
+        which = "my notes" if tag is None else f"my notes about {tag}"
+        return f"Summarize {which} in three sentences.\n\n" + "\n\n".join(
+            f"{note['title']}: {note['text']}" for note in notes
+        )
+
+    return server
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    samples = "--with-samples" in arguments
+    files = [argument for argument in arguments if argument != "--with-samples"]
+    if len(files) > 1 or any(name.startswith("-") for name in files):
+        usage_error(USAGE)
+    notebook = Notebook(files[0] if files else None)
+    if samples and not notebook.notes:
+        for title, text, tags in SAMPLES:
+            notebook.add(title, text, tags)
+    build(notebook).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Everything between a client and a server. Serves without any other part of the program.
+
+A request passes through the packages in one direction, and imports point the same way:
+
+    client ─ transport ─ session ─ router ─ downstream ─ transport ─ server
+                                     │
+                                   face ─ catalog, economy
+
+- `transport`: how messages travel, `jsonrpc`: the messages, `protocol`: MCP's two eras.
+- `session`: one client. `face`: what it sees, a decision without I/O (`faces` is the table of all). `router`: carries
+  decisions out, through the `steps` around every request, to a connection of `downstream`.
+- `catalog`: what servers offer and under which name; `economy`: the same in few tokens.
+- `config`: what the user wrote; `observe`: logs, figures of calls and the status socket.
+- Used by all of them: `nearest` names for a wrong one, `printable` text, `json_schema` and `slices` of large JSON,
+  `blocking_work` in threads, `file_watch`, `run` (the event loop), `process_context` (where sockets lie),
+  `socket_peers`, `nesting` of messages, and `version`.
+
+Knows no identities, policies, files of clients, or terminals: what it needs of them is given to it at construction.
+"""

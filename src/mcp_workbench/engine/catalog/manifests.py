@@ -1,0 +1,318 @@
+"""Caches on disk what servers offered last time.
+
+A manifest is stored under a hash of the server's configuration, so that a changed command line is a different server.
+It is only a cache: a corrupt or unreadable file counts as missing, and a disk that cannot be written to is not an
+error. Files are replaced atomically, so that no process ever sees half of one. Manifests that have not been used for
+three months are deleted, so that the folder does not grow with every change of a configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import Final
+
+from msgspec import Raw, Struct, field
+from msgspec.json import Decoder
+
+from mcp_workbench.engine.catalog.offer import KINDS, Offer, by_identity
+from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
+from mcp_workbench.engine.protocol.handshake import ServerProfile
+
+FORMAT: Final = 2
+# Larger manifests are not stored: reading them would take longer than listing the server again.
+LARGEST_MANIFEST: Final = 64 * 1024 * 1024
+# Longer than most projects lie idle. Deleting a manifest too early only costs listing the server again.
+KEPT_UNUSED: Final = 90 * 86400.0
+# Reading a file updates its time, but at most this often, to avoid a write for each read.
+USE_NOTED_AFTER: Final = 86400.0
+# Unused files are looked for at most once a day, when a manifest is saved.
+LOOKED_AFTER: Final = 86400.0
+MOST_LOOKED_AT: Final = 256
+MOST_DROPPED: Final = 32
+# The prefix of files for users other than the workbench's owner.
+OF_USER: Final = "user-"
+# How many of these are kept, of some ten kilobytes each. Deleting one only costs listing the server again.
+MOST_OF_USERS: Final = 4_000
+# They are counted once in this many writes.
+COUNTED_AFTER: Final = 100
+_ASKS: Final = "-asks"
+_LISTED: Final = "-listed"
+_ENDINGS: Final = (".json", ".bin", ".new")
+
+
+class _Manifest(Struct):
+    format: int
+    key: str
+    profile: ServerProfile
+    lists: dict[str, list[Raw]]
+    oversized: dict[str, dict[str, int]] = field(default_factory=dict)
+    transport: str | None = None
+
+
+_decode: Final = Decoder(_Manifest).decode
+
+
+def identity_of(server: ServerConfig, folder: str | None = None) -> tuple[object, ...]:
+    """Everything that determines which server this is and what it may offer. `folder` is its client's working folder,
+    if that is not ours.
+
+    Timeouts, filters and names are not included: they change what we do with the offer, not the offer.
+    """
+    return (
+        server.transport,
+        server.command,
+        server.args,
+        sorted(server.env.items()),
+        server.inherit_env,
+        _working_folder(server, folder),
+        server.url,
+        sorted(server.headers.items()),
+        server.protocol,
+        # It is sent different client capabilities.
+        *(() if server.ask else ("ask",)),
+        # Different accounts may see different tools.
+        *((server.oauth.account,) if server.oauth is not None and server.oauth.account else ()),
+        # It is told who the user is, and may offer different tools to each.
+        *((server.forward_identity, server.token_exchange) if server.forward_identity or server.token_exchange else ()),
+        # References count by name, because nothing is fetched just to identify servers.
+        *((server.env_files, server.references) if server.env_files or server.references else ()),
+    )
+
+
+def _working_folder(server: ServerConfig, folder: str | None) -> str | None:
+    """The working folder of a program, because it may be found relative to it and may offer something different in
+    each. That includes commands on PATH: `uv run` and `npx` look for the surrounding project. None for addresses."""
+    if server.command is None or server.cwd is not None:
+        return server.cwd
+    if folder is not None:
+        return folder
+    try:
+        return os.getcwd()
+    except OSError:
+        # Our working folder was deleted.
+        return None
+
+
+def manifest_key(server: ServerConfig, folder: str | None = None, principal: str = "") -> str:
+    """The key of a server's manifest: a hash of its identity, and of the user's unless it is the workbench's owner."""
+    import hashlib
+
+    identity = identity_of(server, folder)
+    if principal:
+        return OF_USER + hashlib.sha256(written_identity([principal, identity])).hexdigest()
+    return hashlib.sha256(written_identity(identity)).hexdigest()
+
+
+def written_identity(identity: object) -> bytes:
+    """An identity as bytes for hashing. Not JSON, because paths and variables may not be valid Unicode."""
+    try:
+        return encode(identity)
+    except UnicodeEncodeError:
+        return repr(identity).encode(errors="surrogatepass")
+
+
+def written_offer(offer: Offer, key: str = "") -> bytes:
+    """An offer as the content of a manifest."""
+    lists = {kind: list(definitions.values()) for kind, definitions in offer.lists.items()}
+    return encode(_Manifest(FORMAT, key, offer.profile, lists, offer.oversized, offer.transport))
+
+
+def read_offer(data: bytes, key: str = "") -> Offer:
+    """Read what `written_offer` has written under the same key. Raises `ValueError`."""
+    try:
+        found = _decode(data)
+        decode_object(found.profile.capabilities)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if found.format != FORMAT or found.key != key:
+        raise ValueError("of another version or server")
+    lists = {kind: by_identity(kind, found.lists[kind])[0] for kind in KINDS if kind in found.lists}
+    return Offer(found.profile, lists, oversized=found.oversized, transport=found.transport)
+
+
+class ManifestStore:
+    """A folder of manifests. If `locate` returns None, nothing is stored."""
+
+    def __init__(self, locate: Callable[[], str | None]) -> None:
+        self._locate = locate
+        self._looked_at: float | None = None
+        self._saved_of_users = 0
+
+    @cached_property
+    def _folder(self) -> str | None:
+        # Determined on first use, because start-up does not need it.
+        return self._locate()
+
+    def load(self, key: str) -> Offer | None:
+        """The offer stored under this key."""
+        if self._folder is None:
+            return None
+        try:
+            return read_offer(_read(self._path(key)), key)
+        except (OSError, ValueError):
+            return None
+
+    def save(self, key: str, offer: Offer) -> None:
+        """Store an offer. Best effort."""
+        if self._folder is None:
+            return
+        data = written_offer(offer, key)
+        if len(data) <= LARGEST_MANIFEST:
+            self._replace(self._path(key), data)
+
+    def drop_users(self) -> None:
+        """Delete what servers offered to users other than the workbench's owner. A key was revoked, and its name may be
+        given to somebody else; no file says whose it is, and for all others it only costs listing again."""
+        if self._folder is not None:
+            _drop_oldest_of_users(self._folder, 0)
+
+    def load_asks(self, key: str) -> bool:
+        """Whether the server is recorded as one that sends requests to clients."""
+        return self.load_blob(f"{key}{_ASKS}") is not None
+
+    def save_asks(self, key: str) -> None:
+        """Record that. In a separate file, because another process that does not know it may replace the offer."""
+        self.save_blob(f"{key}{_ASKS}", b"")
+
+    def note_listed(self, key: str) -> None:
+        """Record that the server has listed its offer now, whether it has changed or not. In a separate file, because
+        reading an offer changes the time of its own."""
+        self.save_blob(f"{key}{_LISTED}", b"")
+
+    def age(self, key: str) -> float:
+        """Seconds since the server listed its offer; infinite if that is not known."""
+        if self._folder is None:
+            return float("inf")
+        try:
+            return max(0.0, time.time() - os.lstat(os.path.join(self._folder, f"{key}{_LISTED}.bin")).st_mtime)
+        except OSError:
+            return float("inf")
+
+    def state(self, key: str) -> str:
+        """A value that changes whenever the offer under this key does; empty if there is none."""
+        if self._folder is None:
+            return ""
+        try:
+            found = os.stat(self._path(key))
+        except OSError:
+            return ""
+        return f"{found.st_mtime_ns}-{found.st_size}"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is stored."""
+        if self._folder is None:
+            return True
+        try:
+            with os.scandir(self._folder) as found:
+                return next(found, None) is None
+        except OSError:
+            return True
+
+    def load_blob(self, name: str) -> bytes | None:
+        """Load other data that was computed from offers. The caller must validate it."""
+        if self._folder is None:
+            return None
+        try:
+            return _read(os.path.join(self._folder, f"{name}.bin"))
+        except OSError:
+            return None
+
+    def save_blob(self, name: str, data: bytes) -> None:
+        """Store such data. Best effort."""
+        if self._folder is not None and len(data) <= LARGEST_MANIFEST:
+            self._replace(os.path.join(self._folder, f"{name}.bin"), data)
+
+    def _replace(self, path: str, data: bytes) -> None:
+        # A unique name for each writer; the last rename wins, and both contents are valid.
+        draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.new"
+        try:
+            # Definitions may be private, so only the user may read them.
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+            os.replace(draft, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
+        now = time.monotonic()
+        if self._looked_at is None or now - self._looked_at > LOOKED_AFTER:
+            self._looked_at = now
+            _drop_unused(os.path.dirname(path))
+        if os.path.basename(path).startswith(OF_USER):
+            if self._saved_of_users % COUNTED_AFTER == 0:
+                _drop_oldest_of_users(os.path.dirname(path), MOST_OF_USERS)
+            self._saved_of_users += 1
+
+    def _path(self, key: str) -> str:
+        assert self._folder is not None
+        return os.path.join(self._folder, f"{key}.json")
+
+
+def _read(path: str) -> bytes:
+    """Read one of our files. Raises OSError for a pipe, which would block, or a symbolic link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise PermissionError(f"{path} is not a file of ours")
+        if time.time() - found.st_mtime > USE_NOTED_AFTER:
+            with contextlib.suppress(OSError):
+                os.utime(descriptor)
+        # Files are replaced atomically, so the size cannot change while we read.
+        return file.read(min(found.st_size, LARGEST_MANIFEST) + 1)
+
+
+def _drop_unused(folder: str) -> None:
+    """Delete files that have not been written or read for `KEPT_UNUSED`, a limited number at a time."""
+    try:
+        names = [name for name in os.listdir(folder) if name.endswith(_ENDINGS)]
+    except OSError:
+        return
+    before = time.time() - KEPT_UNUSED
+    dropped = 0
+    # Start at a different position each time, so that all files are reached even if many are in use.
+    start = time.time_ns() % len(names) if len(names) > MOST_LOOKED_AT else 0
+    for name in (names[start:] + names[:start])[:MOST_LOOKED_AT]:
+        path = os.path.join(folder, name)
+        with contextlib.suppress(OSError):
+            if os.lstat(path).st_mtime < before:
+                os.unlink(path)
+                dropped += 1
+        if dropped == MOST_DROPPED:
+            return
+
+
+def _drop_oldest_of_users(folder: str, most: int) -> None:
+    """Delete the least recently used files of other users, down to `most`."""
+    with contextlib.suppress(OSError), os.scandir(folder) as found:
+        paths = [each.path for each in found if each.name.startswith(OF_USER)]
+        if len(paths) > most:
+            paths.sort(key=lambda path: os.lstat(path).st_mtime)
+            for path in paths[: len(paths) - most]:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+
+def default_folder() -> str | None:
+    """The user's cache folder; None if the user has no home."""
+    if sys.platform == "linux" and os.environ.get("XDG_CACHE_HOME", "").startswith("/"):
+        return os.path.join(os.environ["XDG_CACHE_HOME"], "mcp-workbench", "manifests")
+    if sys.platform == "linux" and os.environ.get("HOME", "").startswith("/"):
+        # The same as platformdirs, without the 8 ms to import it at start-up.
+        return os.path.join(os.environ["HOME"], ".cache", "mcp-workbench", "manifests")
+    import platformdirs
+
+    try:
+        folder = platformdirs.user_cache_dir("mcp-workbench", appauthor=False)
+    except (RuntimeError, KeyError, OSError):
+        return None
+    # Without HOME and an entry in the user database, as in many containers, `~` is not expanded.
+    return os.path.join(folder, "manifests") if os.path.isabs(folder) else None

@@ -1,0 +1,81 @@
+"""Which server a resource URI belongs to. Pure.
+
+URIs pass through unchanged, and nothing in them names their server. So servers claim them: by listing them, by a link
+in a result, or by a template. Listing takes precedence; a template that begins with an expression matches any address,
+and counts only if no server has a better claim. If two servers have equal claims, we cannot know which one is meant:
+the error names both, and neither is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Final
+
+from mcp_workbench.engine.catalog.entry import ServerEntry
+
+_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
+
+
+def claimants(
+    entries: Iterable[ServerEntry], uri: str, is_linked: Callable[[ServerEntry], bool] = lambda entry: False
+) -> list[ServerEntry]:
+    """The servers with the best claim to a URI: one is its owner, several are rivals, and it may be none.
+
+    `is_linked`: whether a result of a server contained a link to it.
+    """
+    listing, naming, taking_all = [], [], []
+    for entry in entries:
+        if uri in entry.definitions("resources"):
+            listing.append(entry)
+            continue
+        fitting = [each for each in entry.templates if fits(uri, each)]
+        if is_linked(entry) or not all(map(takes_all, fitting)):
+            naming.append(entry)
+        elif fitting:
+            taking_all.append(entry)
+    return listing or naming or taking_all
+
+
+def takes_all(template: str) -> bool:
+    """Whether a template matches any address, because it does not even fix the scheme."""
+    return ":" not in _literals(template)[0]
+
+
+def fits(uri: str, template: str) -> bool:
+    """Whether a URI can be an expansion of a template.
+
+    More permissive than RFC 6570: an expression matches anything. This only decides which server is asked; the server
+    decides whether the resource exists. And it takes linear time, unlike a regular expression from a hostile template.
+    """
+    literals = _literals(template)
+    first, last = literals[0], literals[-1]
+    if len(literals) == 1:
+        return uri == first
+    if not uri.startswith(first) or not uri.endswith(last) or len(uri) < len(first) + len(last):
+        return False
+    position, end = len(first), len(uri) - len(last)
+    for literal in literals[1:-1]:
+        found = uri.find(literal, position, end)
+        if found < 0:
+            return False
+        position = found + len(literal)
+    return True
+
+
+def shared_addresses(entries: Iterable[ServerEntry], kind: str) -> dict[tuple[ServerEntry, ServerEntry], list[str]]:
+    """The addresses or templates that two servers both list, by the pair of servers."""
+    first: dict[str, ServerEntry] = {}
+    shared: dict[tuple[ServerEntry, ServerEntry], list[str]] = {}
+    for entry in entries:
+        for identity in entry.definitions(kind):
+            holder = first.setdefault(identity, entry)
+            if holder is not entry:
+                shared.setdefault((holder, entry), []).append(identity)
+    return shared
+
+
+@lru_cache(maxsize=1024)
+def _literals(template: str) -> tuple[str, ...]:
+    return tuple(_EXPRESSION.split(template))

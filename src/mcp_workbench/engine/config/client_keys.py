@@ -1,0 +1,81 @@
+"""The members of `clients`: what is known about a client, in addition to the built-in table or instead of it.
+
+Loaded only for a file that has them. Their meaning is in `engine/face/client_behaviour.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp_workbench.engine.config.kinds import Boolean, Choice, Kind, Schema, Separator, Whole
+from mcp_workbench.engine.config.members import Members
+from mcp_workbench.engine.config.problems import Path
+from mcp_workbench.engine.config.reading import Reader
+from mcp_workbench.engine.faces import FACES_OF_CLIENTS
+
+# Shorter names would consist of only the checksum that distinguishes them.
+FEWEST_CHARACTERS: Final = 32
+# Limits that `null` removes.
+LENGTHS: Final = ("nameLength", "instructionsLength")
+
+MEMBERS: Final = Members(
+    ("face", Choice({name: name for name in FACES_OF_CLIENTS}), "What the face `auto` shows this client."),
+    (
+        "flatUpTo",
+        Whole("tools", 0, 1_000_000),
+        "With more tools than this, the face `auto` shows `proxy` instead of `flat`; 0: no limit.",
+    ),
+    ("separator", Separator(), "What separates the parts of a name in the face `auto`."),
+    (
+        "nameLength",
+        Whole("characters", FEWEST_CHARACTERS, 10_000, none=True),
+        "The longest name it accepts, including its own prefix; `null`: any length.",
+    ),
+    (
+        "instructionsLength",
+        Whole("characters", 0, 1_000_000, none=True),
+        "How much of the instructions it reads; `null`: all.",
+    ),
+    (
+        "callSeconds",
+        Whole("seconds", 1, 86_400),
+        "How long it waits for a call. For people who read the file: the workbench does nothing with it.",
+    ),
+    (
+        "progressExtends",
+        Boolean(),
+        "Whether progress notifications extend its timeout. If so, the workbench sends one before it expires.",
+    ),
+    (
+        "signIn",
+        Choice({"ask": "ask", "link": "link", "command": "command"}),
+        "How its user is asked to sign in to a server: by a question with the page where the client declares that it "
+        "can (`ask`), where it does not by the page's address in the result (`link`), or by the command to run.",
+    ),
+    (
+        "healthCheck",
+        Boolean(),
+        "It only checks that the workbench responds: no server is started to answer its list requests.",
+    ),
+)
+
+
+class ClientSettings(Kind[dict[str, dict[str, Any]]]):
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> dict[str, dict[str, Any]] | None:
+        if not isinstance(value, dict):
+            reader.wrong(value, path, 'an object such as `{"codex": {"face": "proxy"}}`')
+            return None
+        found: dict[str, dict[str, Any]] = {}
+        for client, settings in value.items():
+            members = (
+                MEMBERS.read_object(settings, (*path, client), reader, 'an object such as `{"face": "proxy"}`') or {}
+            )
+            # 0 would be a limit, so a removed limit stays None.
+            lifted = [name for name in LENGTHS if name in members and settings[name] is None]
+            found[client] = {**members, **dict.fromkeys(lifted)}
+        return found
+
+    def schema(self) -> Schema:
+        return {"type": "object", "additionalProperties": MEMBERS.schema()}

@@ -1,0 +1,219 @@
+"""The environment of a server: which variables it gets, and which it seems to lack. Pure.
+
+Servers are not trusted: they get what programs need to run at all, what their entry sets (`env`), and what `inheritEnv`
+lets through; never the rest of our environment, which holds the secrets of all other servers. Owns the list of harmless
+variables and the matching. Does not know where the environment comes from: ours, or that of a client.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from mcp_workbench.engine.config.model import ServerConfig
+
+# docs/configuration.md documents this list; a test compares the two.
+HARMLESS: Final = (
+    # user and locations
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "LANG", "LANGUAGE", "LC_*"),
+    *("TMPDIR", "TMP", "TEMP", "XDG_*"),
+    # the desktop, for servers that open a window or a browser
+    *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"),
+    # proxies, in both spellings
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY"),
+    *("http_proxy", "https_proxy", "all_proxy", "ftp_proxy", "no_proxy"),
+    # trust: files with certificates, no keys
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "NODE_USE_SYSTEM_CA", "REQUESTS_CA_BUNDLE"),
+    *("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "PIP_CERT", "NPM_CONFIG_CAFILE", "npm_config_cafile"),
+    *("UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "DENO_CERT", "DENO_TLS_CA_STORE", "CARGO_HTTP_CAINFO", "NIX_SSL_CERT_FILE"),
+    *("HTTPLIB2_CA_CERTS", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE"),
+    # macOS
+    "__CF_USER_TEXT_ENCODING",
+    # Windows
+    *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "OS", "PROCESSOR_*", "NUMBER_OF_PROCESSORS"),
+    *("APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "PROGRAMW6432"),
+    *("COMMONPROGRAMFILES", "COMMONPROGRAMFILES(X86)", "COMMONPROGRAMW6432", "ALLUSERSPROFILE", "PUBLIC"),
+    *("USERPROFILE", "HOMEDRIVE", "HOMEPATH", "USERNAME", "USERDOMAIN", "COMPUTERNAME", "PSMODULEPATH"),
+)
+# The harmless variables that depend on the terminal or login. docs/sharing.md documents them.
+OF_THE_TERMINAL: Final = ("TERM", "XDG_SESSION_*", "XDG_SEAT*", "XDG_VTNR", "XDG_ACTIVATION_TOKEN")
+# The workbench's own variables, above all its token. `env` can still set them, for a server that is itself a workbench.
+OURS: Final = ("WORKBENCH_*", "MCP_WORKBENCH_*")
+IS_WINDOWS: Final = sys.platform == "win32"
+
+# Variables that shells set for themselves; no server needs them.
+_EVERYWHERE: Final = frozenset({"_", "PWD", "OLDPWD", "SHLVL", "HOSTNAME"})
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPLIT: Final = re.compile(r"[^a-z0-9]+")
+# Shorter names of variables are ordinary words, and shorter words match too much.
+_SHORTEST_MENTIONED: Final = 4
+_SHORTEST_WORD: Final = 3
+_MOST_MISSED: Final = 4
+_COMMON_WORDS: Final = frozenset(
+    "mcp server servers modelcontextprotocol latest stdio npx uvx npm node bun bunx deno python docker podman run java "
+    "bin sh bash src dist build index main mjs cjs jar the and for from http https local cli app api client tool tools "
+    "path xdg pip".split()
+)
+# The variables that configure the programs that start many servers.
+_RUNNERS: Final = {
+    "npx": ("NPM_CONFIG_*", "npm_config_*"),
+    "npm": ("NPM_CONFIG_*", "npm_config_*"),
+    "node": ("NODE_OPTIONS", "NODE_PATH"),
+    "uvx": ("UV_*",),
+    "uv": ("UV_*",),
+    "python": ("PYTHONPATH", "PYTHONHOME"),
+    "docker": ("DOCKER_*",),
+    "podman": ("CONTAINER_*",),
+    "java": ("JAVA_*", "JDK_JAVA_OPTIONS"),
+    "deno": ("DENO_*",),
+}
+
+
+def server_environment(
+    base: Mapping[str, str], inherit: Iterable[str], own: Mapping[str, str], *, windows: bool = IS_WINDOWS
+) -> dict[str, str]:
+    """Return the environment of a server: the harmless part of `base`, the part that `inherit` names, and its `own`."""
+    # Nothing else by default: every server could read whatever a shell has set, tokens included.
+    passing = _Patterns((*HARMLESS, *inherit), windows)
+    ours = _Patterns(OURS, windows)
+    inherited = {name: value for name, value in base.items() if passing.match(name) and not ours.match(name)}
+    if windows:
+        # Names are case-insensitive there.
+        written = {name.upper() for name in own}
+        inherited = {name: value for name, value in inherited.items() if name.upper() not in written}
+    return {**inherited, **own}
+
+
+class ComparableEnvironments:
+    """The environments of servers without what differs between terminals and logins although nothing depends on it:
+    clients whose servers get the same environment can share them. Variables that a server asks for by name count.
+
+    Caches the last environment, because the servers of a client are compared one after the other and nearly all inherit
+    the same.
+    """
+
+    def __init__(self) -> None:
+        self._base: Mapping[str, str] = {}
+        self._inherit: tuple[str, ...] | None = None
+        self._inherited: dict[str, str] = {}
+
+    def of(self, base: Mapping[str, str], server: ServerConfig) -> list[tuple[str, str]]:
+        # `os.environ` is not a `dict`, and may change at any time.
+        if base is not self._base or server.inherit_env != self._inherit or type(base) is not dict:
+            passing = _Patterns(OF_THE_TERMINAL, IS_WINDOWS)
+            given = server_environment(base, server.inherit_env, {})
+            self._base, self._inherit = base, server.inherit_env
+            self._inherited = {
+                name: value for name, value in given.items() if name in server.inherit_env or not passing.match(name)
+            }
+        own = {name.upper() for name in server.env} if IS_WINDOWS else ()
+        inherited = {name: value for name, value in self._inherited.items() if name.upper() not in own} if own else None
+        return sorted({**(self._inherited if inherited is None else inherited), **server.env}.items())
+
+
+def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for the user's own programs, which are not servers: everything except the workbench's
+    variables."""
+    ours = _Patterns(OURS, IS_WINDOWS)
+    return {name: value for name, value in environ.items() if not ours.match(name)}
+
+
+def folder_of_client(environ: Mapping[str, str], variable: str, below_home: str) -> str | None:
+    """Return the folder where a client with a different environment keeps files of a kind; None if unknown."""
+    chosen, home = environ.get(variable, ""), environ.get("HOME", "")
+    if chosen.startswith("/"):
+        return chosen
+    below_home = "Library/Application Support" if sys.platform == "darwin" else below_home
+    return f"{home}/{below_home}" if home.startswith("/") else None
+
+
+def is_ours(pattern: str) -> bool:
+    """Whether a name or glob can only match the workbench's own variables."""
+    return _Patterns(OURS, IS_WINDOWS).match(pattern)
+
+
+def missed_variables(
+    base: Mapping[str, str], inherit: Iterable[str], own: Mapping[str, str], command_line: Iterable[str], output: str
+) -> list[str]:
+    """Return variables that are set but not passed on and that a failing server seems to need; the likeliest first.
+
+    First those that it mentioned in its `output`, then those named like the server (`GITHUB_TOKEN` for
+    `server-github`), then those that configure its runner. `command_line` begins with the name of the server.
+    """
+    given = server_environment(base, inherit, own)
+    ours = _Patterns(OURS, IS_WINDOWS)
+    withheld = [name for name in base if name not in given and name not in _EVERYWHERE and not ours.match(name)]
+    if not withheld:
+        return []
+    name, *command = command_line
+    # Programs often name the variable that they lack in their last output.
+    mentioned = set(_WORD.findall(output))
+    words = {word for text in (name, *command) for word in _own_words(text)}
+    runner = _Patterns(_RUNNERS.get(_program(command[0]), ()) if command else (), IS_WINDOWS)
+    reasons = (
+        lambda variable: len(variable) >= _SHORTEST_MENTIONED and variable in mentioned,
+        lambda variable: variable.partition("_")[0].lower() in words,
+        runner.match,
+    )
+    ranked = [variable for is_likely in reasons for variable in withheld if is_likely(variable)]
+    return list(dict.fromkeys(ranked))[:_MOST_MISSED]
+
+
+def advice(base: Mapping[str, str], server: ServerConfig, output: str) -> str | None:
+    """Suggest variables to inherit for a server that does not start; None if nothing suggests any."""
+    command_line = (server.name, server.command or "", *server.args)
+    missed = missed_variables(base, server.inherit_env, server.env, command_line, output)
+    if not missed:
+        return None
+    names = " and ".join(filter(None, (", ".join(f"`{name}`" for name in missed[:-1]), f"`{missed[-1]}`")))
+    written = ", ".join(f'"{name}"' for name in (*server.inherit_env, *missed))
+    if len(missed) == 1:
+        state, needed = "is set, but not passed on to this server", "if it needs it"
+    else:
+        state, needed = "are set, but not passed on to this server", "if it needs them"
+    return f'{names} {state}; {needed}, add `"inheritEnv": [{written}]` to it'
+
+
+def _own_words(text: str) -> Iterable[str]:
+    """Return the words that identify a server or package, without those that all of them share."""
+    # Only the last part of a path, and nothing of `--flag=value`: the rest does not name the server.
+    text = text.rstrip("/").rpartition("/")[2] if not text.startswith("-") else ""
+    return (word for word in _SPLIT.split(text.lower()) if len(word) >= _SHORTEST_WORD and word not in _COMMON_WORDS)
+
+
+def _program(command: str) -> str:
+    """Reduce `python3.12` and `/usr/bin/npx` to `python` and `npx`."""
+    return command.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".exe").rstrip("0123456789.")
+
+
+class _Patterns:
+    """Names, and globs in which `*` matches anything. Case-insensitive on Windows."""
+
+    __slots__ = ("_globs", "_names", "_windows")
+
+    def __init__(self, patterns: Iterable[str], windows: bool) -> None:
+        self._windows = windows
+        folded = [pattern.upper() if windows else pattern for pattern in patterns]
+        self._names = frozenset(pattern for pattern in folded if "*" not in pattern)
+        self._globs = [pattern.split("*") for pattern in folded if "*" in pattern]
+
+    def match(self, name: str) -> bool:
+        name = name.upper() if self._windows else name
+        return name in self._names or any(_fits(name, parts) for parts in self._globs)
+
+
+def _fits(name: str, parts: list[str]) -> bool:
+    """Whether a name begins with the first part, ends with the last, and has the others in between, in order."""
+    first, *between, last = parts
+    # `a*a` does not match `a`: the two parts may not overlap.
+    if len(name) < len(first) + len(last) or not (name.startswith(first) and name.endswith(last)):
+        return False
+    position, end = len(first), len(name) - len(last)
+    for part in between:
+        found = name.find(part, position, end)
+        if found < 0:
+            return False
+        position = found + len(part)
+    return True

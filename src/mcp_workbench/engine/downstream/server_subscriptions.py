@@ -1,0 +1,306 @@
+"""Subscriptions to a server: changed resources, changed lists, log messages.
+
+Legacy servers accept one `resources/subscribe` for each resource, and `logging/setLevel`; modern ones a
+`subscriptions/listen` for all clients with equal capabilities, which names everything and is replaced when something is
+added or removed. Both are repeated when the server restarts. Owns who subscribed to what. Knows nothing about what
+subscribers do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from msgspec import DecodeError, Raw, ValidationError
+from msgspec.json import decode
+
+from mcp_workbench.engine.downstream.traffic import Traffic
+from mcp_workbench.engine.jsonrpc.messages import decode_object, decode_string, encode
+from mcp_workbench.engine.jsonrpc.pending import RemoteError, new_id
+from mcp_workbench.engine.protocol.constants import SUBSCRIPTION_ID
+from mcp_workbench.engine.protocol.logging_levels import is_at_least
+from mcp_workbench.engine.protocol.meta import NO_CAPABILITIES
+from mcp_workbench.errors import DownstreamError, WorkbenchError
+
+log = logging.getLogger(__name__)
+
+# Servers acknowledge a subscription at once; wait no longer than this.
+ACKNOWLEDGE_TIMEOUT: Final = 5.0
+# The pause before a listen request that the server ended is sent again.
+LISTEN_AGAIN_AFTER: Final = 1.0
+# The pause doubles each time, up to this, if streams keep ending.
+MOST_PAUSE: Final = 60.0
+MOST_RESOURCES: Final = 1000
+# How many streams a modern server is asked for, one for each set of capabilities; further clients use the first one.
+MOST_STREAMS: Final = 16
+
+
+class Subscriber(Protocol):
+    """Notified when a resource changes."""
+
+    def on_resource_updated(self, params: Raw) -> None:
+        """The resource has changed; `params` are the server's."""
+
+    def on_subscription_lost(self) -> None:
+        """Called when a subscription that was made cannot continue at the server that replaces its own."""
+
+
+class _Stream:
+    """The subscriptions of clients with equal capabilities, and the stream on which a modern server reports them."""
+
+    __slots__ = ("acknowledged", "capabilities", "has_missed", "listening", "subscribers")
+
+    def __init__(self, capabilities: bytes) -> None:
+        self.capabilities = capabilities
+        # By address of the resource.
+        self.subscribers: dict[str, list[Subscriber]] = {}
+        self.listening: asyncio.Task[None] | None = None
+        self.acknowledged = asyncio.Event()
+        # Whether it has ended since the last acknowledgement.
+        self.has_missed = False
+
+
+class ServerSubscriptions:
+    """All subscriptions on one connection."""
+
+    def __init__(
+        self,
+        start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
+        timeout: float,
+        relist: Callable[[], None],
+        capabilities: bytes = NO_CAPABILITIES,
+    ) -> None:
+        self._start_task = start_task
+        self.timeout = timeout
+        # Fetches the lists again.
+        self._relist = relist
+        # By capabilities, because a server may hold the state of clients with different ones in different places, as
+        # another workbench does. The first is that of the connection, which also reports changed lists.
+        self._streams = {capabilities: _Stream(capabilities)}
+        self._main = self._streams[capabilities]
+        # By the id of the request that opened it.
+        self._opened: dict[int, _Stream] = {}
+        self._traffic: Traffic | None = None
+        self.log_level: str | None = None
+        # Whether the server has refused `subscriptions/listen`.
+        self._is_refused = False
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the server has to keep running for a subscriber."""
+        return any(stream.subscribers for stream in self._streams.values())
+
+    # ── the server's life ──
+
+    async def begin(self, traffic: Traffic) -> None:
+        """Renew all subscriptions after the server has started."""
+        self._traffic = traffic
+        self._is_refused = False
+        assert traffic.profile is not None
+        if traffic.profile.revision.has_listen:
+            for stream in list(self._streams.values()):
+                stream.has_missed = False
+                if self._filter(stream):
+                    await self._listen_again(stream)
+            return
+        if self.log_level is not None:
+            self._send_log_level()
+        for uri in self._subscribed():
+            traffic.ask_in_background("resources/subscribe", encode({"uri": uri}))
+
+    def forget(self) -> None:
+        """Drop all subscriptions."""
+        for stream in self._streams.values():
+            stream.subscribers.clear()
+
+    def end(self) -> None:
+        self._traffic = None
+        for stream in self._streams.values():
+            if stream.listening is not None:
+                stream.listening.cancel()
+                stream.listening = None
+
+    # ── resources ──
+
+    def _subscribed(self) -> dict[str, None]:
+        return dict.fromkeys(uri for stream in self._streams.values() for uri in stream.subscribers)
+
+    def _stream_of(self, capabilities: bytes) -> _Stream:
+        stream = self._streams.get(capabilities)
+        if stream is None and len(self._streams) < MOST_STREAMS:
+            stream = self._streams[capabilities] = _Stream(capabilities)
+        return stream or self._main
+
+    async def subscribe(self, uri: str, subscriber: Subscriber, capabilities: bytes) -> None:
+        """Subscribe to a resource, for a client with these capabilities. Raises the server's error."""
+        stream = self._stream_of(capabilities)
+        subscribers = stream.subscribers.get(uri)
+        if subscribers is not None:
+            if subscriber not in subscribers:
+                subscribers.append(subscriber)
+            return
+        subscribed = self._subscribed()
+        if len(subscribed) >= MOST_RESOURCES:
+            raise WorkbenchError(f"more than {MOST_RESOURCES} resources of one server are subscribed to")
+        traffic = self._traffic
+        if traffic is None or traffic.profile is None:
+            raise DownstreamError("the server stopped before it could be asked", hint="try again")
+        if traffic.profile.revision.has_listen:
+            stream.subscribers[uri] = [subscriber]
+            await self._listen_again(stream)
+        else:
+            if uri not in subscribed:
+                await traffic.ask_within(self.timeout, "resources/subscribe", encode({"uri": uri}))
+            stream.subscribers.setdefault(uri, []).append(subscriber)
+
+    def expect(self, uri: str, subscriber: Subscriber, capabilities: bytes) -> None:
+        """Subscribe to a resource when the server starts."""
+        self._stream_of(capabilities).subscribers.setdefault(uri, []).append(subscriber)
+
+    async def unsubscribe(self, uri: str, subscriber: Subscriber) -> None:
+        for stream in list(self._streams.values()):
+            subscribers = stream.subscribers.get(uri, [])
+            if subscriber in subscribers:
+                subscribers.remove(subscriber)
+                if not subscribers:
+                    del stream.subscribers[uri]
+                    await self._narrow(stream, uri)
+
+    async def _narrow(self, stream: _Stream, uri: str) -> None:
+        """Nobody with these capabilities wants to know of this resource any more."""
+        traffic = self._traffic
+        if traffic is None or traffic.profile is None:
+            return
+        if traffic.profile.revision.has_listen:
+            await self._listen_again(stream)
+        elif uri not in self._subscribed():
+            with contextlib.suppress(WorkbenchError):
+                await traffic.ask_within(self.timeout, "resources/unsubscribe", encode({"uri": uri}))
+        if stream is not self._main and not stream.subscribers:
+            self._streams.pop(stream.capabilities, None)
+
+    def on_updated(self, params: Raw) -> None:
+        """The server reports that a resource has changed."""
+        try:
+            fields = decode_object(params)
+            uri = decode_string(fields["uri"])
+        except (DecodeError, ValidationError, KeyError):
+            return
+        reporting = self._reporting(fields)
+        # A server may report a part of a resource, so subscribers to its parent are notified too.
+        for stream in list(self._streams.values()) if reporting is None else (reporting,):
+            for subscribed, subscribers in list(stream.subscribers.items()):
+                if uri == subscribed or uri.startswith(subscribed.rstrip("/") + "/"):
+                    for subscriber in list(subscribers):
+                        subscriber.on_resource_updated(params)
+
+    def _reporting(self, fields: dict[str, Raw]) -> _Stream | None:
+        """The stream that a notification belongs to; None if it does not say."""
+        try:
+            return self._opened.get(int(bytes(decode_object(fields["_meta"])[SUBSCRIPTION_ID])))
+        except (DecodeError, ValidationError, KeyError, ValueError):
+            return None
+
+    # ── logs ──
+
+    def want_log_level(self, level: str) -> None:
+        """A request wants log messages of this level; the most verbose level so far counts."""
+        if self.log_level is None or not is_at_least(level, self.log_level):
+            self.set_log_level(level)
+
+    def set_log_level(self, level: str) -> None:
+        """Set the log level of a legacy server. For modern servers, it is sent with each request."""
+        if level != self.log_level:
+            self.log_level = level
+            self._send_log_level()
+
+    def _send_log_level(self) -> None:
+        traffic = self._traffic
+        if traffic is None or traffic.profile is None or traffic.profile.revision.has_log_level_per_request:
+            return
+        if "logging" in decode_object(traffic.profile.capabilities):
+            traffic.ask_in_background("logging/setLevel", encode({"level": self.log_level}))
+
+    # ── listening to a modern server ──
+
+    def on_acknowledged(self, params: Raw | None) -> None:
+        """The server has accepted the latest filter of a stream: acknowledgements of older ones arrived before it was
+        sent."""
+        try:
+            reporting = None if params is None else self._reporting(decode_object(params))
+        except (DecodeError, ValidationError):
+            reporting = None
+        for stream in list(self._streams.values()) if reporting is None else (reporting,):
+            stream.acknowledged.set()
+            if stream.has_missed:
+                # There was no stream for a while, so announcements may have been missed.
+                stream.has_missed = False
+                if stream is self._main:
+                    self._relist()
+
+    def announces(self, kind: str) -> bool:
+        """Whether the server notifies us when its tools, prompts or resources change."""
+        traffic = self._traffic
+        if traffic is None or traffic.profile is None or self._is_refused:
+            return False
+        declared = decode_object(traffic.profile.capabilities)
+        return kind in declared and _says_list_changed(declared[kind])
+
+    def _filter(self, stream: _Stream) -> dict[str, object]:
+        assert self._traffic is not None and self._traffic.profile is not None
+        wanted: dict[str, object] = {}
+        if stream is self._main:
+            declared = decode_object(self._traffic.profile.capabilities)
+            for kind in ("tools", "prompts", "resources"):
+                if kind in declared and _says_list_changed(declared[kind]):
+                    wanted[f"{kind}ListChanged"] = True
+        if stream.subscribers:
+            wanted["resourceSubscriptions"] = sorted(stream.subscribers)
+        return wanted
+
+    async def _listen_again(self, stream: _Stream) -> None:
+        """Open a stream with the current filter, then end the previous one, so that nothing is missed in between."""
+        before, stream.acknowledged = stream.listening, asyncio.Event()
+        stream.listening = self._start_task(self._listen(stream)) if self._filter(stream) else None
+        if stream.listening is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ACKNOWLEDGE_TIMEOUT):
+                    await stream.acknowledged.wait()
+        if before is not None:
+            before.cancel()
+
+    async def _listen(self, stream: _Stream) -> None:
+        """Listen until the server is gone or refuses. Over HTTP, a stream may break while the server keeps running."""
+        pause = LISTEN_AGAIN_AFTER
+        while (traffic := self._traffic) is not None and traffic.ended is None:
+            began = traffic.loop.time()
+            id = new_id()
+            self._opened[id] = stream
+            try:
+                members = b'"notifications":' + encode(self._filter(stream))
+                await traffic.ask_as_era("subscriptions/listen", members, stream.capabilities, id)
+            except RemoteError as error:
+                self._is_refused = True
+                log.info("[%s] does not announce changes: %s", traffic.label, error.message)
+                stream.acknowledged.set()
+                return
+            except WorkbenchError as error:
+                log.info("[%s] its notification stream broke: %s", traffic.label, error.message)
+                stream.acknowledged.set()
+            finally:
+                del self._opened[id]
+            stream.has_missed = True
+            if traffic.loop.time() - began > MOST_PAUSE:
+                pause = LISTEN_AGAIN_AFTER
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, MOST_PAUSE)
+
+
+def _says_list_changed(capability: Raw) -> bool:
+    with contextlib.suppress(DecodeError):
+        declared = decode(capability)
+        return isinstance(declared, dict) and declared.get("listChanged") is True
+    return False

@@ -1,0 +1,43 @@
+"""What tools cost an agent, in tokens: as a flat list, and in every form.
+
+Owns the counting. Knows nothing about where tools come from or how the numbers are displayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from mcp_workbench.engine.economy.forms import Form, show
+from mcp_workbench.engine.economy.tokens import tokens
+from mcp_workbench.engine.economy.tool import Tool
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """The tokens of some tools. `flat` is for their definitions in a client's list of tools."""
+
+    tools: int
+    flat: int
+    forms: dict[str, int]
+
+
+def cost(tools: Sequence[Tool]) -> Cost:
+    """What these tools cost in each form."""
+    return Cost(
+        tools=len(tools),
+        flat=flat_cost(tools),
+        forms={form.value: sum(tokens(show(tool, form).text) for tool in tools) for form in Form},
+    )
+
+
+def flat_cost(tools: Sequence[Tool]) -> int:
+    """What their definitions cost in a client's list of tools."""
+    return sum(tokens(_minified(tool.definition)) for tool in tools)
+
+
+def _minified(definition: bytes) -> str:
+    try:
+        return msgspec.json.format(definition, indent=-1).decode(errors="replace")
+    except msgspec.DecodeError:
+        return definition.decode(errors="replace")

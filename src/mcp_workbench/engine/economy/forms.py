@@ -1,0 +1,147 @@
+"""The forms in which a tool can be shown, from everything a caller needs down to its name.
+
+Owns how a tool looks in each form and what each form leaves out. Knows nothing about budgets or the choice of tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from itertools import islice
+
+import msgspec
+
+from mcp_workbench.engine.economy.lean_schema import lean
+from mcp_workbench.engine.economy.prose import clip, first_sentence, one_line
+from mcp_workbench.engine.economy.shared_arguments import shared
+from mcp_workbench.engine.economy.signature import argument_names, arguments, bare_arguments, signature
+from mcp_workbench.engine.economy.tool import Parts, Tool, parts
+
+CLIPPED_TEXT = 300
+_SHORT_SENTENCE = 100
+# In structured content, beside a whole definition.
+_LONGEST_SIGNATURE = 300
+# The signature of a tool whose arguments are left out.
+_UNKNOWN = "(…)"
+# Members of a shown tool that are ours.
+_OURS = frozenset(("toolbox_name", "source_server", "name", "signature"))
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+# How many tools of a server are sampled to find what they share: tools of one server are similar.
+_SAMPLED = 50
+
+
+class Form(StrEnum):
+    """Longest first. The values are used in results and for the `detail` argument."""
+
+    FULL = "full"
+    LEAN = "lean"
+    TEXT = "text"
+    CLIPPED = "clipped"
+    SENTENCE = "sentence"
+    ARGUMENTS = "arguments"
+    NAMES = "names"
+
+    @property
+    def is_json(self) -> bool:
+        return self in (Form.FULL, Form.LEAN)
+
+
+_WITH_ARGUMENTS = (Form.TEXT, Form.CLIPPED, Form.SENTENCE, Form.ARGUMENTS)
+
+# The description of each form in results. Kept short, because it is sent every time.
+DESCRIBED = {
+    Form.FULL: "full definitions",
+    Form.LEAN: "definitions with lean schemas",
+    Form.TEXT: "signatures with full descriptions",
+    Form.CLIPPED: "signatures with clipped descriptions",
+    Form.SENTENCE: "signatures with first sentences",
+    Form.ARGUMENTS: "names with arguments, types left out",
+    Form.NAMES: "names with a sentence, arguments left out",
+}
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """One tool in some form: a JSON object for `full` and `lean`, lines of text for the others.
+
+    `complete`: whether it shows enough to call the tool, which is every argument with its type. `signature` (without
+    the name) and `description` are what a line of text consists of."""
+
+    tool: Tool
+    form: Form
+    text: str
+    complete: bool
+    signature: str = _UNKNOWN
+    description: str = ""
+
+    def structured(self, **more: object) -> bytes:
+        """The same for programs, whatever the form: where the tool comes from, its name and its signature."""
+        if not self.form.is_json:
+            described = {"description": self.description} if self.description else {}
+            names = {"name": self.tool.name, "signature": self.signature}
+            return msgspec.json.encode({**_place(self.tool), **names, **described, **more})
+        written = signature("", parts(self.tool.definition).schema(), most=_LONGEST_SIGNATURE).text
+        # The text begins with the place.
+        return b'{"signature":' + msgspec.json.encode(written) + b"," + self.text.encode()[1:]
+
+
+def show(tool: Tool, form: Form, *, label: str | None = None, common: Sequence[str] = ()) -> Shown:
+    """`tool` in `form`; arguments in `common` are shown elsewhere. Lines begin with `label`, or else the name."""
+    if form is Form.FULL:
+        return Shown(tool, form, _as_written(tool), True)
+    known = parts(tool.definition)
+    if form is Form.LEAN:
+        return Shown(tool, form, _lean(tool, known), True)
+    label = tool.name if label is None else label
+    written, text, complete = _line(label, known, form, common)
+    shown = written.removeprefix(label) or _UNKNOWN
+    return Shown(tool, form, f"{written} - {text}" if text else written, complete, shown, text)
+
+
+def common_arguments(tools: Iterable[Tool], form: Form) -> tuple[str, ...]:
+    """The arguments worth showing once for these tools of one server in `form`, determined from a sample."""
+    if form not in _WITH_ARGUMENTS:
+        return ()
+    schemas = (parts(tool.definition).schema() for tool in islice(tools, _SAMPLED))
+    return shared([bare_arguments(each) if form is Form.ARGUMENTS else arguments(each).written for each in schemas])
+
+
+def _place(tool: Tool) -> dict[str, object]:
+    return {"toolbox_name": tool.toolbox, "source_server": tool.server}
+
+
+def _as_written(tool: Tool) -> str:
+    """Everything that the server sent, in its own bytes. Where the tool comes from is not for the server to say."""
+    members: dict[str, object] = {**_place(tool), "name": tool.name}
+    try:
+        sent = _decode_members(tool.definition)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        sent = {}
+    members |= {name: value for name, value in sent.items() if name not in _OURS}
+    return msgspec.json.encode(members).decode(errors="replace")
+
+
+def _lean(tool: Tool, known: Parts) -> str:
+    definition: dict[str, object] = {**_place(tool), "name": tool.name}
+    if known.description:
+        definition["description"] = known.description.strip()
+    definition["inputSchema"] = lean(known.schema())
+    return msgspec.json.encode(definition).decode()
+
+
+def _line(label: str, known: Parts, form: Form, common: Sequence[str]) -> tuple[str, str, bool]:
+    """The signature, what is said beside it, and whether the signature is complete."""
+    # Some servers have titles only.
+    description = known.description or known.title
+    match form:
+        case Form.NAMES:
+            return label, clip(first_sentence(description), _SHORT_SENTENCE), False
+        case Form.ARGUMENTS:
+            return argument_names(label, known.schema(), common=common).text, "", False
+        case Form.SENTENCE:
+            text = first_sentence(description)
+        case Form.CLIPPED:
+            text = clip(one_line(description), CLIPPED_TEXT)
+        case _:
+            text = one_line(description)
+    written, complete = signature(label, known.schema(), common=common)
+    return written, text, complete

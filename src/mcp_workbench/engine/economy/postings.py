@@ -1,0 +1,172 @@
+"""The stored form of a search index, and how it is made from a catalogue.
+
+Owns the weights of fields and the part of BM25F that does not depend on a query. Knows nothing about queries.
+
+For each term, there is a run of tool numbers and a run of saturated frequencies of one byte each, and the same for
+names only. So 3,000 tools take about a megabyte, in bytes that can be stored as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import accumulate, chain
+from math import log
+from operator import sub
+
+import msgspec
+
+from mcp_workbench.engine.economy.fields import Fields
+from mcp_workbench.engine.economy.terms import Splitter, runs
+
+# Raised with every change to terms, weights or layout: an index on disk outlives an update.
+VERSION = 3
+# Arrays are written as they are in memory, so a file of another architecture (a shared home) does not fit.
+TAG = f"economy-index/{VERSION}/{sys.byteorder}/{array('I').itemsize}"
+
+# For each field, the weight of an occurrence, and how much a longer field than average reduces it. Measured by
+# `bench/context`: results hold over wide ranges, so these are round numbers from the middle. In the order of `Fields`.
+FIELDS: dict[str, tuple[float, float]] = {
+    "name": (4.0, 0.3),
+    "lead": (2.5, 0.3),
+    "arguments": (1.0, 0.7),
+    "place": (2.0, 0.3),
+    "rest": (0.4, 0.8),
+}
+_NAME = 0
+SATURATION = 1.2
+STEPS = 255  # Frequencies and shares are kept in a byte.
+_LOWEST_BYTE = 0 if sys.byteorder == "little" else array("I").itemsize - 1
+# Terms that more than this fraction of all tools have are dropped unless they are prominent: they do not affect the
+# ranking, and queries would spend most of their time on them.
+COMMON = 0.05
+IN_PASSING = STEPS // 4
+_NEVER_COMMON = 50  # In a small catalogue every occurrence counts, and costs almost nothing.
+
+
+class Postings(msgspec.Struct, array_like=True, frozen=True):
+    """A stored index. The run of term `i` spans `starts[i]` to `starts[i + 1]`."""
+
+    tag: str
+    stamp: str
+    keys: list[str]
+    terms: list[str]
+    starts: bytes
+    tools: bytes
+    frequencies: bytes
+    name_starts: bytes
+    name_tools: bytes
+    name_shares: bytes
+
+
+def rarity(tools: int, having: int) -> float:
+    """The inverse document frequency of a term that `having` of all `tools` contain."""
+    return log(1 + (tools - having + 0.5) / (having + 0.5))
+
+
+def post(catalogue: list[tuple[str, Fields]], stamp: str) -> Postings:
+    """Index a catalogue of keys and texts."""
+    texts = _split([texts for _, texts in catalogue])
+    # One number for each occurrence, with the tool in the high bits and the saturated frequency in the low ones, so
+    # that only one list grows.
+    occurrences: defaultdict[str, list[int]] = defaultdict(list)
+    for number, weights in enumerate(_weighted(texts)):
+        place = number * (STEPS + 1)
+        for term, value in weights.items():
+            occurrences[term].append(place + (int(STEPS * value / (value + SATURATION)) or 1))
+    common = max(len(texts) * COMMON, _NEVER_COMMON)
+    for term, found in occurrences.items():
+        if len(found) > common:
+            occurrences[term] = [each for each in found if each & STEPS >= IN_PASSING]
+    terms = sorted(occurrences)
+    names = [dict.fromkeys(found[: lengths[_NAME]]) for found, lengths in texts]
+    name_tools, name_shares = _name_shares(names, {term: rarity(len(texts), len(occurrences[term])) for term in terms})
+    # Viewed as bytes, the numbers of all occurrences already contain the frequencies and the tools.
+    every = array("I", chain.from_iterable(map(occurrences.__getitem__, terms)))
+    return Postings(
+        tag=TAG,
+        stamp=stamp,
+        keys=[key for key, _ in catalogue],
+        terms=terms,
+        starts=_starts(occurrences, terms),
+        tools=array("I", [each >> 8 for each in every]).tobytes(),
+        frequencies=every.tobytes()[_LOWEST_BYTE :: every.itemsize],
+        name_starts=_starts(name_tools, terms),
+        name_tools=array("I", chain.from_iterable(map(name_tools.__getitem__, terms))).tobytes(),
+        name_shares=bytes(chain.from_iterable(map(name_shares.__getitem__, terms))),
+    )
+
+
+def _split(catalogue: list[Fields]) -> list[tuple[list[str], tuple[int, ...]]]:
+    """The terms of each tool, field by field, and the number of terms in each field.
+
+    One list for each tool: the fewer objects, the less work for the garbage collector while the index is built."""
+    split = Splitter().__getitem__
+    every = []
+    for texts in catalogue:
+        found: list[str] = []
+        ends = [0]
+        for text in texts:
+            found.extend(chain.from_iterable(map(split, runs(text))))
+            ends.append(len(found))
+        every.append((found, tuple(map(sub, ends[1:], ends))))
+    return every
+
+
+def _weighted(catalogue: list[tuple[list[str], tuple[int, ...]]]) -> Iterator[dict[str, float]]:
+    """The terms of each tool, with occurrences weighted by field and by the length of that field."""
+    usual = [sum(column) / len(column) or 1.0 for column in zip(*(lengths for _, lengths in catalogue), strict=True)]
+    for found, lengths in catalogue:
+        weights: dict[str, float] = {}
+        get = weights.get
+        start = 0
+        for length, ordinary, (weight, by_length) in zip(lengths, usual, FIELDS.values(), strict=True):
+            each = weight / (1 - by_length + by_length * length / ordinary)
+            for term in found[start : start + length]:
+                weights[term] = get(term, 0.0) + each
+            start += length
+        yield weights
+
+
+def _name_shares(
+    names: list[dict[str, None]], worth: dict[str, float]
+) -> tuple[defaultdict[str, list[int]], defaultdict[str, list[int]]]:
+    """For each term, the tools with it in their name, and its share of the name's total weight."""
+    tools: defaultdict[str, list[int]] = defaultdict(list)
+    shares: defaultdict[str, list[int]] = defaultdict(list)
+    for number, name in enumerate(names):
+        whole = sum(map(worth.__getitem__, name))
+        for term in name:
+            tools[term].append(number)
+            shares[term].append(int(STEPS * worth[term] / whole))
+    return tools, shares
+
+
+def _starts(runs_of: defaultdict[str, list[int]], terms: list[str]) -> bytes:
+    return array("I", accumulate((len(runs_of[term]) for term in terms), initial=0)).tobytes()
+
+
+def read(data: bytes) -> Postings | None:
+    """Decode stored postings; None if they are damaged or of another version."""
+    try:
+        postings = msgspec.msgpack.decode(data, type=Postings)
+        return postings if postings.tag == TAG and _is_sound(postings) else None
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+def _is_sound(postings: Postings) -> bool:
+    """Whether the runs are consistent and refer to existing tools: a damaged file must not crash a search."""
+    parts = (
+        (postings.starts, postings.tools, postings.frequencies),
+        (postings.name_starts, postings.name_tools, postings.name_shares),
+    )
+    for starts_bytes, tools_bytes, values in parts:
+        starts, tools = array("I", starts_bytes), array("I", tools_bytes)
+        if len(starts) != len(postings.terms) + 1 or starts[0] != 0 or not starts[-1] == len(tools) == len(values):
+            return False
+        if list(starts) != sorted(starts) or max(tools, default=-1) >= len(postings.keys):
+            return False
+    return len(set(postings.terms)) == len(postings.terms)

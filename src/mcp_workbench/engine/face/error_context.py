@@ -1,0 +1,59 @@
+"""A tool's own error as an agent is shown it: with the tool's path in front, as every other error has it. Pure.
+
+Results are not decoded to find out whether they are errors: hardly any is, and they may be large.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Raw, Struct, field
+from msgspec.json import Decoder
+
+from mcp_workbench.engine.face.renamed import with_members
+from mcp_workbench.engine.jsonrpc.messages import UNREADABLE, encode
+
+# The member with the result as the server sent it.
+ORIGINAL_META: Final = "mcp-workbench/result"
+# For an error without a word about it.
+UNEXPLAINED: Final = "the tool reported an error without saying which"
+
+
+class _Block(Struct, gc=False):
+    type: object = None
+    text: object = None
+
+
+class _Result(Struct, gc=False):
+    content: list[Raw] = field(default_factory=list)
+    isError: bool = False
+    meta: dict[str, Raw] = field(name="_meta", default_factory=dict)
+
+
+_decode_result: Final = Decoder(_Result).decode
+_decode_block: Final = Decoder(_Block).decode
+
+
+def with_context(result: Raw, where: str) -> Raw:
+    """The result with `[where] ` before its first text, and itself in its `_meta`, if it is an error; otherwise
+    unchanged."""
+    written = bytes(result)
+    try:
+        read = _decode_result(written)
+        if not read.isError:
+            return result
+        content = _prefixed(read.content, f"[{where}] ")
+    except UNREADABLE:
+        # The client decides what to make of it.
+        return result
+    meta = {**read.meta, ORIGINAL_META: result}
+    return Raw(with_members(written, {"content": encode(content), "_meta": encode(meta)}))
+
+
+def _prefixed(content: list[Raw], prefix: str) -> list[Raw]:
+    for index, written in enumerate(content):
+        block = _decode_block(written)
+        if block.type == "text" and isinstance(block.text, str):
+            named = with_members(bytes(written), {"text": encode(prefix + block.text)})
+            return [*content[:index], Raw(named), *content[index + 1 :]]
+    return [Raw(encode({"type": "text", "text": prefix + UNEXPLAINED})), *content]

@@ -1,0 +1,366 @@
+"""Results that are too large for an agent: kept for a while, shown by their start, and read in pieces.
+
+Limited in number, size and time, and private to the principal that made the call. Text is shortened; images and other
+binary data are linked, never truncated. Owns what is kept; `engine.economy.result_pieces` splits text into pieces.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder, decode
+
+from mcp_workbench.engine.economy.tokens import BYTES_PER_TOKEN, bytes_of_tokens, estimated_tokens
+from mcp_workbench.engine.face.decisions import Answer, Work
+from mcp_workbench.engine.face.identifier import MAX_OWN_BYTES, UseTool
+from mcp_workbench.engine.face.identifier import RESULTS as SCHEME
+from mcp_workbench.engine.face.view import View
+from mcp_workbench.engine.face.wording import error_result
+from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
+from mcp_workbench.engine.slices import sliced
+
+# Long enough for an agent to finish what it is doing.
+KEPT_SECONDS: Final = 1800.0
+MOST_RESULTS: Final = 200
+MOST_BYTES: Final = 128 * 1024 * 1024
+DEFAULT_PIECE: Final = 2_000
+# Anything less could not even explain how to read on.
+LEAST_PIECE: Final = 200
+# The shape of larger values is not shown, because decoding them would delay other calls.
+LARGEST_SHAPED: Final = 4 * 1024 * 1024
+# What models charge for an image at most, however many bytes it has.
+TOKENS_OF_IMAGE: Final = 1_600
+# The maximum number of links to images and other blocks; further ones can be found in the whole result.
+MOST_LINKS: Final = 20
+# The approximate size of one link.
+_LINK: Final = 180
+
+
+# Toolbox, server and tool.
+Origin = tuple[str, str, str]
+
+
+class _Kept(Struct):
+    principal: str
+    result: bytes
+    expires: float
+    # The call that returned it.
+    origin: Origin
+
+
+class ReadOn(Struct, forbid_unknown_fields=True):
+    """How to read on: one of `select`, `lines`, `grep`, or the page from character `start`."""
+
+    select: str | None = None
+    lines: str | None = None
+    grep: str | None = None
+    # A character; with `grep`, a line.
+    start: int = 0
+    # Lines of context around the matches of `grep`.
+    around: int = 0
+    max_tokens: int = 0
+
+
+HOW: Final = '`select` (JSON Pointer or JMESPath), `lines` ("10-40"), `grep` (words, `*`, `|`) or `start` (a character)'
+_decode_read_on: Final = Decoder(ReadOn).decode
+
+
+class _Typed(Struct, gc=False):
+    type: str | None = None
+
+
+NO_BLOCKS: Final = Raw(b"[]")
+_decode_blocks: Final = Decoder(list[Raw]).decode
+_decode_type: Final = Decoder(_Typed).decode
+
+
+class KeptResults:
+    # Whether the policy still permits a principal to make the call that returned a result.
+    permits: Callable[[str, Origin], bool] | None = None
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def kept_bytes(self) -> int:
+        """The memory used by kept results."""
+        return self._bytes
+
+    # ── shortening ──
+
+    def shorten(self, view: View, result: Raw | bytes, budget: int, origin: Origin = ("", "", "")) -> Raw | bytes:
+        """The result unchanged, or its start with a note on how to read the rest."""
+        shortening = self.shortening(view, result, budget, origin)
+        if shortening is None:
+            return result
+        shortening.work()
+        return shortening.finish()
+
+    def shortening(
+        self, view: View, result: Raw | bytes, budget: int, origin: Origin = ("", "", "")
+    ) -> Shortening | None:
+        """Like `shorten`, in steps, for a large result; None if it fits."""
+        most = max(budget, LEAST_PIECE)
+        # No token is shorter than a byte.
+        if not budget or memoryview(result).nbytes <= most:
+            return None
+        import secrets
+
+        return Shortening(result, most, secrets.token_urlsafe(9), partial(self._keep, view.principal, origin))
+
+    # ── reading on ──
+
+    def read_on(self, view: View, uri: str, call: UseTool) -> Answer | Work:
+        """Return a piece of a kept result as a tool result."""
+        if memoryview(call.arguments).nbytes > MAX_OWN_BYTES:
+            return Answer(error_result(f"the arguments have more than {MAX_OWN_BYTES} bytes; expected one of {HOW}"))
+        try:
+            wanted = _decode_read_on(call.arguments)
+        except (DecodeError, ValidationError) as error:
+            return Answer(error_result(f"{error}; expected one of {HOW}"))
+        kept = self._find(view.principal, uri.removeprefix(SCHEME))
+        if kept is None:
+            return Answer(error_result(f"`{uri[:100]}` is no longer kept; make the call again"))
+        tokens = call.max_tokens or wanted.max_tokens or DEFAULT_PIECE
+        # In a thread, because selecting from a large result may take a second.
+        return Work(lambda: _read_piece(kept.result, wanted, tokens))
+
+    def resource(self, view: View, uri: str) -> bytes | None:
+        """A kept result, or one of its blocks, as the contents of a resource."""
+        id, _, block = uri.removeprefix(SCHEME).partition("/")
+        kept = self._find(view.principal, id)
+        if kept is None:
+            return None
+        if not block:
+            text = kept.result.decode(errors="replace")
+            return encode({"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]})
+        if not (block.isascii() and block.isdecimal()):
+            return None
+        found = next(islice(_blocks(_opened(kept.result)[1]), int(block[:9]), None), None)
+        return None if found is None else encode({"contents": [_contents(uri, _block(found))]})
+
+    # ── what is kept ──
+
+    def drop(self, principals: Collection[str]) -> None:
+        """Drop the results of these."""
+        for id in [id for id, kept in self._kept.items() if kept.principal in principals]:
+            self._bytes -= len(self._kept.pop(id).result)
+
+    def _keep(self, principal: str, origin: Origin, id: str, data: bytes) -> None:
+        self._kept[id] = _Kept(principal, data, time.monotonic() + KEPT_SECONDS, origin)
+        self._bytes += len(data)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop the oldest results until none is too old and all fit the limits."""
+        while len(self._kept) > MOST_RESULTS or self._bytes > MOST_BYTES or self._oldest_is_over():
+            _, gone = self._kept.popitem(last=False)
+            self._bytes -= len(gone.result)
+
+    def _oldest_is_over(self) -> bool:
+        return bool(self._kept) and next(iter(self._kept.values())).expires <= time.monotonic()
+
+    def _find(self, principal: str, id: str) -> _Kept | None:
+        self._forget()
+        kept = self._kept.get(id)
+        if kept is None or kept.principal != principal:
+            return None
+        return kept if self.permits is None or self.permits(principal, kept.origin) else None
+
+
+class Shortening:
+    """Shortens a result in steps. `work` may run in any thread; `finish` must run on the event loop."""
+
+    def __init__(self, result: Raw | bytes, budget: int, id: str, keep: Callable[[str, bytes], None]) -> None:
+        self._result = result
+        self._budget = budget
+        self._id = id
+        self._keep = keep
+        self._head: bytes | None = None
+        self._kept: bytes | None = None
+
+    def work(self) -> None:
+        from mcp_workbench.engine.economy.result_pieces import facts, overview, reading, without_base64
+
+        data = bytes(self._result)
+        members, content = _opened(data)
+        # Servers often return the same content as text and as structured content, and clients show one of them.
+        shown = max((bytes(members.get(name, b"")) for name in ("content", "structuredContent")), key=len) or data
+        readable, images = without_base64(shown)
+        if members and estimated_tokens(readable) + images * TOKENS_OF_IMAGE <= self._budget:
+            return
+        # For links and members, which are alike in all results.
+        room = self._budget * BYTES_PER_TOKEN
+        others = {
+            key: value
+            for key, value in members.items()
+            if key not in ("content", "structuredContent") and len(bytes(value)) <= room // 4
+        }
+        uri = f"{SCHEME}{self._id}"
+        can_be_kept = len(data) <= MOST_BYTES
+        links = _links(uri, content, room // 4) if can_be_kept else []
+        how = (
+            f'\n\nKept for {KEPT_SECONDS / 60:.0f} minutes. Read on: use_tool {{"tool": "{uri}", "arguments": '
+            f"{{…}}}} with {HOW}."
+            if can_be_kept
+            else "\n\nThe result is too large to be kept."
+        )
+        around = estimated_tokens(encode({"content": links, **others}) + encode(how))
+        left = bytes_of_tokens(max(self._budget - around, 25), readable)
+        read = reading(data, largest_value=LARGEST_SHAPED)
+        said = facts(read)
+        text = overview(read, max(left, 100), said)
+        while left > 100 and len(encode(text)) > left:
+            # Quotes and line breaks take two bytes each in JSON.
+            text = overview(read, len(text.encode()) - max(len(encode(text)) - left, 10), said)
+        self._head = encode({"content": [{"type": "text", "text": text + how}, *links], **others})
+        self._kept = data if can_be_kept else None
+
+    def finish(self) -> Raw | bytes:
+        """The result for the client."""
+        if self._kept is not None:
+            self._keep(self._id, self._kept)
+        return self._result if self._head is None else self._head
+
+
+def _opened(data: bytes) -> tuple[dict[str, Raw], Raw]:
+    """The members of a result and its blocks, unparsed; empty if it is not a result."""
+    try:
+        members = decode_object(data)
+    except (DecodeError, ValidationError, RecursionError):
+        return {}, NO_BLOCKS
+    return members, members.get("content", NO_BLOCKS)
+
+
+def _blocks(content: Raw) -> Iterator[Raw]:
+    """The blocks that can be read."""
+    try:
+        for blocks in sliced(content, _decode_blocks):
+            yield from blocks
+    except (DecodeError, ValidationError, RecursionError):
+        return
+
+
+def _block(raw: Raw) -> Any:
+    try:
+        return decode(raw)
+    except (DecodeError, ValidationError, RecursionError):
+        return None
+
+
+def _links(uri: str, content: Raw, room: int) -> list[object]:
+    """A link to the whole result, and to each block that is not text. The server's own links are kept."""
+    from mcp_workbench.engine.economy.result_pieces import MOST_BLOCKS
+
+    links: list[object] = [_link(uri, "whole result", "application/json")]
+    for number, raw in enumerate(islice(_blocks(content), MOST_BLOCKS)):
+        if _is_text(raw):
+            continue
+        block = _block(raw)
+        if not isinstance(block, dict) or block.get("type") in ("text", None):
+            continue
+        if block["type"] == "resource_link":
+            link: object = block
+        elif _text_of(block) is not None:
+            continue  # Its text can be read in pieces.
+        else:
+            inner = block.get("resource")
+            kind = inner.get("mimeType") if isinstance(inner, dict) else block.get("mimeType")
+            link = _link(f"{uri}/{number}", str(block["type"]), kind if isinstance(kind, str) else "application/json")
+        if len(encode([*links, link])) > max(room, 2 * _LINK) or len(links) >= MOST_LINKS:
+            break
+        links.append(link)
+    return links
+
+
+def _is_text(raw: Raw) -> bool:
+    """Whether a block is text or empty, as most are, without decoding it."""
+    try:
+        return _decode_type(raw).type in ("text", None)
+    except (DecodeError, ValidationError, RecursionError):
+        return False
+
+
+def _link(uri: str, name: str, kind: str) -> dict[str, object]:
+    return {"type": "resource_link", "uri": uri, "name": name, "mimeType": kind}
+
+
+def _text_of(block: dict[str, Any]) -> str | None:
+    inner = block.get("resource")
+    text = inner.get("text") if isinstance(inner, dict) else None
+    return text if isinstance(text, str) else None
+
+
+def _contents(uri: str, block: Any) -> dict[str, object]:
+    """One block as the contents of a resource: its data, its embedded resource, or the block itself."""
+    if isinstance(block, dict):
+        inner = block.get("resource")
+        if isinstance(inner, dict) and ("text" in inner or "blob" in inner):
+            return {**inner, "uri": uri}
+        if isinstance(block.get("data"), str):
+            return {"uri": uri, "mimeType": block.get("mimeType", "application/octet-stream"), "blob": block["data"]}
+        if block.get("type") == "text":
+            return {"uri": uri, "mimeType": "text/plain", "text": block.get("text", "")}
+    return {"uri": uri, "mimeType": "application/json", "text": encode(block).decode()}
+
+
+def _read_piece(result: bytes, wanted: ReadOn, tokens: int) -> bytes:
+    try:
+        text = _piece(result, wanted, tokens)
+    except ValueError as error:
+        return error_result(str(error))
+    return encode({"content": [{"type": "text", "text": text}]})
+
+
+def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:
+    """Raises ValueError with what to do."""
+    from mcp_workbench.engine.economy.result_pieces import Part, by_line, grep, lines, page, reading
+
+    read = reading(result)
+    near = max(wanted.start, 0)
+    like = (read.text[near : near + 64 * 1024] or read.text).encode()
+    room = bytes_of_tokens(max(LEAST_PIECE, tokens), like) - _AROUND_A_PIECE
+
+    def said(part: Part, following: str) -> str:
+        more = "" if part.following is None else f"\n(more: {following.format(part.following)})"
+        return f"({part.note})\n{part.text}{more}"
+
+    if wanted.select is not None:
+        from mcp_workbench.engine.economy.select import BadExpression, select
+
+        if read.is_too_large:
+            raise ValueError("`select` cannot look into a value this large: use `lines` or `grep`")
+        if not read.is_json:
+            raise ValueError("`select` needs a result that is JSON; this one is text: use `lines` or `grep`")
+        try:
+            selected = encode(select(read.value, wanted.select)).decode()
+        except BadExpression as error:
+            raise ValueError(f"`select`: {error}") from None
+        return said(page(selected, wanted.start, room), "the same `select` with `start`: {}")
+    if wanted.grep is not None:
+        found = grep(by_line(read.text), wanted.grep, room=room, first=max(1, wanted.start), around=wanted.around)
+        return said(found, "the same `grep` with `start`: {}")
+    if wanted.lines is not None:
+        first, _, last = wanted.lines.replace(":", "-").partition("-")
+        if not _is_number(first) or (last.strip() and not _is_number(last)):
+            raise ValueError('`lines` is a range like "10-40"')
+        return said(lines(by_line(read.text), int(first), int(last) if last.strip() else 10**9, room), '`lines`: "{}-"')
+    return said(page(read.text, wanted.start, room), "`start`: {}")
+
+
+# Space for the text around a piece, which says what it is and how to get the next.
+_AROUND_A_PIECE: Final = 150
+
+
+def _is_number(text: str) -> bool:
+    return text.strip().isdecimal() and text.isascii() and len(text) < 10

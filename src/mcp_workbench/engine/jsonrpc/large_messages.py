@@ -1,0 +1,327 @@
+"""Reads messages of several megabytes in pieces, so that other threads can run in between.
+
+msgspec holds the GIL while it decodes, in any thread. Here every step decodes a piece of bounded size, and together the
+pieces are validated as strictly as the whole message: invalid JSON must not pass, or a server could write the end of
+its own response and the beginning of another.
+
+In a request, the members of `params` are located as well, and those of large objects among them. Otherwise the router
+would have to scan all of it again in one step.
+
+A piece ends at a comma. Completed with the brackets that are open at its start and at its end, it is valid JSON by
+itself; that commas separate the right things is checked here. Long strings are separate pieces. Everything nested two
+or more levels deep is left out of the outline, in which the members of the message are then found.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Final
+
+from msgspec import UNSET, DecodeError, Raw, UnsetType
+from msgspec.json import Decoder
+
+from mcp_workbench.engine.jsonrpc import messages
+from mcp_workbench.engine.jsonrpc.messages import (
+    INVALID_REQUEST,
+    UNREADABLE,
+    Envelope,
+    LargeObject,
+    Malformed,
+    decode_object,
+    decode_string,
+    find_id,
+)
+from mcp_workbench.engine.nesting import MAX_NESTING, is_nested_deeper
+
+# Decoding a piece takes a few milliseconds, whatever it contains.
+PIECE_BYTES: Final = 1 << 18
+# The outline of a message, without its nested values. In any real message, everything but the payload is small.
+MOST_OUTLINE: Final = 1 << 22
+# Objects of at least this size in `params` are split into members as well: `use_tool` has its call in one.
+LARGE_MEMBER: Final = 1 << 16
+# How many commas are tried as the end of a piece before a longer piece is.
+MOST_TRIES: Final = 32
+_LONGEST_TAIL: Final = 1 << 12
+# Rounds in which all matching pairs of brackets are removed at once, as long as each removes this part of them; the
+# rest is followed run by run.
+_MOST_ROUNDS: Final = 32
+_WORTH_A_ROUND: Final = 8
+_RUN: Final = re.compile(rb"\[+|\{+|\]+|\}+")
+
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_KEY: Final = re.compile(rb'\s*+(?:,\s*+)?("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+:\s*+')
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_OPENING: Final = {ord("}"): ord("{"), ord("]"): ord("[")}
+_CLOSING: Final = {opening: closing for closing, opening in _OPENING.items()}
+_OBJECT: Final = ord("{")
+_check: Final[Callable[[bytes], Raw]] = Decoder(Raw).decode
+
+Span = tuple[int, int]
+
+
+class LargeEnvelope(Envelope, gc=False):
+    """A message that was read in pieces. `members` are those of `params`; None if there are none, or if `params` is not
+    an object with a reasonable number of members."""
+
+    members: LargeObject | None = None
+    jsonrpc: Raw | UnsetType = UNSET
+
+
+def read_large(line: bytes, piece_bytes: int = PIECE_BYTES, large_member: int = LARGE_MEMBER) -> Envelope:
+    """Like `messages.read`, in pieces. Raises `Malformed`."""
+    if not line.startswith(b"{"):
+        return messages.read(line)
+    if not line.isascii() and not messages.is_utf8(line):
+        raise Malformed("not valid UTF-8", find_id(line))
+    try:
+        spans = _members(line, (0, len(line)), piece_bytes)
+    except UNREADABLE as error:
+        raise Malformed(str(error) or "not valid JSON", find_id(line)) from None
+    try:
+        message = _envelope({name: memoryview(line)[start:end] for name, (start, end) in spans.items()})
+    except UNREADABLE as error:
+        raise Malformed(f"not a JSON-RPC message: {error}", find_id(line), code=INVALID_REQUEST) from None
+    if "params" in spans:
+        message.members = _large_object(line, spans["params"], piece_bytes, large_member, deeper=True)
+    return message
+
+
+def _envelope(members: dict[str, memoryview]) -> LargeEnvelope:
+    message = LargeEnvelope()
+    if "method" in members:
+        message.method = decode_string(members["method"])
+    for name in ("id", "params", "result", "error", "jsonrpc"):
+        if name in members:
+            setattr(message, name, Raw(members[name]))
+    if message.error is not UNSET and message.result is not UNSET and bytes(message.error) == b"null":
+        message.error = UNSET
+    return message
+
+
+def _large_object(
+    line: bytes, span: Span, piece_bytes: int, large_member: int, *, deeper: bool = False
+) -> LargeObject | None:
+    """The members of valid JSON; None if it is not an object, has too many members, or is not valid Unicode. The
+    session then reports the problem."""
+    if not line.startswith(b"{", span[0]):
+        return None
+    try:
+        spans = _members(line, span, piece_bytes, is_tolerant=False)
+    except UNREADABLE:
+        return None
+    view = memoryview(line)
+    found = LargeObject({name: Raw(view[start:end]) for name, (start, end) in spans.items()})
+    if deeper:
+        for name, inside in spans.items():
+            if inside[1] - inside[0] >= large_member:
+                within = _large_object(line, inside, piece_bytes, large_member)
+                if within is not None:
+                    found.inner[name] = within
+    return found
+
+
+def _members(line: bytes, span: Span, piece_bytes: int, *, is_tolerant: bool = True) -> dict[str, Span]:
+    """The position of each member of an object. Raises if it is invalid."""
+    outline = _Outline(line, span, piece_bytes, is_tolerant)
+    outline.read()
+    return outline.members()
+
+
+class _Outline:
+    """Validates a message, or an object in it, and records the positions of its outline."""
+
+    def __init__(self, line: bytes, span: Span, piece_bytes: int, is_tolerant: bool) -> None:
+        self._line = line
+        self._start, self._end = span
+        self._piece_bytes = piece_bytes
+        # Whether to accept lone surrogates, which JavaScript writes.
+        self._is_tolerant = is_tolerant
+        self._brackets = bytearray()
+        # The spans since the end of the last piece.
+        self._piece: list[Span] = []
+        self._is_first = True
+        # The outline, with the position of each part in the message; -1 for a placeholder of what was left out.
+        self._parts: list[tuple[bytes, int]] = []
+        self._size = 0
+        # The brackets that are open at the end of the last part of the outline.
+        self._kept_brackets = b""
+        self._has_left_out = False
+
+    def read(self) -> None:
+        """Validate everything. Raises if it is invalid."""
+        line, position, end = self._line, self._start, self._end
+        while position < end:
+            edge = min(position + self._piece_bytes, end)
+            quote = _unended_string(line[position:edge])
+            if quote == 0:
+                position = self._long_string(position)
+                continue
+            stop = edge if quote < 0 else position + quote
+            comma = self._last_comma(position, stop)
+            if comma is None:
+                self._piece.append((position, stop))
+            else:
+                self._piece.append((position, comma))
+                self._end_piece(comma)
+                self._piece = [(comma + 1, stop)]
+            position = stop
+        self._end_piece(None)
+
+    def members(self) -> dict[str, Span]:
+        """The position of each member."""
+        text = b"".join(part for part, _ in self._parts)
+        try:
+            found = decode_object(text)
+        except DecodeError:
+            if not self._is_tolerant:
+                raise
+            text = messages.without_surrogates(text)
+            found = decode_object(text)
+        starts = [0, *accumulate(len(part) for part, _ in self._parts)]
+
+        def place(offset: int) -> int:
+            index = bisect_right(starts, offset) - 1
+            return self._parts[index][1] + offset - starts[index]
+
+        members: dict[str, Span] = {}
+        at = text.index(b"{") + 1
+        while (match := _KEY.match(text, at)) is not None:
+            key, value = decode_string(match[1]), match.end()
+            at = value + len(bytes(found[key]))
+            if key in members or text[value:at] != bytes(found[key]):
+                raise ValueError("a member appears twice")
+            members[key] = (place(value), place(at - 1) + 1)
+        return members
+
+    def _long_string(self, quote: int) -> int:
+        """Validate a string that is longer than a piece, and return the position of its end."""
+        line, at, end = self._line, quote + 1, self._end
+        self._piece.append((quote, at))
+        while True:
+            match = _IN_STRING.match(line, at, min(at + self._piece_bytes, end))
+            assert match is not None
+            stop = match.end()
+            if stop < end and not line.startswith(b'"', stop):
+                stop = _before_escape(line, at, stop)
+            self._check(b'"%b"' % line[at:stop])
+            if line.startswith(b'"', stop):
+                self._piece.append((stop, stop + 1))
+                return stop + 1
+            if stop == at:
+                raise ValueError("a string does not end")
+            at = stop
+
+    def _last_comma(self, start: int, stop: int) -> int | None:
+        """The last comma outside of strings. `stop` is outside of strings too."""
+        line, at = self._line, stop
+        for _ in range(MOST_TRIES):
+            at = line.rfind(b",", max(start, stop - _LONGEST_TAIL), at)
+            if at < 0:
+                return None
+            tail = line[at:stop]
+            if b"\\" in tail:
+                return None
+            if tail.count(b'"') % 2 == 0:
+                return at
+        return None
+
+    def _end_piece(self, comma: int | None) -> None:
+        text = b"".join(self._line[start:end] for start, end in self._piece)
+        before = bytes(self._brackets)
+        lowest = _follow(self._brackets, text)
+        bare = text.strip(b" \t\r\n")
+        if (comma is None) != (not self._brackets) or not bare:
+            raise ValueError("not valid JSON")
+        if (not self._is_first and bare[:1] in b"]},") or (comma is not None and bare[-1:] in b"[{,"):
+            raise ValueError("found a comma where a value is expected")
+        completed = b"".join((_opened(before), text, _closed(self._brackets)))
+        if is_nested_deeper(completed):
+            raise ValueError(messages.TOO_DEEP)
+        self._check(completed)
+        if self._is_first or comma is None or min(lowest, len(before)) < 2:
+            self._keep(before, comma)
+        else:
+            self._has_left_out = True
+        self._is_first = False
+
+    def _check(self, text: bytes) -> None:
+        """Raise unless this is valid JSON."""
+        try:
+            _check(text)
+        except UNREADABLE:
+            if not self._is_tolerant or (tolerated := messages.without_surrogates(text)) == text:
+                raise
+            _check(tolerated)
+
+    def _keep(self, before: bytes, comma: int | None) -> None:
+        if self._has_left_out:
+            self._parts.append((_leap(self._kept_brackets, before), -1))
+            self._has_left_out = False
+        spans = self._piece if comma is None else [*self._piece, (comma, comma + 1)]
+        self._parts += [(self._line[start:end], start) for start, end in spans]
+        self._kept_brackets = bytes(self._brackets)
+        self._size += sum(end - start for start, end in spans)
+        if self._size > MOST_OUTLINE:
+            raise ValueError("there is more beside its payload than a message can have")
+
+
+def _leap(here: bytes, there: bytes) -> bytes:
+    """What to insert between two places within a payload, so that brackets match."""
+    closing = b"".join((b'"":null' if here[-1] == _OBJECT else b"null", _closed(bytearray(here[2:]))))
+    opening = b"" if len(there) == 2 else (b'"":' if there[1] == _OBJECT else b"") + _opened(there[2:])
+    return b"".join((closing, b",", opening))
+
+
+def _unended_string(text: bytes) -> int:
+    """Where the string begins that goes on after `text`, which itself begins outside of strings; -1 if none does. A
+    backslash outside of strings misleads it, but then the text is invalid and the check of its piece says so."""
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
+    return text.rfind(b'"') if text.count(b'"') % 2 else -1
+
+
+def _before_escape(line: bytes, start: int, stop: int) -> int:
+    """Move a position within a string back by a few bytes if it would cut an escape such as `\\u20ac` in two."""
+    escape = line.rfind(b"\\u", max(start, stop - 5), stop)
+    if escape < 0:
+        return stop
+    run = line[start:escape]
+    return escape if (len(run) - len(run.rstrip(b"\\"))) % 2 == 0 else stop
+
+
+def _follow(brackets: bytearray, text: bytes) -> int:
+    """Apply the brackets of `text`, and return the smallest number that were open at any time."""
+    left = _STRING.sub(b"", text).translate(None, _NO_BRACKETS)
+    for _ in range(_MOST_ROUNDS):
+        before = len(left)
+        left = left.replace(b"{}", b"").replace(b"[]", b"")
+        if before - len(left) < before // _WORTH_A_ROUND or not left:
+            break
+    lowest = len(brackets)
+    for run in _RUN.findall(left):
+        if run[0] in _CLOSING:
+            brackets += run
+            if len(brackets) > MAX_NESTING:
+                raise ValueError(messages.TOO_DEEP)
+        else:
+            if not brackets.endswith(bytes((_OPENING[run[0]],)) * len(run)):
+                raise ValueError("a bracket is closed that was not open")
+            del brackets[-len(run) :]
+            lowest = min(lowest, len(brackets))
+    return lowest
+
+
+def _opened(brackets: bytes) -> bytes:
+    """The prefix that completes a piece: in the innermost object, a member follows."""
+    if not brackets:
+        return b""
+    outer = b"".join(b'{"":' if each == _OBJECT else b"[" for each in brackets[:-1])
+    return outer + brackets[-1:]
+
+
+def _closed(brackets: bytearray) -> bytes:
+    return bytes(_CLOSING[each] for each in reversed(brackets))

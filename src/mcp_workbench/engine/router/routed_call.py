@@ -1,0 +1,148 @@
+"""A client's request as the router sees it (`RoutedCall`), and its destination (`Route`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Raw, Struct
+
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.downstream.clients import ForwardedCall
+from mcp_workbench.engine.downstream.sharing import Caller
+from mcp_workbench.engine.face.decisions import Forward
+from mcp_workbench.engine.face.view import View
+from mcp_workbench.engine.jsonrpc.pending import REMIND_INTERVAL
+from mcp_workbench.engine.protocol.revisions import Revision
+from mcp_workbench.errors import shortage
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.downstream.traffic import Traffic
+    from mcp_workbench.engine.steps import Denial, Passage, UncheckedPassage, UserAsker
+
+
+log = logging.getLogger(__name__)
+
+
+class Requester(Protocol):
+    """The sender of a request or notification."""
+
+    caller: Caller
+
+
+class Notifier(Requester, Protocol):
+    """A client that notifies servers."""
+
+    # Its `clientInfo` as JSON, and its address.
+    client_info: bytes
+    peer: str
+    view: View
+
+
+class Route(Struct, eq=False):
+    """The destination of a request, as far as it is known. Only the router writes it."""
+
+    # Determines the connection: the client's own, or one made for this call if it must not share its connection.
+    caller: Caller
+    entry: ServerEntry | None = None
+    decision: Forward | None = None
+    # The client's name for the item, before there is a decision.
+    item: str = ""
+    traffic: Traffic | None = None
+    # The id of the request to the server. Not the exchange itself, which would be a reference cycle.
+    wire_id: int = 0
+    # The task that it waits for before it is sent or answered.
+    task: asyncio.Task[None] | None = None
+    # With steps: its passage through them; if it has to wait before them, also when it arrived and the identity of the
+    # requester.
+    passage: Passage | UncheckedPassage | None = None
+    arrived: float | None = None
+    identity: object = None
+    # Whether it has been counted as a request that reaches no server.
+    is_counted: bool = False
+
+    @property
+    def own_item(self) -> str:
+        """The server's name for the tool, prompt or resource."""
+        return "" if self.decision is None else self.decision.item
+
+
+class RoutedCall(ForwardedCall, Requester, Protocol):
+    """What the router needs of a client's request. The router reads it and writes only its `route`."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def view(self) -> View: ...
+
+    @property
+    def revision(self) -> Revision:
+        """The revision that the client speaks."""
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether it has a `requestState` that is not ours but was issued by a modern server."""
+
+    @property
+    def meta(self) -> Raw | None: ...
+
+    @property
+    def params(self) -> dict[str, Raw]:
+        """As the client sent them, without `_meta`."""
+
+    @property
+    def introduction(self) -> tuple[bytes, str]:
+        """The `clientInfo` as JSON, and the address of the client."""
+
+    @property
+    def route(self) -> Route: ...
+
+    def finish_result(self, result: bytes) -> None: ...
+
+    def pass_on(self, result: Raw) -> None:
+        """Answer with the server's own result."""
+
+    def finish_error(self, code: int, message: str, data: object = None) -> None: ...
+
+    def refuse(self, denial: Denial) -> None:
+        """Answer a call that a step has denied."""
+
+    def user(self) -> UserAsker:
+        """Access for steps to the user of this call."""
+
+    def route_again(self) -> None:
+        """Decide again where it goes: nothing was sent, and the configuration has changed while it waited."""
+
+    def keep_waiting(self) -> None:
+        """Called when it is still in flight and the server has sent nothing about it for a while."""
+
+
+def why_unhandled(error: Exception) -> str:
+    """Log a shortage or a defect of ours, and return the error message for the client, whose request must still end."""
+    what = shortage(error)
+    if what is not None:
+        log.warning("a request could not be handled: %s", what)
+        return f"the workbench could not handle this request: {what}"
+    # The text of the error may contain data of others, so it only goes to the log.
+    log.error("a request could not be handled; please report this", exc_info=error)
+    return "the workbench could not handle this request; its log says why"
+
+
+def remind(task: asyncio.Task[None], call: RoutedCall) -> None:
+    """Keep the client waiting while its call waits for the task."""
+    handle: list[asyncio.TimerHandle] = []
+
+    def look() -> None:
+        if not task.done():
+            call.keep_waiting()
+            handle[:] = [task.get_loop().call_later(REMIND_INTERVAL, look)]
+
+    handle[:] = [task.get_loop().call_later(REMIND_INTERVAL, look)]
+    # A timer refers to the call and everything it holds.
+    task.add_done_callback(lambda _: handle[0].cancel())
+
+
+StartFor = Callable[[RoutedCall, Coroutine[Any, Any, None]], None]

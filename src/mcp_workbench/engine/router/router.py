@@ -1,0 +1,498 @@
+"""The operations of a session: the face decides, the router acts.
+
+The only way to a server: every request of a client to a server passes the steps (`step_runner.py`) here. Knows neither
+how a face decides nor how a connection works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from mcp_workbench.engine.catalog.catalog import Catalog
+from mcp_workbench.engine.downstream.clients import ConnectionClients
+from mcp_workbench.engine.downstream.lifecycle import State
+from mcp_workbench.engine.downstream.pool import Pool
+from mcp_workbench.engine.downstream.sharing import SHARED
+from mcp_workbench.engine.face.base import Face, Params, unsupported
+from mcp_workbench.engine.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject, Work
+from mcp_workbench.engine.face.view import View, Views
+from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
+from mcp_workbench.engine.protocol.results import result_type
+from mcp_workbench.engine.router.caller_connections import CallerConnections
+from mcp_workbench.engine.router.lists import Lists, Preparation
+from mcp_workbench.engine.router.routed_call import Notifier, RoutedCall, remind, why_unhandled
+from mcp_workbench.errors import WorkbenchError
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.catalog.replacement import Plan
+    from mcp_workbench.engine.downstream.connection import Connection
+    from mcp_workbench.engine.router.step_runner import StepRunner
+    from mcp_workbench.engine.router.subscriptions import Subscriptions
+    from mcp_workbench.engine.router.task_requests import TaskRequests
+    from mcp_workbench.engine.router.toolboxes import Toolboxes
+    from mcp_workbench.engine.steps import Denial, Passage, Step
+
+log = logging.getLogger(__name__)
+
+# Results larger than this are shortened in a thread, so that other calls need not wait.
+LARGE_TO_SHORTEN: Final = 256 * 1024
+UNKNOWN_STATE: Final = "`requestState` does not belong to any question asked here; send the request again without it"
+
+
+class Router:
+    """Carries out the requests of clients."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        pool: Pool,
+        face: Face,
+        start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
+        lists: Lists,
+    ) -> None:
+        self._pool = pool
+        self._start_task = start_task
+        self._lists = lists
+        self.views = Views(face)
+        self.connections = CallerConnections(pool)
+        self._catalog = catalog
+        # None unless steps are configured.
+        self.steps: StepRunner | None = None
+        # Called when a toolbox is opened for the first time in a view.
+        self.on_opened: list[Callable[[View, str], None]] = []
+        # Our own resources by URI, such as our status, limited to what a view shows.
+        self.own_resources: dict[str, Callable[[View], bytes]] = {}
+        self.follow(catalog)
+
+    def follow(self, catalog: Catalog) -> None:
+        """From now on, pass changes in this catalogue on to views."""
+        catalog.subscribe(partial(self.views.on_change, catalog))
+        catalog.on_replaced.append(partial(self._on_replaced, catalog))
+
+    def _on_replaced(self, catalog: Catalog, plan: Plan) -> None:
+        self._lists.forget(plan.ending)
+        self.views.on_replaced(catalog, plan)
+
+    # Imported with the first request that needs them, to keep them out of start-up.
+
+    @cached_property
+    def _toolboxes(self) -> Toolboxes:
+        from mcp_workbench.engine.router.toolboxes import Toolboxes
+
+        return Toolboxes(self._catalog, self.connections, self._lists, self._start_task, self.on_opened)
+
+    @cached_property
+    def subscriptions(self) -> Subscriptions:
+        """Resources that clients subscribe to."""
+        from mcp_workbench.engine.router.subscriptions import Subscriptions
+
+        return Subscriptions(self)
+
+    @cached_property
+    def tasks(self) -> TaskRequests:
+        """Tasks, which servers continue after their response."""
+        from mcp_workbench.engine.router.task_requests import TaskRequests
+
+        return TaskRequests(self, self._pool, self._lists)
+
+    def use_steps(self, steps: tuple[Step, ...]) -> None:
+        """Send every new request through these steps. Requests in flight continue as they began."""
+        self.steps = _make_runner(steps, self) if steps else None
+
+    def in_background(self, work: Awaitable[None]) -> None:
+        """Start work that no request waits for. The task group owns it."""
+        _ = self._start_task(work)
+
+    def has_one_server(self, view: View) -> bool:
+        return view.face.sole_entry() is not None
+
+    # ── requests ──
+
+    def call_tool(self, call: RoutedCall, params: Params) -> None:
+        """Handle a `tools/call`. A call to a ready server waits for nothing on its way."""
+        self.act(call, call.view.face.resolve_tool(call.view, params), params)
+
+    def get_prompt(self, call: RoutedCall, params: Params) -> None:
+        self._resolve(call, "prompts", lambda: call.view.face.resolve_prompt(call.view, params))
+
+    def read_resource(self, call: RoutedCall, params: Params) -> None:
+        """Handle a `resources/read`, except for our own resources."""
+        self._resolve(call, "resources", lambda: call.view.face.resolve_resource(call.view, params, call.revision))
+
+    def complete(self, call: RoutedCall, params: Params) -> None:
+        self._resolve(call, "prompts", lambda: call.view.face.resolve_completion(call.view, params, call.revision))
+
+    def relay(self, call: RoutedCall, params: Params) -> None:
+        # Refused, because the result would not be filtered for tasks of other users.
+        if call.method.startswith("tasks/") and call.method not in call.revision.task_methods:
+            self.act(call, unsupported(call.method))
+        else:
+            self.act(call, call.view.face.resolve_unknown(call.view, call.method, params))
+
+    def _resolve(self, call: RoutedCall, kind: str, decide: Callable[[], Decision]) -> None:
+        """Carry out a decision. An item that no server is known to have is looked up again after all have been
+        listed."""
+        decision = decide()
+        if isinstance(decision, Reject):
+            self.when_listed(call, kind, lambda: self.act(call, decide()))
+        else:
+            self.act(call, decision)
+
+    def act(self, call: RoutedCall, decision: Decision, params: Params | None = None) -> None:
+        """Carry out a decision."""
+        match decision:
+            case Forward():
+                steps = self.steps
+                if steps is not None and not steps.lets_pass(call, decision):
+                    return
+                # Over stdio, nothing shows which call a question belongs to, so a client without a session gets a
+                # connection without calls of other clients.
+                if decision.entry.asks and not call.caller.client:
+                    call.route.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
+                connection = self.connections.for_use(decision.entry, call)
+                if connection.state is State.READY and (
+                    steps is None or not steps.definition_steps or connection.lists.is_done
+                ):
+                    self._send(call, decision, connection)
+                else:
+                    self._forward_later(call, decision, connection)
+            # A tool that is looked up again may be found, and is counted when it is called.
+            case Answer() | Reject() | Open() | Work() if self.steps and self.steps.refuses_to_answer(call):
+                return
+            # An error of the face passes here twice: it is noted for observers, then answered.
+            case Answer() | Reject() if self.steps and not call.route.passage and self.steps.notes(call, decision):
+                self.act(call, decision)
+            case Answer():
+                call.finish_result(decision.result)
+            case Work():
+                self.start_for(call, self._work(call, decision))
+            case Reject():
+                call.finish_error(decision.code, decision.message, decision.data)
+            case Open():
+                self.start_for(call, self._open(call, decision))
+            case Load():
+                self.start_for(call, self._load_and_act(call, decision, params))
+            case Learn():
+                assert params is not None
+                call.route.entry, call.route.item = decision.entry, decision.item
+                self.start_for(call, self._list_and_call(call, decision, params))
+
+    def start_for(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task that a call waits for. If it fails because of a defect of ours, the call still ends."""
+        if self.steps is not None:
+            self.steps.begin_to_wait(call)
+        task = call.route.task = self._start_task(self._ending_in_an_answer(call, work))
+        # If a call is cancelled before its task first runs, `work` would never be awaited or closed.
+        task.add_done_callback(lambda _: work.close())
+        if call.progress_token is not None:
+            remind(task, call)
+
+    async def _ending_in_an_answer(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self._note_unsent(call)
+            call.finish_error(INTERNAL_ERROR, why_unhandled(error))
+
+    async def _work(self, call: RoutedCall, decision: Work) -> None:
+        call.finish_result(await asyncio.to_thread(decision.make))
+
+    async def _open(self, call: RoutedCall, decision: Open) -> None:
+        instead = await self._toolboxes.open(call, decision)
+        if instead is not None:
+            self._go_on(call)
+            self.act(call, instead)
+
+    def _go_on(self, call: RoutedCall) -> None:
+        """Restore the identity of a call that had to wait: decisions are about the user who made it, and no later
+        one."""
+        if self.steps is not None:
+            self.steps.recall_identity(call)
+
+    def _note_unsent(self, call: RoutedCall) -> None:
+        """Record the end of a call that never reached the steps, because it may have started a server."""
+        if self.steps is not None and call.route.passage is None:
+            call.route.passage = self.steps.unsent(call)
+
+    async def _load_and_act(self, call: RoutedCall, decision: Load, params: Params | None) -> None:
+        await self._lists.load(decision.entries)
+        call.route.task = None
+        self._go_on(call)
+        self.act(call, decision.decide(), params)
+
+    async def _list_and_call(self, call: RoutedCall, learn: Learn, params: Params) -> None:
+        entries = (learn.entry, *learn.others)
+        # No server is started for a guess: of several candidates, only the running ones are listed again.
+        may_start = not learn.others
+        listing = [
+            self._lists.look_again(self.connections.of_call(entry, call), may_start=may_start) for entry in entries
+        ]
+        outcomes = dict(zip(entries, await asyncio.gather(*listing, return_exceptions=True), strict=True))
+        self._go_on(call)
+        if any(self.connections.is_replaced(entry, call) for entry in entries):
+            call.route_again()
+            return
+        decision = call.view.face.resolve_tool(call.view, params, fresh=True)
+        for (entry, outcome), item in zip(outcomes.items(), learn.items, strict=True):
+            # One of several candidates may fail if another has the tool.
+            if isinstance(outcome, WorkbenchError) and not (learn.others and isinstance(decision, Forward)):
+                call.route.entry, call.route.item = entry, item
+                self._note_unsent(call)
+                call.on_failure(outcome)
+                return
+            if isinstance(outcome, BaseException) and not isinstance(outcome, WorkbenchError):
+                raise outcome
+        self.act(call, decision, params)
+
+    # ── sending ──
+
+    def _forward_later(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
+        call.route.entry, call.route.decision = decision.entry, decision
+        self.start_for(call, self._forward_when_ready(call, decision))
+        if decision.entry.asks and call.route.caller.client <= SHARED and call.route.task is not None:
+            # No call of another client joins while the server starts for this one: its first question is for this
+            # client.
+            connection.traffic.clients.reserved_for = call.client
+            call.route.task.add_done_callback(lambda _: _release(connection.traffic.clients))
+
+    async def _forward_when_ready(self, call: RoutedCall, decision: Forward, *, is_first: bool = True) -> None:
+        """Send a call once its server is ready. `is_first`: nothing of it was sent before."""
+        act: Callable[[], None]
+        try:
+            connection = await self.connections.ready(decision.entry, call)
+            if self._must_list(connection):
+                await connection.ensure_listed()
+        except WorkbenchError as error:
+            act = partial(call.on_failure, error)
+        else:
+            act = partial(self._send_unless_withheld, call, decision, connection)
+        if is_first and self.connections.is_replaced(decision.entry, call):
+            self._go_on(call)
+            act = call.route_again
+        act()
+
+    def _send_unless_withheld(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
+        """Send a call that has passed the steps, unless its server's lists have changed and it is denied now."""
+        if self.steps is None or not self.steps.denies_again(call, decision):
+            self._send(call, decision, connection)
+
+    def _must_list(self, connection: Connection) -> bool:
+        """Whether this server has to be listed before anything is sent to it."""
+        return self.steps is not None and bool(self.steps.definition_steps) and not connection.lists.is_done
+
+    async def judge_by_list(
+        self, call: RoutedCall, method: str, connection: Connection, item: str, passage: Passage | None
+    ) -> None:
+        """Check a call, which may have started its server, against the server's lists. Raises `WorkbenchError`."""
+        if self._must_list(connection):
+            await connection.ensure_listed()
+        if self.steps is not None:
+            self.steps.judge_by_list(call, method, connection.entry, item, passage)
+
+    def _send(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
+        route = call.route
+        route.entry = decision.entry
+        route.decision = decision
+        # It no longer waits for a task of ours. From now on, it is cancelled at the server.
+        if route.task is not None:
+            route.task = None
+        route.traffic = traffic = connection.traffic
+        if call.is_retry and not traffic.takes_retries:
+            # A legacy server would take it for a new call and do everything a second time.
+            call.finish_error(INVALID_PARAMS, UNKNOWN_STATE)
+            return
+        if call.log_level is not None:
+            connection.subscriptions.want_log_level(call.log_level)
+        timeout = connection.config.timeout
+        route.wire_id = traffic.forward(
+            call, decision.method, decision.item, decision.body, call.meta, call.revision, timeout
+        )
+
+    def cancel(self, call: RoutedCall, params: dict[str, Raw]) -> None:
+        """Cancel a call, because the client did or has disconnected."""
+        route = call.route
+        self._note_unsent(call)
+        if route.passage is not None:
+            route.passage.end("cancelled")
+        if route.traffic is not None:
+            route.traffic.cancel(route.wire_id, params)
+        self.stop_work(call)
+
+    def stop(self, call: RoutedCall, denial: Denial) -> None:
+        """End a request wherever it is: cancel it at its server, and answer its client with this error."""
+        if call.route.traffic is not None:
+            call.route.traffic.cancel(call.route.wire_id, {"reason": Raw(b'"a limit of the workbench was reached"')})
+        self.stop_work(call)
+        call.refuse(denial)
+
+    def stop_work(self, call: RoutedCall) -> None:
+        """Cancel the task that this call waits for."""
+        task, call.route.task = call.route.task, None
+        if task is not None:
+            # No reference is kept: a cancelled task refers to this call and everything it holds.
+            task.cancel()
+
+    def work_done(self, call: RoutedCall) -> None:
+        """Detach the task of a call that has finished waiting: the task goes on to answer or send it, and cancelling
+        the call must not stop the task in the middle of that."""
+        call.route.task = None
+
+    def forget_body(self, call: RoutedCall) -> None:
+        """Drop the body, which may be large: the server has accepted it, and it is never sent again."""
+        if call.route.decision is not None:
+            call.route.decision = replace(call.route.decision, body=b"")
+
+    def send_again(self, call: RoutedCall, body: bytes) -> None:
+        """Send a request again with what the server asked for. The steps have let it pass already."""
+        assert call.route.decision is not None
+        decision = replace(call.route.decision, body=body)
+        connection = self.connections.for_use(decision.entry, call)
+        if connection.state is State.READY and not self._must_list(connection):
+            self._send_unless_withheld(call, decision, connection)
+        else:
+            self.start_for(call, self._forward_when_ready(call, decision, is_first=False))
+
+    def send_after_listing(self, call: RoutedCall) -> None:
+        """Send a request again after listing the server again, because its headers depend on the lists."""
+        assert call.route.decision is not None
+        self.start_for(call, self._list_and_send(call, call.route.decision))
+
+    async def _list_and_send(self, call: RoutedCall, decision: Forward) -> None:
+        try:
+            connection = await self.connections.ready(decision.entry, call)
+            await connection.list_again()
+        except WorkbenchError as error:
+            call.on_failure(error)
+            return
+        self._send_unless_withheld(call, decision, connection)
+
+    # ── results ──
+
+    def take_result(self, call: RoutedCall, result: Raw) -> None:
+        """Pass a server's result on as the client's face shows it: shortened to its budget, with its links recorded."""
+        decision = call.route.decision
+        if decision is None:
+            call.pass_on(result)
+            return
+        if decision.entry.has_resources:
+            call.view.face.links.note(call.view.principal, decision.entry, result)
+        # No token is shorter than a byte, so most results fit without a look at them.
+        if not decision.result_budget or len(result) <= decision.result_budget:
+            call.pass_on(result)
+        elif len(result) > LARGE_TO_SHORTEN:
+            self.start_for(call, self._shorten_aside(call, decision, result))
+        # A client needs the whole of a result that asks for input or is a task.
+        elif result_type(result) in (None, "complete"):
+            call.pass_on(Raw(bytes(call.view.face.shorten(call.view, decision, result))))
+        else:
+            call.pass_on(result)
+
+    async def _shorten_aside(self, call: RoutedCall, decision: Forward, result: Raw) -> None:
+        """Shorten a large result in a thread, so that other calls need not wait."""
+        if await asyncio.to_thread(result_type, result) in (None, "complete"):
+            shortening = call.view.face.shortening(call.view, decision, result)
+            if shortening is not None:
+                await asyncio.to_thread(shortening.work)
+                result = Raw(bytes(shortening.finish()))
+        call.route.task = None
+        call.pass_on(result)
+
+    # ── lists ──
+
+    def list(self, call: RoutedCall, kind: str, answer: Callable[[Sequence[bytes]], None]) -> None:
+        """Call `answer` with the definitions that this client sees, once the servers that are needed have been
+        listed."""
+
+        def list_now() -> None:
+            definitions = call.view.face.definitions(call.view, kind)
+            face = call.view.face
+            must_say_why = not definitions and face.lists_everything and not face.client_of(call.view).health_check
+            reason = self._lists.why_empty(call.view) if must_say_why else None
+            if reason is None:
+                answer(definitions)
+            else:
+                call.finish_error(INTERNAL_ERROR, reason)
+
+        if self.steps is None or not self.steps.refuses_to_answer(call):
+            self.when_listed(call, kind, list_now)
+
+    def when_listed(self, call: RoutedCall, kind: str, act: Callable[[], None]) -> None:
+        """Call `act` once the servers that are needed have been listed."""
+        waiting = self._lists.prepare(call.view, kind, lambda entry: self.connections.of_call(entry, call))
+        if waiting is None:
+            act()
+        else:
+            self.start_for(call, self._act_after(call, waiting, act))
+
+    async def _act_after(self, call: RoutedCall, waiting: Preparation, act: Callable[[], None]) -> None:
+        await waiting()
+        call.route.task = None
+        self._go_on(call)
+        act()
+
+    async def wait_for_list(self, call: RoutedCall, kind: str) -> None:
+        """Like `when_listed`, for a call that already has a task."""
+        waiting = self._lists.prepare(call.view, kind, lambda entry: self.connections.of_call(entry, call))
+        if waiting is not None:
+            await waiting()
+            self._go_on(call)
+
+    def read_own_resource(self, call: RoutedCall, uri: str) -> bool:
+        """Answer with our own resource. False if there is none with this URI."""
+        if (result := self.own_resource(call.view, uri)) is None:
+            return False
+        self.act(call, Answer(result))
+        return True
+
+    def own_resource(self, view: View, uri: str) -> bytes | None:
+        """The result of reading our own resource; None if there is none with this URI."""
+        if uri in self.own_resources:
+            text = self.own_resources[uri](view).decode()
+            return encode({"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]})
+        return view.face.own_resource(view, uri)
+
+    # ── log levels, and notifications to servers ──
+
+    def set_log_level(self, call: RoutedCall, level: str, accepted: Callable[[], None]) -> None:
+        """Set the log level of all servers that serve this caller, including those started later."""
+
+        def send() -> None:
+            accepted()
+            self._pool.set_log_level(call.caller, call.view.face.catalog.whole, level)
+            call.finish_result(b"{}")
+
+        if self.steps is None:
+            send()
+        else:
+            self.steps.admit(call, call.method, None, "", encode({"level": level})[:-1], send)
+
+    def notify_servers(self, sender: Notifier, method: str, params: bytes | None) -> None:
+        """Send a notification to all running servers that serve this caller."""
+
+        def send() -> None:
+            for connection in self._pool.used_by(sender.caller, sender.view.face.catalog.whole):
+                revision = connection.revision
+                if connection.state is State.READY and revision is not None and revision.has_handshake:
+                    connection.traffic.notify(method, params)
+
+        if self.steps is None:
+            send()
+        else:
+            self.steps.notify(sender, method, b"{" if params is None else params[:-1], send)
+
+
+def _make_runner(steps: tuple[Step, ...], router: Router) -> StepRunner:
+    from mcp_workbench.engine.router.step_runner import StepRunner
+
+    return StepRunner(steps, router.start_for, router.in_background, router.stop, router.act)
+
+
+def _release(clients: ConnectionClients) -> None:
+    clients.reserved_for = None

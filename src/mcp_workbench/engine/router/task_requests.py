@@ -1,0 +1,75 @@
+"""Tasks of servers: where a request about a task goes, and the id by which its client knows it.
+
+Loaded with the first request or result about a task. The face records which server issued which id
+(`engine.face.tasks`); `task_lists` combines the results of `tasks/list`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from mcp_workbench.engine.downstream.pool import Pool
+from mcp_workbench.engine.face.base import Params, unsupported
+from mcp_workbench.engine.face.tasks import Tasks
+from mcp_workbench.engine.face.view import View
+from mcp_workbench.engine.router.lists import Lists
+from mcp_workbench.engine.router.routed_call import RoutedCall
+from mcp_workbench.engine.router.task_lists import TaskLists
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.downstream.traffic import Traffic
+    from mcp_workbench.engine.protocol.revisions import Revision
+    from mcp_workbench.engine.router.router import Router
+
+
+class TaskRequests:
+    def __init__(self, router: Router, pool: Pool, lists: Lists) -> None:
+        self.handles = Tasks()
+        self._router = router
+        self._pool = pool
+        self._lists = lists
+
+    def ask(self, call: RoutedCall, params: Params) -> None:
+        """Handle one of the methods of tasks. Without the extension, those of a sole server pass unchanged, unless
+        users share the server, or a policy needs the tool of a task."""
+        router, client = self._router, call.revision
+        sole = None if self.handles.judge is not None else call.view.face.sole_entry()
+        passes = not client.has_task_extension and sole is not None and sole.config.share != "everyone"
+        # With one server, ids of tasks are not ambiguous.
+        if call.method not in client.task_methods or passes:
+            router.relay(call, params)
+        elif call.method == "tasks/list":
+            unlisted = unsupported(call.method)
+            task_lists = TaskLists(self.handles, self._lists, router.connections, router.steps)
+            router.start_for(call, task_lists.answer(call, params, lambda: router.act(call, unlisted)))
+        else:
+            router.act(call, self.handles.resolve(call.view, call.method, params, client))
+
+    def remember(self, call: RoutedCall, result: bytes) -> bytes:
+        """Record the task in a server's result, and keep the server running for it. Returns the result for the
+        client."""
+        entry = call.route.entry
+        assert entry is not None
+        seconds, result = self.handles.remember(call.view, entry, result, call.revision, call.route.own_item)
+        connection = self._router.connections.for_use(entry, call)
+        # Beyond its idle timeout, because a server that is stopped loses its tasks.
+        connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
+        return result
+
+    def shown(self, call: RoutedCall, members: bytes) -> bytes:
+        """A server's message about a task, with the client's id of the task."""
+        assert call.route.entry is not None
+        return self.handles.shown(call.view, call.route.entry, members, call.revision)
+
+    def shown_result(self, call: RoutedCall, result: bytes) -> bytes:
+        """Like `shown`, for the response to a request about a task of 2025-11-25."""
+        assert call.route.entry is not None
+        return self.handles.shown_result(call.view, call.route.entry, result, call.revision)
+
+    def shown_outside(self, view: View, traffic: Traffic, members: bytes, client: Revision) -> bytes:
+        """Like `shown`, for a notification that belongs to no call in flight."""
+        if not self.handles.has_renamed:
+            return members
+        entry = next((each.entry for each in self._pool.connections() if each.traffic is traffic), None)
+        return members if entry is None else self.handles.shown(view, entry, members, client)

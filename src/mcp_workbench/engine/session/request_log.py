@@ -1,0 +1,57 @@
+"""Logs every request of a client, and how it ended. In place only with `--debug`, so that it costs nothing otherwise.
+
+Arguments and results are not logged: they may be private, and the audit records what is wanted of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final, Literal
+
+from msgspec import Raw, field
+
+from mcp_workbench.engine.jsonrpc.messages import UNREADABLE, Part, decode_string
+from mcp_workbench.engine.session.client_call import ClientCall
+from mcp_workbench.engine.session.client_name import whose
+from mcp_workbench.engine.session.session import LONGEST_LOGGED, Session
+
+log = logging.getLogger(__name__)
+
+# The members of params that name what is asked for.
+NAMED_BY: Final = ("name", "uri")
+
+
+class LoggedSession(Session, eq=False):
+    """A session that logs its requests."""
+
+    # When each request in flight arrived, by id.
+    arrived: dict[bytes, float] = field(default_factory=dict)
+
+    def on_request(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
+        named = next((f" `{_text(params[key])}`" for key in NAMED_BY if key in params), "")
+        log.debug("[%s] → %s%s (id %s)", self.whose, method[:LONGEST_LOGGED], named, _id(id))
+        self.arrived.setdefault(id, time.monotonic())
+        super().on_request(id, method, params)
+        if id not in self.calls and id not in self.streams:
+            self.arrived.pop(id, None)
+
+    def finish(self, call: ClientCall, kind: Literal["result", "error"], *parts: Part) -> None:
+        if self.calls.get(call.id) is call:
+            since = self.arrived.pop(call.id, None)
+            took = "" if since is None else f" after {(time.monotonic() - since) * 1000:.1f} ms"
+            size = sum(map(len, parts))
+            client = whose(call.client_info, self.view.principal, self.peer)
+            log.debug("[%s] ← %s (id %s): %s of %d bytes%s", client, call.where, _id(call.id), kind, size, took)
+        super().finish(call, kind, *parts)
+
+
+def _id(id: bytes) -> str:
+    return id[:LONGEST_LOGGED].decode(errors="replace")
+
+
+def _text(raw: Raw) -> str:
+    try:
+        return decode_string(raw)[:LONGEST_LOGGED]
+    except UNREADABLE:
+        return "…"

@@ -1,0 +1,185 @@
+"""A call that needs a sign-in: the user is shown the page, and the call continues when they have signed in.
+
+A legacy client is asked with `elicitation/create` in mode `url`; a modern one gets `input_required` and retries. Other
+clients get an error: with the address of the page if the client is known to show it, otherwise with the command to run.
+Does not know how a sign-in works (`SignInService`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec import Raw
+
+from mcp_workbench.engine.jsonrpc import messages
+from mcp_workbench.engine.jsonrpc.pending import Exchange
+from mcp_workbench.engine.protocol.results import meta_of
+from mcp_workbench.engine.session.parking import input_required
+from mcp_workbench.engine.session.questions import members_of
+from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.catalog.entry import ServerEntry
+    from mcp_workbench.engine.session.client_call import ClientCall
+
+# The key under which a modern client answers.
+KEY: Final = "sign-in"
+DECLINED: Final = "the sign-in was declined"
+
+
+class PendingSignIn(Protocol):
+    """A sign-in in progress. It has its own time limits."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether the user is back from the page."""
+
+    async def wait(self) -> object:
+        """Return when the user is done. Raises `DownstreamError`."""
+
+
+class SignInService(Protocol):
+    """Begins sign-ins."""
+
+    async def begin_sign_in(self, entry: ServerEntry, principal: str, introduction: tuple[bytes, str]) -> PendingSignIn:
+        """Begin a sign-in, or join the one in progress. Raises `DownstreamError` if this client's user cannot sign
+        in."""
+
+    def sign_in_under_way(self, entry: ServerEntry, principal: str) -> PendingSignIn | None:
+        """The sign-in that the user has been shown already."""
+
+    def has_just_signed_in(self, entry: ServerEntry, principal: str) -> bool:
+        """Whether the user signed in a moment ago."""
+
+
+class _PageQuestion(Exchange):
+    """The request to a legacy client to show the page."""
+
+    # True if the user agreed to open the page.
+    agreed: asyncio.Future[bool]
+
+    def on_result(self, result: Raw) -> None:
+        self._settle(bytes(members_of(result).get("action", b"")) == b'"accept"')
+
+    def on_error(self, error: Raw) -> None:
+        self._settle(False)
+
+    def on_failure(self, error: WorkbenchError) -> None:
+        self._settle(False)
+
+    def _settle(self, agreed: bool) -> None:
+        if not self.agreed.done():
+            self.agreed.set_result(agreed)
+
+
+async def sign_in(call: ClientCall, sign_ins: SignInService, needed: SignInNeeded) -> None:
+    """Have the user sign in, then send the call. If that is not possible, the call ends with the error."""
+    assert call.route.entry is not None
+    principal = call.view.principal
+    try:
+        if call.revision.asks_in_results and KEY in members_of(call.params.get("inputResponses")):
+            pending = sign_ins.sign_in_under_way(call.route.entry, principal)
+            if pending is not None:
+                await pending.wait()
+            if pending is not None or not call.was_resent:
+                # If none is in progress, it has ended in between, and the call is sent to the server again. The user is
+                # not asked again: a user who is refused in spite of signing in would be sent to the page over and over.
+                call.was_resent = call.was_asked_to_sign_in = True
+                _go_on(call)
+                return
+        pending = await sign_ins.begin_sign_in(call.route.entry, principal, call.introduction)
+        if call.revision.asks_in_results:
+            _answer_with_page(call, pending, needed)
+            return
+        if not await _ask_legacy(call, pending, needed):
+            call.on_failure(DownstreamError(f"{needed.message}; {DECLINED}", hint=needed.hint))
+            return
+    except DownstreamError as error:
+        text = needed.message if isinstance(error, SignInNeeded) else f"{needed.message}; {error.message}"
+        call.on_failure(DownstreamError(text, hint=needed.hint))
+        return
+    _go_on(call)
+
+
+async def show_link(call: ClientCall, sign_ins: SignInService, needed: SignInNeeded) -> None:
+    """Answer with the address of the page, for a client that cannot be asked but shows the content of results."""
+    assert call.route.entry is not None
+    try:
+        pending = sign_ins.sign_in_under_way(call.route.entry, call.view.principal)
+        has_returned = pending is not None and pending.has_returned
+        if pending is not None and has_returned:
+            await pending.wait()
+        if has_returned or sign_ins.has_just_signed_in(call.route.entry, call.view.principal):
+            # The call came while the token was being fetched. If it is refused again, it fails.
+            _go_on(call)
+            return
+        pending = await sign_ins.begin_sign_in(call.route.entry, call.view.principal, call.introduction)
+    except DownstreamError as error:
+        text = needed.message if isinstance(error, SignInNeeded) else f"{needed.message}; {error.message}"
+    else:
+        text = f"{needed.message}: ask the user to open {pending.url} and to sign in there, then call again"
+    call.session.router.work_done(call)
+    call.on_failure(DownstreamError(text, hint=needed.hint))
+
+
+def how_to_ask(call: ClientCall) -> str:
+    """How the user of this client is asked to sign in: `ask`, `link` or `command`."""
+    known = call.view.face.recognise(call.client_info).sign_in
+    if known != "command" and can_visit_pages(call.caller.capabilities):
+        return "ask"
+    return "link" if known == "link" else "command"
+
+
+def can_visit_pages(capabilities: bytes) -> bool:
+    """Whether a client with these capabilities can be asked to open a page."""
+    return "url" in members_of(messages.decode_object(capabilities).get("elicitation"))
+
+
+def _go_on(call: ClientCall) -> None:
+    call.session.router.work_done(call)
+    if call.route.decision is None:
+        # The tool has not been resolved yet, because the server could not be asked for its list.
+        call.start_over()
+    else:
+        call.session.router.send_again(call, call.route.decision.body)
+
+
+def _params(call: ClientCall, pending: PendingSignIn, needed: SignInNeeded) -> dict[str, object]:
+    assert call.route.entry is not None
+    text = f"[{call.route.entry.label}] {needed.message}. Open the page, sign in there, and come back."
+    return {"mode": "url", "message": text, "url": pending.url}
+
+
+def _answer_with_page(call: ClientCall, pending: PendingSignIn, needed: SignInNeeded) -> None:
+    asked = Raw(messages.encode({"method": "elicitation/create", "params": _params(call, pending, needed)}))
+    state = call.session.parking.state_without_parking(call)
+    call.emit("result", input_required({KEY: asked}, state, meta_of(call.session.welcome.info)))
+
+
+async def _ask_legacy(call: ClientCall, pending: PendingSignIn, needed: SignInNeeded) -> bool:
+    """Whether the user signed in, even if the client has not answered."""
+    # The notification at the end refers to the page by this id (2025-11-25).
+    id = os.urandom(12).hex()
+    params = Raw(messages.encode({**_params(call, pending, needed), "elicitationId": id}))
+    question = _PageQuestion(agreed=asyncio.get_running_loop().create_future())
+    questions = call.session.questions
+    done = asyncio.ensure_future(pending.wait())
+    try:
+        questions.ask(question, "elicitation/create", params, call.id)
+        # The answer means that the user agreed to open the page (2025-11-25), not that they have signed in; and they
+        # may have signed in before it arrives.
+        either: set[asyncio.Future[Any]] = {done, question.agreed}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not done.done() and not question.agreed.result():
+            return False
+        await done
+        call.session.notify("notifications/elicitation/complete", messages.encode({"elicitationId": id}), call.id)
+        return True
+    finally:
+        done.cancel()
+        questions.forget(question)

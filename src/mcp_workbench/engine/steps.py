@@ -1,0 +1,443 @@
+"""Steps around a request to a server: each passes, answers, refuses or holds it, and learns how it ended.
+
+Owns that steps are called one by one, the bound on holding, and that each step called learns of exactly one end. Knows
+nothing about what a step decides by, how the client is answered and how the server is reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from time import monotonic
+from typing import Final, Literal, Protocol, runtime_checkable
+
+from msgspec import DecodeError, Raw, Struct, ValidationError, field
+from msgspec.json import Decoder
+
+from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Part, read_error
+
+log = logging.getLogger(__name__)
+
+# A step that holds a request usually waits for a person, who needs minutes, not hours: the same as for a server's
+# question. What has not been decided by then is refused.
+HELD_SECONDS: Final = 900.0
+UNDECIDED: Final = f"no decision was made about this request within {HELD_SECONDS:g} s"
+STEP_FAILED: Final = "a check of this request failed, so it was not sent; the log of the workbench says why"
+
+# Recorded instead of a rule for a request that the user has approved.
+APPROVED: Final = "approved"
+
+# The largest answer that is searched completely for a failure of the tool itself; of larger ones, only the ends.
+MOST_SEARCHED: Final = 256 * 1024
+_EDGE: Final = 4096
+# Over stdio there is one user, the one who started us, whose principal is the empty string. Rules, reports and the
+# audit use this name.
+LOCAL: Final = "local"
+
+EndKind = Literal["result", "error", "cancelled"]
+
+
+class Subject(Struct, frozen=True, kw_only=True, gc=False):
+    """Who wants to do what with which item of which server. Lists use the same value for their items."""
+
+    principal: str
+    # As in revision 2025-11-25: a subscription is `resources/subscribe`, however the client made it.
+    method: str
+    # Empty if all servers that this client uses are concerned: its log level, and its notifications.
+    toolbox: str = ""
+    server: str = ""
+    # The server's own name for it: a tool, a prompt, a URI, a task.
+    item: str = ""
+
+
+class GuardedRequest(Subject, frozen=True, kw_only=True, gc=False, cache_hash=True):
+    """A client's request or notification, before it is sent to a server."""
+
+    # The client's `clientInfo`, as JSON.
+    client: bytes
+    # The number of the client's session; 0 without one.
+    session: int
+    # The params without `_meta`, as JSON without the closing brace.
+    body: bytes
+    meta: Raw | None = None
+    # Where it came from: an address, `stdio`, `process 123`. Empty if unknown.
+    peer: str = ""
+    # The client retries with a `requestState`, from its server or from us. Ours is not in the body.
+    is_retry: bool = False
+    # The identity of the caller, as proved with this very request. The type is up to a step.
+    identity: object = None
+
+    @property
+    def params(self) -> bytes:
+        """What the server will get, as JSON."""
+        return self.body + b"}"
+
+
+class Substitute(Struct, frozen=True):
+    """Answer with this result, as JSON, instead of asking the server."""
+
+    result: bytes
+
+
+class Denial(Struct, frozen=True):
+    """Answer with this JSON-RPC error; an agent gets it as a readable result."""
+
+    code: int
+    message: str
+    data: object = None
+    # What decided, for the audit: `policy[3]`, `lock`.
+    rule: str = ""
+
+
+class Pass(Struct, frozen=True):
+    """Let the request pass, and record what decided. None does the same if there is nothing to record."""
+
+    rule: str = ""
+    # The time limit of the request; beyond it, the request is stopped and answered with `late`.
+    within: float | None = None
+    late: Denial | None = None
+
+
+class Ask(Struct, frozen=True):
+    """Hold the request and ask the client's user first, with an elicitation with these params."""
+
+    params: Raw
+    # Decides by the client's answer; by None if it did not answer.
+    answered: Callable[[Raw | bytes | None], Denial | Pass]
+    # Decides if the client cannot be asked.
+    cannot_ask: Callable[[], Denial]
+
+
+# None lets the request pass.
+Verdict = Substitute | Denial | Pass | None
+StepsDecision = Literal["passed", "answered", "denied", "undecided"]
+
+
+class _ToolOutcome(Struct):
+    isError: bool = False
+
+
+_read_result: Final = Decoder(_ToolOutcome).decode
+_find_failure: Final = re.compile(rb'"isError"\s*:\s*true').search
+
+
+class Outcome(Struct, frozen=True, gc=False):
+    """How a request ended. Times are those of `time.monotonic`, in seconds."""
+
+    kind: EndKind
+    # What the client got, in parts; empty for a request that was cancelled or needs no answer.
+    payload: tuple[Part, ...]
+    arrived: float
+    # None if a step answered or refused it, or it was cancelled before: no server has seen it.
+    sent: float | None
+    ended: float
+    # What the steps decided, and the rules that they named, in order. Undecided: it ended while it was held.
+    decision: StepsDecision = "passed"
+    rules: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        total = 0
+        for part in self.payload:
+            total += len(part)
+        return total
+
+    @property
+    def code(self) -> int | None:
+        """The code of a JSON-RPC error."""
+        return read_error(b"".join(self.payload)).code if self.kind == "error" else None
+
+
+def tool_failed(payload: Sequence[Part], size: int) -> bool:
+    """Whether a result reports that the tool itself failed. For a large one only the ends are searched: servers write
+    it first or last, and no call should wait for a search through megabytes."""
+    if size > MOST_SEARCHED:
+        return _find_failure(payload[0][:_EDGE]) is not None or _find_failure(payload[-1][-_EDGE:]) is not None
+    whole = b"".join(payload)
+    # Searched first, because hardly any result has it. `find`, because `in` would first try to convert to a number.
+    if whole.find(b'"isError"') < 0:
+        return False
+    try:
+        return _read_result(whole).isError
+    except (DecodeError, ValidationError):
+        return False
+
+
+class UserAsker(Protocol):
+    """The part of a request's client that a step may use."""
+
+    def can_ask_user(self) -> bool:
+        """Whether the client can show its user a question about this request."""
+
+    def ask_user(self, params: Raw) -> Awaitable[Raw | bytes | None]:
+        """Send an `elicitation/create` to the client. Returns its result; None if it did not answer."""
+
+
+class Step(Protocol):
+    """One step. Both methods are called on the event loop: slow work must be awaited, or left to a thread."""
+
+    def check(self, request: GuardedRequest) -> Verdict | Ask | Awaitable[Verdict]:
+        """Decide. An awaitable or a question holds the request, up to `HELD_SECONDS`. If this raises, the request is
+        refused."""
+
+    def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
+        """The request has ended. Called once for every request that was passed to `check`."""
+
+
+class DefinitionStep(Step, Protocol):
+    """A step that judges by a server's definitions if `judges_definitions` is set. Cached definitions are not enough
+    then: the server is listed first, and the step is called again."""
+
+    judges_definitions: bool
+
+    def judge_again(self, request: GuardedRequest, rules: tuple[str, ...]) -> Denial | None:
+        """Judge the request by its server's current definitions. `rules`: those by which it passed before."""
+
+
+@runtime_checkable
+class Observer(Step, Protocol):
+    """A step that observes and never decides. It comes before all others, and also learns of requests that a face keeps
+    from every server."""
+
+    # Whether requests may have to wait for it. If not, `check` is not called, and it costs a call next to nothing.
+    is_asked: bool
+
+    def on_unchecked_end(self, passage: UncheckedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
+        """Like `on_end`, for a request that no step had to check, with as little overhead as possible."""
+
+
+@runtime_checkable
+class IdentifyingStep(Protocol):
+    """A step that knows more about callers than their names. This may change at any moment: one user may have several
+    tokens. So it is kept with requests that have to wait."""
+
+    def identify(self, principal: str) -> object:
+        """The identity of the caller of a request that has just arrived."""
+
+    def recall(self, identity: object) -> None:
+        """Restore the identity of a request that had to wait, as the current one of its principal."""
+
+
+@runtime_checkable
+class CountingStep(Protocol):
+    """A step that counts requests which we answer ourselves, such as lists and searches, too."""
+
+    def count(self, request: GuardedRequest, size: int) -> Denial | None:
+        """Count a request of this many bytes that reaches no server, unless a limit is reached."""
+
+
+@runtime_checkable
+class HidingStep(Protocol):
+    """A step that knows what is hidden from which principal."""
+
+    def hiding_rule(self, subject: Subject) -> str:
+        """The rule that hides it, for the audit alone; empty if none does."""
+
+
+# Events other than requests that are recorded: a caller succeeded or failed to authenticate (`authentication`), signed
+# in to a server, was asked something, or approved a call; a definition or the configuration has changed.
+EventKind = Literal["authentication", "sign_in", "question", "approval", "definition", "configuration"]
+
+
+class EventRecorder(Protocol):
+    """Writes an event to the audit, if there is one (`Gateway.record`): never waits, never raises.
+
+    Fields are named as in the lines of calls, where they apply: `principal`, `peer`, `client` (its `clientInfo`, JSON),
+    `toolbox`, `server`, `item`, `decision` (`passed`, `denied` …), `rule`, `reason`. Secrets in them are redacted.
+    """
+
+    def __call__(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None: ...
+
+
+def origin_of(request: GuardedRequest) -> dict[str, str | int]:
+    """Who makes a request, from where, and for what, as fields of an event (`EventRecorder`)."""
+    return {
+        "principal": request.principal or LOCAL,
+        "peer": request.peer,
+        "client": request.client.decode(errors="replace"),
+        "session": request.session,
+        "toolbox": request.toolbox,
+        "server": request.server,
+        "item": request.item,
+    }
+
+
+class _Arguments(Struct):
+    # Not optional: in a union, msgspec does not accept everything for `Raw` that it accepts for `Raw` alone.
+    arguments: Raw = Raw(b"{}")
+
+
+_read_arguments: Final = Decoder(_Arguments).decode
+
+
+def arguments_digest(params: bytes) -> str:
+    """The SHA-256 of the arguments as they were sent: connects an approval with the call that it was for."""
+    from hashlib import sha256
+
+    try:
+        return sha256(_read_arguments(params).arguments).hexdigest()
+    except (DecodeError, ValidationError, RecursionError):
+        return sha256(params).hexdigest()
+
+
+class Held:
+    """A step holds the request: await `Passage.decided`."""
+
+
+HELD: Final = Held()
+
+
+class Passage(Struct, eq=False):
+    """One request on its way through the steps and to its end. A `Struct`, because there is one for each call and
+    structs are created in C."""
+
+    steps: tuple[Step, ...]
+    request: GuardedRequest
+    # These pass everything at once: they are not called before, and learn of the end.
+    observers: tuple[Step, ...] = ()
+    # Not the event loop's clock: uvloop's is only updated once per iteration.
+    arrived: float = field(default_factory=monotonic)
+    sent: float | None = None
+    # How many steps were called.
+    asked: int = 0
+    decision: StepsDecision = "undecided"
+    rules: tuple[str, ...] = ()
+    # What a step holds the request for, until it is awaited.
+    held: Awaitable[Verdict] | Ask | None = None
+    # The time limit set by a step, and the timer that enforces it.
+    limit: Pass | None = None
+    timer: asyncio.TimerHandle | None = None
+    is_over: bool = False
+
+    @property
+    def body(self) -> bytes:
+        return self.request.body
+
+    def check(self) -> Denial | Substitute | Held | None:
+        """Call the steps in order, up to the first that does not pass it. None: it may be sent, and is sent now."""
+        while self.asked < len(self.steps):
+            step = self.steps[self.asked]
+            self.asked += 1
+            try:
+                verdict = step.check(self.request)
+            except Exception:
+                return self._refused(_failed())
+            if verdict is None:
+                continue
+            if isinstance(verdict, Pass):
+                self._note(verdict)
+            elif isinstance(verdict, Substitute | Denial):
+                return self._refused(verdict)
+            else:
+                self.held = verdict
+                return HELD
+        self.decision = "passed"
+        self.sent = monotonic()
+        return None
+
+    def _note(self, verdict: Pass) -> None:
+        if verdict.rule:
+            self.rules += (verdict.rule,)
+        if verdict.within is not None:
+            self.limit = verdict
+
+    def _refused(self, verdict: Substitute | Denial) -> Substitute | Denial:
+        self.decision = "denied" if isinstance(verdict, Denial) else "answered"
+        # A rule that requires asking the user was noted when it passed.
+        if isinstance(verdict, Denial) and verdict.rule and verdict.rule not in self.rules:
+            self.rules += (verdict.rule,)
+        return verdict
+
+    def check_again(self, steps: Iterable[DefinitionStep]) -> Denial | None:
+        """Judge the request again, because its server was listed again or the steps have changed. Returns what refuses
+        it now."""
+        for step in steps:
+            try:
+                denial = step.judge_again(self.request, self.rules)
+            except Exception:
+                denial = _failed()
+            if denial is not None:
+                self.sent = None
+                self._refused(denial)
+                return denial
+        return None
+
+    async def decided(self, asker: UserAsker | None = None) -> Denial | Substitute | None:
+        """The decision about a held request, by this step and those that follow."""
+        while self.held is not None:
+            held, self.held = self.held, None
+            bound = asyncio.timeout(HELD_SECONDS)
+            try:
+                async with bound:
+                    verdict = await (_asked(held, asker) if isinstance(held, Ask) else held)
+            except Exception:
+                return self._refused(Denial(INTERNAL_ERROR, UNDECIDED) if bound.expired() else _failed())
+            if isinstance(verdict, Pass):
+                self._note(verdict)
+            elif verdict is not None:
+                return self._refused(verdict)
+            following = self.check()
+            if not isinstance(following, Held):
+                return following
+        return None
+
+    def end(self, kind: EndKind, *payload: Part) -> None:
+        """Record its end; only the first counts. The step that was called last learns of it first."""
+        if self.is_over:
+            return
+        self.is_over = True
+        if self.timer is not None:
+            self.timer.cancel()
+        if asyncio.iscoroutine(self.held):
+            # Cancelled before it was awaited.
+            self.held.close()
+        outcome = Outcome(kind, payload, self.arrived, self.sent, monotonic(), self.decision, self.rules)
+        _report_end((*reversed(self.steps[: self.asked]), *self.observers), self.request, outcome)
+
+
+class UncheckedPassage(Struct, eq=False, gc=False):
+    """The same if no step decides: it is sent once its server is known, and an observer learns of its end. There is one
+    for each call if only an audit is configured, so it does as little as possible."""
+
+    observer: Observer
+    # Who and what, without body and `_meta`: the same object for similar calls.
+    origin: GuardedRequest
+    body: bytes
+    meta: Raw | None
+    arrived: float
+    # None if it was sent as it arrived.
+    sent: float | None = None
+    is_over: bool = False
+
+    def end(self, kind: EndKind, *payload: Part) -> None:
+        """Record its end; only the first counts."""
+        if self.is_over:
+            return
+        self.is_over = True
+        try:
+            self.observer.on_unchecked_end(self, kind, payload)
+        except Exception:
+            log.exception("a step around requests failed; please report this")
+
+
+def _report_end(steps: tuple[Step, ...], request: GuardedRequest, outcome: Outcome) -> None:
+    for step in steps:
+        try:
+            step.on_end(request, outcome)
+        except Exception:
+            # The client still gets its answer, and the other steps still learn of it.
+            log.exception("a step around requests failed; please report this")
+
+
+async def _asked(question: Ask, asker: UserAsker | None) -> Denial | Pass:
+    if asker is None or not asker.can_ask_user():
+        return question.cannot_ask()
+    return question.answered(await asker.ask_user(question.params))
+
+
+def _failed() -> Denial:
+    """Fail closed: what could not be checked is not sent."""
+    log.exception("a step around requests failed; please report this")
+    return Denial(INTERNAL_ERROR, STEP_FAILED)

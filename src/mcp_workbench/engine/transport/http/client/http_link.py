@@ -1,0 +1,481 @@
+"""A server with a `url` as a link: every message is a POST, answers come back as JSON or as events.
+
+Owns the requests in progress, the session of a legacy server, and its standalone stream. The era of a server is known
+from what is sent to it: a stamped request makes it modern, `initialize` legacy. Knows nothing about what messages mean,
+or whether to reconnect to a server that lost our session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context, copy_context
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from mcp_workbench.engine.jsonrpc.framing import LongLine
+from mcp_workbench.engine.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, Part, error_response, read
+from mcp_workbench.engine.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
+from mcp_workbench.engine.transport.http.client.call_head_cache import CallHeadCache
+from mcp_workbench.engine.transport.http.client.failures import too_large
+from mcp_workbench.engine.transport.http.client.headers import HeaderSource
+from mcp_workbench.engine.transport.http.client.http_client import HttpClient, HttpTarget
+from mcp_workbench.engine.transport.http.client.http_session import HttpSession, ToolParameters
+from mcp_workbench.engine.transport.http.client.one_way import OneWaySender
+from mcp_workbench.engine.transport.http.client.post import HttpTransport, Post
+from mcp_workbench.engine.transport.http.client.response_body import read_large_body
+from mcp_workbench.engine.transport.http.client.sse_transport import SseTransport
+from mcp_workbench.engine.transport.http.client.standalone_stream import StandaloneStream
+from mcp_workbench.engine.transport.http.message_summary import (
+    MessageSummary,
+    is_batch,
+    kind_and_id,
+    single_line,
+    split_batch,
+    split_large_batch,
+    summarise,
+    version_in_answer,
+)
+from mcp_workbench.engine.transport.lines import LONG_LINE
+from mcp_workbench.engine.transport.link import SESSION_LOST, AnswerReceiver
+from mcp_workbench.errors import DownstreamError
+
+log = logging.getLogger(__name__)
+
+# HTTP/1.1 needs a connection for each request in progress. More than this are queued while their deadlines run.
+MOST_POSTS: Final = 128
+# `DELETE` is a courtesy; servers expire sessions anyway.
+GOODBYE_SECONDS: Final = 1.0
+STOP_SECONDS: Final = 5.0
+# How long calls wait for the standalone stream of a legacy server: one round trip, unless the server sends the head of
+# that response only with its first event.
+LISTEN_FIRST_SECONDS: Final = 0.5
+# How long other requests may continue after a server has lost the session: their answers may be on the way.
+SESSION_LOST_GRACE: Final = 1.0
+# A request that stays open indefinitely, and so does not count towards the limit.
+_ENDLESS: Final = "subscriptions/listen"
+
+# With the context that it was sent in.
+HeldMessage = tuple[MessageSummary, bytes, Context]
+
+
+class HttpLink:
+    """A server at a `url`, as `ServerLink`, `CallLink` and `UrlLink`."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        url: str,
+        source: HeaderSource,
+        receiver: AnswerReceiver,
+        *,
+        limit: int,
+        transport: HttpTransport = "auto",
+        parameters_of: ToolParameters | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        """`environ` determines the proxy."""
+        self._session = session = HttpSession(client, HttpTarget.of(url, source, environ), limit, parameters_of)
+        self.transport: HttpTransport = transport
+        self.unsent_bytes = 0
+        self._receiver = receiver
+        self._is_modern = False
+        self._posts: dict[bytes, Post] = {}
+        self._waiting: deque[Post] = deque()
+        self._running = 0
+        # While this is not None, messages are queued: the server must have seen an earlier one first.
+        self._held: list[HeldMessage] | None = None
+        self._heads = CallHeadCache(session)
+        self._one_way = OneWaySender(session, self._start, self.session_lost)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sse: SseTransport | None = None
+        self._standalone: StandaloneStream | None = None
+        self._is_closed = False
+        self._is_session_lost = False
+        self._loop = asyncio.get_running_loop()
+
+    def __repr__(self) -> str:
+        era = "no era yet" if self._session.version is None else f"MCP {self._session.version}"
+        return f"<HttpLink {self._session.origin}, {era}, {len(self._posts)} under way>"
+
+    # ── for those who use it (`ServerLink`) ──
+
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
+        if self._is_closed or self._is_session_lost:
+            return
+        body = b"".join(parts)
+        self._dispatch(summarise(body), body)
+
+    def send_call(self, message: bytes, id: int, tool: str, version: str | None) -> None:
+        if self._held is not None or self._is_closed or self._is_session_lost or self._sse is not None:
+            self.send(message)
+            return
+        session = self._session
+        self._is_modern = is_modern = version is not None
+        parameters_of = session.parameters_of
+        is_mirrored = is_modern and parameters_of is not None and parameters_of(tool)
+        head = None if is_mirrored else self._heads.find(message, tool, version)
+        has_session = not is_modern and session.id is not None
+        own = self._heads.own
+        self._enter(Post(session, self, b"%d" % id, "tools/call", message, is_modern, has_session, own), head)
+
+    @property
+    def unread_bytes(self) -> int:
+        """Always 0: HTTP does not reveal how much a server has read."""
+        return 0
+
+    def stderr_lines(self, count: int) -> list[str]:
+        """Always empty: a server at an address has no stderr."""
+        return []
+
+    async def stop(self) -> None:
+        """End all requests in progress, and the session, within `STOP_SECONDS` and `GOODBYE_SECONDS`."""
+        self._is_closed = True
+        for post in list(self._posts.values()):
+            post.cancel()
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            # Cancelled tasks end at once; the timeout keeps a bug in one of them from blocking the shutdown.
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        if self._sse is not None:
+            await self._sse.stop()
+        if self._session.id is not None and not self._is_session_lost:
+            await self._end_session()
+
+    # ── for what runs on it ──
+
+    def deliver(self, message: bytes, about: Post | None = None) -> None:
+        """Deliver a message from the server; `about` is the request on whose stream it came, if any."""
+        message = single_line(message)
+        try:
+            if is_batch(message):
+                for each in split_batch(message):
+                    self.deliver(each, about)
+                return
+            kind, id = kind_and_id(message)
+        except Malformed:
+            # The receiver reports what is wrong with it.
+            self._receiver.on_message(message)
+            return
+        if kind in ("result", "error"):
+            if id is not None:
+                self._on_answered(id, message)
+        elif about is not None:
+            self._receiver.on_related_message(message, about.id)
+            return
+        self._receiver.on_message(message)
+
+    async def deliver_aside(self, body: LongLine, about: Post | None = None) -> None:
+        """Deliver a large message, which is parsed in a thread first."""
+        line, message = await asyncio.to_thread(read_large_body, body)
+        if is_batch(line):
+            await self._deliver_large_batch(line, about)
+        elif isinstance(message, Malformed) or message.method is not UNSET or message.id is UNSET:
+            self._receiver.on_read_message(line, message, None if about is None else about.id)
+        else:
+            self._on_answered(bytes(message.id), line)
+            self._receiver.on_answer(line, message)
+
+    async def _deliver_large_batch(self, line: bytes, about: Post | None) -> None:
+        try:
+            for some in split_large_batch(line):
+                for each in some:
+                    if len(each) > LONG_LINE:
+                        await self.deliver_aside(LongLine([each]), about)
+                    else:
+                        self.deliver(each, about)
+                await asyncio.sleep(0)
+        except Malformed as error:
+            self._receiver.on_read_message(line, error)
+
+    def _on_answered(self, id: bytes, message: bytes) -> None:
+        post = self._posts.get(id)
+        if post is not None:
+            post.is_answered = True
+            if post.method == "initialize":
+                self._session.version = version_in_answer(message)
+            if self._sse is not None:
+                # Over HTTP+SSE the POST itself ended when it was accepted.
+                del self._posts[id]
+
+    def deliver_answer(self, post: Post, body: bytes, done_with: Callable[[bool], None]) -> None:
+        """Deliver the complete response to a request. It is parsed once, here, and passed on parsed.
+
+        `done_with` is called once, with whether this was the answer: only then can the connection be reused.
+        """
+        is_done = False
+        try:
+            if len(body) > self._session.limit:
+                raise too_large(self._session.limit)
+            line = single_line(body) if b"\n" in body or b"\r" in body else body
+            try:
+                message = read(line)
+            except Malformed:
+                message = None
+            if (
+                message is None
+                or message.method is not UNSET
+                or message.id is UNSET
+                or bytes(message.id) != post.id
+                or (message.result is UNSET and message.error is UNSET)
+            ):
+                # A batch, or something unexpected.
+                self.deliver(body)
+            else:
+                post.is_answered = is_done = True
+                # First: handling the answer may need a connection.
+                done_with(True)
+                self._receiver.on_answer(line, message)
+        except Exception as error:
+            if not is_done:
+                done_with(False)
+            self.broken(post, error)
+            return
+        if not is_done:
+            done_with(post.is_answered)
+        if post.is_answered:
+            self.over(post)
+        else:
+            post.task = self.run_to_end(post, post.answered_something_else())
+
+    def session_lost(self) -> None:
+        """The server has lost our session. Requests refused for that reason get no answer."""
+        if self._is_session_lost or self._is_closed:
+            return
+        self._is_session_lost = True
+        for post in self._waiting:
+            self._posts.pop(post.id, None)
+            post.sent()
+        self._waiting.clear()
+        if self._standalone is not None:
+            self._standalone.stop()
+        self._loop.call_later(SESSION_LOST_GRACE, self._close_lost)
+
+    def close(self, reason: str) -> None:
+        """The server is gone as a whole."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._receiver.on_closed(reason)
+
+    async def use_sse_transport(self) -> HttpTarget:
+        """Open the event stream of 2024-11-05. From now on messages are POSTed to the address that it names."""
+        sse = SseTransport(self._session.client, self._session.target, self._session.limit, self)
+        try:
+            target = await sse.open()
+        except BaseException:
+            await sse.stop()
+            raise
+        self._sse = sse
+        self._session.target, self._session.is_sse = target, True
+        return target
+
+    @property
+    def is_sse(self) -> bool:
+        """Whether this is a server of 2024-11-05 (`UrlLink`)."""
+        return self._session.is_sse
+
+    # ── what is sent ──
+
+    def _dispatch(self, summary: MessageSummary, body: bytes) -> None:
+        if self._held is not None:
+            self._hold(self._held, summary, body)
+        elif summary.kind == "request":
+            self._request(summary, body)
+        elif summary.cancels is not None:
+            self._cancel(summary.cancels, summary, body)
+        elif summary.method == "notifications/initialized":
+            self._held = []
+            self._start(self._send_initialized(summary, body))
+        elif self._is_modern and summary.kind == "notification":
+            log.debug("%s: the modern era has no `%s` over HTTP", self._session.origin, summary.method)
+        else:
+            self._one_way.put(summary, body)
+
+    def _hold(self, held: list[HeldMessage], summary: MessageSummary, body: bytes) -> None:
+        cancelled = summary.cancels
+        if cancelled is not None:
+            # A request that was never sent is dropped, rather than sent after its caller was told that it failed.
+            for number, (other, waiting, _) in enumerate(held):
+                if other.kind == "request" and other.id == cancelled:
+                    self.unsent_bytes -= len(waiting)
+                    del held[number]
+                    return
+        if fits(self.unsent_bytes + len(body), len(body)):
+            self.unsent_bytes += len(body)
+            held.append((summary, body, copy_context()))
+        elif summary.kind == "request" and summary.id is not None:
+            why = refusal(self.unsent_bytes, len(body))
+            self._loop.call_soon(self._receiver.on_request_failed, summary.id, why)
+
+    def _request(self, summary: MessageSummary, body: bytes) -> None:
+        assert summary.id is not None
+        if self.transport == "sse" and not self.is_sse:
+            if summary.method == "server/discover":
+                # A server of 2024-11-05 cannot know this method, and some crash on unknown methods.
+                answer = error_response(summary.id, METHOD_NOT_FOUND, "HTTP+SSE servers are of the legacy era")
+                self._loop.call_soon(self._receiver.on_message, answer)
+                return
+            self._held = [(summary, body, copy_context())]
+            self.unsent_bytes += len(body)
+            self._start(self._open_sse())
+            return
+        self._is_modern = summary.version is not None
+        session, method, is_modern = self._session, summary.method, self._is_modern
+        has_session = session.id is not None and not is_modern and method != "initialize"
+        self._enter(Post(session, self, summary.id, method, body, is_modern, has_session, {}), None)
+
+    def _enter(self, post: Post, head: bytes | None) -> None:
+        self._posts[post.id] = post
+        post.context = copy_context()
+        size = len(post.body)
+        self.unsent_bytes += size
+        if self.unsent_bytes > MOST_UNSENT_BYTES and not fits(self.unsent_bytes, size):
+            post.sent()
+            self._loop.call_soon(self._fail, post, refusal(self.unsent_bytes, size))
+        elif self._running >= MOST_POSTS and post.method != _ENDLESS:
+            self._waiting.append(post)
+        else:
+            self._run(post, head)
+
+    def _run(self, post: Post, head: bytes | None = None) -> None:
+        if post.method != _ENDLESS:
+            self._running += 1
+        if head is not None:
+            post.connection = self._session.client.begin(
+                self._session.target, head, post.body, post, soon=self._running > 1
+            )
+        if post.connection is None:
+            post.task = self.run_to_end(post, post.run())
+
+    def run_to_end(self, post: Post, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run the remaining work for a request as a task."""
+
+        def done(_: asyncio.Task[None]) -> None:
+            # Not in the task itself: a task that is cancelled before its first step never runs.
+            work.close()
+            self.over(post)
+
+        task = self._task(self._run_to_end(post, work), post.context)
+        task.add_done_callback(done)
+        return task
+
+    async def _run_to_end(self, post: Post, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._fail(post, self._session.explain(error))
+
+    def broken(self, post: Post, error: Exception) -> None:
+        """A request without a task has failed."""
+        self._fail(post, self._session.explain(error))
+        self.over(post)
+
+    def over(self, post: Post) -> None:
+        """A request is finished."""
+        post.release()
+        if self._sse is None and self._posts.get(post.id) is post:
+            del self._posts[post.id]
+        if post.method != _ENDLESS:
+            self._running -= 1
+        while self._waiting and self._running < MOST_POSTS and not self._is_closed:
+            self._run(self._waiting.popleft())
+        if self._is_session_lost and not self._running:
+            self._close_lost()
+
+    def _cancel(self, id: bytes, summary: MessageSummary, body: bytes) -> None:
+        post = self._posts.get(id)
+        if post is not None and post in self._waiting:
+            self._waiting.remove(post)
+            self._posts.pop(id)
+            post.sent()
+        elif post is not None and post.is_modern:
+            # A modern server learns of it by the closed connection.
+            post.cancel()
+        elif post is not None:
+            # The client no longer waits for the answer, and a conforming server sends none. In this era a disconnect
+            # does not cancel, so the notification is sent; the slot is free at once, even if it is not read.
+            self._posts.pop(post.id, None)
+            if not post.cancel():
+                self._one_way.put(summary, body)
+
+    async def _send_initialized(self, summary: MessageSummary, body: bytes) -> None:
+        try:
+            await self._one_way.send(summary, body)
+            if not self.is_sse and not self._is_session_lost:
+                self._standalone = StandaloneStream(self._session, self)
+                self._standalone.task = self._task(self._standalone.run())
+                # Requests that a server sends before the stream is open are lost, and their calls hang.
+                await self._standalone.wait_open(LISTEN_FIRST_SECONDS)
+        finally:
+            self._release()
+
+    async def _open_sse(self) -> None:
+        try:
+            await self.use_sse_transport()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            why = self._session.explain(error)
+            for summary, _, _ in self._take_held():
+                if summary.kind == "request" and summary.id is not None:
+                    self._receiver.on_request_failed(summary.id, why)
+            return
+        self._release()
+
+    def _release(self) -> None:
+        for summary, body, context in self._take_held():
+            if not self._is_closed:
+                context.run(self._dispatch, summary, body)
+
+    def _take_held(self) -> list[HeldMessage]:
+        held, self._held = self._held or [], None
+        self.unsent_bytes -= sum(len(body) for _, body, _ in held)
+        return held
+
+    # ── how things end ──
+
+    def _fail(self, post: Post, error: DownstreamError) -> None:
+        if self._posts.pop(post.id, None) is post and not post.is_answered and not self._is_closed:
+            post.is_answered = True
+            self._receiver.on_request_failed(post.id, error)
+
+    def _close_lost(self) -> None:
+        if self._is_closed:
+            return
+        for post in list(self._posts.values()):
+            self._fail(post, DownstreamError("the server lost the session while handling the request"))
+            post.cancel()
+        self.close(SESSION_LOST)
+
+    async def _end_session(self) -> None:
+        try:
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                response = await self._session.request("DELETE", self._session.headers())
+                response.release()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.debug("%s: the session was not ended: %s", self._session.origin, error)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        # `_tasks` keeps it alive until it is done.
+        _ = self._task(work)
+
+    def _task(self, work: Coroutine[Any, Any, None], context: Context | None = None) -> asyncio.Task[None]:
+        task = self._loop.create_task(work, context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("internal error; please report it", exc_info=error)

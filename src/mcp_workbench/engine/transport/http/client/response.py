@@ -1,0 +1,195 @@
+"""A server's response: its head, its body as it arrives, and the ways in which it can fail.
+
+Owns the flow of a body. Knows nothing about its framing, which is up to the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from functools import lru_cache
+from typing import Final, Protocol
+
+from mcp_workbench.engine.transport.http.client.decompression import inflater
+
+# Beyond this, unread data stays in the kernel.
+MOST_BUFFERED: Final = 1024 * 1024
+
+
+class RequestFailed(Exception):
+    """The connection did not deliver a response. The subclasses tell how far it got."""
+
+
+class NoAnswer(RequestFailed):
+    """It ended before the first byte of a response; it is unknown whether the server acted."""
+
+
+class NotSent(RequestFailed):
+    """It ended before any of the request was written."""
+
+
+class BrokeOff(RequestFailed):
+    """It ended in the middle of a response."""
+
+
+class NotHttp(RequestFailed):
+    """The server's data is not HTTP."""
+
+
+class Unwritable(RequestFailed):
+    """The request cannot be written: a header contains characters that are not allowed in a header."""
+
+
+class ResponseListener(Protocol):
+    """Waits for a response. One of the three methods is called, once."""
+
+    # Whether it accepts just the body of a response whose head is known.
+    takes_bodies: bool
+
+    def on_body(self, body: bytes) -> None:
+        """A complete JSON response with status 200, whose head equals an earlier one on this connection. The listener
+        calls `done_with` when it no longer needs the connection."""
+
+    def on_response(self, response: Response) -> None:
+        """The head has arrived, perhaps with a part of the body. The listener releases the response."""
+
+    def on_failed(self, error: RequestFailed) -> None:
+        """There will be no response."""
+
+
+class BodySource(Protocol):
+    """The connection that the body of a response comes from."""
+
+    def pause_reading(self) -> None:
+        """Too much is buffered: stop reading."""
+
+    def resume_reading(self) -> None: ...
+
+    def release(self, *, is_clean: bool) -> None:
+        """The response is no longer read. `is_clean`: it was read to its end."""
+
+    def close(self) -> None: ...
+
+
+# Servers send the same few. Bounded, because a server may invent names.
+@lru_cache(maxsize=256)
+def _lower(name: bytes) -> str:
+    return name.decode("latin-1").lower()
+
+
+def join_fields(fields: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers by lower-case name; the values of a repeated field are joined (RFC 9110, 5.3)."""
+    headers: dict[str, str] = {}
+    for field, value in fields:
+        name, text = _lower(field), value.decode("latin-1").strip()
+        headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    return headers
+
+
+class Response:
+    """A response, from its head on. Its body is read piece by piece; then it is released."""
+
+    __slots__ = ("_buffered", "_connection", "_ended", "_error", "_inflate", "_pieces", "_waiter", "headers", "status")
+
+    def __init__(self, connection: BodySource, status: int, headers: dict[str, str]) -> None:
+        self.status = status
+        # Lower-case names; repeated values are joined.
+        self.headers = headers
+        self._connection: BodySource | None = connection
+        self._pieces: list[bytes] = []
+        self._buffered = 0
+        self._ended = False
+        self._error: RequestFailed | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._inflate = inflater(headers["content-encoding"]) if "content-encoding" in headers else None
+
+    @property
+    def content_type(self) -> str:
+        """The media type without parameters, in lower case."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def declared_bytes(self) -> int | None:
+        """The declared size of the body, before decompression."""
+        length = self.headers.get("content-length", "")
+        return int(length) if length.isdecimal() and len(length) < 20 else None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the complete body has arrived."""
+        return self._ended and self._error is None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of the body that have arrived and not been read."""
+        return self._buffered
+
+    def take(self) -> bytes:
+        """The body of a complete response."""
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+
+    async def peek(self, most: int, seconds: float) -> bytes:
+        """The body, without consuming it; only a part if it is larger than `most` or takes longer."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._ended and self._buffered <= most:
+                    await self._more()
+        return self.take()
+
+    async def read(self) -> bytes:
+        """Wait for more of the body and return it. Empty at the end."""
+        while not self._pieces:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return b""
+            await self._more()
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        if self._buffered > MOST_BUFFERED and self._connection is not None:
+            self._connection.resume_reading()
+        self._buffered = 0
+        return data
+
+    async def _more(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def release(self) -> None:
+        """Stop reading. A connection whose response was read to its end is reused; any other is closed."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.release(is_clean=self._ended and self._error is None)
+
+    def done_with(self, is_ours: bool) -> None:
+        """Release it. If it was not the answer to our request, the right one may still arrive on this connection, so no
+        other request may use it."""
+        connection = self._connection
+        if not is_ours and connection is not None:
+            self._connection = None
+            connection.close()
+        self.release()
+
+    # For the connection
+
+    def feed(self, data: bytes) -> None:
+        for piece in (data,) if self._inflate is None else self._inflate(data):
+            self._pieces.append(piece)
+            self._buffered += len(piece)
+        if self._buffered > MOST_BUFFERED and self._connection is not None:
+            self._connection.pause_reading()
+        self._wake()
+
+    def end(self, error: RequestFailed | None = None) -> None:
+        """The body has ended, or failed."""
+        if not self._ended:
+            self._ended = True
+            self._error = error
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

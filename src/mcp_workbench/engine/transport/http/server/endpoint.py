@@ -1,0 +1,436 @@
+"""What is served: from the head of a request to the code that answers it.
+
+Owns the order of the checks: sender, caller, method, types, size, then the body. Serves both eras at one address, and a
+table of pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from mcp_workbench.engine.jsonrpc import messages
+from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REFUSED, Malformed
+from mcp_workbench.engine.protocol.constants import HEADER_MISMATCH
+from mcp_workbench.engine.protocol.revisions import KNOWN, has_handshake
+from mcp_workbench.engine.transport.http import header_names as names
+from mcp_workbench.engine.transport.http.message_summary import (
+    MessageSummary,
+    is_batch,
+    single_line,
+    split_batch,
+    summarise,
+)
+from mcp_workbench.engine.transport.http.server.admission import (
+    CORS_ALLOWED,
+    Admission,
+    Refusal,
+    check_post,
+    refusal_of,
+)
+from mcp_workbench.engine.transport.http.server.authentication import ANONYMOUS, Authentication, AuthenticationChallenge
+from mcp_workbench.engine.transport.http.server.large_bodies import LargeBodies, ReadBody
+from mcp_workbench.engine.transport.http.server.limits import MOST_IN_BATCH, Limits
+from mcp_workbench.engine.transport.http.server.modern_request import JSON_HEADERS, ModernRequest
+from mcp_workbench.engine.transport.http.server.open_streams import LISTEN, OpenStream
+from mcp_workbench.engine.transport.http.server.pages import Page, PageAccess, Readiness, ReadinessPage, operator_pages
+from mcp_workbench.engine.transport.http.server.request_head import NAMES, RequestHead
+from mcp_workbench.engine.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
+from mcp_workbench.engine.transport.http.server.served_session import MakeSession
+from mcp_workbench.engine.transport.http.server.sessions import LegacySession, Posted, SessionTable
+from mcp_workbench.engine.transport.http.server.status_codes import STATUS_OF_CODE
+from mcp_workbench.engine.transport.http.server.throttle import FORGET_FAILURES_SECONDS, AuthenticationThrottle
+from mcp_workbench.engine.transport.http.server.unauthenticated_connections import network_of
+from mcp_workbench.engine.transport.http.server.validation import ShownParameters, is_stateless, mismatch
+from mcp_workbench.engine.transport.pieces import Pieces
+from mcp_workbench.engine.transport.shared_timer import SharedTimer
+from mcp_workbench.errors import shortage
+
+log = logging.getLogger(__name__)
+
+MCP_PATH: Final = "/mcp"
+SHUTTING_DOWN: Final = "the workbench is shutting down"
+_ALLOW_ALL: Final[Headers] = b"allow: POST, GET, DELETE\r\n"
+_ALLOW_POST: Final[Headers] = b"allow: POST\r\n"
+_ALLOW_GET: Final[Headers] = b"allow: GET, HEAD\r\n"
+
+
+# Called with the peer that failed to authenticate, and the reason.
+OnRefused = Callable[[str, str], None]
+
+
+class Endpoint:
+    def __init__(
+        self,
+        admission: Admission,
+        make_session: MakeSession,
+        limits: Limits,
+        *,
+        readiness: Readiness | None = None,
+        parameters_of: ShownParameters | None = None,
+        pages: Mapping[str, Page] | None = None,
+        header_names: Mapping[bytes, str] = NAMES,
+        on_refused: OnRefused | None = None,
+    ) -> None:
+        self._on_refused = on_refused or (lambda peer, reason: None)
+        self.is_draining = False
+        self.depends_on_peer = admission.depends_on_peer
+        self.header_names = header_names
+        self._admission = admission
+        self._make_session = make_session
+        self._limits = limits
+        self._parameters_of = parameters_of
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
+        self._throttle = AuthenticationThrottle(self._now)
+        self.readiness = ReadinessPage(readiness, self._now)
+        self._pages = {**operator_pages(self.readiness), **(pages or {})}
+        self._large_bodies = LargeBodies(self._serve_later)
+        self.sessions = SessionTable(make_session, limits, self._now)
+        # Modern requests in progress.
+        self.modern_requests: SharedTimer[ModernRequest] = SharedTimer(limits.comment_seconds / 3)
+        self.streams: SharedTimer[OpenStream] = SharedTimer(limits.comment_seconds / 3)
+
+    # ── the head (`Application`) ──
+
+    def admit(self, head: RequestHead) -> Refusal | None:
+        """Whether to admit a request, decided on its head alone."""
+        # The sender first: a foreign page in the user's browser learns nothing, not even which paths exist.
+        page = self._pages.get(head.path)
+        refusal = self._admission.check_sender(head, needs_host=page is None)
+        if refusal is not None:
+            return refusal
+        head.is_slowed = self._throttle.is_slowed
+        if page is not None:
+            return self._admit_to_page(head, page)
+        if head.path != MCP_PATH:
+            return Refusal(404, f"not found; the MCP endpoint is {MCP_PATH}")
+        if head.method == "OPTIONS" and "access-control-request-method" in head.headers:
+            # Preflight requests carry no credentials.
+            return None
+        refusal = self._admission.check_caller(head)
+        if refusal is not None:
+            return refusal
+        if head.pending is not None:
+            # Keep what has arrived of the body until the caller is known; the remaining checks happen then.
+            head.takes_body = head.method == "POST"
+            return None
+        return self._admit_caller(head)
+
+    def admit_known(self, head: RequestHead, caller: Authentication) -> Refusal | None:
+        """Decide on a head whose `pending` authentication has completed."""
+        if isinstance(caller, AuthenticationChallenge):
+            return refusal_of(caller)
+        head.principal = caller
+        return None if head.path in self._pages else self._admit_caller(head)
+
+    def _admit_caller(self, head: RequestHead) -> Refusal | None:
+        return self._admit_post(head) if head.method == "POST" else self._admit_without_body(head)
+
+    def is_still_admitted(self, head: RequestHead) -> bool:
+        """Whether a head that was admitted before still is: its token may have been revoked."""
+        return self._admission.authenticate(head) == head.principal
+
+    def _admit_post(self, head: RequestHead) -> Refusal | None:
+        # A body without a declared length is bounded while it arrives.
+        declared = head.declared_bytes
+        if declared is not None and declared > self._limits.message_bytes:
+            return Refusal.too_large(self._limits.message_bytes)
+        head.takes_body = True
+        return check_post(head)
+
+    def _admit_without_body(self, head: RequestHead) -> Refusal | None:
+        if head.method not in ("GET", "DELETE"):
+            return Refusal(405, "the MCP endpoint accepts POST, GET and DELETE", _ALLOW_ALL)
+        # Without sessions there is nothing to listen to and nothing to delete: streams answer POSTs.
+        version = head.get(names.PROTOCOL_VERSION)
+        if version is not None and not has_handshake(version):
+            return Refusal(405, f"this revision of MCP has no {head.method}", _ALLOW_POST)
+        if head.method == "GET" and not head.accepts(names.EVENT_STREAM):
+            return Refusal(406, "`Accept` must list text/event-stream")
+        return None
+
+    def _admit_to_page(self, head: RequestHead, page: Page) -> Refusal | None:
+        if head.method not in ("GET", "HEAD"):
+            return Refusal(405, "this page is read-only; use GET", _ALLOW_GET)
+        if page.access is PageAccess.ANYBODY:
+            return None
+        refusal = self._admission.check_caller(head)
+        return refusal if page.access is PageAccess.CALLERS or "authorization" in head.headers else None
+
+    def refuse(self, head: RequestHead, refusal: Refusal, writer: ResponseWriter) -> None:
+        """Answer a request that is not admitted."""
+        log.debug("refused %s %s: %d, %s", head.method, head.path[:200], refusal.status, refusal.message)
+        # Only guessing credentials is slowed down: no other refusal turns into a success by repetition.
+        if not refusal.is_about_caller and not refusal.is_undecided:
+            _answer_refusal(refusal, writer)
+            return
+        peer = network_of(head.origin)
+        delay = self._throttle.hold(peer) if refusal.is_undecided else self._count_failure(head, peer, refusal)
+        if delay is None:
+            writer.abort()
+        elif delay:
+            self._loop.call_later(delay, self._answer_late, peer, refusal, writer)
+        else:
+            _answer_refusal(refusal, writer)
+
+    def _count_failure(self, head: RequestHead, peer: str, refusal: Refusal) -> float | None:
+        delay = self._throttle.failed(peer, refusal.message)
+        if delay == 0.0:
+            self._on_refused(head.origin, refusal.message)
+        elif (left_out := self._throttle.leave_out(peer)) is not None:
+            # An audit line per guess would let an attacker fill the disk, so later ones are counted and summarised.
+            self._loop.call_later(FORGET_FAILURES_SECONDS, self._report_left_out_of, left_out)
+        return delay
+
+    def report_left_out(self) -> None:
+        """Report the failures counted so far. Called when the server stops."""
+        for peer in self._throttle.peers_left_out():
+            self._report_left_out_of(peer)
+
+    def _report_left_out_of(self, peer: str) -> None:
+        if count := self._throttle.take_left_out(peer):
+            self._on_refused(peer, f"{count} more attempts failed within {FORGET_FAILURES_SECONDS:g} s")
+
+    def _answer_late(self, peer: str, refusal: Refusal, writer: ResponseWriter) -> None:
+        self._throttle.answered(peer)
+        _answer_refusal(refusal, writer)
+
+    # ── the whole (`Application`) ──
+
+    def serve(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> asyncio.Future[None] | None:
+        """Answer a request, now or later; returns a future if its body has to be read in a thread first."""
+        if "origin" in head.headers:
+            writer.add_headers(self._admission.cors_headers(head))
+        try:
+            if head.recall is not None:
+                head.recall()
+            if head.method != "POST":
+                self._serve_rest(head, writer)
+            elif type(body) is not bytes or self._large_bodies.behind:
+                return self._large_bodies.take(head, body, writer)
+            else:
+                self._serve_post(head, body, writer)
+        except Exception as error:
+            _fail(writer, error)
+        return None
+
+    def _serve_later(self, head: RequestHead, body: bytes | ReadBody, writer: ResponseWriter) -> None:
+        """Serve a POST that was large, or queued behind a large one of the same session."""
+        try:
+            if head.recall is not None:
+                head.recall()
+            if isinstance(body, bytes):
+                self._serve_post(head, body, writer)
+            else:
+                self._serve_read(head, body, writer)
+        except Exception as error:
+            _fail(writer, error)
+
+    def _serve_rest(self, head: RequestHead, writer: ResponseWriter) -> None:
+        page = self._pages.get(head.path)
+        if page is not None:
+            response = page.respond(head.principal)
+            writer.answer(response.status, response.headers, response.body)
+        elif head.method == "OPTIONS":
+            writer.answer(204, CORS_ALLOWED)
+        else:
+            self._serve_session(head, writer)
+
+    def _serve_session(self, head: RequestHead, writer: ResponseWriter) -> None:
+        session = self._find_session(head)
+        if isinstance(session, Refusal):
+            self.refuse(head, session, writer)
+        elif head.method == "DELETE":
+            session.end("the client ended it")
+            writer.answer(204, NO_HEADERS)
+        else:
+            last_event_id = head.get(names.LAST_EVENT_ID)
+            if not last_event_id:
+                session.listen(writer)
+            elif not session.resume(writer, last_event_id):
+                self.refuse(head, Refusal(400, "the stream cannot be resumed from this event"), writer)
+            self._watch(head, writer)
+
+    def _watch(self, head: RequestHead, writer: ResponseWriter) -> None:
+        """End a stream when the caller that opened it may no longer call."""
+        if not writer.is_over and head.principal != ANONYMOUS:
+            self.streams.add(OpenStream(head, writer, self._admission.authenticate, self.streams))
+
+    # ── POST ──
+
+    def _serve_read(self, head: RequestHead, body: ReadBody, writer: ResponseWriter) -> None:
+        """Serve a large POST whose body has been read."""
+        if body.error is not None:
+            raise body.error
+        if body.is_batch:
+            self._serve_batch(head, body.messages, writer)
+        elif body.malformed is not None:
+            _complain(head, writer, body.malformed.id, body.malformed.code, body.malformed.complaint)
+        else:
+            ((message, summary),) = body.posted
+            # In the modern era a disconnect cancels the request.
+            if not (writer.is_over and is_stateless(head, summary)):
+                self._serve_post(head, message, writer, summary)
+
+    def _serve_post(
+        self, head: RequestHead, body: bytes, writer: ResponseWriter, summary: MessageSummary | None = None
+    ) -> None:
+        if summary is None:
+            # JSON may span lines over HTTP; over stdio a message is one line.
+            if b"\n" in body or b"\r" in body:
+                body = single_line(body)
+            if body[:1] != b"{" and is_batch(body):
+                self._serve_batch(head, lambda: _split(body), writer)
+                return
+            try:
+                summary = summarise(body)
+            except Malformed as error:
+                error = error.by_client(body)
+                _complain(head, writer, error.id, error.code, error.complaint)
+                return
+        if summary.kind == "request":
+            if not messages.is_valid_id(summary.id or b"null"):
+                _complain(head, writer, None, INVALID_REQUEST, "`id` must be a string or a number")
+                return
+            if self.is_draining:
+                _complain(head, writer, summary.id, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
+                return
+        if is_stateless(head, summary):
+            self._serve_modern(head, summary, body, writer)
+        elif summary.method == "initialize" and summary.kind == "request":
+            if not self.sessions.open(head.principal, summary, body, writer, head.origin):
+                text = "there are too many sessions; try again later"
+                _complain(head, writer, summary.id, INTERNAL_ERROR, text, status=503)
+        else:
+            session = self._find_session(head)
+            if isinstance(session, Refusal):
+                _complain(head, writer, summary.id, INVALID_REQUEST, session.message, status=session.status)
+            else:
+                _serve_legacy(head, session, [(body, summary)], writer)
+
+    def _serve_modern(self, head: RequestHead, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> None:
+        if summary.kind == "notification":
+            # The revision defines none over HTTP; a client cancels by disconnecting.
+            writer.answer(202, NO_HEADERS)
+            return
+        if summary.kind != "request":
+            _complain(head, writer, None, INVALID_REQUEST, "clients of this revision may send requests only")
+            return
+        wrong = mismatch(head, summary, self._parameters_of)
+        if wrong is not None:
+            _complain(head, writer, summary.id, HEADER_MISMATCH, f"Header mismatch: {wrong}")
+        elif summary.method == "initialize":
+            _complain(head, writer, summary.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
+        else:
+            id, method, principal, timer = summary.id, summary.method, head.principal, self.modern_requests
+            assert id is not None
+            origin = head.forwarded or head.address
+            request = ModernRequest(id, method, writer, timer, self._limits, self._now(), origin, principal)
+            request.start(self._make_session(request, principal), body, summary)
+            if method == LISTEN:
+                self._watch(head, writer)
+
+    def _serve_batch(self, head: RequestHead, read: Callable[[], Posted], writer: ResponseWriter) -> None:
+        session = self._find_session(head)
+        if isinstance(session, Refusal):
+            _complain(head, writer, None, INVALID_REQUEST, session.message, status=session.status)
+            return
+        if session.revision is None or not session.revision.has_batches:
+            having = ", ".join(revision.name for revision in KNOWN.values() if revision.has_batches)
+            _complain(head, writer, None, INVALID_REQUEST, f"only MCP {having} supports batches")
+            return
+        try:
+            posted = read()
+        except Malformed as error:
+            _complain(head, writer, None, error.code, error.complaint)
+            return
+        ids = [summary.id for _, summary in posted if summary.kind == "request"]
+        if not posted or len(posted) > MOST_IN_BATCH:
+            _complain(head, writer, None, INVALID_REQUEST, f"a batch must have 1 to {MOST_IN_BATCH} messages")
+        elif len(set(ids)) != len(ids) or not all(messages.is_valid_id(id or b"null") for id in ids):
+            _complain(head, writer, None, INVALID_REQUEST, "each request needs a unique `id`, a string or a number")
+        elif ids and self.is_draining:
+            refusals = [messages.error_response(id, INTERNAL_ERROR, SHUTTING_DOWN) for id in ids]
+            writer.answer(503, JSON_HEADERS, b"[%b]" % b",".join(refusals))
+        elif any(summary.method == "initialize" for _, summary in posted):
+            _complain(head, writer, None, INVALID_REQUEST, "`initialize` cannot be part of a batch")
+        else:
+            _serve_legacy(head, session, posted, writer)
+
+    def _find_session(self, head: RequestHead) -> LegacySession | Refusal:
+        id = head.get(names.SESSION_ID)
+        if id is None:
+            return Refusal(400, "no session: send `initialize` first, or stamp each request (MCP 2026-07-28)")
+        version = head.get(names.PROTOCOL_VERSION)
+        if version is not None and not has_handshake(version):
+            return Refusal(400, f"`{names.PROTOCOL_VERSION}` does not name a revision with sessions")
+        # Another principal's session gets the same answer as a missing one, so that ids cannot be probed.
+        found = self.sessions.find(id, head.principal)
+        if found is None:
+            return Refusal(404, "there is no such session; send `initialize` again")
+        if found.session is not None:
+            found.session.peer = head.origin
+        return found
+
+
+def _answer_refusal(refusal: Refusal, writer: ResponseWriter) -> None:
+    body = messages.error_response(None, refusal.code, refusal.message)
+    writer.answer(refusal.status, JSON_HEADERS + refusal.headers, body)
+
+
+def _serve_legacy(head: RequestHead, session: LegacySession, posted: Posted, writer: ResponseWriter) -> None:
+    ids = {summary.id for _, summary in posted if summary.kind == "request" and summary.id is not None}
+    for id in ids:
+        if session.is_under_way(id):
+            _complain(head, writer, id, INVALID_REQUEST, "a request with this id is still in progress")
+            return
+    if ids:
+        session.request(posted, ids, writer)
+        return
+    for message, summary in posted:
+        session.deliver(message, summary)
+    writer.answer(202, NO_HEADERS)
+
+
+def _split(body: bytes) -> Posted:
+    """Raises `Malformed`."""
+    try:
+        return [(each, summarise(each)) for each in split_batch(body)]
+    except Malformed as error:
+        raise error.by_client(body) from None
+
+
+def _fail(writer: ResponseWriter, error: Exception) -> None:
+    """Report a failure that is not the client's fault."""
+    what = shortage(error)
+    if what is not None:
+        log.warning("a request could not be handled: %s", what)
+        _complain(
+            None, writer, None, INTERNAL_ERROR, f"the workbench could not handle this request: {what}", status=503
+        )
+        return
+    log.error("internal error; please report it", exc_info=error)
+    _complain(None, writer, None, INTERNAL_ERROR, "internal error; see the log of the workbench", status=500)
+
+
+def _complain(
+    head: RequestHead | None,
+    writer: ResponseWriter,
+    id: bytes | None,
+    code: int,
+    message: str,
+    *,
+    status: int | None = None,
+) -> None:
+    """Answer with a JSON-RPC error from the endpoint rather than from a session. `head`: the request that is to blame,
+    unless we are."""
+    if head is not None:
+        # A client whose session has ended is told so, and begins another.
+        level = logging.WARNING if status is None else logging.INFO
+        shown = "none" if id is None else id[:100].decode(errors="replace")
+        log.log(level, REFUSED, f"client {head.principal} {head.origin}", "a message", shown, code, message)
+    body = messages.error_response(id, code, message)
+    writer.answer(status or STATUS_OF_CODE.get(code, 400), JSON_HEADERS, body)

@@ -1,0 +1,90 @@
+"""Pages in addition to the MCP endpoint, for operators and monitoring: one table.
+
+A page is read-only and answers at once from what is known. Its entry states who may see it. Pages of other packages are
+passed to `serve_http`, so that this one need not know their content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Final
+
+from msgspec import Struct
+
+from mcp_workbench.engine.transport.http.server.modern_request import JSON_HEADERS
+from mcp_workbench.engine.transport.http.server.response_writer import Headers
+
+HEALTH_PATH: Final = "/healthz"
+READY_PATH: Final = "/readyz"
+# Load balancers poll every few seconds, the slowest twice a minute.
+WATCHED_SECONDS: Final = 30.0
+_TEXT: Final[Headers] = b"content-type: text/plain\r\n"
+
+# Called with the principal that asks. Returns whether clients may be sent to us, and a JSON report for operators.
+Readiness = Callable[[str], tuple[bool, bytes]]
+
+
+class PageResponse(Struct, frozen=True):
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class PageAccess(Enum):
+    """Who may see a page. A *caller* is a principal that may use the MCP endpoint."""
+
+    # Credentials are ignored.
+    ANYBODY = auto()
+    # Callers see more. Credentials are optional, but wrong ones are refused, so that tokens cannot be guessed here.
+    ANYBODY_AND_CALLERS = auto()
+    CALLERS = auto()
+
+
+class Page(Struct, frozen=True):
+    """One page, at one path."""
+
+    # Called with the principal that asks; empty if unauthenticated.
+    respond: Callable[[str], PageResponse]
+    access: PageAccess = PageAccess.ANYBODY
+
+
+class ReadinessPage:
+    """Whether clients may be sent to us. Tracks whether a load balancer polls."""
+
+    __slots__ = ("_asked_at", "_is_leaving", "_now", "_readiness")
+
+    def __init__(self, readiness: Readiness | None, now: Callable[[], float]) -> None:
+        self._readiness = readiness
+        self._now = now
+        self._asked_at: float | None = None
+        self._is_leaving = False
+
+    def leave(self) -> None:
+        """Report from now on that we are not ready."""
+        self._is_leaving = True
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a load balancer polls."""
+        return self._asked_at is not None and self._now() - self._asked_at < WATCHED_SECONDS
+
+    def respond(self, principal: str) -> PageResponse:
+        """Readiness is public; which servers are behind us is not."""
+        self._asked_at = self._now()
+        is_ready, report = (True, b"{}") if self._readiness is None else self._readiness(principal)
+        return PageResponse(
+            200 if is_ready and not self._is_leaving else 503, JSON_HEADERS, report if principal else b"{}"
+        )
+
+
+def _respond_healthy(principal: str) -> PageResponse:
+    return PageResponse(200, _TEXT, b"ok\n")
+
+
+def operator_pages(readiness: ReadinessPage) -> dict[str, Page]:
+    """Our own pages, by path."""
+    return {
+        HEALTH_PATH: Page(_respond_healthy),
+        READY_PATH: Page(readiness.respond, PageAccess.ANYBODY_AND_CALLERS),
+    }

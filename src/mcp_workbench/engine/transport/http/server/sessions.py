@@ -1,0 +1,328 @@
+"""Legacy sessions: created by `initialize`, found by an unguessable id, bound to their principal, ended when idle.
+
+Owns which message is sent on which stream: answers on the stream of their POST, messages related to a request on that
+request's stream, everything else on the stream that a GET opened.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from mcp_workbench.engine.jsonrpc.messages import Part
+from mcp_workbench.engine.protocol.revisions import KNOWN, Revision
+from mcp_workbench.engine.transport.http import header_names as names
+from mcp_workbench.engine.transport.http.message_summary import MessageSummary, kind_and_id, version_in_answer
+from mcp_workbench.engine.transport.http.server.legacy_response import LegacyResponse
+from mcp_workbench.engine.transport.http.server.limits import Limits
+from mcp_workbench.engine.transport.http.server.response_writer import ResponseWriter, header
+from mcp_workbench.engine.transport.http.server.resumable_stream import (
+    STANDALONE,
+    ReplayBudget,
+    ResumableStream,
+    parse_event_id,
+)
+from mcp_workbench.engine.transport.http.server.served_session import (
+    MakeSession,
+    ServedSession,
+    cancellation,
+    hand_over,
+)
+from mcp_workbench.engine.transport.shared_timer import SharedTimer
+
+# 256 bits cannot be guessed, whatever the number of sessions.
+ID_BYTES: Final = 32
+# The messages of one POST, each with its summary.
+Posted = list[tuple[bytes, MessageSummary]]
+
+
+class LegacySession:
+    """One client of the legacy era, and the link of its session."""
+
+    __slots__ = (
+        "_feeding",
+        "_initialize_id",
+        "_last_stream",
+        "_responses",
+        "_streams",
+        "_table",
+        "id",
+        "is_over",
+        "last_used",
+        "peer",
+        "principal",
+        "revision",
+        "session",
+    )
+
+    def __init__(self, table: SessionTable, principal: str, now: float, peer: str = "") -> None:
+        # The address that it came from.
+        self.peer = peer
+        self.id = secrets.token_urlsafe(ID_BYTES)
+        self.principal = principal
+        # The revision negotiated by `initialize`.
+        self.revision: Revision | None = None
+        self.session: ServedSession | None = None
+        self.is_over = False
+        self.last_used = now
+        self._table = table
+        self._initialize_id: bytes | None = None
+        self._responses: dict[bytes, LegacyResponse] = {}
+        self._streams: dict[int, ResumableStream] = {}
+        self._last_stream = STANDALONE
+        # The POST whose messages the session is processing right now.
+        self._feeding: LegacyResponse | None = None
+
+    def __repr__(self) -> str:
+        revision = "?" if self.revision is None else self.revision.name
+        return f"<LegacySession MCP {revision}, {len(self._responses)} under way, {len(self._streams)} streams>"
+
+    @property
+    def _is_primed(self) -> bool:
+        return self.revision is not None and self.revision.has_primed_streams
+
+    # ── from the client ──
+
+    def initialize(self, session: ServedSession, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> None:
+        """Serve the first POST. The session can be found by its id once the answer is being sent."""
+        assert summary.id is not None
+        self.session = session
+        self._initialize_id = summary.id
+        self._feed(self._response(writer, {summary.id}), [(body, summary)])
+
+    def request(self, posted: Posted, ids: set[bytes], writer: ResponseWriter) -> None:
+        """Serve a POST with requests. The answers may have been sent when this returns."""
+        response = self._response(writer, ids)
+        if len(posted) > 1:
+            # The answers to a batch are sent one by one, as they become available.
+            response.stream()
+        self._feed(response, posted)
+
+    def deliver(self, message: bytes, summary: MessageSummary) -> None:
+        """Pass on a notification, or the answer to a question."""
+        assert self.session is not None
+        hand_over(self.session, message, summary)
+        self._note_cancelled(self.session, summary)
+
+    def _note_cancelled(self, session: ServedSession, summary: MessageSummary) -> None:
+        cancelled = summary.cancels
+        # If the call is still in progress, it was not cancelled after all and will be answered.
+        if cancelled is None or cancelled in session.calls:
+            return
+        response = self._responses.pop(cancelled, None)
+        if response is not None:
+            response.cancel(cancelled, self._table.now())
+
+    def is_under_way(self, id: bytes) -> bool:
+        """Whether a request with this id has not been answered yet."""
+        return id in self._responses
+
+    def listen(self, writer: ResponseWriter) -> None:
+        """Open the standalone stream, for a GET without `Last-Event-ID`."""
+        self._standalone().open(writer, is_primed=self._is_primed)
+
+    def resume(self, writer: ResponseWriter, last_event_id: str) -> bool:
+        """Resume an earlier stream, for a GET. False if there is nothing to resume."""
+        found = parse_event_id(last_event_id)
+        if found is None:
+            return False
+        # Every client has a standalone stream, whether it was opened before or not.
+        stream = self._standalone() if found[0] == STANDALONE else self._streams.get(found[0])
+        if stream is not None:
+            stream.resume(writer, found[1])
+        return stream is not None
+
+    def _response(self, writer: ResponseWriter, ids: set[bytes]) -> LegacyResponse:
+        response = LegacyResponse(writer, ids, self._new_stream, self._table.responses, self._table.now())
+        response.is_primed = self._is_primed
+        for id in ids:
+            self._responses[id] = response
+        return response
+
+    def _feed(self, response: LegacyResponse, posted: Posted) -> None:
+        assert self.session is not None
+        self._feeding = response
+        try:
+            for message, summary in posted:
+                hand_over(self.session, message, summary)
+                self._note_cancelled(self.session, summary)
+        finally:
+            self._feeding = None
+        if not response.is_over:
+            limits = self._table.limits
+            is_primed = response.is_primed
+            response.wait(limits.prime_seconds if is_primed else limits.comment_seconds, is_primed=is_primed)
+
+    # ── to the client: the link ──
+
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
+        if self.is_over:
+            return
+        message = b"".join(parts)
+        kind, id = kind_and_id(message)
+        if kind in ("request", "notification"):
+            related = None if about is None else self._responses.get(about)
+            # On the stream of the related request; on the standalone stream if that was answered, or lost before the
+            # client had an event id to resume from.
+            if related is not None and related.is_reachable:
+                related.put(message)
+            else:
+                self._standalone().put(message)
+            return
+        response = None if id is None else self._responses.pop(id, None)
+        if response is not None and id is not None:
+            if id == self._initialize_id:
+                self._answer_initialize(response, id, message)
+            else:
+                response.answer(id, message, self._table.now())
+        elif self._feeding is not None and self._feeding.ids:
+            # An error about the message being processed, whose id could not be read.
+            answered = next(iter(self._feeding.ids))
+            self._responses.pop(answered, None)
+            self._feeding.answer(answered, message, self._table.now())
+
+    @property
+    def unsent_bytes(self) -> int:
+        return sum(stream.unsent_bytes for stream in self._streams.values())
+
+    # ── its life ──
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a client is connected or waits for an answer."""
+        if self._responses or (self.session is not None and self.session.calls):
+            return True
+        return any(stream.is_connected for stream in self._streams.values())
+
+    def end(self, reason: str) -> None:
+        """End the session: cancel its calls, close its streams, forget its id."""
+        if self.is_over:
+            return
+        self._table.forget(self)
+        now = self._table.now()
+        session = self.session
+        if session is not None:
+            # As if the client had cancelled them: in this era a disconnect alone cancels nothing.
+            for id in list(session.calls):
+                session.on_message(cancellation(id, b"the session has ended"))
+        self.is_over = True
+        for response in list(self._responses.values()):
+            for id in list(response.ids):
+                response.cancel(id, now)
+        self._responses.clear()
+        for stream in list(self._streams.values()):
+            stream.end(now)
+            stream.forget()
+        self._streams.clear()
+        if session is not None:
+            session.on_closed(reason)
+
+    def on_timer(self, now: float) -> None:
+        """Keep connections alive; drop streams that can no longer be resumed; end the session if it is idle."""
+        limits = self._table.limits
+        for stream in list(self._streams.values()):
+            stream.comment()
+            if stream.ended_at is not None and now - stream.ended_at >= limits.resume_seconds:
+                stream.forget()
+        if now - self.last_used >= limits.session_idle_seconds:
+            if self.is_busy:
+                self.last_used = now
+            else:
+                self.end(f"not used for {limits.session_idle_seconds:g} s")
+
+    def _answer_initialize(self, response: LegacyResponse, id: bytes, message: bytes) -> None:
+        self._initialize_id = None
+        version = version_in_answer(message)
+        if version is None:
+            response.answer(id, message, self._table.now())
+            self.end("`initialize` was refused")
+            return
+        self.revision = KNOWN.get(version)
+        response.add_headers(header(names.SESSION_ID.encode(), self.id.encode()))
+        self._table.enter(self)
+        response.answer(id, message, self._table.now())
+
+    def _standalone(self) -> ResumableStream:
+        stream = self._streams.get(STANDALONE)
+        if stream is None:
+            stream = self._stream(STANDALONE)
+        return stream
+
+    def _new_stream(self) -> ResumableStream:
+        self._last_stream += 1
+        if len(self._streams) > self._table.limits.kept_streams:
+            ended = next((stream for stream in self._streams.values() if stream.ended_at is not None), None)
+            if ended is not None:
+                ended.forget()
+        return self._stream(self._last_stream)
+
+    def _stream(self, number: int) -> ResumableStream:
+        table = self._table
+        stream = self._streams[number] = ResumableStream(number, table.budget, table.limits, self._drop_stream)
+        return stream
+
+    def _drop_stream(self, number: int) -> None:
+        self._streams.pop(number, None)
+
+
+class SessionTable:
+    """All legacy sessions, least recently used first."""
+
+    def __init__(self, make_session: MakeSession, limits: Limits, now: Callable[[], float]) -> None:
+        self.limits = limits
+        self.now = now
+        self.budget = ReplayBudget(limits.replay_bytes_in_all)
+        self.responses: SharedTimer[LegacyResponse] = SharedTimer(limits.prime_seconds)
+        self._make_session = make_session
+        self._sessions: dict[str, LegacySession] = {}
+        self._timer: SharedTimer[LegacySession] = SharedTimer(limits.comment_seconds)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def sessions(self) -> list[LegacySession]:
+        return list(self._sessions.values())
+
+    def open(
+        self, principal: str, summary: MessageSummary, body: bytes, writer: ResponseWriter, peer: str = ""
+    ) -> bool:
+        """Answer `initialize` with a new session. False if there are too many."""
+        if len(self._sessions) >= self.limits.sessions and not self._make_room():
+            return False
+        legacy = LegacySession(self, principal, self.now(), peer)
+        legacy.initialize(self._make_session(legacy, principal), summary, body, writer)
+        return True
+
+    def find(self, id: str, principal: str) -> LegacySession | None:
+        """The session with this id if it belongs to this principal; sessions of others are not found."""
+        session = self._sessions.get(id)
+        if session is None or session.principal != principal:
+            return None
+        session.last_used = self.now()
+        self._sessions[id] = self._sessions.pop(id)
+        return session
+
+    def enter(self, session: LegacySession) -> None:
+        self._sessions[session.id] = session
+        self._timer.add(session)
+
+    def forget(self, session: LegacySession) -> None:
+        self._sessions.pop(session.id, None)
+        self._timer.discard(session)
+
+    def end_all(self, reason: str) -> None:
+        for session in self.sessions():
+            session.end(reason)
+        self._timer.stop()
+        self.responses.stop()
+
+    def _make_room(self) -> bool:
+        latest = self.now() - self.limits.evict_after_seconds
+        for session in self.sessions():
+            if session.last_used > latest:
+                return False
+            if not session.is_busy:
+                session.end("too many sessions; this one was the least recently used")
+                return True
+        return False

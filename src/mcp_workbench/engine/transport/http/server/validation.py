@@ -1,0 +1,58 @@
+"""Whether a POST belongs to a session, and if not, whether its headers match its body. Pure.
+
+"Server Validation" of the streamable HTTP page: intermediaries may act on the headers, so a body that differs from them
+is refused. What the body must contain is up to the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mcp_workbench.engine.protocol.revisions import has_handshake
+from mcp_workbench.engine.transport.http import header_names as names
+from mcp_workbench.engine.transport.http.header_parameters import HeaderParameters, find_mismatch
+from mcp_workbench.engine.transport.http.message_summary import MessageSummary
+from mcp_workbench.engine.transport.http.server.request_head import RequestHead
+
+# The parameters that a tool mirrors into headers, by tool and calling principal; None for an unknown tool.
+ShownParameters = Callable[[str, str], HeaderParameters | None]
+
+
+def is_stateless(head: RequestHead, summary: MessageSummary) -> bool:
+    """Whether a POST belongs to no session: stamped requests do not, `initialize` does, else the header decides.
+
+    Unknown revisions have no sessions either; they are refused where the stamp is read."""
+    if summary.kind == "request" and summary.version is not None:
+        return True
+    version = head.get(names.PROTOCOL_VERSION)
+    return version is not None and not has_handshake(version) and summary.method != "initialize"
+
+
+def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: ShownParameters | None) -> str | None:
+    """What is wrong with the headers of a modern request, or None."""
+    version, method, headers = summary.version, summary.method, head.headers
+    if version is None:
+        # Nothing to compare with. The session refuses requests without a stamp, but not `ping`, which a legacy client
+        # may send before `initialize`; and here the header names a revision without sessions.
+        return f"`_meta` lacks the revision that `{names.PROTOCOL_VERSION}` names" if method == "ping" else None
+    if headers.get(names.PROTOCOL_VERSION) != version:
+        return _differs(head, names.PROTOCOL_VERSION, "the revision in `_meta`")
+    if headers.get(names.METHOD) != method:
+        return _differs(head, names.METHOD, "`method`")
+    if method not in names.NAMED_BY:
+        return None
+    name = summary.name
+    if name is None:
+        return None
+    if head.named != name:
+        return _differs(head, names.NAME, f"`{names.NAMED_BY[method]}`")
+    if method != "tools/call" or parameters_of is None:
+        return None
+    parameters = parameters_of(name, head.principal)
+    return find_mismatch(parameters, summary.arguments, head.parameters) if parameters else None
+
+
+def _differs(head: RequestHead, header: str, what: str) -> str:
+    if header not in head.headers:
+        return f"the header `{header}` is missing"
+    return f"the header `{header}` does not match {what} in the body"

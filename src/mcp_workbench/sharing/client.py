@@ -1,0 +1,151 @@
+"""One client of the shared workbench: from its hello to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Raw, Struct
+
+from mcp_workbench.app.gateway import Gateway, Options
+from mcp_workbench.app.serving import FLUSH_SECONDS, STDIO_DRAIN_SECONDS, UNFINISHED, wait_until
+from mcp_workbench.engine.config.choose import ConfigSource
+from mcp_workbench.engine.config.model import WorkbenchConfig
+from mcp_workbench.engine.config.program_paths import ProgramPaths
+from mcp_workbench.engine.downstream.sharing import OWN_USER
+from mcp_workbench.engine.session.resuming import ResumedLink, mark_of, restore, written_down
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.sharing.budgets import ClientBudgets
+from mcp_workbench.sharing.client_link import FrontEndLink
+from mcp_workbench.sharing.commands import CommandReceiver
+from mcp_workbench.sharing.front.line_protocol import BORROW, COME_AGAIN, LASTING, RESUME
+from mcp_workbench.sharing.hello import Hello
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.session.session import Session
+
+log = logging.getLogger(__name__)
+
+# For a front end to learn that we are stopping and to stop sending, which takes milliseconds.
+LAST_REQUESTS_SECONDS: Final = 1.0
+_NOTHING: Final[list[bytes]] = []
+
+
+class ClientContext(Struct, frozen=True, kw_only=True):
+    """What a client is served with: everything that it would have if served alone."""
+
+    config: WorkbenchConfig
+    # To follow changes.
+    source: ConfigSource
+    options: Options
+    folder: str
+    environ: dict[str, str]
+    programs: ProgramPaths | None = None
+    # Messages for its user, written to the stderr of the front end.
+    notes: tuple[str, ...] = ()
+
+
+class SharedClient:
+    """A client that was accepted. Owns both copies of its descriptor."""
+
+    def __init__(
+        self, hello: Hello, context: ClientContext, gateway: Gateway, descriptor: int, budgets: ClientBudgets
+    ) -> None:
+        self.hello = hello
+        self.context = context
+        self.gateway = gateway
+        self.session: Session | None = None
+        # The state of the client that the front end has, and the streams that it knows as long-lasting.
+        self._mark: tuple[object, ...] = ()
+        self._lasting: set[bytes] = set()
+        self.joined_at = asyncio.get_running_loop().time()
+        self._link: FrontEndLink | None = None
+        self._descriptor = descriptor
+        self._budgets = budgets
+        self._ended = asyncio.Event()
+        # Whether it sends no more.
+        self._is_silent = False
+        self._reason = ""
+        # What the front end gets at the end; empty if it is the client that disconnects.
+        self.goodbye = b""
+
+    async def serve(self, first: bytes, is_urgent: asyncio.Event) -> None:
+        """Serve it until it disconnects or we end. `first` is what came after its hello."""
+        gateway = self.gateway
+        assert gateway.runtime.batch is not None
+        limit, descriptor = gateway.config.max_message_bytes, self._descriptor
+        try:
+            copy = os.dup(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
+        link = FrontEndLink(gateway.runtime.batch, limit, descriptor, copy, self._budgets)
+        link.peer = f"process {self.hello.pid}"
+        resume = bytes(self.hello.resume)
+        is_resumed = resume != b"null"
+        session_link = ResumedLink(link) if is_resumed else link
+        try:
+            session = gateway.make_session(session_link, OWN_USER, self._on_closed, lasts=True)
+        except BaseException:
+            link.close()
+            raise
+        self.session = session
+        link.unannounced = self._unannounced
+        self._link = link
+        try:
+            link.start(CommandReceiver(gateway, session, link) if self.hello.command == BORROW else session)
+            if is_resumed:
+                self._restore(session, resume)
+            link.feed(first)
+            await self._ended.wait()
+            if self.goodbye:
+                link.send_control(self.goodbye)
+                # What it sent before it got the goodbye is still served.
+                await wait_until(lambda: self._is_silent or is_urgent.is_set(), LAST_REQUESTS_SECONDS)
+            log.info("client of process %d leaves: %s", self.hello.pid, self._reason)
+            session.is_draining = True
+            link.stop_reading()
+            await wait_until(lambda: not session.calls or is_urgent.is_set(), STDIO_DRAIN_SECONDS)
+            for call in list(session.calls.values()):
+                # Servers keep running for other clients, so they are notified of the cancellation.
+                call.cancel({"reason": Raw(b'"the client is gone"')})
+            session.end(DownstreamError(UNFINISHED), keeps_streams=self.goodbye == COME_AGAIN)
+            await wait_until(lambda: not link.unsent_bytes or is_urgent.is_set(), FLUSH_SECONDS)
+        finally:
+            session.leave()
+            link.close()
+
+    def _restore(self, session: Session, resume: bytes) -> None:
+        """Take the client over from a workbench that is gone."""
+        try:
+            restore(session, resume)
+        except ValueError as error:
+            log.warning("client of process %d: %s", self.hello.pid, error)
+
+    def _unannounced(self) -> list[bytes]:
+        """Return what the front end must know before the client gets the next message."""
+        assert self.session is not None
+        mark = mark_of(self.session)
+        if mark == self._mark:
+            return _NOTHING
+        self._mark = mark
+        streams = set(self.session.streams)
+        begun, self._lasting = streams - self._lasting, streams
+        return [RESUME + b" " + written_down(self.session), *(LASTING + b" " + id for id in begun)]
+
+    @property
+    def unsent_bytes(self) -> int:
+        return 0 if self._link is None else self._link.unsent_bytes
+
+    def end(self, reason: str, goodbye: bytes) -> None:
+        """End the connection; the front end gets its instructions."""
+        self.goodbye = goodbye
+        self._reason = self._reason or reason
+        self._ended.set()
+
+    def _on_closed(self, reason: str) -> None:
+        self._is_silent = True
+        self._reason = self._reason or reason
+        self._ended.set()

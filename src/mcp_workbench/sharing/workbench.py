@@ -1,0 +1,446 @@
+"""The shared workbench: admits clients, serves them concurrently, and exits after some time without clients.
+
+Owns the listening socket, who is connected and why we end. The lock that marks the shared workbench is held by the
+process (`sharing.front.joining`), and is released with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from mcp_workbench import __version__
+from mcp_workbench.app.runtime import Runtime
+from mcp_workbench.engine.blocking_work import aside
+from mcp_workbench.engine.catalog.registry import SharedServers
+from mcp_workbench.engine.config.model import DEFAULT_SHARED_IDLE_EXIT
+from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.jsonrpc.messages import encode
+from mcp_workbench.engine.process_context import WANTED, WITHIN
+from mcp_workbench.engine.socket_peers import may_ask, peer_uid
+from mcp_workbench.engine.version import full_version
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.sharing.budgets import ClientBudgets
+from mcp_workbench.sharing.catalogs import Catalogs
+from mcp_workbench.sharing.client import ClientContext, SharedClient
+from mcp_workbench.sharing.front.line_protocol import (
+    ACCEPTED,
+    AGAIN,
+    ALONE,
+    BORROW,
+    COME_AGAIN,
+    CONTROL,
+    DOWN,
+    ENDING,
+    NOTE,
+    PING,
+    PROTOCOL,
+    RELOAD,
+    RESTART,
+    SERVE_ALONE,
+    UNABLE,
+)
+from mcp_workbench.sharing.hello import LONGEST_HELLO, BadHello, Hello, read_hello
+from mcp_workbench.sharing.socket_place import Displaced, SocketPlace
+from mcp_workbench.sharing.status import describe
+from mcp_workbench.sharing.succession import RunningVersion, replaces
+
+log = logging.getLogger(__name__)
+
+# A front end sends its hello at once.
+HELLO_SECONDS: Final = 5.0
+# Connections without a hello yet. Twenty clients that start at once are usual, hundreds are a mistake.
+MOST_GREETINGS: Final = 256
+# A configuration is read within milliseconds; on a disk that hangs, never. Front ends wait a little longer.
+CONFIG_SECONDS: Final = 10.0
+# Without free descriptors a connection stays in the queue, and the system keeps reporting it.
+ACCEPT_PAUSE_SECONDS: Final = 1.0
+# Between attempts to make a removed socket again, on a disk that is full or read-only.
+RESTORE_PAUSE_SECONDS: Final = 5.0
+# What `reload` reports about configurations that cannot be used.
+MOST_PROBLEMS: Final = 8
+LONGEST_PROBLEM: Final = 1000
+# What all first lines together may take. Those that arrive in one read, nearly all of them, do not count.
+MOST_HELLO_BYTES: Final = 4 * LONGEST_HELLO
+_READ_BYTES: Final = 64 * 1024
+# Nothing but `no_new_privs` tells servers from others, and some sandboxes set it too.
+OF_A_SERVER: Final = (
+    "the shared workbench does not serve processes of servers, nor others that run with no_new_privs, as in a sandbox"
+)
+
+
+class Refused(Exception):
+    """A client that is not served here. `verb` is one of the answers of `sharing.front.line_protocol`."""
+
+    def __init__(self, verb: str, reason: str) -> None:
+        super().__init__(reason)
+        self.verb = verb
+
+
+class SharedWorkbench:
+    def __init__(
+        self,
+        listener: socket.socket,
+        context_of: Callable[[Hello], Awaitable[ClientContext]],
+        redactor: Redactor,
+        *,
+        stays: bool = False,
+        lock: int | None = None,
+    ) -> None:
+        """`stays`: a user or service manager watches the process, and ends it when it is no longer wanted. `lock`: the
+        descriptor of the lock that marks the shared workbench."""
+        # Read now: an update in place changes what the files say.
+        self._runs = RunningVersion(full_version(), time.monotonic())
+        runtime = Runtime(redactor, SharedServers())
+        runtime.own_info = encode({"name": "mcp-workbench", "title": "MCP Workbench", "version": __version__})
+        runtime.describe = lambda: encode(self.status())
+        self.catalogs = Catalogs(runtime)
+        runtime.look_up = self.catalogs.read_manifests
+        self._listener = listener
+        self._place = SocketPlace(listener, lock)
+        self._context_of = context_of
+        self._stays = stays
+        # Seconds without clients after which we exit, from the configuration of the last client; None: never.
+        self._idle_exit = None if stays else DEFAULT_SHARED_IDLE_EXIT
+        self.clients: set[SharedClient] = set()
+        self._was_joined = False
+        self._budgets = ClientBudgets()
+        self._greeting = 0
+        self._hello_bytes = 0
+        # Greetings and commands in progress: a second signal ends them, whatever they wait for.
+        self._unserved: set[asyncio.Task[None]] = set()
+        self._awaiting_end: list[socket.socket] = []
+        self._ending = asyncio.Event()
+        self._is_urgent = asyncio.Event()
+        self._goodbye = SERVE_ALONE
+        self._reason = ""
+        self._signals = 0
+        self._is_restoring = False
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._accept_timer: asyncio.TimerHandle | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Serve until told to end, or until there has been no client for a while."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        self._listener.setblocking(False)
+        self._wait_for_clients()
+        log.info("shared workbench %s ready, process %d", self._runs.version, os.getpid())
+        async with self.catalogs.runtime.running(), asyncio.TaskGroup() as self._tasks:
+            self.catalogs.runtime.pool.serve_many()
+            await self.catalogs.runtime.open_status_socket()
+            self._listen()
+            watched = self._place.watched(lambda _: self._on_place_changed(loop))
+            self.catalogs.watch.add(watched)
+            try:
+                await self._ending.wait()
+            finally:
+                self.catalogs.watch.discard(watched)
+                self._stop_listening()
+                # From now on new clients cannot connect, and start another workbench once we have released the lock.
+                self._place.remove()
+                self._listener.close()
+            log.info("shutting down: %s", self._reason)
+            self.catalogs.close()
+            self._budgets.close()
+            for client in list(self.clients):
+                client.end(self._reason, self._goodbye)
+        await self.catalogs.stop_recording()
+        log.info("bye")
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another workbench is to replace us."""
+        # Not after a signal: a service manager that stops us must not start us again.
+        return self._goodbye == COME_AGAIN and not self._signals
+
+    def end(self, reason: str, goodbye: bytes) -> None:
+        """Begin to end; front ends get their instructions."""
+        if not self._ending.is_set():
+            self._reason, self._goodbye = reason, goodbye
+            self._ending.set()
+
+    # ── connections ──
+
+    def _listen(self) -> None:
+        self._accept_timer = None
+        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+
+    def _stop_listening(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._listener.fileno())
+        if self._accept_timer is not None:
+            self._accept_timer.cancel()
+
+    def _accept(self) -> None:
+        assert self._tasks is not None
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            log.warning("a connection could not be accepted: %s", error.strerror)
+            self._stop_listening()
+            self._accept_timer = asyncio.get_running_loop().call_later(ACCEPT_PAUSE_SECONDS, self._listen)
+            return
+        connection.setblocking(False)
+        if self._greeting >= MOST_GREETINGS:
+            connection.close()
+            return
+        task = self._tasks.create_task(self._take_in(connection))
+        self._unserved.add(task)
+        task.add_done_callback(self._unserved.discard)
+
+    def _on_place_changed(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Called from the watching thread. The loop may have been closed meanwhile.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._look_after_socket)
+
+    def _look_after_socket(self) -> None:
+        if not self._ending.is_set() and not self._is_restoring:
+            _ = self.catalogs.runtime.start_task(self._restore_socket())
+
+    async def _restore_socket(self) -> None:
+        """Make the socket again if it was removed, or end if another workbench has taken our place."""
+        self._is_restoring = True
+        try:
+            listener = await aside(self._place.restore)
+        except Displaced:
+            self.end("its folder was removed, and another shared workbench has been started since", COME_AGAIN)
+            return
+        except OSError as error:
+            log.warning("the socket cannot be made again: %s", error.strerror or error)
+            asyncio.get_running_loop().call_later(RESTORE_PAUSE_SECONDS, self._look_after_socket)
+            return
+        finally:
+            self._is_restoring = False
+        if listener is None:
+            return
+        if self._ending.is_set():
+            listener.close()
+            self._place.remove()
+            return
+        log.warning("the socket `%s` was removed, and has been made again", self._place.path)
+        self._stop_listening()
+        self._listener.close()
+        self._listener = listener
+        listener.setblocking(False)
+        self._listen()
+        await self.catalogs.runtime.reopen_status_socket()
+
+    async def _take_in(self, connection: socket.socket) -> None:
+        self._greeting += 1
+        try:
+            try:
+                hello, rest = await self._read_hello(connection)
+                context = await self._admit(hello)
+            except BadHello as error:
+                log.warning("a connection was refused: %s", error)
+                refused = Refused(UNABLE, f"the shared workbench refused the connection: {error}")
+                await self._answer(connection, f"{refused.verb} {_in_one_line(str(refused))}")
+                return
+            except Refused as error:
+                await self._answer(connection, f"{error.verb} {_in_one_line(str(error))}")
+                return
+            finally:
+                self._greeting -= 1
+            if context is not None:
+                task = asyncio.current_task()
+                assert task is not None
+                # From here on it is notified when we end, and has time to finish.
+                self._unserved.discard(task)
+                await self._serve(connection, hello, context, rest)
+            else:
+                await self._carry_out(connection, hello)
+        except (OSError, TimeoutError):
+            return
+        except Exception:
+            log.exception("a client could not be served; please report this")
+        finally:
+            connection.close()
+
+    async def _read_hello(self, connection: socket.socket) -> tuple[Hello, bytes]:
+        # Some systems ignore the mode of a socket (unix(7)).
+        uid = peer_uid(connection)
+        if uid is not None and uid != os.getuid():
+            raise BadHello(f"it comes from another user (uid {uid})")
+        loop = asyncio.get_running_loop()
+        data = bytearray()
+        counted = 0
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                while (end := data.find(b"\n")) < 0:
+                    piece = await loop.sock_recv(connection, _READ_BYTES)
+                    if not piece:
+                        raise BadHello("it ended before its first line did")
+                    if len(data) > LONGEST_HELLO:
+                        raise BadHello(f"its first line is longer than {LONGEST_HELLO} bytes")
+                    if data:
+                        counted += len(piece)
+                        self._hello_bytes += len(piece)
+                        if self._hello_bytes > MOST_HELLO_BYTES:
+                            raise Refused(AGAIN, "too many others with long first lines are just arriving")
+                    data += piece
+        finally:
+            self._hello_bytes -= counted
+        hello = read_hello(bytes(data[:end]))
+        if not may_ask(connection):
+            # A server that is a workbench itself expects this.
+            raise Refused(ALONE if WITHIN in hello.environ else UNABLE, OF_A_SERVER)
+        return hello, bytes(data[end + 1 :])
+
+    async def _admit(self, hello: Hello) -> ClientContext | None:
+        """Return what a client is served with; None for a command. Raises `Refused`."""
+        if self._ending.is_set():
+            raise Refused(AGAIN, self._reason)
+        if hello.command and hello.command != BORROW:
+            return None
+        is_newer = replaces(RunningVersion(hello.version, hello.started), self._runs)
+        if is_newer and not self.clients:
+            # There is no one to disturb, so an update takes effect with the next client.
+            self.end(f"version {hello.version} takes the place of {self._runs.version}", COME_AGAIN)
+            raise Refused(AGAIN, self._reason)
+        if hello.hello != PROTOCOL:
+            remedy = "run `mcp-workbench restart`" if is_newer else "restart the client"
+            raise Refused(
+                UNABLE,
+                f"the shared workbench is version {self._runs.version}, this is {hello.version}, and they do not "
+                f"understand each other; {remedy}",
+            )
+        context = await self._context(hello)
+        # Again, because reading the configuration took time.
+        if self._ending.is_set():
+            raise Refused(AGAIN, self._reason)
+        if not context.config.shared and not os.path.lexists(os.path.join(self._place.folder, WANTED)):
+            if not self._was_joined and not self._stays:
+                # A front end started us at the moment of `down`: no client would come, however long we wait.
+                self.end("no client wants a shared workbench any more", COME_AGAIN)
+            raise Refused(ALONE, f"`{context.config.path}` is not shared, and `mcp-workbench up` was not run")
+        return context
+
+    async def _context(self, hello: Hello) -> ClientContext:
+        """Raises `Refused`, whatever happens: a front end without an answer would retry endlessly."""
+        try:
+            async with asyncio.timeout(CONFIG_SECONDS):
+                return await self._context_of(hello)
+        except TimeoutError:
+            reason = f"its configuration could not be read within {CONFIG_SECONDS:.0f} s"
+        except Refused:
+            raise
+        except Exception:
+            log.exception("the client of process %d cannot be served; please report this", hello.pid)
+            reason = "the shared workbench cannot serve this client; `mcp-workbench logs` says why"
+        raise Refused(UNABLE, reason)
+
+    async def _answer(self, connection: socket.socket, line: str) -> None:
+        async with asyncio.timeout(HELLO_SECONDS):
+            await asyncio.get_running_loop().sock_sendall(connection, CONTROL + line.encode() + b"\n")
+
+    # ── clients ──
+
+    async def _serve(self, connection: socket.socket, hello: Hello, context: ClientContext, first: bytes) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                gateway = await stack.enter_async_context(self.catalogs.serving(context))
+            except ConfigError as error:
+                # For the user to fix, such as an audit log that cannot be written.
+                log.warning("the client of process %d cannot be served: %s", hello.pid, error.message)
+                await self._answer(connection, f"{UNABLE} {_in_one_line(error.message)}")
+                return
+            except Exception:
+                log.exception("the client of process %d cannot be served; please report this", hello.pid)
+                await self._answer(
+                    connection, f"{UNABLE} the shared workbench cannot serve this client; `mcp-workbench logs` says why"
+                )
+                return
+            await self._answer(connection, f"{ACCEPTED} {self._runs.version} {os.getpid()}")
+            for note in context.notes:
+                await self._answer(connection, f"{NOTE.decode()} {_in_one_line(note)}")
+            client = SharedClient(hello, context, gateway, connection.detach(), self._budgets)
+            self.clients.add(client)
+            self._was_joined = True
+            self._stop_idling()
+            log.info("client of process %d joins from %s with %s", hello.pid, context.folder, context.config.path)
+            try:
+                # `run` has only ended the clients that it found then.
+                if self._ending.is_set():
+                    client.end(self._reason, self._goodbye)
+                await client.serve(first, self._is_urgent)
+            finally:
+                self.clients.discard(client)
+                if not self._stays:
+                    self._idle_exit = context.config.shared_idle_exit
+                self._wait_for_clients()
+
+    # ── commands ──
+
+    async def _carry_out(self, connection: socket.socket, hello: Hello) -> None:
+        if hello.command == PING:
+            await self._answer(connection, f"{PING} {os.getpid()}")
+        elif hello.command == RELOAD:
+            rejected = await self.catalogs.reload()
+            # The other end limits the size of answers (`sharing.front.joining`); `status` and the log have everything.
+            reported = [problem[:LONGEST_PROBLEM] for problem in rejected[:MOST_PROBLEMS]]
+            await self._answer(connection, f"{RELOAD} {os.getpid()} {encode(reported).decode()}")
+        elif hello.command in (DOWN, RESTART):
+            count = len(self.clients)
+            goodbye = COME_AGAIN if hello.command == RESTART else SERVE_ALONE
+            self.end(f"requested by `mcp-workbench {hello.command}` (process {hello.pid})", goodbye)
+            # Kept open until we are gone, which is what the command waits for.
+            self._awaiting_end.append(connection.dup())
+            await self._answer(connection, f"{ENDING} {os.getpid()} {count}")
+        else:
+            await self._answer(connection, f"{UNABLE} the shared workbench does not know the command `{hello.command}`")
+
+    def status(self) -> dict[str, object]:
+        """Return our status, who is connected, and who shares what."""
+        return describe(self.catalogs, self.clients)
+
+    # ── the end ──
+
+    def _wait_for_clients(self) -> None:
+        if not self.clients and self._idle_exit is not None and self._idle_timer is None:
+            loop = asyncio.get_running_loop()
+            self._idle_timer = loop.call_later(self._idle_exit, self._on_idle)
+
+    def _stop_idling(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+    def _on_idle(self) -> None:
+        self._idle_timer = None
+        if self._greeting:
+            # A client is about to join.
+            self._wait_for_clients()
+        else:
+            self.end("no client for a while", COME_AGAIN)
+
+    def _reload(self) -> None:
+        async def reload() -> None:
+            await self.catalogs.reload()
+
+        _ = self.catalogs.runtime.start_task(reload())
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            self._is_urgent.set()
+            for task in list(self._unserved):
+                task.cancel()
+        # If a user or service manager watches us, the signal means that we should end; otherwise it may have meant the
+        # machine, or nothing.
+        self.end(f"received {number.name}", SERVE_ALONE if self._stays else COME_AGAIN)
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())

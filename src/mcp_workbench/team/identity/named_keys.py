@@ -1,0 +1,286 @@
+"""Named keys: tokens that we issue, each to a person or one of their agents.
+
+One file each, in a folder that only its owner can read: creating and revoking are atomic in the file system, so
+concurrent commands lose nothing, and a partial key is never seen. A file contains a hash of the token, never the token;
+for 256 random bits a plain SHA-256 is enough, since they cannot be guessed. Knows nothing about how a token reaches us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import logging
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import MsgspecError, Struct
+from msgspec.json import decode, encode
+
+from mcp_workbench.engine.config.state_folder import state_path
+from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.errors import WorkbenchError
+
+log = logging.getLogger(__name__)
+
+FOLDER_NAME: Final = "keys"
+# Scanners for leaked secrets look for a prefix like this.
+TOKEN_PREFIX: Final = "wbk_"
+TOKEN_BYTES: Final = 32
+# A record is some hundred bytes; anything larger is another file.
+LARGEST_RECORD: Final = 64 * 1024
+# All are read when one of them changes. A larger team has an identity provider.
+MOST_KEYS: Final = 1000
+# Principals that are not keys: a key must not be taken for one of them.
+RESERVED: Final = frozenset(("default", "anonymous", LOCAL, "token"))
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+# If keys could not be read, for example because no more files could be opened, requests with a key try again, at most
+# this often.
+RETRY_SECONDS: Final = 1.0
+_SUFFIX: Final = ".json"
+# The file is gone, a link, or not ours: trying again will not help. Any other error reveals nothing about the key.
+_LASTING: Final = frozenset(
+    (errno.ENOENT, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENOTDIR, errno.EISDIR)
+)
+
+
+# Inode and modification time, which identify a file.
+FileIdentity = tuple[int, int]
+
+
+class KeyProblem(WorkbenchError):
+    """Keys can be neither read nor written, or this one cannot be created."""
+
+
+class KeyRecord(Struct, frozen=True, kw_only=True):
+    name: str
+    # SHA-256 of the token, in hexadecimal.
+    sha256: str
+    # Seconds since 1970.
+    created: float
+    expires: float | None = None
+    # Globs of the toolboxes that it is limited to; None: all.
+    toolboxes: tuple[str, ...] | None = None
+
+    def has_expired(self, now: float) -> bool:
+        return self.expires is not None and now >= self.expires
+
+
+def folder() -> str | None:
+    """Where keys are stored; None if the user has no home."""
+    return state_path(FOLDER_NAME)
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class KeyFolder:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def create(self, name: str, *, toolboxes: tuple[str, ...] | None = None, expires: float | None = None) -> str:
+        """Create a key and return its token, which is not stored. Raises `KeyProblem`."""
+        if not NAME.fullmatch(name) or name.lower() in RESERVED:
+            raise KeyProblem(
+                f"`{name}` cannot be the name of a key",
+                hint="use letters, digits, `.`, `_` and `-`, and none of " + ", ".join(sorted(RESERVED)),
+            )
+        if len(self.records()) >= MOST_KEYS:
+            raise KeyProblem(f"there are {MOST_KEYS} keys already", hint="revoke some with mcp-workbench key revoke")
+        token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+        record = KeyRecord(name=name, sha256=digest(token), created=time.time(), expires=expires, toolboxes=toolboxes)
+        try:
+            self._write(record)
+        except FileExistsError:
+            raise KeyProblem(
+                f"there is a key named `{name}` already", hint=f"revoke it first: mcp-workbench key revoke {name}"
+            ) from None
+        except OSError as error:
+            raise KeyProblem(
+                f"`{self.path}` cannot be written: {error.strerror}", hint="check its permissions"
+            ) from None
+        return token
+
+    def revoke(self, name: str) -> bool:
+        """Revoke a key. Returns whether there was one. Raises `KeyProblem`."""
+        if not NAME.fullmatch(name):
+            return False
+        try:
+            os.unlink(self._file(name))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise KeyProblem(
+                f"`{self.path}` cannot be written: {error.strerror}", hint="check its permissions"
+            ) from None
+        return True
+
+    def records(self) -> list[KeyRecord]:
+        """All keys, by name. Those that are damaged, or that others may have written, are left out, which is logged.
+        Raises `KeyProblem` if others may have put keys there."""
+        return list(self.read()[0])
+
+    def read(self) -> tuple[dict[KeyRecord, FileIdentity], dict[str, OSError]]:
+        """All keys with the files that they are in, and the names of keys that could not be read this time, with the
+        reason. Raises `KeyProblem`."""
+        try:
+            about = os.stat(self.path, follow_symlinks=False)
+            names = sorted(os.listdir(self.path))[: 2 * MOST_KEYS]
+        except (FileNotFoundError, NotADirectoryError):
+            return {}, {}
+        except OSError as error:
+            raise KeyProblem(f"`{self.path}` cannot be read: {error.strerror}", hint="check its permissions") from None
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+            raise KeyProblem(
+                f"the folder of keys `{self.path}` cannot be used: others may have written to it",
+                hint=f"look at what is in it, then chmod 700 {self.path}",
+            )
+        found: dict[KeyRecord, FileIdentity] = {}
+        unread: dict[str, OSError] = {}
+        for name in names:
+            if not name.endswith(_SUFFIX):
+                continue
+            try:
+                read = self._read(name)
+            except OSError as error:
+                unread[name.removesuffix(_SUFFIX)] = error
+                continue
+            if read is not None:
+                found[read[0]] = read[1]
+        return found, unread
+
+    def identity(self, name: str) -> FileIdentity | None:
+        """The file that this key is in now, whether it can be read or not; None if there is none."""
+        try:
+            return _identity(os.stat(self._file(name), follow_symlinks=False))
+        except OSError:
+            return None
+
+    def fingerprint(self) -> tuple[int, int, int] | None:
+        """Changes when a key is created or revoked."""
+        try:
+            about = os.stat(self.path)
+        except OSError:
+            return None
+        return about.st_ino, about.st_mtime_ns, about.st_ctime_ns
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.path, name + _SUFFIX)
+
+    def _read(self, file: str) -> tuple[KeyRecord, FileIdentity] | None:
+        """None if it is not accepted. Raises `OSError` if that cannot be decided now."""
+        path = os.path.join(self.path, file)
+        try:
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+                about = os.fstat(opened.fileno())
+                if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
+                    log.warning("the key in `%s` is not accepted: others may have read or written it", path)
+                    return None
+                record = decode(opened.read(LARGEST_RECORD), type=KeyRecord)
+        except (OSError, MsgspecError) as error:
+            if isinstance(error, OSError) and error.errno not in _LASTING:
+                raise
+            log.warning("the key in `%s` cannot be read: %s", path, error)
+            return None
+        if record.name + _SUFFIX != file or not NAME.fullmatch(record.name) or record.name.lower() in RESERVED:
+            log.warning("the key in `%s` is not accepted: the name in it does not match the file", path)
+            return None
+        return record, _identity(about)
+
+    def _write(self, record: KeyRecord) -> None:
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        draft = os.path.join(self.path, f".{secrets.token_hex(8)}.new")
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(draft, flags, 0o600), "wb") as file:
+                file.write(encode(record))
+            # Unlike a rename, this does not replace an existing file.
+            os.link(draft, self._file(record.name))
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
+
+
+def _identity(about: os.stat_result) -> FileIdentity:
+    return about.st_ino, about.st_mtime_ns
+
+
+class KeysInForce:
+    """The current keys, by the hash of their token."""
+
+    def __init__(
+        self, keys: KeyFolder, now: Callable[[], float] = time.time, age: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._keys = keys
+        self._now = now
+        self._age = age
+        # When to read them again after a failure; and the failure, so that it is logged once.
+        self._retry_at: float | None = None
+        self._problem = ""
+        self._by_hash: dict[str, KeyRecord] = {}
+        # By name, the file that each was read from.
+        self._files: dict[str, FileIdentity] = {}
+        self._fingerprint: tuple[int, int, int] | None = None
+        # Called with the names of revoked keys.
+        self.on_revoked: list[Callable[[frozenset[str]], None]] = []
+        self.reload()
+
+    def __len__(self) -> int:
+        return len(self._by_hash)
+
+    @property
+    def path(self) -> str:
+        return self._keys.path
+
+    def find(self, token: str) -> KeyRecord | None:
+        """The key with this token; None if there is none, or it is no longer valid."""
+        if self._retry_at is not None and self._age() >= self._retry_at:
+            self.reload()
+        hashed = digest(token)
+        # A look-up by hash does not reveal how much of a guessed token was right.
+        record = self._by_hash.get(hashed)
+        if record is None and token.startswith(TOKEN_PREFIX) and self._keys.fingerprint() != self._fingerprint:
+            # A key that has just been created is valid at once.
+            self.reload()
+            record = self._by_hash.get(hashed)
+        return None if record is None or record.has_expired(self._now()) else record
+
+    def reload(self) -> None:
+        """Read the keys from disk. Those that cannot be read remain valid, which is logged, and are read again soon: a
+        revocation must not be lost because it could not be seen at once."""
+        before = {record.name: record.sha256 for record in self._by_hash.values()}
+        # Before reading: changes in the meantime then cause another read.
+        self._fingerprint = self._keys.fingerprint()
+        try:
+            records, unread = self._keys.read()
+        except KeyProblem as error:
+            self._note(str(error))
+            return
+        first = next(iter(unread), "")
+        self._note(f"`{first}` and perhaps others: {unread[first].strerror}" if unread else "")
+        for record in self._by_hash.values():
+            known = self._files.get(record.name)
+            # `stat` needs no descriptor. A key that was revoked and created again is in another file.
+            if record.name in unread and known is not None and known == self._keys.identity(record.name):
+                records[record] = known
+        self._by_hash = {record.sha256: record for record in records}
+        self._files = {record.name: file for record, file in records.items()}
+        after = {record.name: record.sha256 for record in records}
+        gone = frozenset(name for name, hashed in before.items() if after.get(name) != hashed)
+        for name in sorted(gone):
+            log.info("the key `%s` is revoked", name)
+        if gone:
+            for on_revoked in self.on_revoked:
+                on_revoked(gone)
+
+    def _note(self, problem: str) -> None:
+        self._retry_at = self._age() + RETRY_SECONDS if problem else None
+        if problem and problem != self._problem:
+            log.error("keys cannot be read again: %s", problem)
+        self._problem = problem

@@ -1,0 +1,266 @@
+"""The lock while a workbench runs: differences from `workbench.lock` are reported, and withheld under `enforce`.
+
+Applied where definitions become visible (`ServerEntry.judges`), so that no list, search or call sees a withheld one, in
+any face; and as a step around requests, for items that can be reached without being listed. What cannot be judged,
+because the file is missing, damaged, in conflict or of another configuration, is withheld: it fails closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Raw, Struct
+
+from mcp_workbench.engine.catalog.entry import NO_REASONS
+from mcp_workbench.engine.catalog.offer import INSTRUCTIONS, SINGULAR
+from mcp_workbench.engine.catalog.uris import fits
+from mcp_workbench.engine.config.model import modified_at
+from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
+from mcp_workbench.engine.steps import Denial
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.team.lock.lock_difference import How, changes_of, named
+from mcp_workbench.team.lock.lock_file import LockedServer, LockFile, definition_hash, lockable, locked_kinds, read_lock
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.catalog.catalog import Catalog
+    from mcp_workbench.engine.catalog.entry import ServerEntry
+    from mcp_workbench.engine.catalog.offer import Offer
+    from mcp_workbench.engine.config.model import LockTarget
+    from mcp_workbench.engine.steps import EventRecorder, GuardedRequest, Outcome
+
+log = logging.getLogger(__name__)
+
+HINT: Final = "`mcp-workbench lock diff` shows the difference, `mcp-workbench lock accept` accepts it"
+# How many differences a log line names, and how many audit events there are for one list.
+MOST_NAMED: Final = 5
+MOST_EVENTS: Final = 50
+# Cached hashes, so that the same list is compared quickly when it comes again.
+MOST_HASHES: Final = 100_000
+
+# The details name the user's files: they are shown by `status` and in the log, not to callers.
+UNUSABLE: Final = "the lock file cannot be used (`mcp-workbench status` says why)"
+
+_TEXTS: Final[dict[How, str]] = {
+    "new": "it is not in the lock file",
+    "changed": "it has changed since it was locked",
+    "removed": "it is gone",
+}
+# The lists that the item of a request may be in.
+_KINDS: Final = {
+    "tools/call": ("tools",),
+    "prompts/get": ("prompts",),
+    "resources/read": ("resources",),
+    "resources/subscribe": ("resources",),
+    "completion/complete": ("prompts", "resources", "resourceTemplates"),
+}
+# Methods whose item need not be in a list: URIs, of which a template covers many.
+_BY_ADDRESS: Final = frozenset({"resources/read", "resources/subscribe", "completion/complete"})
+# Methods that reach data, which a lock need not cover.
+_DATA: Final = frozenset({"resources/read", "resources/subscribe"})
+# These end or follow what was let through before, or are about no item. It is unknown what any other method reaches.
+_FREE: Final = frozenset(
+    {
+        "resources/unsubscribe",
+        "logging/setLevel",
+        "tasks/get",
+        "tasks/list",
+        "tasks/result",
+        "tasks/update",
+        "tasks/cancel",
+    }
+)
+_NOTIFICATIONS: Final = "notifications/"
+WithheldReasons = dict[str, dict[str, str]]
+
+
+class LockReading(Struct, frozen=True):
+    """The result of reading a lock file: the file, or why there is nothing to compare with."""
+
+    path: str
+    modified_at: int
+    file: LockFile | None
+    problem: ConfigError | None
+    # What it covers.
+    kinds: tuple[str, ...]
+
+
+def look_at_lock(target: LockTarget) -> LockReading:
+    """Read the lock file. Blocks on the disk, so not for the event loop."""
+    # The time first: a change while we read then counts as a later one.
+    at = modified_at(target.path)
+    try:
+        file = read_lock(target)
+    except ConfigError as error:
+        return LockReading(target.path, at, None, error, locked_kinds(target))
+    problem = None
+    if file is None:
+        problem = ConfigError(
+            f"there is no `{target.path}`", hint="`mcp-workbench lock` creates it; review it, and commit it"
+        )
+    return LockReading(target.path, at, file, problem, locked_kinds(target))
+
+
+class Lock:
+    """The current lock file of one configuration."""
+
+    def __init__(self, reading: LockReading, record: EventRecorder, *, is_enforced: bool) -> None:
+        self._record = record
+        self.is_enforced = is_enforced
+        # Computed hashes by place: the definition, and its hash.
+        self._hashes: dict[tuple[str, str], tuple[Raw, str]] = {}
+        # What was reported last, by the user whose connections list it, and by server.
+        self._said: dict[str, dict[str, frozenset[tuple[str, str, How]]]] = {}
+        self._problem_said = ""
+        self._take(reading)
+
+    @property
+    def problem(self) -> ConfigError | None:
+        """Why there is nothing to compare with; None if there is a lock file."""
+        return self._reading.problem
+
+    def _take(self, reading: LockReading) -> None:
+        self._reading = reading
+        said, self._problem_said = self._problem_said, "" if self.problem is None else self.problem.message
+        if self.problem is not None and self.problem.message != said:
+            what = "nothing is shown until that is solved" if self.is_enforced else "nothing can be compared"
+            log.error("%s; %s. hint: %s", self.problem.message, what, self.problem.hint or HINT)
+
+    def has_changed(self) -> bool:
+        """Whether the file was written or deleted since it was read. Accesses the disk."""
+        return modified_at(self._reading.path) != self._reading.modified_at
+
+    def use(self, reading: LockReading, *, is_enforced: bool) -> bool:
+        """Switch to a new reading of the file, and to new consequences. The caller judges all servers again. Returns
+        whether the file has changed."""
+        before = self._reading
+        if is_enforced != self.is_enforced:
+            # Earlier reports named other consequences.
+            self._said.clear()
+            self._problem_said = ""
+        self.is_enforced = is_enforced
+        self._take(reading)
+        return (before.path, before.modified_at) != (reading.path, reading.modified_at)
+
+    def judge(self, entry: ServerEntry, offer: Offer) -> WithheldReasons:
+        """The definitions in this offer that must not be shown, with the reason."""
+        if self.problem is not None:
+            return self._all(offer, UNUSABLE) if self.is_enforced else {}
+        assert self._reading.file is not None
+        locked = self._reading.file.server(entry.toolbox, entry.name)
+        found = frozenset(
+            changes_of(
+                locked,
+                offer,
+                lambda kind, name, raw: self._hash(f"{entry.label} {kind}", name, raw),
+                self._reading.kinds,
+            )
+        )
+        self._say(entry, found, locked)
+        if not self.is_enforced:
+            return {}
+        withheld: WithheldReasons = {}
+        for kind, name, how in found:
+            if how != "removed":
+                withheld.setdefault(kind, {})[name] = _TEXTS[how]
+        return withheld
+
+    def _all(self, offer: Offer, reason: str) -> WithheldReasons:
+        found = {kind: lockable(offer, kind) for kind in (*offer.lists, INSTRUCTIONS)}
+        return {kind: dict.fromkeys(definitions, reason) for kind, definitions in found.items() if definitions}
+
+    def _hash(self, place: str, name: str, definition: Raw) -> str:
+        known = self._hashes.get((place, name))
+        if known is not None and known[0] == definition:
+            return known[1]
+        found = definition_hash(definition)
+        if len(self._hashes) >= MOST_HASHES:
+            # Some servers list a resource for each file, and different ones the next day.
+            self._hashes.clear()
+        self._hashes[place, name] = definition, found
+        return found
+
+    @property
+    def covers_addresses(self) -> bool:
+        """Whether an address that is in no list may be refused for that: where resources are covered, and where
+        nothing can be compared."""
+        return self.problem is not None or "resources" in self._reading.kinds
+
+    def forget(self, principal: str) -> None:
+        """Drop what was reported to this user."""
+        self._said.pop(principal, None)
+
+    def _say(self, entry: ServerEntry, found: frozenset[tuple[str, str, How]], locked: LockedServer | None) -> None:
+        # By user: their connections may list different definitions.
+        said = self._said.setdefault(entry.context.principal, {})
+        before = said.get(entry.label, frozenset())
+        said[entry.label] = found
+        news = sorted(found - before)
+        if not news:
+            return
+        items = ", ".join(f"{named(kind, name[:100], '`')} ({how})" for kind, name, how in news[:MOST_NAMED])
+        more = f" and {len(news) - MOST_NAMED} more" if len(news) > MOST_NAMED else ""
+        what = "is not in the lock file" if locked is None else "differs from the lock file"
+        consequence = "; withheld until accepted" if self.is_enforced else ""
+        log.warning("[%s] %s: %s%s%s. hint: %s", entry.label, what, items, more, consequence, HINT)
+        for kind, name, how in news[:MOST_EVENTS]:
+            self._record(
+                "definition",
+                principal=entry.context.principal or None,
+                toolbox=entry.toolbox,
+                server=entry.name,
+                item=name,
+                decision="withheld" if self.is_enforced and how != "removed" else "warned",
+                rule="lock",
+                reason=f"{SINGULAR.get(kind, kind)}: {how}",
+            )
+
+
+class LockStep:
+    """Stops requests for withheld items, however the client learned of them (`DefinitionStep`)."""
+
+    judges_definitions = True
+
+    def __init__(self, catalog_of: Callable[[str], Catalog], lock: Lock) -> None:
+        # The catalogue of a principal's own connections.
+        self._catalog_of = catalog_of
+        self._lock = lock
+
+    def check(self, request: GuardedRequest) -> Denial | None:
+        entry = self._catalog_of(request.principal).toolboxes.get(request.toolbox, {}).get(request.server)
+        if entry is None:
+            return None
+        method, item = request.method, request.item
+        kinds = _KINDS.get(method)
+        if kinds is None:
+            if method in _FREE or method.startswith(_NOTIFICATIONS):
+                return None
+            return _withheld(f"method `{method[:200]}`", "the lock file cannot cover it", METHOD_NOT_FOUND)
+        for kind in kinds:
+            reason = entry.withheld.get(kind, NO_REASONS).get(item)
+            if reason is not None:
+                return _withheld(f"{SINGULAR[kind]} `{item[:200]}`", reason)
+        if method not in _BY_ADDRESS or any(item in entry.definitions(kind) for kind in kinds):
+            return None
+        if any(fits(item, template) for template in entry.definitions("resourceTemplates")):
+            return None
+        withheld = entry.withheld.get("resourceTemplates", NO_REASONS)
+        template = next((each for each in withheld if fits(item, each)), None)
+        if template is None:
+            if method in _DATA and not self._lock.covers_addresses:
+                return None
+            reason = "it is not in the lock file and fits no template there"
+        else:
+            reason = f"of its template `{template[:200]}`, {withheld[template]}"
+        return _withheld(f"resource `{item[:200]}`", reason)
+
+    def judge_again(self, request: GuardedRequest, rules: tuple[str, ...]) -> Denial | None:
+        return self.check(request)
+
+    def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
+        """The lock keeps nothing of a request, so it has nothing to release."""
+
+
+def _withheld(what: str, reason: str, code: int = INVALID_PARAMS) -> Denial:
+    return Denial(code, f"{what} is withheld: {reason}; for the user: {HINT}", rule="lock")

@@ -1,0 +1,414 @@
+"""`ask`: calls that pass only after the user has approved them.
+
+An approval is for exactly one call (its server, its item, its parameters and `_meta`, byte by byte) of one principal:
+once, for the rest of its session, or for a time. Approvals are kept in memory only, so that a restart revokes them.
+Owns what was approved and what waits; how a client is asked is up to the request (`steps.Ask`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from hashlib import sha256
+from os import urandom
+from typing import Any, Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder, decode, encode
+
+from mcp_workbench.engine.protocol.sealed_state import RETRY_MEMBERS
+from mcp_workbench.engine.steps import (
+    APPROVED,
+    LOCAL,
+    Ask,
+    Denial,
+    EventRecorder,
+    GuardedRequest,
+    Outcome,
+    Pass,
+    arguments_digest,
+    origin_of,
+)
+from mcp_workbench.team.policy.approval_question import Duration, chosen, is_cut, question, shown
+from mcp_workbench.team.policy.rules_in_force import COMPLETION, FORBIDDEN, TASKS, Policy, denied
+
+# How long "for an hour" is. Long enough for a piece of work, short enough for the user to remember.
+APPROVED_SECONDS: Final = 3600.0
+# How long a call waits for `mcp-workbench approve`, and how long after that it may be made.
+WAITING_SECONDS: Final = 600.0
+# Calls that wait, in total and per principal: an agent that tries variations must not crowd out the calls of others.
+MOST_WAITING: Final = 200
+MOST_WAITING_OF_ONE: Final = 20
+# Approvals that are kept; beyond this, the oldest are dropped, and the user is asked again.
+MOST_APPROVALS: Final = 10_000
+# Retries of one call that are expected at once: a client may have made it several times concurrently.
+MOST_RETRIES: Final = 20
+# Calls whose last approved parameters are kept, to show what is different this time.
+MOST_REMEMBERED: Final = 1000
+LARGEST_REMEMBERED: Final = 16 * 1024
+# A waiting call up to this size is kept in full, for `mcp-workbench approve --show`.
+LARGEST_WAITING: Final = 256 * 1024
+_NO_STATE: Final = Raw(b"null")
+# The part of `_meta` that belongs to the protocol and to tracing: it does not affect what a call does.
+_PROTOCOL: Final = "io.modelcontextprotocol/"
+_FOR_TRANSPORT: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
+# Known clients (Claude Code, VS Code, Codex) number their calls and turns with these, so that no two calls are equal.
+_NUMBERS: Final = frozenset({"claudecode/toolUseId", "vscode.requestId", "callId", "itemId", "x-codex-turn-metadata"})
+
+
+class GrantedApproval(Struct):
+    expires: float
+    # Valid in this session of the client only; None: in any.
+    session: int | None = None
+    is_once: bool = False
+
+
+class WaitingCall(Struct, frozen=True):
+    """A call whose client cannot ask the user."""
+
+    id: str
+    principal: str
+    place: str
+    arguments: str
+    digest: str
+    arguments_digest: str
+    expires: float
+    # What will be sent; None if it is too large to be kept.
+    whole: bytes | None = None
+    # Its parameters; None if they are too large to be compared with those of the next call.
+    params: bytes | None = None
+
+
+class _Interim(Struct):
+    resultType: str = ""
+    # Not optional: in a union, msgspec does not accept everything for `Raw` that it accepts for `Raw` alone.
+    requestState: Raw = _NO_STATE
+
+
+_decode_interim: Final = Decoder(_Interim).decode
+
+
+class Approvals:
+    """What was approved, and what waits for approval. Outlives the rules that required it."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.now = now
+        # By principal and digest.
+        self._granted: OrderedDict[tuple[str, str], GrantedApproval] = OrderedDict()
+        # By principal and digest: when they expire, and their `requestState`. These calls passed, but their server
+        # asked for input; their retries are the same calls.
+        self._retries: OrderedDict[tuple[str, str], list[tuple[float, str]]] = OrderedDict()
+        self._waiting: OrderedDict[str, WaitingCall] = OrderedDict()
+        # By principal and item: the parameters that were approved last.
+        self._last: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        # Called when a call begins to wait: from then on the user may approve it.
+        self.on_waiting: Callable[[], None] | None = None
+        # The current policy: a call may be held for minutes, and the policy may have changed since.
+        self.in_force: Policy | None = None
+
+    def grant(self, principal: str, digest: str, grant: GrantedApproval) -> None:
+        self._granted[principal, digest] = grant
+        self._granted.move_to_end((principal, digest))
+        if len(self._granted) > MOST_APPROVALS:
+            self._granted.popitem(last=False)
+
+    def grant_retry(self, principal: str, digest: str, state: str = "") -> None:
+        """The server requires input before it does what was approved: expect the client to retry with it, and with the
+        state that the server returned."""
+        of_call = self._retries.setdefault((principal, digest), [])
+        of_call.append((self.now() + WAITING_SECONDS, state))
+        del of_call[:-MOST_RETRIES]
+        self._retries.move_to_end((principal, digest))
+        if len(self._retries) > MOST_APPROVALS:
+            self._retries.popitem(last=False)
+
+    def take_retry(self, principal: str, digest: str, state: str | None = None) -> bool:
+        """Whether a retry of this call is expected; if so, one fewer is afterwards. None as the state means that it was
+        ours, opened before this point: its seal binds it to the call."""
+        now = self.now()
+        of_call = [each for each in self._retries.pop((principal, digest), ()) if each[0] > now]
+        awaited = next((each for each in reversed(of_call) if state in (None, each[1])), None)
+        if awaited is not None:
+            of_call.remove(awaited)
+        if of_call:
+            self._retries[principal, digest] = of_call
+        return awaited is not None
+
+    def take(self, principal: str, session: int, digest: str) -> bool:
+        """Whether exactly this call was approved. An approval for one call is used up by this."""
+        grant = self._granted.get((principal, digest))
+        if grant is None:
+            return False
+        if grant.expires <= self.now():
+            del self._granted[principal, digest]
+            return False
+        if grant.session not in (None, session):
+            return False
+        if grant.is_once:
+            del self._granted[principal, digest]
+        return True
+
+    def remember(self, principal: str, place: str, params: bytes) -> None:
+        """Keep the approved parameters for the next question about the same item."""
+        if len(params) <= LARGEST_REMEMBERED:
+            self._last[principal, place] = params
+            self._last.move_to_end((principal, place))
+            if len(self._last) > MOST_REMEMBERED:
+                self._last.popitem(last=False)
+
+    def last(self, principal: str, place: str) -> bytes | None:
+        return self._last.get((principal, place))
+
+    def forget(self, principals: Collection[str]) -> None:
+        """Drop everything of these, in place: whoever has the name next is somebody else."""
+        by_principal: tuple[OrderedDict[tuple[str, str], Any], ...] = (self._granted, self._retries, self._last)
+        for table in by_principal:
+            for key in [key for key in table if key[0] in principals]:
+                del table[key]
+        for id in [id for id, waiting in self._waiting.items() if waiting.principal in principals]:
+            del self._waiting[id]
+
+    # ── calls whose client cannot ask the user ──
+
+    def wait(self, principal: str, place: str, params: bytes, digest: str, meta: bytes | None = None) -> str | None:
+        """The id by which this call can be approved; None if too many are waiting."""
+        self._forget_expired()
+        for waiting in self._waiting.values():
+            if waiting.principal == principal and waiting.digest == digest:
+                return waiting.id
+        of_one = sum(waiting.principal == principal for waiting in self._waiting.values())
+        if len(self._waiting) >= MOST_WAITING or of_one >= MOST_WAITING_OF_ONE:
+            return None
+        id = urandom(5).hex()
+        expires = self.now() + WAITING_SECONDS
+        described = shown(params) if meta is None else f"{shown(params)} with `_meta` {shown(meta)}"
+        whole = params if meta is None else params + b" with `_meta` " + meta
+        kept = whole if len(whole) <= LARGEST_WAITING else None
+        compared = params if len(params) <= LARGEST_REMEMBERED else None
+        self._waiting[id] = WaitingCall(
+            id, principal, place, described, digest, arguments_digest(params), expires, kept, compared
+        )
+        if self.on_waiting is not None:
+            self.on_waiting()
+        return id
+
+    def approve(self, id: str, seconds: float | None = None) -> WaitingCall | None:
+        """Record the user's approval: once within a while, or for a time. None if no such call waits."""
+        self._forget_expired()
+        waiting = self._waiting.pop(id, None)
+        if waiting is not None:
+            expires = self.now() + (WAITING_SECONDS if seconds is None else seconds)
+            self.grant(waiting.principal, waiting.digest, GrantedApproval(expires, is_once=seconds is None))
+            if waiting.params is not None:
+                self.remember(waiting.principal, waiting.place, waiting.params)
+        return waiting
+
+    def look_at(self, id: str) -> WaitingCall | None:
+        """The call that waits under this id, without changing it."""
+        self._forget_expired()
+        return self._waiting.get(id)
+
+    def settle(self, id: str, principal: str, digest: str) -> None:
+        """The question about this call has been answered: an approval given elsewhere meanwhile no longer counts."""
+        self._waiting.pop(id, None)
+        grant = self._granted.get((principal, digest))
+        if grant is not None and grant.is_once:
+            del self._granted[principal, digest]
+
+    def waiting(self) -> list[dict[str, object]]:
+        """For `mcp-workbench status`."""
+        self._forget_expired()
+        now = self.now()
+        return [
+            {
+                "id": each.id,
+                "principal": each.principal or LOCAL,
+                "call": each.place,
+                "arguments": each.arguments,
+                "secondsLeft": round(each.expires - now),
+            }
+            for each in self._waiting.values()
+        ]
+
+    def _forget_expired(self) -> None:
+        now = self.now()
+        for id in [id for id, waiting in self._waiting.items() if waiting.expires <= now]:
+            del self._waiting[id]
+
+
+class ApprovalStep:
+    """Holds calls that the policy requires to ask about until the user has answered (`Step`)."""
+
+    def __init__(self, policy: Policy, approvals: Approvals, record: EventRecorder) -> None:
+        self._policy = policy
+        self._approvals = approvals
+        self._record = record
+        # Approved requests in progress, with the digest that their retries will have.
+        self._passed: dict[int, str] = {}
+
+    def check(self, request: GuardedRequest) -> Pass | Ask | Denial | None:
+        if request.method.startswith(TASKS) or not request.toolbox:
+            # A task was approved as the call that created it.
+            return None
+        decision = self._policy.decide(request)
+        if decision.then != "ask":
+            return None
+        if request.method == COMPLETION:
+            # Clients request completions with every keystroke: asking each time would be a nuisance.
+            text = f"`{_place(request)}` needs the user's approval, so nothing is completed for it"
+            return Denial(FORBIDDEN, text, {"rule": decision.rule}, rule=decision.rule)
+        members = _members(request)
+        digest = digest_of(request, members)
+        is_retry = request.is_retry or not members.keys().isdisjoint(RETRY_MEMBERS)
+        state = None
+        if "requestState" in members or not request.is_retry:
+            # Servers need not send one.
+            state = _state_hash(members.get("requestState", _NO_STATE))
+        if is_retry and self._approvals.take_retry(request.principal, _first_digest(request, members), state):
+            return self._approved(request)
+        if self._approvals.take(request.principal, request.session, digest):
+            return self._approved(request)
+        self._record("question", **origin_of(request), rule=decision.rule, digest=arguments_digest(request.params))
+        meta = _meta_to_judge(request)
+        id: str | None = None
+        if is_cut(request.params, meta):
+            id = self._approvals.wait(request.principal, _place(request), request.params, digest, meta)
+        asked = question(
+            _place(request),
+            request.params,
+            self._approvals.last(request.principal, _place(request)),
+            has_session=request.session > 0,
+            meta=meta,
+            id=id,
+        )
+
+        def answered(answer: Raw | bytes | None) -> Pass | Denial:
+            if id is not None:
+                self._approvals.settle(id, request.principal, digest)
+            return self._answered(request, digest, decision.rule, answer)
+
+        return Ask(Raw(encode(asked)), answered, lambda: self._refer(request, digest, decision.rule))
+
+    def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
+        digest = self._passed.pop(id(request), None)
+        interim = None if digest is None or outcome.kind != "result" else _interim(outcome)
+        if digest is not None and interim is not None:
+            self._approvals.grant_retry(request.principal, digest, _state_hash(interim.requestState))
+
+    def _answered(self, request: GuardedRequest, digest: str, rule: str, answer: Raw | bytes | None) -> Pass | Denial:
+        place = _place(request)
+        duration = None if answer is None else chosen(answer, has_session=request.session > 0)
+        judged = (self._approvals.in_force or self._policy).decide(request)
+        is_forbidden = judged.then in ("deny", "hide")
+        rule = judged.rule if is_forbidden else rule
+        decision = "denied" if duration is None or is_forbidden else "passed"
+        # Whoever uses the client has answered.
+        who, what = request.principal or LOCAL, arguments_digest(request.params)
+        origin = origin_of(request)
+        self._record("approval", **origin, rule=rule, decision=decision, reason=duration, by=who, digest=what)
+        if is_forbidden:
+            return denied(request, judged)
+        if duration is None:
+            return Denial(FORBIDDEN, f"the user did not approve `{place}`", {"rule": rule}, rule=rule)
+        if duration != "once":
+            self._approvals.grant(request.principal, digest, self._lasting(duration, request.session))
+        self._approvals.remember(request.principal, place, request.params)
+        return self._approved(request)
+
+    def _lasting(self, duration: Duration, session: int) -> GrantedApproval:
+        if duration == "session":
+            return GrantedApproval(float("inf"), session=session)
+        return GrantedApproval(self._approvals.now() + APPROVED_SECONDS)
+
+    def _approved(self, request: GuardedRequest) -> Pass:
+        self._passed[id(request)] = _first_digest(request, _members(request))
+        return Pass(APPROVED)
+
+    def _refer(self, request: GuardedRequest, digest: str, rule: str) -> Denial:
+        """Deny a call whose client cannot ask, and explain how the user can approve it."""
+        place = _place(request)
+        waiting = self._approvals.wait(request.principal, place, request.params, digest, _meta_to_judge(request))
+        if waiting is None:
+            text = f"`{place}` needs the user's approval, and too many calls are waiting for one"
+            return Denial(FORBIDDEN, text, {"rule": rule}, rule=rule)
+        text = (
+            f"`{place}` needs the user's approval, and this client cannot ask for it: have the user run "
+            f"`mcp-workbench approve {waiting}` within {WAITING_SECONDS / 60:.0f} minutes, then make the same call "
+            "again"
+        )
+        return Denial(FORBIDDEN, text, {"rule": rule, "approval": waiting}, rule=rule)
+
+
+def digest_of(request: GuardedRequest, members: dict[str, Raw] | None = None) -> str:
+    """Identifies exactly this call."""
+    found = _members(request) if members is None else members
+    digest = sha256()
+    for part in (request.method, request.toolbox, request.server, request.item):
+        digest.update(encode(part))
+    for name in sorted(found):
+        digest.update(encode(name) + b":" + bytes(found[name]) + b"\n")
+    digest.update(b"_meta:" + _bound_meta(request))
+    return digest.hexdigest()
+
+
+def _first_digest(request: GuardedRequest, members: dict[str, Raw]) -> str:
+    """Identifies this call and all of its retries: without what the client adds to those."""
+    return digest_of(request, {name: each for name, each in members.items() if name not in RETRY_MEMBERS})
+
+
+def _members(request: GuardedRequest) -> dict[str, Raw]:
+    try:
+        return decode(request.params, type=dict[str, Raw])
+    except (DecodeError, ValidationError, RecursionError):
+        return {"": Raw(encode(request.params.hex()))}
+
+
+def _meta_to_judge(request: GuardedRequest) -> bytes | None:
+    """The `_meta` that a server may act upon: without what the protocol and tracing keep in it."""
+    if request.meta is None:
+        return None
+    members = _named_once(bytes(request.meta))
+    if members is None:
+        return bytes(request.meta)
+    kept = {name: each for name, each in members if not name.startswith(_PROTOCOL) and name not in _FOR_TRANSPORT}
+    return encode(kept) if kept else None
+
+
+def _bound_meta(request: GuardedRequest) -> bytes:
+    """The part of it that must be the same in a call that was approved before."""
+    meta = _meta_to_judge(request)
+    members = None if meta is None else _named_once(meta)
+    if members is None:
+        return meta or b""
+    bound = {name: each for name, each in sorted(members) if name not in _NUMBERS}
+    return encode(bound) if bound else b""
+
+
+def _named_once(written: bytes) -> list[tuple[str, Raw]] | None:
+    """The members of an object; None for anything else, and if a name is repeated: parsers disagree about those."""
+    try:
+        members = decode(written, type=dict[str, Raw])
+        names = [name for name, _ in json.loads(written, object_pairs_hook=list)]
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return list(members.items()) if len(members) == len(names) else None
+
+
+def _place(request: GuardedRequest) -> str:
+    return f"{request.toolbox}/{request.server}/{request.item}"[:500]
+
+
+def _interim(outcome: Outcome) -> _Interim | None:
+    """The server's request for input; None if it has done what was asked."""
+    try:
+        found = _decode_interim(b"".join(outcome.payload))
+    except (DecodeError, ValidationError, RecursionError):
+        return None
+    return found if found.resultType == "input_required" else None
+
+
+def _state_hash(state: Raw) -> str:
+    """A hash, because states may be of any size, independent of how the JSON is written."""
+    return sha256(encode(decode(state))).hexdigest()

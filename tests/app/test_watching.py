@@ -1,0 +1,136 @@
+"""What `top` asks of a workbench: looking, stopping, restarting, logs; and whom it does not serve."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mcp_workbench.app import watching
+from mcp_workbench.app.watching import MOST_WATCHERS, Watching
+from mcp_workbench.engine.observe.call_watch import CallWatch
+
+pytestmark = pytest.mark.processes
+
+
+class Server:
+    """A connection, as far as it is watched."""
+
+    def __init__(self) -> None:
+        self.entry, self.config = SimpleNamespace(toolbox="box"), SimpleNamespace(name="s")
+        self.run = SimpleNamespace(process_id=7, last_lines=lambda count: ["one", "two"])
+        self.done: list[str] = []
+
+    def request_stop(self) -> None:
+        self.done.append("stop")
+
+    async def wait_stopped(self) -> None:
+        self.done.append("stopped")
+
+    def start_in_background(self) -> None:
+        self.done.append("start")
+
+
+class Watched:
+    """A socket with a workbench of one server behind it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.server: Any = Server()
+        # Who was told to listen, in this order.
+        self.listeners: list[CallWatch | None] = []
+        self.watching = Watching(lambda: [self.server], lambda: b'{"pid":1}', self.listeners.append)
+        self.path = str(folder / "w.sock")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Watched:
+        self._socket = await asyncio.start_unix_server(self._serve, self.path)
+        return self
+
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.append(asyncio.create_task(self.watching.serve(reader, writer)))
+
+    async def __aexit__(self, *_: object) -> None:
+        self._socket.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def join(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(self.path)
+
+
+async def ask(link: tuple[asyncio.StreamReader, asyncio.StreamWriter], **request: str) -> Any:
+    link[1].write(json.dumps(request).encode() + b"\n")
+    line = await link[0].readline()
+    return json.loads(line) if line else None
+
+
+async def test_a_look_measures_until_the_last_who_looks_is_gone(tmp_path: Path) -> None:
+    async with Watched(tmp_path) as watched:
+        first, second = await watched.join(), await watched.join()
+        assert await ask(first, do="look") == {
+            "status": {"pid": 1}, "figures": {}, "processes": {"box/s": [7]}, "lastCalls": []
+        }  # fmt: skip
+        await ask(second, do="look")
+        first[1].close()
+        await ask(second, do="look")
+        (listener,) = watched.listeners
+        assert listener is not None
+        second[1].write_eof()
+        assert await second[0].read() == b""
+        assert watched.listeners == [listener, None]
+        second[1].close()
+
+
+async def test_a_server_is_stopped_restarted_and_quoted(tmp_path: Path) -> None:
+    async with Watched(tmp_path) as watched:
+        link = await watched.join()
+        one = {"toolbox": "box", "server": "s"}
+        assert await ask(link, do="log", **one) == {"lines": ["one", "two"]}
+        assert await ask(link, do="stop", **one) == {"connections": 1}
+        assert watched.server.done == ["stop", "stopped"]
+        assert await ask(link, do="restart", **one) == {"connections": 1}
+        assert watched.server.done[2:] == ["stop", "stopped", "start"]
+        assert await ask(link, do="stop", toolbox="box", server="other") == {"connections": 0}
+        watched.server.run = None
+        assert await ask(link, do="log", **one) == {"lines": []}
+        assert (await ask(link, do="look"))["processes"] == {}
+        link[1].close()
+
+
+@pytest.mark.parametrize("sent", [b"nonsense\n", b'{"do":"erase"}\n', b"x" * 100_000])
+async def test_what_cannot_be_understood_ends_the_connection_alone(tmp_path: Path, sent: bytes) -> None:
+    async with Watched(tmp_path) as watched:
+        link, other = await watched.join(), await watched.join()
+        link[1].write(sent)
+        # What it has not read of us may come back as a reset.
+        try:
+            assert await link[0].read() == b""
+        except ConnectionResetError:
+            pass
+        assert await ask(other, do="look")
+        link[1].close()
+        other[1].close()
+
+
+async def test_more_than_a_few_are_turned_away_and_a_silent_one_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Watched(tmp_path) as watched:
+        links = [await watched.join() for _ in range(MOST_WATCHERS)]
+        for link in links:
+            assert await ask(link, do="look")
+        late = await watched.join()
+        assert await late[0].read() == b""
+        for link in (*links, late):
+            link[1].close()
+    monkeypatch.setattr(watching, "SILENT_SECONDS", 0.01)
+    (tmp_path / "again").mkdir()
+    async with Watched(tmp_path / "again") as watched:
+        link = await watched.join()
+        assert await link[0].read() == b""
+        link[1].close()

@@ -1,0 +1,140 @@
+"""What another configuration changes, told before anything is done."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from mcp_workbench.engine.catalog.catalog import CHANGED, REMOVED, Catalog
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.catalog.manifests import ManifestStore
+from mcp_workbench.engine.catalog.offer import Offer
+from mcp_workbench.engine.catalog.replacement import Changes, compare
+from mcp_workbench.engine.config.load import parse
+from mcp_workbench.engine.config.model import WorkbenchConfig
+from mcp_workbench.engine.protocol.handshake import ServerProfile
+
+GIT = {"command": "git"}
+LOGS = {"command": "logs"}
+BEFORE: dict[str, Any] = {"dev": {"git": GIT, "files": {"command": "files"}}, "ops": {"logs": LOGS}}
+
+
+def config(boxes: dict[str, Any], environ: dict[str, str] | None = None, **settings: Any) -> WorkbenchConfig:
+    toolboxes = {name: {"description": "d", "mcpServers": servers} for name, servers in boxes.items()}
+    return parse(json.dumps({"toolboxes": toolboxes, **settings}).encode(), "w.json", environ or {})
+
+
+def catalog_of(boxes: dict[str, Any]) -> Catalog:
+    return Catalog(config(boxes), ManifestStore(lambda: None))
+
+
+def offer_of(*tools: str) -> Offer:
+    definitions = {name: Raw(json.dumps({"name": name, "inputSchema": {}}).encode()) for name in tools}
+    return Offer(ServerProfile("legacy", "2025-11-25"), {"tools": definitions})
+
+
+def test_the_same_file_again_changes_nothing() -> None:
+    difference = compare(config(BEFORE), config(BEFORE))
+    assert not difference
+    assert difference.servers.untouched == (("dev", "git"), ("dev", "files"), ("ops", "logs"))
+    assert difference.toolboxes == Changes(untouched=("dev", "ops"))
+
+
+def test_servers_and_toolboxes_are_added_removed_changed_and_untouched() -> None:
+    after = {"dev": {"git": GIT, "files": {"command": "files", "args": ["x"]}, "new": GIT}, "web": {"page": GIT}}
+    difference = compare(config(BEFORE), config(after))
+    assert difference.servers == Changes(
+        added=(("dev", "new"), ("web", "page")),
+        removed=(("ops", "logs"),),
+        changed=(("dev", "files"),),
+        untouched=(("dev", "git"),),
+    )
+    assert difference.toolboxes == Changes(added=("web",), removed=("ops",), changed=("dev",))
+
+
+@pytest.mark.parametrize(
+    "setting", [{"timeout": 7}, {"toolFilters": ["a*"]}, {"idleTimeout": None}, {"resultBudget": 900}]
+)
+def test_a_server_that_is_only_treated_otherwise_stays_the_same(setting: dict[str, Any]) -> None:
+    difference = compare(config(BEFORE), config({**BEFORE, "ops": {"logs": {**LOGS, **setting}}}))
+    assert difference.servers.adjusted == (("ops", "logs"),)
+    assert not difference.servers.changed
+
+
+@pytest.mark.parametrize(
+    "setting", [{"args": ["x"]}, {"env": {"A": "b"}}, {"cwd": "/"}, {"command": "other"}, {"protocol": "modern"}]
+)
+def test_a_server_that_would_run_otherwise_is_another_one(setting: dict[str, Any]) -> None:
+    difference = compare(config(BEFORE), config({**BEFORE, "ops": {"logs": {**LOGS, **setting}}}))
+    assert difference.servers.changed == (("ops", "logs"),)
+
+
+def test_a_server_that_gets_the_variable_it_lacked_is_another_one() -> None:
+    boxes = {"ops": {"logs": {**LOGS, "args": ["${KEY}"]}}}
+    difference = compare(config(boxes), config(boxes, {"KEY": "there"}))
+    assert difference.servers.changed == (("ops", "logs"),)
+
+
+def test_servers_are_told_apart_whatever_slashes_their_names_hold() -> None:
+    before, after = {"a/b": {"c": GIT}}, {"a": {"b/c": GIT}}
+    difference = compare(config(before), config(after))
+    assert (difference.servers.removed, difference.servers.added) == ((("a/b", "c"),), (("a", "b/c"),))
+
+
+def test_settings_of_the_file_are_named() -> None:
+    assert compare(config(BEFORE), config(BEFORE, budget=900, pin=["dev/git/x"])).settings == ("budget", "pin")
+
+
+def test_a_plan_changes_nothing() -> None:
+    catalog = catalog_of(BEFORE)
+    before, revision = catalog.toolboxes, catalog.revision
+    catalog.plan(config({"web": {"page": GIT}}))
+    assert (catalog.toolboxes, catalog.revision) == (before, revision)
+    assert all(entry.ended is None for entry in catalog.entries())
+
+
+def test_what_stays_is_the_very_same_entry_with_all_that_is_known_of_it() -> None:
+    catalog = catalog_of(BEFORE)
+    git, files, logs = catalog.entries()
+    catalog.servers.learn(logs, offer_of("tail", "head"))
+    told: list[tuple[ServerEntry, frozenset[str]]] = []
+    catalog.subscribe(lambda entry, kinds: told.append((entry, kinds)))
+    after = {"ops": {"logs": {**LOGS, "toolFilters": ["tail"]}}, "dev": {"git": GIT, "files": {"command": "other"}}}
+    catalog.replace(catalog.plan(config(after)))
+    assert list(catalog.toolboxes) == ["ops", "dev"]
+    assert (catalog.toolboxes["ops"]["logs"], catalog.toolboxes["dev"]["git"]) == (logs, git)
+    assert list(logs.tools) == ["tail"]
+    assert told == [(logs, frozenset({"tools"}))]
+    assert catalog.toolboxes["dev"]["files"] is not files
+    assert files.ended is not None and files.ended.message == CHANGED
+
+
+def test_what_is_gone_is_told_and_says_why() -> None:
+    catalog = catalog_of(BEFORE)
+    logs = catalog.toolboxes["ops"]["logs"]
+    catalog.servers.learn(logs, offer_of("tail"))
+    told: list[tuple[ServerEntry, frozenset[str]]] = []
+    catalog.subscribe(lambda entry, kinds: told.append((entry, kinds)))
+    catalog.replace(catalog.plan(config({"dev": BEFORE["dev"]})))
+    assert told == [(logs, frozenset({"tools"}))]
+    assert logs.ended is not None and logs.ended.message == REMOVED
+
+
+def test_a_server_that_is_no_more_has_nothing_to_tell() -> None:
+    catalog = catalog_of(BEFORE)
+    logs = catalog.toolboxes["ops"]["logs"]
+    catalog.replace(catalog.plan(config({"dev": BEFORE["dev"]})))
+    told: list[ServerEntry] = []
+    catalog.subscribe(lambda entry, kinds: told.append(entry))
+    catalog.servers.learn(logs, offer_of("late"))
+    assert told == []
+
+
+def test_a_new_server_that_lacks_a_variable_says_so() -> None:
+    catalog = catalog_of(BEFORE)
+    catalog.replace(catalog.plan(config({**BEFORE, "web": {"page": {"command": "${MISSING}"}}})))
+    failure = catalog.toolboxes["web"]["page"].failure
+    assert failure is not None and "MISSING" in failure.message

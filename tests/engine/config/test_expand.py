@@ -1,0 +1,109 @@
+"""`${VAR}` and `${VAR:-default}`: what is replaced, what is told, and that nothing is replaced twice."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_workbench.engine.config.expand import MAX_LENGTH, expand
+
+ENVIRON = {"NAME": "value", "EMPTY": "", "LOOP": "${LOOP}", "OTHER": "${NAME}", "_x1": "under"}
+
+
+@pytest.mark.requirement("config.variables")
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("plain $NAME $$ {NAME} $", "plain $NAME $$ {NAME} $"),
+        ("a${NAME}b${NAME}", "avaluebvalue"),
+        ("${_x1}", "under"),
+        ("${EMPTY}", ""),
+        ("${env:NAME}", "value"),
+        ("${env:MISSING:-x}", "x"),
+        ("${MISSING:-default}", "default"),
+        ("${MISSING:-}", ""),
+        ("${EMPTY:-default}", "default"),
+        ("${NAME:-default}", "value"),
+        ("${MISSING:-${NAME}}!", "value!"),
+        ("${MISSING:-${GONE:-deep}}", "deep"),
+        ("${MISSING:-a ${NAME} b ${GONE:-c}}", "a value b c"),
+        ("${NAME:-${MISSING}}", "value"),
+        ("${MISSING:-http://x:80/-}", "http://x:80/-"),
+        ("${DOLLAR:-$}{NAME}", "${NAME}"),
+        ("$${NAME}", "$value"),
+    ],
+)
+def test_variables_are_replaced(text: str, expanded: str) -> None:
+    expansion = expand(text, ENVIRON)
+    assert expansion.faults == []
+    assert expansion.text == expanded
+
+
+def test_what_a_variable_brings_in_is_not_looked_at_again() -> None:
+    assert expand("${LOOP} ${OTHER}", ENVIRON).text == "${LOOP} ${NAME}"
+
+
+def test_values_from_variables_are_known_and_defaults_are_not_among_them() -> None:
+    expansion = expand("${NAME} ${MISSING:-secret} ${MISSING:-${_x1}} ${NAME:-${OTHER}}", ENVIRON)
+    assert expansion.brought_in == [("NAME", "value"), ("_x1", "under"), ("NAME", "value")]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("${MISSING}", "the variable `MISSING` is not set"),
+        ("${GONE:-${MISSING}}", "the variable `MISSING` is not set"),
+        ("${NAME", "`${` without its `}`"),
+        ("${MISSING:-x", "`${` without its `}`"),
+        ("${", "`${` without its `}`"),
+        ("${}", "found `${}`"),
+        ("${NAME:?x}", "found `${NAME:?x}`"),
+        ("${1}", "found `${1}`"),
+        ("${input:token}", "found `${input:token}`"),
+        ("${X:-" * 20 + "}" * 20, "nested defaults"),
+    ],
+)
+def test_what_cannot_be_replaced_is_told(text: str, words: str) -> None:
+    expansion = expand(text, ENVIRON)
+    assert len(expansion.faults) == 1
+    assert words in expansion.faults[0].found
+
+
+def test_the_hint_for_a_missing_secret_is_to_store_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    hints = {name: expand(f"${{{name}}}", {}).faults[0].hint for name in ("LEVEL", "API_TOKEN")}
+    assert hints["LEVEL"] == "set it before the start, or give a default: `${LEVEL:-…}`"
+    assert "`mcp-workbench secret set API_TOKEN` and write `${keyring:API_TOKEN}`" in str(hints["API_TOKEN"])
+    # None stands for a module that cannot be imported.
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    without = str(expand("${API_TOKEN}", {}).faults[0].hint)
+    assert "secret set" not in without and "`envFile` or `${file:…}`" in without
+
+
+@pytest.mark.requirement("config.variables")
+def test_every_missing_variable_of_a_string_is_told_with_the_nearest_that_is_set() -> None:
+    faults = expand("${NAMES} ${GONE}", ENVIRON).faults
+    assert [fault.suggestions for fault in faults] == [("NAME",), ()]
+
+
+def test_what_only_an_editor_knows_is_told_as_such() -> None:
+    for text in ("${workspaceFolder}/x", "${input:token}"):
+        assert "an editor" in (expand(text, ENVIRON).faults[0].hint or "")
+
+
+def test_an_expansion_beyond_all_measure_is_refused() -> None:
+    expansion = expand("${BIG}" * 11, {"BIG": "x" * (MAX_LENGTH // 10)})
+    assert "longer than" in expansion.faults[0].found
+    assert expansion.text == ""
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="${}:-NAME_x \n"))
+def test_any_text_is_expanded_or_told(text: str) -> None:
+    expansion = expand(text, ENVIRON)
+    if "${" not in text:
+        assert expansion.text == text
+    if not expansion.faults and "DOLLAR" not in text:
+        assert len(expansion.text) <= len(text) + 10 * text.count("${")

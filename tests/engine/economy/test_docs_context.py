@@ -1,0 +1,150 @@
+"""The examples of docs/context.md and of `tokens` in docs/cli.md are what the command really says."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from mcp_workbench.engine.economy.search_answer import LIMIT
+from mcp_workbench.engine.economy.tokens import LEAST_BUDGET
+from mcp_workbench.engine.face import kept_results
+from mcp_workbench.engine.face.open_request import DETAILS, MOST_FOUND, MOST_NAMED, OpenRequest
+from mcp_workbench.engine.router.lists import LISTED_STAYS, STARTS_AT_ONCE
+from mcp_workbench.engine.router.toolboxes import SEARCH_PATIENCE
+from tests.cli.shell import run
+from tests.support.client import RawClient
+from tests.support.workbench import workbench_command
+
+pytestmark = pytest.mark.processes
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+CONTEXT = (DOCS / "context.md").read_text(encoding="utf-8")
+RESULT_ID = re.compile(r"workbench://results/[\w-]+")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+class Example(NamedTuple):
+    """A request, and what is answered: `…` at the end of a line stands for its rest, alone for any lines."""
+
+    tool: str
+    arguments: str
+    answer: list[str]
+
+
+def examples() -> Iterator[Example]:
+    for block in blocks(CONTEXT, "text"):
+        asked = re.match(r"(open_toolbox|use_tool) (\{.*\})\n\n", block)
+        if asked is not None:
+            yield Example(asked[1], asked[2], block[asked.end() :].rstrip("\n").split("\n"))
+
+
+def matches(written: list[str], said: list[str]) -> bool:
+    """Whether lines read as they are written."""
+    if not written:
+        return not said
+    first, *rest = written
+    if first == "…":
+        return any(matches(rest, said[skipped:]) for skipped in range(len(said) + 1))
+    if not said:
+        return False
+    same = said[0].startswith(first[:-1]) if first.endswith("…") else said[0] == first
+    return same and matches(rest, said[1:])
+
+
+def config(folder: Path) -> Path:
+    """The configuration of the page, with this interpreter's workbench."""
+    written = json.loads(blocks(CONTEXT, "json")[0])
+    for toolbox in written["toolboxes"].values():
+        for server in toolbox["mcpServers"].values():
+            server["args"] = ["-m", "mcp_workbench", *server["args"]]
+            server["command"] = sys.executable
+    path = folder / "workbench-config.json"
+    path.write_text(json.dumps(written))
+    return path
+
+
+async def test_every_request_of_the_page_is_answered_as_it_says(tmp_path: Path) -> None:
+    asked = list(examples())
+    assert len(asked) > 10
+    (prepare,) = blocks(CONTEXT, "sh")
+    subprocess.run(prepare, shell=True, check=True, cwd=tmp_path)
+    kept = ""
+    async with RawClient.spawn(workbench_command(config(tmp_path)), cwd=tmp_path) as client:
+        told = await client.initialize()
+        assert told["instructions"] == blocks(CONTEXT, "text")[0].rstrip("\n")
+        await client.call_tool("open_toolbox", {"query": "everything"})
+        for example in asked:
+            arguments = json.loads(example.arguments.replace("workbench://results/ID", kept))
+            result = await client.call_tool(example.tool, arguments)
+            text = result["content"][0]["text"]
+            if found := RESULT_ID.search(text):
+                kept = found[0]
+            said = RESULT_ID.sub("workbench://results/ID", text).split("\n")
+            assert matches(example.answer, said), f"{example.tool} {example.arguments}\n{text}"
+
+
+@pytest.mark.parametrize(
+    ("written", "said", "expected"),
+    [
+        (["a", "b"], ["a", "b"], True),
+        (["a…", "b"], ["abc", "b"], True),
+        (["a", "…", "d"], ["a", "b", "c", "d"], True),
+        (["a", "…"], ["a"], True),
+        (["a"], ["a", "b"], False),
+        (["a", "…", "x"], ["a", "b"], False),
+        (["b…"], ["abc"], False),
+    ],
+)
+def test_dots_stand_for_what_is_left_out(written: list[str], said: list[str], expected: bool) -> None:
+    assert matches(written, said) is expected
+
+
+def test_every_argument_is_explained() -> None:
+    finding = CONTEXT.partition("## Finding tools")[2].partition("## Forms")[0]
+    assert re.findall(r"^\| `(\w+)` \| .* \| .* \|$", finding, re.MULTILINE) == list(OpenRequest.__struct_fields__)
+    calling = CONTEXT.partition("## Calling tools")[2].partition("## Large results")[0]
+    assert re.findall(r"^\| `(\w+)` \| .* \| .* \|$", calling, re.MULTILINE) == ["tool", "arguments", "max_tokens"]
+    reading = CONTEXT.partition("## Large results")[2].partition("## Pinned tools")[0]
+    assert set(re.findall(r"^\| `(\w+)` \| .* \|$", reading, re.MULTILINE)) == {
+        field for field in kept_results.ReadOn.__struct_fields__ if field != "around"
+    }
+    assert "`around`" in reading
+
+
+def test_every_form_is_explained_in_order() -> None:
+    forms = CONTEXT.partition("## Forms")[2].partition("## Budgets")[0]
+    assert re.findall(r"^\| `(\w+)` \| .* \| \d+ \|$", forms, re.MULTILINE) == list(DETAILS)
+
+
+def test_the_numbers_of_the_page_are_those_of_the_source() -> None:
+    assert (LIMIT, MOST_FOUND, MOST_NAMED, LEAST_BUDGET) == (10, 50, 50, 300)
+    assert (STARTS_AT_ONCE, SEARCH_PATIENCE, LISTED_STAYS) == (8, 10.0, 60.0)
+    assert (kept_results.MOST_RESULTS, kept_results.MOST_BYTES, kept_results.KEPT_SECONDS) == (
+        200,
+        128 * 1024 * 1024,
+        1800.0,
+    )
+    assert (kept_results.LEAST_PIECE, kept_results.DEFAULT_PIECE) == (200, 2000)
+
+
+def test_the_table_of_the_command_is_what_the_command_says(tmp_path: Path) -> None:
+    section = (DOCS / "cli.md").read_text(encoding="utf-8").partition("\n## tokens\n")[2].partition("\n## ")[0]
+    (shown,) = blocks(section, "text")
+    written = json.loads(blocks(CONTEXT, "json")[0])
+    del written["toolboxes"]["lab"]
+    for server in written["toolboxes"]["desk"]["mcpServers"].values():
+        server["args"] = ["-m", "mcp_workbench", *server["args"]]
+        server["command"] = sys.executable
+    path = tmp_path / "workbench-config.json"
+    path.write_text(json.dumps(written))
+    assert run("tokens", "--connect", path).stdout == shown

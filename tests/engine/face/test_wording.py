@@ -1,0 +1,49 @@
+"""The words for what went wrong: where, what, and what to do next."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mcp_workbench.engine.face.wording import ERROR_META, MOST_NAMES, error_result, failure_text, no_such
+from mcp_workbench.engine.jsonrpc.messages import read_error
+from mcp_workbench.errors import DownstreamError
+
+
+def test_an_error_is_a_result_that_a_model_can_read() -> None:
+    result = json.loads(error_result("something\nwent “wrong”"))
+    assert result == {"content": [{"type": "text", "text": "something\nwent “wrong”"}], "isError": True}
+
+
+def test_the_error_of_a_server_is_kept_whole() -> None:
+    error = {"code": -32603, "message": "m", "data": {"a": [1, None], "n": 1.5}}
+    result = json.loads(error_result("text", read_error(json.dumps(error).encode())))
+    assert result["_meta"] == {ERROR_META: error}
+
+
+def test_a_failure_says_where_and_what_to_do() -> None:
+    assert failure_text(DownstreamError("it broke"), "box/server/tool") == "[box/server/tool] it broke"
+    assert failure_text(DownstreamError("it broke", hint="mend it"), "box") == "[box] it broke\nhint: mend it"
+    assert failure_text(DownstreamError("it broke", hint="mend it")) == "it broke\nhint: mend it"
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "expected"),
+    [
+        ("dve", ["dev", "docs"], "toolbox `dve` does not exist; did you mean `dev`?"),
+        ("Dev", ["dev"], "toolbox `Dev` does not exist; did you mean `dev`?"),
+        ("xyz", ["dev", "docs"], "toolbox `xyz` does not exist; there are `dev`, `docs`"),
+        ("x", [], "toolbox `x` does not exist; there are none"),
+        ("", ["dev"], "toolbox `` does not exist; there are `dev`"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_right_ones(name: str, known: list[str], expected: str) -> None:
+    assert no_such("toolbox", name, known) == expected
+
+
+def test_many_names_and_long_names_are_cut() -> None:
+    known = [f"{number:04}" for number in range(1000)]
+    text = no_such("tool", "zzz" * 1000, known, " on server `s`")
+    assert f"and {1000 - MOST_NAMES} more" in text
+    assert len(text) < 600

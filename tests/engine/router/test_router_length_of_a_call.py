@@ -1,0 +1,81 @@
+"""A plain call takes a fixed number of steps. Its time is the number of them, so they are counted and not timed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import mcp_workbench
+from mcp_workbench.engine.config.model import FaceName
+from tests.bridge.conversation import Conversation
+from tests.bridge.in_process import in_process_workbench
+
+PACKAGE = str(Path(mcp_workbench.__file__).parent)
+# Functions of ours that one call runs, from the client's message to the server and from the server's answer back; pipes
+# and sockets not counted. One more is a decision, not an accident: `docs/design.md` says what a call costs.
+MOST_STEPS: dict[tuple[str, str, FaceName], int] = {
+    ("legacy", "legacy", "flat"): 27,
+    ("modern", "legacy", "flat"): 34,
+    ("legacy", "legacy", "proxy"): 31,
+    ("modern", "legacy", "proxy"): 38,
+    # Members of modern results are taken out.
+    ("legacy", "modern", "proxy"): 40,
+    ("modern", "modern", "proxy"): 36,
+    # Which face a client sees is decided when it introduces itself.
+    ("legacy", "legacy", "auto"): 31,
+    ("modern", "legacy", "auto"): 38,
+}
+
+
+class Steps:
+    """Writes down the functions of ours that are called while it is entered."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __enter__(self) -> Steps:
+        sys.setprofile(self._on_event)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _on_event(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            self.names.append(f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_name}")
+
+
+@pytest.mark.parametrize(("client_era", "server_era", "face"), MOST_STEPS)
+async def test_a_plain_call_takes_no_more_steps_than_it_needs(client_era: str, server_era: str, face: FaceName) -> None:
+    async with in_process_workbench(server_era, face=face) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
+        # What is loaded, looked up or set up with the first calls.
+        for _ in range(2):
+            Conversation(client, server, "tool").finish()
+        with Steps() as steps:
+            Conversation(client, server, "tool").finish()
+        assert "traffic.forward" in steps.names, "otherwise this test looks at nothing"
+        assert len(steps.names) <= MOST_STEPS[client_era, server_era, face], "\n".join(steps.names)
+
+
+# Where several clients share a server: whether it is this one's turn, and whose turn it is when the answer has come.
+FAIRNESS_STEPS = 2
+
+
+async def test_a_fair_order_among_clients_takes_few_steps_and_none_where_there_is_one_client() -> None:
+    counts = []
+    for serves_many in (False, True):
+        async with in_process_workbench("legacy") as workbench:
+            if serves_many:
+                workbench.gateway.runtime.pool.serve_many()
+            client = workbench.client("legacy")
+            server = await workbench.connect(client)
+            Conversation(client, server, "tool").finish()
+            with Steps() as steps:
+                Conversation(client, server, "tool").finish()
+            counts.append(len(steps.names))
+    assert counts[1] - counts[0] <= FAIRNESS_STEPS

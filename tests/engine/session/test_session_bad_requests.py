@@ -1,0 +1,71 @@
+"""Requests that cannot be: each gets its one answer, which says what is wrong, and nothing is logged as a defect."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from mcp_workbench.engine.jsonrpc.messages import NOT_A_MESSAGE
+from mcp_workbench.engine.protocol.meta import MOST_CAPABILITIES, TOO_CAPABLE
+from tests.bridge.in_process import ERAS, in_process_workbench
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("uri", [["workbench://status"], {"a": "workbench://status"}])
+async def test_a_uri_of_ours_that_is_no_string_is_refused(
+    era: str, uri: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client(era)
+        await workbench.connect(client)
+        error = client.send_request("resources/read", {"uri": uri}).error
+        assert (error["code"], error["message"]) == (-32602, "`uri` must be a string")
+        assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize(("message", "id"), [({}, None), ({"id": 7}, 7), ({"id": []}, None), ({"params": {}}, None)])
+async def test_what_is_no_message_is_told_so_under_its_id(message: dict[str, object], id: object) -> None:
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        client.received.clear()
+        client.send_raw(message)
+        (answer,) = client.received
+        assert (answer["id"], answer["error"]) == (id, {"code": -32600, "message": NOT_A_MESSAGE})
+
+
+async def test_a_call_that_ends_late_does_not_end_another_one_with_its_id() -> None:
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        await workbench.connect(client)
+        first = client.call("tool")
+        late = client.session.calls[b"%d" % first.id]
+        client.notify("notifications/cancelled", {"requestId": first.id})
+        client.send_raw({"id": first.id, "method": "prompts/get", "params": {"name": "box:server:write"}})
+        second = client.session.calls[late.id]
+        assert second is not late
+        client.session.finish(late, "result", b"{}")
+        assert client.session.calls[late.id] is second and first.answer is None
+
+
+async def test_capabilities_beyond_all_measure_are_refused() -> None:
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        huge = {"experimental": {"x": {"y": "z" * MOST_CAPABILITIES}}}
+        params = {"protocolVersion": "2025-11-25", "capabilities": huge, "clientInfo": {"name": "c", "version": "1"}}
+        error = client.send_request("initialize", params).error
+        assert (error["code"], error["message"]) == (-32602, TOO_CAPABLE)
+        assert b"zzz" not in client.session.caller.capabilities
+        stamped = workbench.client("modern", capabilities=huge)
+        assert stamped.send_request("tools/list", {}).error["message"] == TOO_CAPABLE
+
+
+@pytest.mark.parametrize("text", [rb"\ud800", rb"\udc00", rb"a\uD83Db"])
+async def test_half_of_a_surrogate_pair_is_called_what_it_is(text: bytes) -> None:
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        client.received.clear()
+        client.session.on_message(b'{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"%b"}}' % text)
+        (answer,) = client.received
+        message = "`params` cannot be used: not valid Unicode: half of a surrogate pair"
+        assert (answer["id"], answer["error"]) == (9, {"code": -32602, "message": message})

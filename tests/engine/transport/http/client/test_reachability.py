@@ -1,0 +1,51 @@
+"""Whether somebody listens at an address, and what is said where nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from mcp_workbench.engine.transport.http.client import reachability
+from mcp_workbench.engine.transport.http.client.reachability import why_unreachable
+
+
+def free_port() -> int:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port: int = closed.getsockname()[1]
+        return port
+
+
+async def said(url: str, **environ: str) -> str | None:
+    why = await why_unreachable(url, environ)
+    return None if why is None else why.message
+
+
+async def test_nothing_is_said_where_somebody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        assert await said(f"http://127.0.0.1:{port}/mcp?key=secret") is None
+        assert await said("http://never.test/mcp", http_proxy=f"http://127.0.0.1:{port}") is None
+
+
+async def test_what_is_said_names_the_one_that_is_away() -> None:
+    port = free_port()
+    assert await said(f"http://127.0.0.1:{port}/mcp") == f"nothing is listening at http://127.0.0.1:{port}"
+    away = await said("http://never.test/mcp", http_proxy=f"http://127.0.0.1:{port}")
+    assert away is not None and away.startswith(f"the proxy http://127.0.0.1:{port} cannot be reached: ")
+
+
+async def test_an_address_that_is_none_is_left_to_whoever_uses_it() -> None:
+    assert await said("ftp://one.test") is None
+
+
+async def test_whoever_accepts_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(host: str, port: int) -> socket.socket:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(reachability, "connect", never)
+    monkeypatch.setattr(reachability, "LOOK_SECONDS", 0.01)
+    assert await said("http://one.test/mcp") == "timed out connecting to http://one.test"

@@ -1,0 +1,71 @@
+"""Pages beside the MCP endpoint: what health checks of balancers see of us, to the end."""
+
+from __future__ import annotations
+
+from mcp_workbench.engine.transport.http.server.authentication import BearerToken
+from mcp_workbench.engine.transport.http.server.pages import (
+    WATCHED_SECONDS,
+    Page,
+    PageAccess,
+    PageResponse,
+    ReadinessPage,
+)
+from tests.engine.transport.http.server.echoing import echoing
+from tests.engine.transport.http.server.raw_client import modern, modern_headers
+
+
+async def test_a_plain_health_check_of_a_balancer_has_no_host() -> None:
+    async with echoing() as rig:
+        for path in ("/healthz", "/readyz"):
+            for version in ("1.0", "1.1"):
+                connection = await rig.client.connect()
+                await connection.send(f"GET {path} HTTP/{version}\r\n\r\n".encode())
+                assert (await connection.response()).status == 200
+        connection = await rig.client.connect()
+        await connection.send(b"GET /mcp HTTP/1.0\r\n\r\n")
+        assert (await connection.response()).status == 403
+
+
+async def test_a_wrong_token_is_refused_where_a_right_one_shows_more() -> None:
+    async with echoing(authenticator=BearerToken("x")) as rig:
+        assert (await rig.client.request("GET", "/readyz", authorization="Bearer y")).status == 401
+        assert (await rig.client.request("GET", "/healthz", authorization="Bearer y")).status == 200
+
+
+async def test_a_page_of_another_package_is_one_entry_and_says_who_may_see_it() -> None:
+    def respond(principal: str) -> PageResponse:
+        return PageResponse(200, b"content-type: text/plain\r\n", principal.encode())
+
+    pages = {"/.well-known/x": Page(respond), "/metrics": Page(respond, PageAccess.CALLERS)}
+    async with echoing(authenticator=BearerToken("x"), pages=pages) as rig:
+        assert (await rig.client.request("GET", "/.well-known/x")).status == 200
+        refused = await rig.client.request("GET", "/metrics")
+        assert refused.status == 401 and "www-authenticate" in refused.headers
+        assert (await rig.client.request("GET", "/metrics", authorization="Bearer y")).status == 401
+        shown = await rig.client.request("GET", "/metrics", authorization="Bearer x")
+        assert (shown.status, shown.body) == (200, b"default")
+        assert (await rig.client.request("POST", "/metrics", authorization="Bearer x")).status == 405
+        assert (await rig.client.request("GET", "/healthz")).status == 200
+
+
+async def test_a_server_that_leaves_says_so_and_serves_on() -> None:
+    async with echoing() as rig:
+        assert (await rig.client.request("GET", "/readyz")).status == 200
+        rig.server.leave()
+        assert rig.server.is_watched
+        assert (await rig.client.request(body=modern("echo"), **modern_headers("echo"))).status == 200
+        assert (await rig.client.request("GET", "/readyz")).status == 503
+        assert (await rig.client.request("GET", "/healthz")).status == 200
+        assert (await rig.client.request(body=modern("echo"), **modern_headers("echo"))).status == 200
+
+
+def test_whoever_has_not_polled_for_a_while_does_not_watch() -> None:
+    now = 0.0
+    page = ReadinessPage(None, lambda: now)
+    assert not page.is_watched, "never asked"
+    page = ReadinessPage(lambda principal: (True, b'{"a":1}'), lambda: now)
+    assert page.respond("token").body == b'{"a":1}'
+    assert page.respond("").body == b"{}"
+    assert page.is_watched
+    now = WATCHED_SECONDS + 1
+    assert not page.is_watched, "it has not asked for a while"

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from mcp_workbench.team.identity import identities as identities_module
+from mcp_workbench.team.identity.identities import Identities, Identity
+
+
+def test_of_an_unknown_principal_only_the_name_is_known() -> None:
+    assert Identities().of("alice") == Identity(principal="alice")
+
+
+def test_whoever_is_served_without_a_principal_is_called_local() -> None:
+    assert Identities().of("") == Identity(principal="local")
+
+
+def test_what_was_proved_last_counts() -> None:
+    identities = Identities()
+    identities.remember(Identity(principal="alice", groups=frozenset({"admins"})))
+    identities.remember(Identity(principal="alice", toolboxes=("dev*",)))
+
+    assert identities.of("alice") == Identity(principal="alice", toolboxes=("dev*",))
+
+
+def test_the_principal_that_has_not_called_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identities_module, "MOST_IDENTITIES", 2)
+    monkeypatch.setattr(identities_module, "_FORGOTTEN_AT_ONCE", 1)
+    identities = Identities()
+    for name in ("alice", "bob"):
+        identities.remember(Identity(principal=name, groups=frozenset({"staff"})))
+    identities.of("alice")
+    identities.remember(Identity(principal="carol"))
+
+    assert len(identities) == 2
+    assert identities.of("alice").groups
+    assert not identities.of("bob").groups
+
+
+def test_nobody_is_forgotten_who_is_served_or_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identities_module, "MOST_IDENTITIES", 10)
+    identities = Identities()
+    identities.served = lambda: {"alice"}
+    identities.remember(Identity(principal="alice", groups=frozenset({"guests"})))
+    identities.remember(Identity(principal="ci", toolboxes=("build*",)))
+    for number in range(500):
+        identities.remember(Identity(principal=f"user {number}", groups=frozenset({"staff"})))
+    assert len(identities) <= 10
+    assert identities.of("alice").groups and identities.of("ci").toolboxes
+    assert identities.of("user 499").groups, "nor whoever has just called"

@@ -1,0 +1,231 @@
+"""Named keys at rest and in force."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.team.identity import named_keys as module
+from mcp_workbench.team.identity.named_keys import KeyFolder, KeyProblem, KeysInForce, digest
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> KeyFolder:
+    return KeyFolder(str(tmp_path / "state" / "keys"))
+
+
+@pytest.mark.requirement("team.keys")
+def test_of_a_key_the_hash_is_kept_in_a_file_that_only_its_owner_can_read(folder: KeyFolder) -> None:
+    token = folder.create("alice", toolboxes=("dev*",), expires=2e9)
+
+    (file,) = Path(folder.path).iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert Path(folder.path).stat().st_mode & 0o777 == 0o700
+    assert token not in file.read_text() and digest(token) in file.read_text()
+    (record,) = folder.records()
+    assert (record.name, record.toolboxes, record.expires) == ("alice", ("dev*",), 2e9)
+
+
+def test_each_token_is_another(folder: KeyFolder) -> None:
+    tokens = {folder.create(f"key{number}") for number in range(5)}
+    assert len(tokens) == 5 and all(token.startswith("wbk_") and len(token) > 40 for token in tokens)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "default", "Anonymous", "local", "x#y", "-x", "a" * 64, "ü", ".x"])
+def test_a_name_that_could_be_taken_for_something_else_is_refused(folder: KeyFolder, name: str) -> None:
+    with pytest.raises(KeyProblem, match="cannot be the name of a key"):
+        folder.create(name)
+    assert not folder.revoke(name)
+
+
+def test_a_name_is_given_once(folder: KeyFolder) -> None:
+    token = folder.create("alice")
+    with pytest.raises(KeyProblem, match="already"):
+        folder.create("alice")
+    assert KeysInForce(folder).find(token) is not None, "and the first one is as good as before"
+
+
+def test_there_is_a_bound_on_keys(folder: KeyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_KEYS", 2)
+    folder.create("one")
+    folder.create("two")
+    with pytest.raises(KeyProblem, match="there are 2 keys already"):
+        folder.create("three")
+
+
+@pytest.mark.requirement("team.keys")
+def test_a_key_that_was_just_made_is_good_at_once_and_a_revoked_one_after_a_look(folder: KeyFolder) -> None:
+    keys = KeysInForce(folder)
+    gone: list[frozenset[str]] = []
+    keys.on_revoked.append(gone.append)
+    token = folder.create("alice")
+    found = keys.find(token)
+    assert found is not None and found.name == "alice"
+    assert keys.find(token + "x") is None and keys.find("") is None
+
+    assert folder.revoke("alice") and not folder.revoke("alice")
+    keys.reload()
+
+    assert keys.find(token) is None and gone == [frozenset({"alice"})]
+
+
+def test_a_key_that_was_made_again_under_its_name_is_another(folder: KeyFolder) -> None:
+    first = folder.create("alice")
+    keys = KeysInForce(folder)
+    gone: list[frozenset[str]] = []
+    keys.on_revoked.append(gone.append)
+    folder.revoke("alice")
+    second = folder.create("alice")
+    keys.reload()
+
+    assert keys.find(first) is None and keys.find(second) is not None
+    assert gone == [frozenset({"alice"})], "what the first one has open ends"
+
+
+class Files:
+    """Opening files fails while `error` is set, for those whose path ends so; listing a folder, for the empty end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.error = 0
+        self.end = ""
+        self._open, self._listdir = os.open, os.listdir
+        monkeypatch.setattr(os, "open", self.open)
+        monkeypatch.setattr(os, "listdir", self.listdir)
+
+    def open(self, path: str, *rest: int) -> int:
+        if self.error and str(path).endswith(self.end):
+            raise OSError(self.error, os.strerror(self.error))
+        return self._open(path, *rest)
+
+    def listdir(self, path: str) -> list[str]:
+        if self.error and not self.end:
+            raise OSError(self.error, os.strerror(self.error))
+        return self._listdir(path)
+
+
+@pytest.mark.requirement("team.keys")
+@pytest.mark.parametrize("end", ["", ".json"])
+def test_a_revocation_that_cannot_be_read_at_once_is_read_later(
+    folder: KeyFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    alice, bob = folder.create("alice"), folder.create("bob")
+    age = 0.0
+    keys = KeysInForce(folder, age=lambda: age)
+    gone: list[frozenset[str]] = []
+    keys.on_revoked.append(gone.append)
+    folder.revoke("alice")
+    files = Files(monkeypatch)
+    files.error, files.end = errno.EMFILE, end
+    for _ in range(3):
+        keys.reload()
+    assert keys.find(bob) is not None, "a lack of files revokes nobody"
+    assert caplog.text.count("keys cannot be read again") == 1
+    files.error = 0
+    assert keys.find(bob) is not None
+    age += module.RETRY_SECONDS
+    assert keys.find(alice) is None and keys.find(bob) is not None, "without another change of the folder"
+    assert gone == [frozenset({"alice"})]
+
+
+def test_a_key_that_was_revoked_and_made_again_is_not_the_one_before_though_it_cannot_be_read(
+    folder: KeyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, bob = folder.create("alice"), folder.create("bob")
+    age = 0.0
+    keys = KeysInForce(folder, age=lambda: age)
+    gone: list[frozenset[str]] = []
+    keys.on_revoked.append(gone.append)
+    folder.revoke("alice")
+    after = folder.create("alice")
+    files = Files(monkeypatch)
+    files.error, files.end = errno.EMFILE, ".json"
+    keys.reload()
+    assert keys.find(before) is None and keys.find(bob) is not None and gone == [frozenset({"alice"})]
+    files.error = 0
+    age = module.RETRY_SECONDS
+    assert keys.find(after) is not None and keys.find(before) is None
+
+
+@pytest.mark.requirement("team.keys")
+def test_a_key_that_stays_unreadable_holds_up_no_revocation(folder: KeyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice, bob, carol = (folder.create(name) for name in ("alice", "bob", "carol"))
+    keys = KeysInForce(folder)
+    files = Files(monkeypatch)
+    files.error, files.end = errno.EIO, "bob.json"
+    folder.revoke("alice")
+    keys.reload()
+    assert keys.find(alice) is None and keys.find(bob) is not None and keys.find(carol) is not None
+    folder.revoke("bob")
+    keys.reload()
+    assert keys.find(bob) is None
+
+
+def test_keys_that_could_not_be_read_at_the_start_are_read_later(
+    folder: KeyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, age = folder.create("alice"), 0.0
+    files = Files(monkeypatch)
+    files.error = errno.EMFILE
+    keys = KeysInForce(folder, age=lambda: age)
+    files.error = 0
+    assert len(keys) == 0 and keys.find(token) is None, "strangers do not have the folder read each time"
+    age += module.RETRY_SECONDS
+    assert keys.find(token) is not None
+
+
+def test_a_key_ends_at_its_time(folder: KeyFolder) -> None:
+    token = folder.create("alice", expires=1000.0)
+    now = 999.0
+    keys = KeysInForce(folder, lambda: now)
+    assert keys.find(token) is not None
+    now = 1000.0
+    assert keys.find(token) is None
+
+
+def test_what_others_may_have_written_is_not_accepted(folder: KeyFolder, caplog: pytest.LogCaptureFixture) -> None:
+    token = folder.create("alice")
+    file = Path(folder.path) / "alice.json"
+    file.chmod(0o644)
+    with caplog.at_level(logging.WARNING):
+        assert KeysInForce(folder).find(token) is None
+    assert "others may have read or written it" in caplog.text
+
+    file.chmod(0o600)
+    keys = KeysInForce(folder)
+    Path(folder.path).chmod(0o777)
+    with pytest.raises(KeyProblem, match="others may have written to it"):
+        folder.records()
+    keys.reload()
+    assert keys.find(token) is not None, "what was in force stays so"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"name": "bob", "sha256": "", "created": 1}', b"\xff" * 100])
+def test_a_damaged_key_does_not_keep_the_others_out(folder: KeyFolder, content: bytes) -> None:
+    token = folder.create("alice")
+    (Path(folder.path) / "broken.json").write_bytes(content)
+    (Path(folder.path) / "broken.json").chmod(0o600)
+    (Path(folder.path) / "link.json").symlink_to("alice.json")
+    assert [record.name for record in folder.records()] == ["alice"]
+    assert KeysInForce(folder).find(token) is not None
+
+
+def test_without_a_folder_there_are_no_keys(folder: KeyFolder) -> None:
+    assert folder.records() == [] and folder.fingerprint() is None
+    assert len(KeysInForce(folder)) == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(KeyProblem, match="cannot be written"):
+        KeyFolder(str(tmp_path / "keys")).create("alice")
+
+
+def test_a_file_in_place_of_the_folder_is_said(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("")
+    with pytest.raises(KeyProblem):
+        KeyFolder(str(tmp_path / "keys")).create("alice")
