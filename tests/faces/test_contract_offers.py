@@ -177,7 +177,8 @@ async def test_the_toolbox_that_a_client_opened_decides_which_of_two_is_meant(be
         await seen.client.request("resources/read", {"uri": "test:///one"})
         assert set(seen.gateway.started) == {"two/server"}
         await seen.open("one")
-        assert "use one of these" in (await failure(seen, "resources/read", {"uri": "test:///one"})).message
+        ambiguous = (await failure(seen, "resources/read", {"uri": "test:///one"})).message
+        assert "read workbench://resources/one/server/test:///one" in ambiguous
 
 
 @pytest.mark.requirement("resources.links")
