@@ -14,7 +14,7 @@ from tests.cli.in_process import run
 from tests.cli.shell import on_terminal
 from tests.support.workbench import scripted_entry, write_config
 
-FORMS = ["full", "lean", "text", "clipped", "sentence", "arguments", "names"]
+FORMS = ["full", "input", "lean", "text", "clipped", "sentence", "arguments", "names"]
 
 
 def config(folder: Path, **settings: Any) -> Path:
@@ -41,7 +41,7 @@ def test_what_every_toolbox_and_server_costs_in_every_form(tmp_path: Path) -> No
     assert lines[0].split() == ["TOOLS", "FLAT", "LIST", *(form.upper() for form in FORMS), "OPENED"]
     desk = next(line for line in lines if line.startswith("desk"))
     assert desk.split()[1] == "3"
-    assert desk.endswith(" full")
+    assert desk.endswith(" input")
     assert "Every conversation starts with " in shown
     assert "Full adds the toolbox and server of each tool and keeps the white space of its schema" in shown
     assert re.search(r"As a flat list, 43 tools would be [\d,]+ tokens; the workbench starts with \d+ % less\.", shown)

@@ -337,7 +337,7 @@ async def test_one_definition_that_is_over_the_budget_alone_is_shown_shorter_and
     [
         ({"toolbox_name": "dve"}, "did you mean `dev`?"),
         ({"toolbx_name": "dev"}, "did you mean `toolbox_name`?"),
-        ({"detail": "everything"}, "full, lean, text"),
+        ({"detail": "everything"}, "full, input, lean, text"),
         ({"toolbox_name": "dev", "limit": 0}, "from 1 to 50"),
         ({"toolbox_name": 5}, "toolbox_name"),
         ({"tools": [f"dev/{number}" for number in range(51)]}, "at most 50"),

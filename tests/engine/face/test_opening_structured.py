@@ -39,12 +39,11 @@ def many(count: int) -> list[Json]:
 @pytest.mark.parametrize(
     "request_",
     [
-        {"toolbox_name": "desk"},
         {"toolbox_name": "desk", "detail": "full"},
         {"tools": ["desk/notes/add_note", "desk/clock/wait"]},
         {"query": "wait a while", "detail": "full"},
     ],
-    ids=["opened", "in full", "by name", "searched"],
+    ids=["opened", "by name", "searched"],
 )
 async def test_the_full_form_is_everything_that_the_server_sent(tmp_path: Path, request_: Json) -> None:
     async with workbench_with(tmp_path, boxes()) as seen:
@@ -54,6 +53,51 @@ async def test_the_full_form_is_everything_that_the_server_sent(tmp_path: Path, 
             found = next(each for each in content["tools"] if each["name"] == "wait")
             assert {key: found[key] for key in WAIT} == WAIT
             assert {key: found[key] for key in PLACE} == PLACE
+
+
+@pytest.mark.requirement("proxy.metadata")
+async def test_opened_without_a_wish_tools_have_what_calls_need_and_the_way_to_the_rest(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, boxes()) as seen:
+        result = await seen.open(toolbox_name="desk")
+        for content in (result["structuredContent"], json.loads(text_of(result))):
+            assert content["form"] == "input"
+            assert '`detail: "full"`' in content["note"]
+            found = next(each for each in content["tools"] if each["name"] == "wait")
+            found.pop("signature", None)
+            needed = {key: WAIT[key] for key in ("name", "title", "description", "inputSchema", "annotations")}
+            assert found == {**PLACE, **needed}
+
+
+async def test_definitions_without_more_than_calls_need_are_full(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, boxes(NOW)) as seen:
+        content = (await seen.open(toolbox_name="desk"))["structuredContent"]
+        assert content["form"] == "full" and "note" not in content
+
+
+@pytest.mark.requirement("proxy.metadata")
+async def test_instructions_that_do_not_fit_are_named_with_the_way_to_them(tmp_path: Path) -> None:
+    told = {name: f"How to use {name}. " + "Carefully. " * 40 for name in ("notes", "clock")}
+    servers = {
+        "notes": Server(tool("add_note"), instructions=told["notes"]),
+        "clock": Server(*many(5), instructions=told["clock"]),
+    }
+    left_out = 'instructions of servers left out ({}); `detail: "full", limit: 1` shows them'
+    expected: list[tuple[Json, list[str], str | None]] = [
+        ({}, ["notes", "clock"], None),
+        ({"budget": 1_000}, ["notes"], "clock"),
+        ({"budget": 800}, [], "notes, clock"),
+        ({"detail": "names"}, [], None),
+        ({"detail": "full", "limit": 1, "budget": 800}, ["notes", "clock"], None),
+    ]
+    async with workbench_with(tmp_path, {"desk": servers}) as seen:
+        for request_, shown, named in expected:
+            result = await seen.open(toolbox_name="desk", **request_)
+            content = result["structuredContent"]
+            assert list(content.get("instructions", {})) == shown, request_
+            assert all(content["instructions"][name].strip() == told[name].strip() for name in shown)
+            said = [] if named is None else [left_out.format(named)]
+            assert content.get("notes", []) == said, request_
+            assert all(json.dumps(each)[1:-1] in text_of(result) or each in text_of(result) for each in said)
 
 
 @pytest.mark.requirement("proxy.metadata")

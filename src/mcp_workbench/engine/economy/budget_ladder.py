@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from mcp_workbench.engine.economy.forms import DESCRIBED, Form, Shown, common_arguments, show
+from mcp_workbench.engine.economy.forms import DESCRIBED, Form, Shown, common_arguments, is_input_alone, show
 from mcp_workbench.engine.economy.prose import ELLIPSIS, cut
 from mcp_workbench.engine.economy.shared_arguments import legend
 from mcp_workbench.engine.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET, tokens
@@ -26,7 +26,7 @@ from mcp_workbench.engine.economy.tool import Tool
 # Shares of the budget; the reasons are above.
 _OVERVIEW_SHARE = 4
 _LAST_RESORT_SHARE = 2
-_FULL_SAVES_AT_MOST = 4  # The omitted parts of a definition (output schema, annotations) can be most of it.
+_INPUT_SAVES_AT_MOST = 4  # The omitted parts of a definition (output schema, annotations) can be most of it.
 _LEAN_SAVES_AT_MOST = 6
 # Reserved for the note when a page is filled: about 330 bytes, and the cursor.
 _LONGEST_PLACE = 200
@@ -85,6 +85,8 @@ def _attempts(
     wanted = tools[:limit]
     for form, share in _steps(sum(len(tool.definition) for tool in wanted), budget):
         most = min(budget if spend else share, budget - beside[0 if form.is_json else 1])
+        if form is Form.INPUT and all(map(is_input_alone, wanted)):
+            form = Form.FULL
         common = _Common(tools, form)
         shown = _shown_within(wanted, form, most, common)
         if shown is not None:
@@ -98,8 +100,8 @@ def _attempts(
 def _steps(raw: int, budget: int) -> Iterator[tuple[Form, int]]:
     """The forms to try, with the share of the budget for each. Forms that cannot fit for `raw` bytes of definitions are
     skipped: they would take longest to write for exactly the toolboxes where it is pointless."""
-    if raw <= budget * _FULL_SAVES_AT_MOST:
-        yield Form.FULL, budget
+    if raw <= budget * _INPUT_SAVES_AT_MOST:
+        yield Form.INPUT, budget
     if raw <= budget * _LEAN_SAVES_AT_MOST:
         yield Form.LEAN, budget
     for form in (Form.TEXT, Form.CLIPPED, Form.SENTENCE, Form.ARGUMENTS, Form.NAMES):
@@ -211,14 +213,16 @@ def _noted(
 ) -> Listing:
     """`shortened_to` is the budget, in bytes, if it was that which chose the form."""
     count = f"{len(shown)} of {total} tools" if len(shown) < total else f"{total} tool{'s' * (total != 1)}"
-    fitted = shortened_to is not None and form is not Form.FULL
+    fitted = shortened_to is not None and form not in (Form.FULL, Form.INPUT)
     why = f", to fit {shortened_to // BYTES_PER_TOKEN:,} tokens" if fitted and shortened_to is not None else ""
     said = [f"{count}, {DESCRIBED[form]}{why}."]
     if form in _SIGNATURES and not all(each.complete for each in shown):
         said.append("`…` marks what is left out.")
     if any(each.form is not form for each in shown):
         said.append("One is shortened: it alone exceeds the budget (`budget: null` lifts it).")
-    if form is not Form.FULL:
+    if form is Form.INPUT:
+        said.append('With output schemas and whatever else servers sent: `detail: "full"`.')
+    elif form is not Form.FULL:
         all_of_them = ', or `detail: "full"` for all, in pages' if fitted else ""
         said.append(f"Full definitions: `open_toolbox` with `tools`{all_of_them}.")
     if cursor is not None:

@@ -25,6 +25,8 @@ _LONGEST_SIGNATURE = 300
 _UNKNOWN = "(…)"
 # Members of a shown tool that are ours.
 _OURS = frozenset(("toolbox_name", "source_server", "name", "signature"))
+# What a caller needs of a definition.
+_INPUT = frozenset(("title", "description", "inputSchema", "annotations"))
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 # How many tools of a server are sampled to find what they share: tools of one server are similar.
 _SAMPLED = 50
@@ -34,6 +36,7 @@ class Form(StrEnum):
     """Longest first. The values are used in results and for the `detail` argument."""
 
     FULL = "full"
+    INPUT = "input"
     LEAN = "lean"
     TEXT = "text"
     CLIPPED = "clipped"
@@ -43,7 +46,7 @@ class Form(StrEnum):
 
     @property
     def is_json(self) -> bool:
-        return self in (Form.FULL, Form.LEAN)
+        return self in (Form.FULL, Form.INPUT, Form.LEAN)
 
 
 _WITH_ARGUMENTS = (Form.TEXT, Form.CLIPPED, Form.SENTENCE, Form.ARGUMENTS)
@@ -51,6 +54,7 @@ _WITH_ARGUMENTS = (Form.TEXT, Form.CLIPPED, Form.SENTENCE, Form.ARGUMENTS)
 # The description of each form in results. Kept short, because it is sent every time.
 DESCRIBED = {
     Form.FULL: "full definitions",
+    Form.INPUT: "definitions with input schemas",
     Form.LEAN: "definitions with lean schemas",
     Form.TEXT: "signatures with full descriptions",
     Form.CLIPPED: "signatures with clipped descriptions",
@@ -61,7 +65,7 @@ DESCRIBED = {
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """One tool in some form: a JSON object for `full` and `lean`, lines of text for the others.
+    """One tool in some form: a JSON object for `full`, `input` and `lean`, lines of text for the others.
 
     `complete`: whether it shows enough to call the tool, which is every argument with its type. `signature` (without
     the name) and `description` are what a line of text consists of."""
@@ -86,8 +90,8 @@ class Shown(msgspec.Struct, frozen=True):
 
 def show(tool: Tool, form: Form, *, label: str | None = None, common: Sequence[str] = ()) -> Shown:
     """`tool` in `form`; arguments in `common` are shown elsewhere. Lines begin with `label`, or else the name."""
-    if form is Form.FULL:
-        return Shown(tool, form, _as_written(tool), True)
+    if form in (Form.FULL, Form.INPUT):
+        return Shown(tool, form, _as_sent(tool, form), True)
     known = parts(tool.definition)
     if form is Form.LEAN:
         return Shown(tool, form, _lean(tool, known), True)
@@ -109,15 +113,26 @@ def _place(tool: Tool) -> dict[str, object]:
     return {"toolbox_name": tool.toolbox, "source_server": tool.server}
 
 
-def _as_written(tool: Tool) -> str:
-    """Everything that the server sent, in its own bytes. Where the tool comes from is not for the server to say."""
-    members: dict[str, object] = {**_place(tool), "name": tool.name}
+def is_input_alone(tool: Tool) -> bool:
+    """Whether the server sent nothing that `input` leaves out."""
+    return _INPUT.issuperset(_sent(tool))
+
+
+def _as_sent(tool: Tool, form: Form) -> str:
+    """What the server sent, in its own bytes. Where the tool comes from is not for the server to say."""
+    sent = _sent(tool)
+    if form is Form.INPUT:
+        sent = {name: value for name, value in sent.items() if name in _INPUT}
+    return msgspec.json.encode({**_place(tool), "name": tool.name, **sent}).decode(errors="replace")
+
+
+def _sent(tool: Tool) -> dict[str, msgspec.Raw]:
+    """The members of the definition that are the server's to choose."""
     try:
         sent = _decode_members(tool.definition)
     except (msgspec.DecodeError, msgspec.ValidationError):
-        sent = {}
-    members |= {name: value for name, value in sent.items() if name not in _OURS}
-    return msgspec.json.encode(members).decode(errors="replace")
+        return {}
+    return {name: value for name, value in sent.items() if name not in _OURS}
 
 
 def _lean(tool: Tool, known: Parts) -> str:

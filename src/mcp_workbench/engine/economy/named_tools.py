@@ -26,7 +26,7 @@ class Named(msgspec.Struct, frozen=True):
 
 def named(tools: Sequence[Tool], *, most: int | None, form: Form | None = None) -> Named:
     """The definitions of `tools`, in order, in at most `most` bytes together; full unless `form` is given."""
-    forms = (Form.FULL, Form.LEAN) if form is None else (form,)
+    forms = (Form.FULL, Form.INPUT, Form.LEAN) if form is None else (form,)
     for each in forms:
         shown = [_show(tool, each) for tool in tools]
         if most is None or _size(shown) <= most:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from mcp_workbench.engine.economy.tokens import LEAST_BUDGET
 from mcp_workbench.engine.face.identifier import MAX_OWN_BYTES
 
-DETAILS: Final = ("full", "lean", "text", "clipped", "sentence", "arguments", "names")
+DETAILS: Final = ("full", "input", "lean", "text", "clipped", "sentence", "arguments", "names")
 EXAMPLE: Final = 'expected {"toolbox_name": "…"}, {"query": "…"}, both, or {"tools": ["toolbox/server/tool"]}'
 MOST_NAMED: Final = 50
 MOST_FOUND: Final = 50

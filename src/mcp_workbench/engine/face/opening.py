@@ -7,7 +7,7 @@ and for programs. Each stays within the budget.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Raw
@@ -121,7 +121,7 @@ def opened(
     changed: list[str],
 ) -> tuple[Listing, bytes]:
     """Like `opened_result`, and also returns the listing."""
-    from mcp_workbench.engine.economy.budget_ladder import listing, render
+    from mcp_workbench.engine.economy.budget_ladder import listing, render, structured_size
     from mcp_workbench.engine.economy.forms import Form
 
     assert request.toolbox_name is not None
@@ -137,26 +137,33 @@ def opened(
     }
     if changed:
         beside["changed"] = changed
-    if notes := _sign_in_notes(available):
-        beside["notes"] = notes
+    form = None if request.detail is None else Form(request.detail)
+    wanted = request.cursor is None and (form is None or form.is_json)
+    instructions = _server_instructions(available) if wanted else {}
+    notes = _sign_in_notes(available)
+    if said := [*notes, *_without_instructions(instructions)]:
+        beside["notes"] = said
     tools = tool_index.tools(available)
 
     made = listing(
         tools,
         budget=budget,
         beside=(len(encode(beside)) + _FRAME, len(_as_text(beside, "").encode())),
-        form=None if request.detail is None else Form(request.detail),
+        form=form,
         limit=request.limit,
         cursor=request.cursor,
         spend=request.budget is not UNSET,
     )
-    instructions = _server_instructions(available) if made.form.is_json and request.cursor is None else {}
-    if instructions:
-        more = {**beside, "instructions": instructions}
+    if instructions and made.form.is_json:
         most = bytes_of(budget)
+        tools_take = _FRAME + max(len(render(made).encode()), structured_size(made.shown))
         # Included only if there is space left, so that it costs no tool its schema.
-        if most is None or len(encode(more)) + _FRAME + len(render(made).encode()) <= most:
-            beside = more
+        for shown in range(len(instructions), 0, -1):
+            said = [*notes, *_without_instructions([*instructions][shown:])]
+            more = {**beside, "instructions": dict([*instructions.items()][:shown]), "notes": said}
+            if most is None or len(encode(more)) + tools_take <= most:
+                beside = more if said else {name: value for name, value in more.items() if name != "notes"}
+                break
     return made, _opened(made, beside, is_error=len(failures) == len(entries))
 
 
@@ -197,6 +204,14 @@ def _sign_in_notes(entries: Iterable[ServerEntry]) -> list[str]:
 
 def _server_instructions(entries: Iterable[ServerEntry]) -> dict[str, str]:
     return {entry.name: clip(entry.instructions, LONGEST_INSTRUCTIONS) for entry in entries if entry.instructions}
+
+
+def _without_instructions(servers: Collection[str]) -> list[str]:
+    """A note that the instructions of these servers were left out, and how to get them."""
+    if not servers:
+        return []
+    named = clip(", ".join(servers), _LONGEST_REASON)
+    return [f'instructions of servers left out ({named}); `detail: "full", limit: 1` shows them']
 
 
 # ── what is not available ──
