@@ -46,12 +46,12 @@ help:
 	@echo 'make format       ruff format, and what ruff can fix by itself'
 	@echo 'make types        mypy --strict over source, tests, scripts and bench'
 	@echo 'make faults       the fault suite alone (it is part of make test); LOAD=1 with a second workload beside it'
-	@echo 'make soak         1,000 clients, 100 servers and random kills, an hour by default; writes docs/soak.md'
+	@echo 'make soak         1,000 clients, 100 servers and random kills, an hour by default; writes docs/internals/soak.md'
 	@echo 'make soak-sharing 20 clients on one shared workbench with published servers and kills (needs npm)'
 	@echo 'make soak-signin  one sign-in and tokens of ten seconds, an hour by default (needs npm)'
 	@echo 'make bench        measure calls, start-up and memory against a bare forwarder'
 	@echo 'make bench-context DATA=folder   measure search and token costs on real tool catalogues,'
-	@echo '                  for docs/performance.md'
+	@echo '                  for docs/internals/performance.md'
 	@echo 'make conformance  the official conformance suite through the workbench (needs npm)'
 	@echo 'make build        sdist and wheel into dist/'
 	@echo 'make sbom         mcp-workbench.cdx.json, the bill of materials of a release'
@@ -117,10 +117,10 @@ check: lint format-check types test test-external
 bench: $(DEV)
 	@$(BIN)/python -m bench $(BENCH_ARGS)
 
-# DATA is a folder of tool catalogues and labelled needs; docs/performance.md says what is in it.
+# DATA is a folder of tool catalogues and labelled needs; docs/internals/performance.md says what is in it.
 bench-context: $(DEV)
 	@test -n "$(DATA)" || { echo 'make bench-context DATA=<folder with tool catalogues>' >&2; exit 2; }
-	@$(BIN)/python -m bench.context $(DATA) --write docs/performance.md $(BENCH_ARGS)
+	@$(BIN)/python -m bench.context $(DATA) --write docs/internals/performance.md $(BENCH_ARGS)
 
 conformance: $(DEV)
 	@$(BIN)/python -m conformance $(CONFORMANCE_ARGS)

@@ -31,7 +31,8 @@ from conformance.suite import REVISIONS, Outcome, Score, Suite
 SIDE_BY_SIDE: Final = 2
 # How the suite names what has to do with signing in.
 AUTH: Final = "auth/"
-# What the suite runs about signing in and scores for nobody, and whether it holds; docs/conformance.md says why not.
+# What the suite runs about signing in and scores for nobody, and whether it holds;
+# docs/internals/conformance.md says why not.
 AUTH_EXTENSIONS: Final = {
     "client-credentials-jwt": True,
     "client-credentials-basic": True,

@@ -1,4 +1,4 @@
-"""The tables of docs/client-behaviour.md, made from `behaviour.json`. Pure."""
+"""The tables of docs/reference/client-behaviour.md, made from `behaviour.json`. Pure."""
 
 from __future__ import annotations
 

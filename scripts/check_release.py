@@ -1,4 +1,4 @@
-"""Decide whether a commit may be released, by the list in docs/principles.md ("Releases").
+"""Decide whether a commit may be released, by the list in docs/internals/principles.md ("Releases").
 
 `check_release.py` looks at the tip of `main` before it is tagged; `check_release.py v1.2.3` looks at a tag, as the
 release workflow does. Everything is read from git objects, never from the work tree, so what is checked is what is
@@ -122,7 +122,7 @@ def check_changelog(changelog: str, version: str) -> list[str]:
 
 
 def check_documents(repository: Repository, commit: str, version: Version) -> list[str]:
-    texts = {path: repository.text(commit, path) for path in ("README.md", "CLAUDE.md", "docs/principles.md")}
+    texts = {path: repository.text(commit, path) for path in ("README.md", "CLAUDE.md", "docs/internals/principles.md")}
     objections = [f"{path} is missing or empty" for path, text in texts.items() if not text.strip()]
     try:
         description = str(tomllib.loads(repository.text(commit, "pyproject.toml"))["project"]["description"])
@@ -144,7 +144,7 @@ def drift(repository: Repository, commit: str, previous: str) -> list[str]:
     """Where code changed and its document did not. A person decides whether that is right."""
     changed = (repository.ask("diff", "--name-only", previous, commit) or "").split()
     moved = (repository.ask("diff", "--name-only", "--diff-filter=ADR", previous, commit, "--", "src") or "").split()
-    facing = [path for path in changed if re.match(r"src/mcp_workbench/(config|face|cli)/", path)]
+    facing = [path for path in changed if re.match(r"src/mcp_workbench/(engine/config|engine/face|cli)/", path)]
     building = [path for path in changed if re.match(r"Makefile$|\.ci/|\.github/|scripts/", path)]
     remarks = []
     if facing and "README.md" not in changed:

@@ -1,4 +1,4 @@
-"""docs/clients.md, made from the table: what people read of a client is what `install` and `init` go by. Pure."""
+"""docs/start/clients.md, made from the table: what people read of a client is what `install` and `init` go by. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Draw docs/images/demo.svg: what `mcp-workbench demo` shows on a terminal, from a real run.
 
 `.venv/bin/python scripts/record_demo.py [FILE]`. The story is drawn up to its figures; the settings for clients that
-follow are in docs/clients.md as text. The picture refers to nothing outside of itself: no fonts are fetched.
+follow are in docs/start/clients.md as text. The picture refers to nothing outside of itself: no fonts are fetched.
 """
 
 from __future__ import annotations

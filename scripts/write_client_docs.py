@@ -1,4 +1,4 @@
-"""Write what is made from the tables of clients into docs/clients.md and docs/client-behaviour.md.
+"""Write what is made from the tables of clients into docs/start/clients.md and docs/reference/client-behaviour.md.
 
 `python -m scripts.write_client_docs`
 """
@@ -10,8 +10,8 @@ from pathlib import Path
 from scripts import behaviour_docs, client_docs
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-DOCUMENT = DOCS / "clients.md"
-BEHAVIOUR = DOCS / "client-behaviour.md"
+DOCUMENT = DOCS / "start" / "clients.md"
+BEHAVIOUR = DOCS / "reference" / "client-behaviour.md"
 
 
 def document() -> str:

@@ -1,4 +1,4 @@
 """The long form of the fault suite: a crowd of clients, many servers, random kills, large messages, for long.
 
-`make soak` runs it, an hour by default, and writes docs/soak.md. Its short form is in `tests/faults`.
+`make soak` runs it, an hour by default, and writes docs/internals/soak.md. Its short form is in `tests/faults`.
 """

@@ -1,4 +1,4 @@
-"""`python -m soak`: run, and write docs/soak.md. Exit status 0 when everything held, 1 when not."""
+"""`python -m soak`: run, and write docs/internals/soak.md. Exit status 0 when everything held, 1 when not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from soak.run import Run
 from soak.samples import Samples
 from tests.support.processes import adopt_orphans, available
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "internals"
 # A connection for each client on either side, four descriptors for each server, and room.
 MOST_FILES = 65_536
 

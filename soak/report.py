@@ -1,4 +1,4 @@
-"""A run as a page: docs/soak.md, and its picture.
+"""A run as a page: docs/internals/soak.md, and its picture.
 
 Owns the words and the tables. Refuses to know how the run went on.
 """

@@ -1,8 +1,8 @@
 """A request passes through the packages in one direction, and imports point the same way.
 
-`docs/design.md` draws it; the table below is its exact form, in both directions: what is not in it is not imported, and
-what is in it is. A new package, or a new import between two, is a decision about the architecture: change the table and
-its reason together with the design, not to silence this test.
+`docs/internals/design.md` draws it; the table below is its exact form, in both directions: what is not in it is not
+imported, and what is in it is. A new package, or a new import between two, is a decision about the architecture: change
+the table and its reason together with the design, not to silence this test.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ SHARED_MODULE_NAMES = {
 
 # Folders of tests about what the whole does, not about one module.
 BY_BEHAVIOUR = {
-    "bridge": "clients of either era in front of servers of either era; docs/eras.md is checked against them",
+    "bridge": "clients of either era in front of servers of either era; docs/reference/eras.md is checked against them",
     "conformance": "the official suite, through the workbench",
     "end_to_end": "the command as clients start it, with real processes",
     "faces": "one contract for all faces, for clients and servers of either era",
@@ -57,13 +57,13 @@ WITHOUT_MODULE = {
     "test_linear_text.py": "every reader of foreign text",
     "test_naming.py": "all names",
     "test_project.py": "the project's files",
-    "test_reliability_docs.py": "docs/reliability.md",
+    "test_reliability_docs.py": "docs/reference/reliability.md",
     "test_security_docs.py": "SECURITY.md",
     "test_requirements.py": "tests/requirements.toml",
     "cli/test_commands_output.py": "what every command prints",
-    "cli/test_error_reference.py": "docs/errors.md",
-    "cli/test_reference.py": "docs/cli.md",
-    "engine/economy/test_docs_context.py": "docs/context.md",
+    "cli/test_error_reference.py": "docs/reference/errors.md",
+    "cli/test_reference.py": "docs/reference/cli.md",
+    "engine/economy/test_docs_context.py": "docs/guides/context.md",
 }
 
 

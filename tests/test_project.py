@@ -90,7 +90,7 @@ def test_the_changelog_begins_with_what_is_unreleased_and_has_a_dated_entry_for_
 
 
 def test_pull_requests_are_asked_for_every_principle() -> None:
-    principles = re.findall(r"^## ([IVX]+\. .+)$", text("docs/principles.md"), re.MULTILINE)
+    principles = re.findall(r"^## ([IVX]+\. .+)$", text("docs/internals/principles.md"), re.MULTILINE)
     template = text(".github/PULL_REQUEST_TEMPLATE.md")
     assert [number.split(".")[0] for number in principles] == ["I", "II", "III", "IV", "V", "VI", "VII"]
     assert [name for name in principles if f"- [ ] {name}: " not in template] == []
@@ -100,7 +100,7 @@ def test_pull_requests_are_asked_for_every_principle() -> None:
 
 
 def test_the_principles_name_their_version_and_dates_as_their_table_does() -> None:
-    page = text("docs/principles.md")
+    page = text("docs/internals/principles.md")
     said = re.search(r"Version of this page: \*\*([\d.]+)\*\*\. Ratified (\S+), last amended ([\d-]+)", page)
     rows = re.findall(r"^\| ([\d.]+) \| (\d{4}-\d\d-\d\d) \|", page, re.MULTILINE)
     assert said is not None and rows[0] == ("1.0.0", said[2]) and rows[-1] == (said[1], said[3])
@@ -348,15 +348,15 @@ def test_the_readme_names_every_command() -> None:
 def test_the_readme_counts_the_clients() -> None:
     readme = text("README.md")
     known = [not client.import_only for client in clients().values()]
-    assert f"[{len(known)} clients](docs/clients.md)" in readme
+    assert f"[{len(known)} clients](docs/start/clients.md)" in readme
     assert f"`install` knows {sum(known)} of them" in readme
 
 
 def test_the_readme_leads_to_every_document() -> None:
     table = text("README.md").partition("## Documents")[2].partition("\n## ")[0]
-    documents = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+    documents = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
     assert documents
-    assert [name for name in documents if f"(docs/{name})" not in table] == []
+    assert [name for name in documents if f"({name})" not in table] == []
 
 
 @pytest.mark.requirement("project.manual-testing")
@@ -394,7 +394,7 @@ def test_the_security_policy_says_who_is_trusted_what_is_not_defended_and_how_to
 
 
 def test_the_design_names_code_that_exists() -> None:
-    rows = text("docs/design.md").partition("### Where a change goes")[2].partition("\n## ")[0]
+    rows = text("docs/internals/design.md").partition("### Where a change goes")[2].partition("\n## ")[0]
     package = ROOT / "src" / "mcp_workbench"
     source = "\n".join(path.read_text("utf-8") for path in package.rglob("*.py"))
     named = [word.partition("(")[0] for word in re.findall(r"`([^`]+)`", rows)]
@@ -409,5 +409,6 @@ def test_the_design_names_code_that_exists() -> None:
 
 
 def test_the_design_names_every_setting_that_needs_a_restart() -> None:
-    said = text("docs/design.md").partition("listen to what there is. ")[2].partition(" stay as they were at")[0]
+    page = text("docs/internals/design.md")
+    said = page.partition("listen to what there is. ")[2].partition(" stay as they were at")[0]
     assert set(re.findall(r"`(\w+)`", said)) == {"face", *FIXED.values()}

@@ -1,4 +1,4 @@
-"""docs/reliability.md says what is so: every limit has its value, every bound on moving messages is there,
+"""docs/reference/reliability.md says what is so: every limit has its value, every bound on moving messages is there,
 every text exists, and every test that it names."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mcp_workbench.engine.transport.http.server.limits import Limits
 from tests.cli.messages import error_texts
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs" / "reliability.md"
+DOCUMENT = ROOT / "docs" / "reference" / "reliability.md"
 PACKAGE = ROOT / "src" / "mcp_workbench"
 
 UNITS = {"": 1.0, "s": 1.0, "ms": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "%": 0.01}
@@ -104,7 +104,7 @@ def test_every_bound_that_somebody_may_run_into_is_told() -> None:
     assert len(told) == len(set(told)) > 60
     fields = [f"engine.transport.http.server.limits.Limits.{field}" for field in Limits.__struct_fields__]
     missing = [name for name in (*bounds(), *fields) if name not in told and name not in INNER]
-    assert not missing, "docs/reliability.md lacks\n" + "\n".join(missing)
+    assert not missing, "docs/reference/reliability.md lacks\n" + "\n".join(missing)
 
 
 def test_the_bounds_that_are_left_out_exist() -> None:

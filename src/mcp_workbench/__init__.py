@@ -10,7 +10,8 @@ A request passes through the packages in one direction, and imports point the sa
 `shared` are the workbench that several clients share. `config`, `catalog`, `economy`, `protocol`, `jsonrpc` and
 `signin` are what those packages know, `observe` and `cli` what people see.
 
-`docs/design.md` says what each package owns and what it must not know; `tests/test_layering.py` checks the imports.
+`docs/internals/design.md` says what each package owns and what it must not know; `tests/test_layering.py` checks the
+imports.
 """
 
 __version__ = "0.1.0"

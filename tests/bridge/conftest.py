@@ -9,7 +9,7 @@ from mcp_workbench.engine.session import parking, rounds
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "bridge(row, ...): the rows of the table in docs/eras.md that this test shows")
+    config.addinivalue_line("markers", "bridge(row, ...): the rows of docs/reference/eras.md that this test shows")
 
 
 @pytest.fixture(autouse=True)

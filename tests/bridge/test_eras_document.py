@@ -1,4 +1,4 @@
-"""`docs/eras.md` says what is mapped; the tests here say that it is so. Each keeps the other honest."""
+"""`docs/reference/eras.md` says what is mapped; the tests here say that it is so. Each keeps the other honest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent
-DOCUMENT = FOLDER.parent.parent / "docs" / "eras.md"
+DOCUMENT = FOLDER.parent.parent / "docs" / "reference" / "eras.md"
 
 
 def section(title: str) -> str:

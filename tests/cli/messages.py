@@ -1,4 +1,4 @@
-"""Finding the error texts of the package in its source, for the test that compares them with docs/errors.md.
+"""Finding the error texts of the package in its source, for the test that compares them with docs/reference/errors.md.
 
 Owns the list of places where such texts are born: which callables take one, and as which argument. A value inside a
 text is written `…`. Texts that only a defect of ours can bring out (assertions) are not looked for.

@@ -1,4 +1,4 @@
-"""docs/errors.md has every error text of the source, and none that does not exist."""
+"""docs/reference/errors.md has every error text of the source, and none that does not exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mcp_workbench.engine.face.wording import no_such
 from mcp_workbench.engine.transport.stderr import GAP
 from tests.cli.messages import COMPOSED, error_texts, spelled
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "errors.md"
 
 
 @cache
@@ -30,13 +30,13 @@ def documented() -> list[str]:
 @pytest.mark.requirement("project.documentation")
 def test_every_error_text_is_documented() -> None:
     missing = [f"{where}: {text}" for text, where in error_texts().items() if text not in documented()]
-    assert not missing, "docs/errors.md lacks\n" + "\n".join(missing)
+    assert not missing, "docs/reference/errors.md lacks\n" + "\n".join(missing)
 
 
 def test_every_documented_text_exists() -> None:
     known = {*error_texts(), *COMPOSED}
     stale = [text for text in documented() if text not in known]
-    assert not stale, "docs/errors.md has texts that are gone:\n" + "\n".join(stale)
+    assert not stale, "docs/reference/errors.md has texts that are gone:\n" + "\n".join(stale)
 
 
 @pytest.mark.parametrize(

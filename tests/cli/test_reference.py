@@ -1,4 +1,4 @@
-"""docs/cli.md describes every command with every option, and no others."""
+"""docs/reference/cli.md describes every command with every option, and no others."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from mcp_workbench.cli.flags import HELP, Flag
 from mcp_workbench.cli.usage import COMMANDS
 
-DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
 
 
 def section(command: str) -> str:
     found = re.search(rf"^## {command}\n(.*?)(?=^## |\Z)", DOCUMENT, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/cli.md has no section {command}"
+    assert found, f"docs/reference/cli.md has no section {command}"
     return found[1]
 
 

@@ -1,4 +1,4 @@
-"""Serving a team, as the command: keys while it runs, Unix sockets, TLS, and the proxies of docs/team.md."""
+"""Serving a team, as the command: keys while it runs, Unix sockets, TLS, and the proxies of docs/guides/team.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.workbench import scripted_entry, workbench_command, write_con
 
 pytestmark = pytest.mark.processes
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "team.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "guides" / "team.md").read_text(encoding="utf-8")
 PATIENCE = 60.0
 
 

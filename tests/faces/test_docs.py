@@ -1,5 +1,5 @@
-"""The examples of docs/faces.md: with each configuration the command shows the names written below it, and so does a
-workbench that is served with the same options."""
+"""The examples of docs/guides/faces.md: with each configuration the command shows the names written below it, and so
+does a workbench that is served with the same options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.client import RawClient
 
 pytestmark = pytest.mark.processes
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "faces.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "guides" / "faces.md"
 # A configuration, the command line, and the names.
 EXAMPLE = re.compile(
     r"```json\n(?P<config>[^`]*)```\n\n```sh\nmcp-workbench (?P<command>[^\n]*)\n```\n\n```text\n(?P<names>[^`]*)```\n"

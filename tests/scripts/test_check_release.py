@@ -44,7 +44,7 @@ class Checkout:
         self.write("pyproject.toml", '[project]\nname = "x"\ndescription = "Incubating: a thing."\n')
         self.write("README.md", "# A thing\n\n> Incubating: breaking changes may come in any release.\n")
         self.write("CLAUDE.md", "# Guide\n")
-        self.write("docs/principles.md", "# Principles\n")
+        self.write("docs/internals/principles.md", "# Principles\n")
         self.write("CHANGELOG.md", CHANGELOG)
         self.commit("feat: everything")
 
@@ -199,7 +199,7 @@ def test_a_changelog_without_a_proper_entry_is_refused(
     assert objection in said
 
 
-@pytest.mark.parametrize("document", ["README.md", "CLAUDE.md", "docs/principles.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("document", ["README.md", "CLAUDE.md", "docs/internals/principles.md", "CHANGELOG.md"])
 def test_a_missing_document_is_refused(checkout: Checkout, document: str) -> None:
     (checkout.folder / document).unlink()
     checkout.commit("docs: lost")

@@ -1,4 +1,4 @@
-"""docs/clients.md is made from the table."""
+"""docs/start/clients.md is made from the table."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def test_the_document_is_what_the_table_says() -> None:
 def test_the_readme_counts_the_clients() -> None:
     readme = " ".join((Path(__file__).parents[2] / "README.md").read_text().split())
     every = clients().values()
-    assert f"`init` reads the files of [{len(every)} clients](docs/clients.md)" in readme
+    assert f"`init` reads the files of [{len(every)} clients](docs/start/clients.md)" in readme
     assert f"`install` knows {sum(not client.import_only for client in every)} of them" in readme

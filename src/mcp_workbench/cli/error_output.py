@@ -16,7 +16,7 @@ from mcp_workbench.errors import ConfigError
 
 T = TypeVar("T")
 
-# Exit statuses; docs/cli.md explains them.
+# Exit statuses; docs/reference/cli.md explains them.
 FAILED: Final = 1
 USAGE: Final = 2
 

@@ -13,7 +13,7 @@ from mcp_workbench.engine.config.environment import HARMLESS, advice, missed_var
 from mcp_workbench.engine.config.model import ServerConfig
 from tests.engine.config.loading import parsed, problems_of, server_of, toolbox_with
 
-DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
+DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
 BASE = {
     "PATH": "/bin",
     "LC_ALL": "C",

@@ -17,7 +17,7 @@ from mcp_workbench.engine.config.schema import json_schema
 from tests.engine.config.loading import problems_of, toolbox_with
 from tests.engine.config.test_problems import FILES, SERVERS, TOOLBOX
 
-DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
+DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```jsonc?\n(.*?)^```", DOCUMENTATION, re.MULTILINE | re.DOTALL)
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 

@@ -1,4 +1,4 @@
-"""The examples of docs/context.md and of `tokens` in docs/cli.md are what the command really says."""
+"""The examples of docs/guides/context.md and of `tokens` in docs/reference/cli.md are what the command really says."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.workbench import workbench_command
 pytestmark = pytest.mark.processes
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-CONTEXT = (DOCS / "context.md").read_text(encoding="utf-8")
+CONTEXT = (DOCS / "guides" / "context.md").read_text(encoding="utf-8")
 RESULT_ID = re.compile(r"workbench://results/[\w-]+")
 
 
@@ -138,7 +138,9 @@ def test_the_numbers_of_the_page_are_those_of_the_source() -> None:
 
 
 def test_the_table_of_the_command_is_what_the_command_says(tmp_path: Path) -> None:
-    section = (DOCS / "cli.md").read_text(encoding="utf-8").partition("\n## tokens\n")[2].partition("\n## ")[0]
+    section = (
+        (DOCS / "reference" / "cli.md").read_text(encoding="utf-8").partition("\n## tokens\n")[2].partition("\n## ")[0]
+    )
     (shown,) = blocks(section, "text")
     written = json.loads(blocks(CONTEXT, "json")[0])
     del written["toolboxes"]["lab"]

@@ -15,7 +15,7 @@ from tests.bridge.in_process import in_process_workbench
 
 PACKAGE = str(Path(mcp_workbench.__file__).parent)
 # Functions of ours that one call runs, from the client's message to the server and from the server's answer back; pipes
-# and sockets not counted. One more is a decision, not an accident: `docs/design.md` says what a call costs.
+# and sockets not counted. One more is a decision, not an accident: `docs/internals/design.md` says what a call costs.
 MOST_STEPS: dict[tuple[str, str, FaceName], int] = {
     ("legacy", "legacy", "flat"): 27,
     ("modern", "legacy", "flat"): 34,

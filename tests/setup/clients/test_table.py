@@ -1,4 +1,4 @@
-"""The table of clients: complete, consistent, and what docs/clients.md is made from."""
+"""The table of clients: complete, consistent, and what docs/start/clients.md is made from."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ changes, and mcp-workbench undo CLIENT takes it back. With --replace, servers
 that your configuration also has are removed from the client, so that nothing is listed twice. A server that the
 workbench cannot start, because a variable or a secret is missing, stays.
 
-Quit desktop clients first, and start them again afterwards. docs/clients.md has a section for each client.
+Quit desktop clients first, and start them again afterwards. docs/start/clients.md has a section for each client.
 
 Exit code: 0; 1 if one of several clients failed; 2 if nothing could be done.
 """,

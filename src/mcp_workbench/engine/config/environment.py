@@ -14,7 +14,7 @@ from typing import Final
 
 from mcp_workbench.engine.config.model import ServerConfig
 
-# docs/configuration.md documents this list; a test compares the two.
+# docs/reference/configuration.md documents this list; a test compares the two.
 HARMLESS: Final = (
     # user and locations
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "LANG", "LANGUAGE", "LC_*"),
@@ -37,7 +37,7 @@ HARMLESS: Final = (
     *("COMMONPROGRAMFILES", "COMMONPROGRAMFILES(X86)", "COMMONPROGRAMW6432", "ALLUSERSPROFILE", "PUBLIC"),
     *("USERPROFILE", "HOMEDRIVE", "HOMEPATH", "USERNAME", "USERDOMAIN", "COMPUTERNAME", "PSMODULEPATH"),
 )
-# The harmless variables that depend on the terminal or login. docs/sharing.md documents them.
+# The harmless variables that depend on the terminal or login. docs/guides/sharing.md documents them.
 OF_THE_TERMINAL: Final = ("TERM", "XDG_SESSION_*", "XDG_SEAT*", "XDG_VTNR", "XDG_ACTIVATION_TOKEN")
 # The workbench's own variables, above all its token. `env` can still set them, for a server that is itself a workbench.
 OURS: Final = ("WORKBENCH_*", "MCP_WORKBENCH_*")

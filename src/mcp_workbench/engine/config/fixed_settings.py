@@ -19,7 +19,7 @@ FIXED: Final = {
     "max_pending_body_bytes": "maxPendingBodyBytes",
     "keychain": "keychain",
     "splits_use_tool": "useTool",
-    # The endpoint is built around them (docs/design.md).
+    # The endpoint is built around them (docs/internals/design.md).
     "auth": "auth",
     "trusted_proxy": "trustedProxy",
 }

@@ -135,8 +135,8 @@ CLIENTS = Key(
     "clients",
     Deferred("client_keys", "ClientSettings"),
     "Clients",
-    "Settings for particular clients, by their name in docs/client-behaviour.md or in their `clientInfo`, `*` globs "
-    "included. They override what the workbench knows about a client.",
+    "Settings for particular clients, by their name in docs/reference/client-behaviour.md or in their `clientInfo`, "
+    "`*` globs included. They override what the workbench knows about a client.",
     default={},
 )
 USE_TOOL = Key(

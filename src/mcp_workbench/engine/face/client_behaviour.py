@@ -31,7 +31,7 @@ MOST_REMEMBERED: Final = 512
 
 class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """What is known about one client. None: unknown. Fields marked "documented" change nothing while serving:
-    `docs/client-behaviour.md` shows them, for people who choose settings."""
+    `docs/reference/client-behaviour.md` shows them, for people who choose settings."""
 
     name: str
     title: str = ""

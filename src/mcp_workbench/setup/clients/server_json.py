@@ -123,7 +123,8 @@ def described(content: bytes, where: str) -> Described:
         server = msgspec.convert(_in_camel_case(document), _ServerJson)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ConfigError(
-            f"`{where}` is not a server.json of the MCP registry: {error}", hint="compare it with docs/cli.md#add"
+            f"`{where}` is not a server.json of the MCP registry: {error}",
+            hint="compare it with docs/reference/cli.md#add",
         ) from None
     found = [_of_package(package) for package in server.packages] + [_of_address(each) for each in server.remotes]
     ways = tuple(each for each in found if isinstance(each, Way))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # A password manager may ask for a fingerprint first. Shorter than the time limit for starting a server.
 COMMAND_SECONDS: Final = 30.0
 _LONGEST_QUOTE: Final = 300
-_HOW: Final = "docs/secrets.md explains references"
+_HOW: Final = "docs/guides/secrets.md explains references"
 
 
 class ReferenceUnresolved(DownstreamError):

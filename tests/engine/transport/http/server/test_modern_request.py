@@ -77,7 +77,7 @@ async def test_a_disconnect_cancels() -> None:
 
 
 def documented_statuses() -> list[tuple[int, int]]:
-    document = (Path(__file__).parents[5] / "docs" / "eras.md").read_text(encoding="utf-8")
+    document = (Path(__file__).parents[5] / "docs" / "reference" / "eras.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(-\d+)` \| (\d{3}) \|", document, flags=re.MULTILINE)
     return [(int(code), int(status)) for code, status in rows]
 
