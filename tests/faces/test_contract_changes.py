@@ -238,6 +238,43 @@ async def test_a_legacy_client_is_told_of_what_it_subscribed_to_and_of_nothing_e
         assert len(seen.client.received(UPDATED)) == 1
 
 
+@pytest.mark.requirement("resources.subscribe", "resources.unsubscribe", "resources.collisions")
+@every_client
+@every_server
+async def test_twins_are_told_apart_by_the_addresses_that_the_client_subscribed_to(
+    bench: Bench, era: str, server_era: str
+) -> None:
+    twin = offering(server_era)["box"]["server"]
+    one, two = (f"workbench://resources/{box}/server/test:///one" for box in ("one", "two"))
+    async with bench.within({"one": {"server": twin}, "two": {"server": twin}}, "proxy", era) as seen:
+        await seen.open("one")
+        await seen.open("two")
+        stream = None
+        if era == "legacy":
+            for address in (one, two):
+                assert await seen.client.request("resources/subscribe", {"uri": address}) == {}
+        else:
+            await listen(seen, resourceSubscriptions=[one])
+            stream = await listen(seen, resourceSubscriptions=[two])
+            granted = [each["notifications"]["resourceSubscriptions"] for each in seen.client.received(ACKNOWLEDGED)]
+            assert granted == [[one], [two]]
+        for box in ("two", "one"):
+            await seen.call("update_resource", {"uri": "test:///one"}, toolbox=box)
+        updates = await seen.client.wait_notification(UPDATED, 2)
+        assert sorted(each["uri"] for each in updates) == [one, two]
+        assert all(each["x-unknown"] == 1 for each in updates)
+        if stream is None:
+            await seen.client.request("resources/unsubscribe", {"uri": two})
+        else:
+            await seen.client.cancel(stream)
+            await seen.call("count", toolbox="two")
+        for box in ("two", "one"):
+            await seen.call("update_resource", {"uri": "test:///one"}, toolbox=box)
+        await seen.client.wait_notification(UPDATED, 3)
+        await seen.call("count", toolbox="two")
+        assert [each["uri"] for each in seen.client.received(UPDATED)[2:]] == [one]
+
+
 @pytest.mark.requirement("resources.subscribe", "subscriptions.listen")
 @every_face
 @every_server

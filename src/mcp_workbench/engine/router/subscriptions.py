@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.restricted_catalog import real_of
@@ -14,7 +14,7 @@ from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.sharing import declared_capabilities
 from mcp_workbench.engine.face.base import Params
 from mcp_workbench.engine.face.decisions import Answer, Reject
-from mcp_workbench.engine.jsonrpc.messages import encode
+from mcp_workbench.engine.jsonrpc.messages import decode_object, decode_string, encode
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
 from mcp_workbench.engine.router.routed_call import RoutedCall
 from mcp_workbench.engine.steps import Passage
@@ -31,8 +31,9 @@ UNSUBSCRIBE = "resources/unsubscribe"
 
 
 class Subscription:
-    """One client's subscription to one resource. Kept by the client, and ended at the server where it was made, even if
-    the resource belongs to a different server by then."""
+    """One client's subscription to one resource, which its server knows by `uri`. Kept by the client under the address
+    that it named, and ended at the server where it was made, even if the resource belongs to a different server by
+    then."""
 
     __slots__ = ("call", "entry", "subscriptions", "uri")
 
@@ -42,6 +43,21 @@ class Subscription:
         self.entry = entry
         self.uri = uri
         self.subscriptions = subscriptions
+
+
+class _WithToolbox(Struct, frozen=True):
+    """A client that named a resource with its toolbox and server in front, and is told of it in the same way."""
+
+    client: Subscriber
+    prefix: str
+
+    def on_resource_updated(self, params: Raw) -> None:
+        fields = decode_object(params)
+        address = self.prefix + decode_string(fields["uri"])
+        self.client.on_resource_updated(Raw(encode({**fields, "uri": address})))
+
+    def on_subscription_lost(self) -> None:
+        self.client.on_subscription_lost()
 
 
 class Subscriptions:
@@ -61,7 +77,7 @@ class Subscriptions:
             if isinstance(found, Reject):
                 self._router.act(call, found)
             else:
-                self._subscribe_at(call, *found, subscriber, kept)
+                self._subscribe_at(call, *found, decode_string(params["uri"]), subscriber, kept)
 
         if isinstance(_owner(call, params), Reject):
             # It may be the client's first request, and the server with this resource may not be listed yet.
@@ -70,13 +86,19 @@ class Subscriptions:
             subscribe_now()
 
     def _subscribe_at(
-        self, call: RoutedCall, entry: ServerEntry, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]
+        self,
+        call: RoutedCall,
+        entry: ServerEntry,
+        uri: str,
+        address: str,
+        subscriber: Subscriber,
+        kept: dict[str, Subscription],
     ) -> None:
         call.route.entry = entry
 
         async def work() -> None:
-            passage = call.route.passage
-            await self._begin(call, entry, uri, subscriber, kept, passage if isinstance(passage, Passage) else None)
+            passage = call.route.passage if isinstance(call.route.passage, Passage) else None
+            await self._begin(call, entry, uri, address, subscriber, kept, passage)
 
         def send() -> None:
             self._router.start_for(call, _answer(call, work))
@@ -84,24 +106,24 @@ class Subscriptions:
         self._admit(call, SUBSCRIBE, entry, uri, send)
 
     def unsubscribe(
-        self, call: RoutedCall, uri: str, params: Params, subscriber: Subscriber, kept: dict[str, Subscription]
+        self, call: RoutedCall, address: str, params: Params, subscriber: Subscriber, kept: dict[str, Subscription]
     ) -> None:
         """Handle a `resources/unsubscribe`. Without a subscription, it succeeds if the resource exists."""
-        if uri not in kept:
+        if address not in kept:
             found = _owner(call, params)
             self._router.act(call, found if isinstance(found, Reject) else Answer(b"{}"))
             return
-        subscription = kept[uri]
+        subscription = kept[address]
         call.route.entry = subscription.entry
 
         async def work() -> None:
-            kept.pop(uri, None)
-            await subscription.subscriptions.unsubscribe(uri, subscriber)
+            kept.pop(address, None)
+            await _end(address, subscription, subscriber)
 
         def send() -> None:
             self._router.start_for(call, _answer(call, work))
 
-        self._admit(call, UNSUBSCRIBE, subscription.entry, uri, send)
+        self._admit(call, UNSUBSCRIBE, subscription.entry, subscription.uri, send)
 
     def _admit(self, call: RoutedCall, method: str, entry: ServerEntry, uri: str, send: Callable[[], None]) -> None:
         steps = self._router.steps
@@ -124,23 +146,24 @@ class Subscriptions:
                 found = _owner(call, params)
             # Unknown resources are left out of the acknowledgement, which lists what the client will get.
             if not isinstance(found, Reject):
-                await self._try_one(call, found[0], uri, subscriber, kept)
-
-    async def _try_one(
-        self, call: RoutedCall, entry: ServerEntry, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]
-    ) -> None:
-        try:
-            await self._run(call, entry, uri, subscriber, kept)
-        except WorkbenchError:
-            kept.pop(uri, None)
+                try:
+                    await self._run(call, *found, uri, subscriber, kept)
+                except WorkbenchError:
+                    kept.pop(uri, None)
 
     async def _run(
-        self, call: RoutedCall, entry: ServerEntry, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]
+        self,
+        call: RoutedCall,
+        entry: ServerEntry,
+        uri: str,
+        address: str,
+        subscriber: Subscriber,
+        kept: dict[str, Subscription],
     ) -> None:
         """Subscribe if the steps let it pass. Raises `WorkbenchError`."""
 
         async def work(passage: Passage | None = None) -> None:
-            await self._begin(call, entry, uri, subscriber, kept, passage)
+            await self._begin(call, entry, uri, address, subscriber, kept, passage)
 
         steps = self._router.steps
         if steps is None:
@@ -153,19 +176,21 @@ class Subscriptions:
         call: RoutedCall,
         entry: ServerEntry,
         uri: str,
+        address: str,
         subscriber: Subscriber,
         kept: dict[str, Subscription],
         passage: Passage | None,
     ) -> None:
-        former = kept.get(uri)
+        former = kept.get(address)
         connection = await self._router.connections.ready(entry, call)
         await self._router.judge_by_list(call, SUBSCRIBE, connection, uri, passage)
-        if kept.get(uri) is not former:
+        if kept.get(address) is not former:
             # It was ended, or made elsewhere, while the server started.
             return
         # Kept before the server has answered, so that it is ended even if the client disconnects meanwhile.
-        kept[uri] = Subscription(call, entry, uri, connection.subscriptions)
-        await connection.subscriptions.subscribe(uri, subscriber, _capabilities(call, entry))
+        kept[address] = Subscription(call, entry, uri, connection.subscriptions)
+        told = _told(subscriber, address, uri)
+        await connection.subscriptions.subscribe(uri, told, _capabilities(call, entry))
         if self._router.connections.is_replaced(entry, call):
             self.renew(subscriber, kept)
 
@@ -180,39 +205,44 @@ class Subscriptions:
 
     def renew(self, subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
         """Subscribe again, at the servers that are now in the place of those that a new configuration has replaced."""
-        for subscription in kept.values():
+        for address, subscription in kept.items():
             if self._router.connections.is_replaced(subscription.entry, subscription.call):
-                self._router.in_background(self._renew(subscription, subscriber, kept))
+                self._router.in_background(self._renew(address, subscription, subscriber, kept))
 
-    async def _renew(self, former: Subscription, subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
-        call, uri = former.call, former.uri
+    async def _renew(
+        self, address: str, former: Subscription, subscriber: Subscriber, kept: dict[str, Subscription]
+    ) -> None:
+        call = former.call
         is_lost = True
         try:
-            entry = await self._new_owner(former)
-            if entry is not None and kept.get(uri) is former:
-                await self._run(call, entry, uri, subscriber, kept)
-                is_lost = kept.get(uri) is former
+            owner = await self._new_owner(address, former)
+            if owner is not None and kept.get(address) is former:
+                await self._run(call, *owner, address, subscriber, kept)
+                is_lost = kept.get(address) is former
         except RemoteError as error:
             log.info("[%s] a subscription could not be renewed: %s", former.entry.label, error.message)
         except WorkbenchError:
-            is_lost = not self._renew_at_start(former, subscriber, kept)
+            is_lost = not self._renew_at_start(address, former, subscriber, kept)
         # It is not the last catalogue that shows the server, or was subscribed to at the last moment.
-        await former.subscriptions.unsubscribe(uri, subscriber)
-        if is_lost and uri in kept and kept[uri].call is call:
-            del kept[uri]
+        await _end(address, former, subscriber)
+        if is_lost and address in kept and kept[address].call is call:
+            del kept[address]
             subscriber.on_subscription_lost()
 
-    async def _new_owner(self, former: Subscription) -> ServerEntry | None:
-        """The server that the resource belongs to now. Raises `WorkbenchError` if that cannot be found out."""
-        call, params = former.call, {"uri": Raw(encode(former.uri))}
+    async def _new_owner(self, address: str, former: Subscription) -> tuple[ServerEntry, str] | None:
+        """The server that the resource belongs to now, and what it calls it. Raises `WorkbenchError` if that cannot be
+        found out."""
+        call, params = former.call, {"uri": Raw(encode(address))}
         found = _owner(call, params)
         if isinstance(found, Reject) and (entry := _in_place_of(former)) is not None:
             connection = await self._router.connections.ready(entry, call)
             await connection.ensure_listed()
             found = _owner(call, params)
-        return None if isinstance(found, Reject) else found[0]
+        return None if isinstance(found, Reject) else found
 
-    def _renew_at_start(self, former: Subscription, subscriber: Subscriber, kept: dict[str, Subscription]) -> bool:
+    def _renew_at_start(
+        self, address: str, former: Subscription, subscriber: Subscriber, kept: dict[str, Subscription]
+    ) -> bool:
         """Subscribe when the new server starts, as after a crash, because it cannot be started now. Returns whether it
         can be left to that."""
         entry = _in_place_of(former)
@@ -221,9 +251,10 @@ class Subscriptions:
         connection = self._router.connections.of_call(entry, former.call)
         if connection.state is State.READY:
             return False
-        if former.uri in kept:
-            connection.subscriptions.expect(former.uri, subscriber, _capabilities(former.call, entry))
-            kept[former.uri] = Subscription(former.call, entry, former.uri, connection.subscriptions)
+        if address in kept:
+            told = _told(subscriber, address, former.uri)
+            connection.subscriptions.expect(former.uri, told, _capabilities(former.call, entry))
+            kept[address] = Subscription(former.call, entry, former.uri, connection.subscriptions)
         return True
 
 
@@ -235,8 +266,18 @@ def _in_place_of(former: Subscription) -> ServerEntry | None:
 
 
 async def _end_all(subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
-    for uri, subscription in kept.items():
-        await subscription.subscriptions.unsubscribe(uri, subscriber)
+    for address, subscription in kept.items():
+        await _end(address, subscription, subscriber)
+
+
+async def _end(address: str, subscription: Subscription, subscriber: Subscriber) -> None:
+    uri = subscription.uri
+    await subscription.subscriptions.unsubscribe(uri, _told(subscriber, address, uri))
+
+
+def _told(subscriber: Subscriber, address: str, uri: str) -> Subscriber:
+    """Who is told of a resource: the client itself, or with its own address for what the server calls `uri`."""
+    return subscriber if address == uri else _WithToolbox(subscriber, address.removesuffix(uri))
 
 
 def _owner(call: RoutedCall, params: Params) -> tuple[ServerEntry, str] | Reject:
