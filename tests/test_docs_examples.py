@@ -27,7 +27,9 @@ from mcp_workbench.engine.config.trust import trust
 from mcp_workbench.engine.face.identifier import ToolIdentifier, read_use_tool
 from mcp_workbench.engine.transport.http.server.endpoint import MCP_PATH
 from mcp_workbench.engine.transport.http.server.listening import DEFAULT_HOST, DEFAULT_PORT
-from tests.support import fake_keyring
+from tests.support import documented_requests, fake_keyring
+from tests.support.client import RawClient
+from tests.support.workbench import workbench_command
 
 pytestmark = pytest.mark.processes
 
@@ -200,6 +202,7 @@ CHECKS: dict[str, Callable[[str, Path], None]] = {
     "mcp-workbench audit": is_a_command_line,
     "mcp-workbench": runs,
     "echo": runs,
+    "mkdir": runs,
     "python3": runs,
     "make": is_a_target_of_make,
     "pip install": installs_this_package,
@@ -225,6 +228,47 @@ def test_the_readme_shows_what_check_says(folder: Path) -> None:
         return [re.sub(r"\d+\.\d\d s", "T s", line).split() for line in text.splitlines()]
 
     assert words(done.stdout) == words(shown)
+
+
+# the same server in two toolboxes
+
+
+@pytest.mark.requirement("isolation.toolboxes")
+async def test_the_example_of_dev_and_prod_is_answered_as_it_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "guides" / "toolboxes.md").read_text(encoding="utf-8")
+    (config,) = documented_requests.blocks(page, "json")
+    (prepare,) = documented_requests.blocks(page, "sh")
+    asked = list(documented_requests.documented(page))
+    assert len(asked) > 10
+    assert shell(prepare, tmp_path).returncode == 0
+    path = documented_requests.written_config(config, tmp_path)
+    async with RawClient.spawn(workbench_command(path), cwd=tmp_path) as client:
+        await client.initialize()
+        for method, arguments, written in asked:
+            said = (await documented_requests.answer(client, method, arguments)).rstrip("\n")
+            assert documented_requests.matches(written, said.split("\n")), f"{method} {arguments}\n{said}"
+
+
+@pytest.mark.requirement("isolation.toolboxes")
+async def test_dev_and_prod_in_the_readme_show_and_reach_what_it_says(tmp_path: Path) -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("dev and prod\n")[2].partition("\n##")[0]
+    (config,) = documented_requests.blocks(section, "jsonc")
+    for name in ("dev", "prod"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "where").write_text(name)
+    path = documented_requests.written_config(config, tmp_path)
+    async with RawClient.spawn(workbench_command(path), cwd=tmp_path) as client:
+        await client.initialize()
+        shown = {}
+        for name in ("dev", "prod"):
+            opened = (await client.call_tool("open_toolbox", {"toolbox_name": name}))["structuredContent"]
+            shown[name] = [tool["name"] for tool in opened["tools"]]
+            read = await client.use_tool(name, "files", "read_file", {"path": "where"})
+            assert read["content"][0]["text"].strip() == name
+        told = "Opening `dev` shows {}, {} and {}; opening `prod` shows {}."
+        assert told.format(*(f"`{tool}`" for name in ("dev", "prod") for tool in shown[name])) in section
+        refused = await client.use_tool("prod", "files", "list_files", {})
+        assert refused["isError"] and "excluded" in refused["content"][0]["text"]
 
 
 # commands in the running text

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -20,6 +17,7 @@ from mcp_workbench.engine.router.lists import LISTED_STAYS, STARTS_AT_ONCE
 from mcp_workbench.engine.router.toolboxes import SEARCH_PATIENCE
 from tests.cli.shell import run
 from tests.support.client import RawClient
+from tests.support.documented_requests import answer, blocks, documented, matches, written_config
 from tests.support.workbench import workbench_command
 
 pytestmark = pytest.mark.processes
@@ -29,68 +27,24 @@ CONTEXT = (DOCS / "guides" / "context.md").read_text(encoding="utf-8")
 RESULT_ID = re.compile(r"workbench://results/[\w-]+")
 
 
-def blocks(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
-class Example(NamedTuple):
-    """A request, and what is answered: `…` at the end of a line stands for its rest, alone for any lines."""
-
-    tool: str
-    arguments: str
-    answer: list[str]
-
-
-def examples() -> Iterator[Example]:
-    for block in blocks(CONTEXT, "text"):
-        asked = re.match(r"(open_toolbox|use_tool) (\{.*\})\n\n", block)
-        if asked is not None:
-            yield Example(asked[1], asked[2], block[asked.end() :].rstrip("\n").split("\n"))
-
-
-def matches(written: list[str], said: list[str]) -> bool:
-    """Whether lines read as they are written."""
-    if not written:
-        return not said
-    first, *rest = written
-    if first == "…":
-        return any(matches(rest, said[skipped:]) for skipped in range(len(said) + 1))
-    if not said:
-        return False
-    same = said[0].startswith(first[:-1]) if first.endswith("…") else said[0] == first
-    return same and matches(rest, said[1:])
-
-
-def config(folder: Path) -> Path:
-    """The configuration of the page, with this interpreter's workbench."""
-    written = json.loads(blocks(CONTEXT, "json")[0])
-    for toolbox in written["toolboxes"].values():
-        for server in toolbox["mcpServers"].values():
-            server["args"] = ["-m", "mcp_workbench", *server["args"]]
-            server["command"] = sys.executable
-    path = folder / "workbench-config.json"
-    path.write_text(json.dumps(written))
-    return path
-
-
 async def test_every_request_of_the_page_is_answered_as_it_says(tmp_path: Path) -> None:
-    asked = list(examples())
+    asked = list(documented(CONTEXT))
     assert len(asked) > 10
     (prepare,) = blocks(CONTEXT, "sh")
     subprocess.run(prepare, shell=True, check=True, cwd=tmp_path)
     kept = ""
-    async with RawClient.spawn(workbench_command(config(tmp_path)), cwd=tmp_path) as client:
+    async with RawClient.spawn(
+        workbench_command(written_config(blocks(CONTEXT, "json")[0], tmp_path)), cwd=tmp_path
+    ) as client:
         told = await client.initialize()
         assert told["instructions"] == blocks(CONTEXT, "text")[0].rstrip("\n")
         await client.call_tool("open_toolbox", {"query": "everything"})
         for example in asked:
-            arguments = json.loads(example.arguments.replace("workbench://results/ID", kept))
-            result = await client.call_tool(example.tool, arguments)
-            text = result["content"][0]["text"]
+            text = await answer(client, example.method, example.arguments.replace("workbench://results/ID", kept))
             if found := RESULT_ID.search(text):
                 kept = found[0]
             said = RESULT_ID.sub("workbench://results/ID", text).split("\n")
-            assert matches(example.answer, said), f"{example.tool} {example.arguments}\n{text}"
+            assert matches(example.answer, said), f"{example.method} {example.arguments}\n{text}"
 
 
 @pytest.mark.parametrize(
@@ -144,9 +98,5 @@ def test_the_table_of_the_command_is_what_the_command_says(tmp_path: Path) -> No
     (shown,) = blocks(section, "text")
     written = json.loads(blocks(CONTEXT, "json")[0])
     del written["toolboxes"]["lab"]
-    for server in written["toolboxes"]["desk"]["mcpServers"].values():
-        server["args"] = ["-m", "mcp_workbench", *server["args"]]
-        server["command"] = sys.executable
-    path = tmp_path / "workbench-config.json"
-    path.write_text(json.dumps(written))
+    path = written_config(json.dumps(written), tmp_path)
     assert run("tokens", "--connect", path).stdout == shown
