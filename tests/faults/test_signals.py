@@ -71,7 +71,7 @@ async def test_a_second_signal_ends_us_at_once_and_nothing_stays(faults: Faults)
 
 # `mcp-workbench` that waits for running calls for longer than any test lasts.
 PATIENT = (
-    "from mcp_workbench import serving; serving.STDIO_DRAIN_SECONDS = serving.DRAIN_SECONDS = serving.DRAIN_DELAY = 600.0; "
+    "from mcp_workbench.app import serving; serving.STDIO_DRAIN_SECONDS = serving.DRAIN_SECONDS = serving.DRAIN_DELAY = 600.0; "
     "from mcp_workbench.cli.main import main; raise SystemExit(main())"
 )
 

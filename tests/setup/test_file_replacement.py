@@ -29,7 +29,7 @@ OLD, NEW = b"old " * 5000, b"new " * 7000
 # Kills itself at the n-th call that changes something on disk: before it, or in the middle of a write.
 KILLED = """
 import sys
-from mcp_workbench import file_replacement
+from mcp_workbench.setup import file_replacement
 from tests.support.killed_writes import kill_at
 path, folder, number, half = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "half"
 kill_at(number, halfway=half)

@@ -13,7 +13,6 @@ from typing import Final, Protocol, TypeVar
 from msgspec import Raw, Struct, UnsetType
 
 from mcp_workbench.app.gateway import Gateway, Options, check_names, make_face
-from mcp_workbench.cli.error_output import ambiguous
 from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
@@ -33,6 +32,7 @@ from mcp_workbench.engine.faces import FACE_OF_COMMANDS
 from mcp_workbench.engine.jsonrpc import messages
 from mcp_workbench.engine.jsonrpc.messages import METHOD_NOT_FOUND
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
+from mcp_workbench.engine.nearest import ambiguous
 from mcp_workbench.engine.protocol.constants import PROGRESS_TOKEN
 from mcp_workbench.engine.protocol.meta import NO_CAPABILITIES
 from mcp_workbench.engine.protocol.revisions import Era, newest

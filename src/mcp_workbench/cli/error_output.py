@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from mcp_workbench.errors import ConfigError
@@ -35,11 +35,6 @@ def complain(message: str, hint: str | None = None, *, status: int = USAGE) -> i
 def remark(label: str, message: str) -> None:
     """Print a `warning`, `note` or `hint` that does not end anything."""
     print(_labelled(label, message), file=sys.stderr)
-
-
-def ambiguous(name: str, paths: Iterable[str]) -> str:
-    """Return the message for a name that several things have."""
-    return f"`{name}` is ambiguous: it can be {' or '.join(f'`{path}`' for path in paths)}; write the full path"
 
 
 def of_several(chosen: Sequence[T], act: Callable[[T], object]) -> int:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 
-from mcp_workbench.cli.commands.status import running_workbenches
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.server_copies import grouped
 from mcp_workbench.engine.config.choose import FILE_NAME, VARIABLE, choose, own_file
 from mcp_workbench.engine.config.problems import ConfigProblems
+from mcp_workbench.engine.observe.status_socket import running_workbenches
 from mcp_workbench.engine.printable import one_line, plural
 from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.engine.version import full_version

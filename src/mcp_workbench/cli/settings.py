@@ -1,4 +1,4 @@
-"""Options that commands share: which configuration, log output, use of the cache.
+"""Options that commands share: which configuration, log output, use of the cache, which clients.
 
 Owns what these options mean; `usage` declares them. Does not know what a command does with the configuration.
 """
@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from mcp_workbench.cli.error_output import remark
-from mcp_workbench.cli.flags import Parsed
+from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.engine.config.choose import choose
 from mcp_workbench.engine.config.model import WorkbenchConfig
 from mcp_workbench.engine.config.redact import Redactor
+
+if TYPE_CHECKING:
+    from mcp_workbench.setup.clients.table import Client
 
 
 def configuration(parsed: Parsed, argument: str | None = None) -> WorkbenchConfig:
@@ -37,3 +42,13 @@ def log_for(parsed: Parsed, config: WorkbenchConfig) -> Redactor:
     logger.handlers[:] = [logging.NullHandler()]
     logger.propagate = False
     return redactor
+
+
+def clients_named(parsed: Parsed, command: str, every: Callable[[], list[Client]]) -> list[Client]:
+    """Return the clients that a command line names, or with --all `every` one. Raises `UsageError`, `ConfigError`."""
+    from mcp_workbench.setup.clients.table import find
+
+    names = parsed.positionals
+    if parsed.has("all") == bool(names):
+        raise UsageError("name a client, or use --all", hint=f"for example: mcp-workbench {command} claude-code")
+    return every() if parsed.has("all") else [find(name) for name in names]

@@ -132,3 +132,8 @@ def _distance(left: str, right: str, most: int) -> int | None:
             return None
         before, previous = previous, current
     return previous[-1] if previous[-1] <= most else None
+
+
+def ambiguous(name: str, paths: Iterable[str]) -> str:
+    """The message for a name that several things have."""
+    return f"`{name}` is ambiguous: it can be {' or '.join(f'`{path}`' for path in paths)}; write the full path"

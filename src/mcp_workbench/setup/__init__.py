@@ -1,9 +1,12 @@
 """Other programs' files: finds the servers of MCP clients, and adds the workbench to them so that it can be undone.
 
-- `clients`: the clients as data, their files as values. `file_replacement` replaces files so that nothing is lost,
-  `client_commands` runs clients' own commands.
-- `mcp_registry` looks servers up, `server_preview` says what one would start, `check_references` whether everything
-  that it refers to exists; `service` is the unit that starts the shared workbench at boot.
+- `clients`: the clients as data, their files as values. `client_files` finds these files on this machine,
+  `client_changes` makes changes to them and takes them back, through `file_replacement`, which loses nothing, or with
+  clients' own commands (`client_commands`); `install_plan` decides what is changed, `edit_preview` shows it.
+- `own_configuration` edits ours, `secret_store` stores the secrets found in entries, `mcp_registry` looks servers up,
+  `server_preview` says what one would start, `check_references` whether everything that it refers to exists.
+- `doctor_checks` and `doctor_clients` find what is wrong, as values of `diagnosis`; `service` is the unit that starts
+  the shared workbench at boot.
 
 Does not know who runs it: it returns values, and commands print them.
 """

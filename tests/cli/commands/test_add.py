@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from mcp_workbench.cli.flags import parse
-from mcp_workbench.cli.secret_store import SecretStore
 from mcp_workbench.engine.config import trust
 from mcp_workbench.errors import ConfigError
+from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.signin.secrets import dotenv
 from tests.cli.commands.test_init import config_of, environment
 from tests.cli.in_process import command, live_in
@@ -330,7 +330,7 @@ def test_where_the_server_is_not_added_no_secret_of_it_stays(home: Path, monkeyp
     def failing(*arguments: object) -> None:
         raise ConfigError("the disk is full")
 
-    monkeypatch.setattr("mcp_workbench.cli.own_configuration.replace_file", failing)
+    monkeypatch.setattr("mcp_workbench.setup.own_configuration.replace_file", failing)
     for fault in ("locked", ""):
         monkeypatch.setenv("FAKE_KEYRING_FAULT", fault)
         done = shell(*words)
@@ -341,7 +341,7 @@ def test_where_the_server_is_not_added_no_secret_of_it_stays(home: Path, monkeyp
 
 def test_values_come_back_as_they_were_and_files_have_names(tmp_path: Path) -> None:
     values = {"A": "a\rb", "B": "a\r\nb'c\\", "C": "plain", "D": "it's"}
-    with SecretStore(str(tmp_path)) as store:
+    with SecretStore(str(tmp_path), note=pytest.fail) as store:
         store._has_keychain = False
         for name, value in values.items():
             assert store.keep("..", name, value) == f"${{{name}}}"
@@ -489,7 +489,7 @@ def test_a_file_that_cannot_be_written_or_understood_is_left_as_it_is(
     def changed(file: Any, content: bytes) -> None:
         path.write_text("{}")
 
-    monkeypatch.setattr("mcp_workbench.cli.own_configuration.OwnConfiguration.check", changed)
+    monkeypatch.setattr("mcp_workbench.setup.own_configuration.OwnConfiguration.check", changed)
     done = shell("add", "x", "--toolbox", "web", "--no-check", "--", "x")
     assert done.status == 2 and "has been changed by another program meanwhile" in done.stderr
     assert path.read_text() == "{}"

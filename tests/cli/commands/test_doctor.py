@@ -11,7 +11,7 @@ import pytest
 
 from mcp_workbench.cli.commands import doctor
 from mcp_workbench.cli.commands.check import Finding
-from mcp_workbench.cli.diagnosis import Diagnosis, Examined
+from mcp_workbench.setup.diagnosis import Diagnosis, Examined
 from tests.cli.commands.test_init import CLOCK, config_of, environment, write
 from tests.cli.in_process import command, live_in
 

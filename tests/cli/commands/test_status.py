@@ -15,6 +15,7 @@ import pytest
 from mcp_workbench.cli.commands import status
 from mcp_workbench.cli.screen import Screen
 from mcp_workbench.engine.observe import status_socket
+from mcp_workbench.engine.observe.status_socket import reports
 from tests.cli.in_process import command
 from tests.cli.shell import Done, run
 from tests.support.client import RawClient
@@ -203,8 +204,7 @@ def test_a_waiting_call_cannot_write_lines_of_another() -> None:
 
 
 def test_a_workbench_of_another_version_is_shown_as_far_as_it_says_things() -> None:
-    assert status._read(b"not json") is None
-    assert status._read(b'{"pid": 1}') is None
+    assert reports({1: b"not json", 2: b'{"pid": 1}'}) == []
     older = {key: value for key, value in SERVER.items() if key != "lastErrorSecondsAgo"}
     stream = io.StringIO()
     status._show(Screen(stream), {"pid": 7, "face": "flat", "uptimeSeconds": 1, "config": "c", "servers": [older]})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli import client_changes
+from mcp_workbench.setup import client_changes
 from tests.cli.commands.test_install import SERVER, names_in, shell, write
 from tests.cli.commands.test_install import claude as claude
 from tests.cli.commands.test_install import home as home

@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Raw
@@ -19,9 +20,7 @@ from msgspec.json import decode
 from mcp_workbench.cli.consent import agrees, ask
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed, UsageError, named_value
-from mcp_workbench.cli.own_configuration import OwnConfiguration, own_configuration
 from mcp_workbench.cli.screen import Part, stdout
-from mcp_workbench.cli.secret_store import SecretStore
 from mcp_workbench.engine.config import keys
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.config.redact import Redactor
@@ -34,6 +33,8 @@ from mcp_workbench.setup.clients.literal_secrets import secrets_of
 from mcp_workbench.setup.clients.server_json import Described, Input, Way, described
 from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, proposed
 from mcp_workbench.setup.file_replacement import read_file
+from mcp_workbench.setup.own_configuration import OwnConfiguration, own_configuration
+from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.setup.server_preview import preview
 
 _REGISTRY_NAME: Final = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+")
@@ -46,13 +47,13 @@ _FORMS: Final = "a program goes after --, for example: mcp-workbench add time --
 
 def run(parsed: Parsed) -> int:
     name, source, words = _name_and_source(parsed)
-    file = own_configuration(parsed, makes=True)
+    file = own_configuration(parsed.value("config"), makes=True, warn=partial(remark, "warning"))
     given = dict(named_value(each, "--env") for each in parsed.values("env"))
     headers = dict(named_value(each, "--header", "=:") for each in parsed.values("header"))
     # Before asking questions and storing secrets.
     file.check_writable()
     # If the server is not added after all, stored secrets are deleted again.
-    with SecretStore(os.path.dirname(file.path)) as store:
+    with SecretStore(os.path.dirname(file.path), note=partial(remark, "note")) as store:
         entry = _entry(name, source, words, file, given, headers, store, parsed)
         toolbox, description = _toolbox(file, name, entry, parsed.value("toolbox"))
         _refuse_doubles(file, name, toolbox)

@@ -11,9 +11,7 @@ import threading
 import time
 from typing import Final
 
-from mcp_workbench.cli import doctor_checks, doctor_clients
-from mcp_workbench.cli.commands.check import Finding, connect
-from mcp_workbench.cli.diagnosis import Check, Diagnosis, Examined, Severity, in_order
+from mcp_workbench.cli.commands.check import Finding, about_sign_ins, connect
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed
@@ -28,7 +26,9 @@ from mcp_workbench.engine.config.problems import ConfigProblems, in_one_line
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.engine.printable import plural
 from mcp_workbench.errors import ConfigError, WorkbenchError
+from mcp_workbench.setup import doctor_checks, doctor_clients
 from mcp_workbench.setup.clients.server_json import RUNNERS
+from mcp_workbench.setup.diagnosis import Check, Diagnosis, Examined, Severity, in_order
 
 # For all servers together; those that are not ready by then are reported as slow.
 SERVERS_SECONDS: Final = 60.0
@@ -37,10 +37,17 @@ CHECK_SECONDS: Final = 20.0
 # Clients wait 10 to 60 seconds for a server; this is close to the shortest of those timeouts.
 SLOW_SECONDS: Final = 8.0
 
+
+def _sign_ins(subject: Examined) -> list[Diagnosis]:
+    """Report sign-ins that end soon, and why sign-ins cannot be read."""
+    found = [] if subject.config is None else about_sign_ins(subject.config)
+    return [Diagnosis("warning", "sign-ins", text) for text in found]
+
+
 CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("programs", doctor_checks.programs),
     ("secrets", doctor_checks.secrets),
-    ("sign-ins", doctor_checks.sign_ins),
+    ("sign-ins", _sign_ins),
     ("clients", doctor_clients.client_entries),
     ("keychain", doctor_checks.keychain),
     ("sockets", doctor_checks.sockets),

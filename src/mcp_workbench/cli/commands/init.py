@@ -10,16 +10,15 @@ import json
 import os
 import shutil
 import sys
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
 
-from mcp_workbench.cli.client_files import FoundFile, existing, present
 from mcp_workbench.cli.consent import agrees, ask
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stderr, stdout
-from mcp_workbench.cli.secret_store import SecretStore
 from mcp_workbench.cli.serve import face_named
 from mcp_workbench.engine.config import trust
 from mcp_workbench.engine.config.choose import FILE_NAME, user_folder
@@ -28,6 +27,7 @@ from mcp_workbench.engine.config.problems import ConfigProblems, in_one_line
 from mcp_workbench.engine.face.client_behaviour import UNKNOWN, behaviours
 from mcp_workbench.engine.faces import DEFAULT_FACE, FACES
 from mcp_workbench.errors import ConfigError
+from mcp_workbench.setup.client_files import FoundFile, existing, present
 from mcp_workbench.setup.clients.client_paths import patterns, this_system
 from mcp_workbench.setup.clients.dialects import is_own, translated
 from mcp_workbench.setup.clients.documents import Servers, servers_of_folders
@@ -35,6 +35,7 @@ from mcp_workbench.setup.clients.remote_wrappers import unwrapped
 from mcp_workbench.setup.clients.table import ClientFile, clients, find
 from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, disabled_twins, merged, proposed
 from mcp_workbench.setup.file_replacement import create_file
+from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.setup.server_preview import preview
 
 # Folders named in one remark.
@@ -113,7 +114,7 @@ def run(parsed: Parsed) -> int:
 def _store_and_write(target: str, config: dict[str, Any], parsed: Parsed) -> bytes:
     """Store the secrets and write the file with references to them, unless it is a dry run. Returns the content."""
     # Without the file nothing would refer to the secrets, so they are deleted again if it cannot be written.
-    with SecretStore(os.path.dirname(target), dry=parsed.has("dry-run")) as store:
+    with SecretStore(os.path.dirname(target), dry=parsed.has("dry-run"), note=partial(remark, "note")) as store:
         for box in config["toolboxes"].values():
             box["mcpServers"] = {name: store.taken_from(name, entry) for name, entry in box["mcpServers"].items()}
         content = _written(config)

@@ -10,7 +10,6 @@ from typing import Any
 from mcp_workbench.cli.engine import Engine, connect
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
-from mcp_workbench.cli.own_configuration import lock_folder
 from mcp_workbench.cli.screen import Screen, stdout
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.watched_workbenches import Workbenches
@@ -23,6 +22,7 @@ from mcp_workbench.engine.printable import plural
 from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.file_replacement import read_file, replace_file
+from mcp_workbench.setup.own_configuration import lock_folder
 from mcp_workbench.team.lock.definition_store import DefinitionStore, default_folder
 from mcp_workbench.team.lock.installed_packages import installed_package
 from mcp_workbench.team.lock.lock_difference import DefinitionChange, about_server, changes_of, described_changes

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from msgspec.json import decode
 
-from mcp_workbench.cli.commands.status import running_workbenches
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stdout
+from mcp_workbench.engine.observe.status_socket import running_workbenches
 from mcp_workbench.engine.process_context import runtime_folder
 from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.engine.socket_peers import peer_pid

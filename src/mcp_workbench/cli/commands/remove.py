@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import Final
 
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.cli.own_configuration import own_configuration
 from mcp_workbench.cli.screen import stdout
+from mcp_workbench.setup.own_configuration import own_configuration
 
 _KEPT: Final = re.compile(r"\$\{keyring:([^{}/]+)\}")
 
 
 def run(parsed: Parsed) -> int:
-    file = own_configuration(parsed, makes=False)
+    file = own_configuration(parsed.value("config"), makes=False, warn=partial(remark, "warning"))
     toolbox, name = file.server(parsed.positionals[0])
     written = file.toolboxes[toolbox][name]
     file.write(file.without_server(toolbox, name))

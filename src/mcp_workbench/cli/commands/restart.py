@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mcp_workbench.cli.commands.status import running_workbenches
 from mcp_workbench.cli.commands.up import enable_sharing, start_shared
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed
+from mcp_workbench.engine.observe.status_socket import running_workbenches
 from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.sharing.front.commanding import end

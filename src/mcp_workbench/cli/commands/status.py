@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import DecodeError
-from msgspec.json import decode
-
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.server_copies import ServerCopies, details_of, duration, grouped
-from mcp_workbench.engine.observe.status_socket import query_all
+from mcp_workbench.engine.observe.status_socket import query_all, reports
 from mcp_workbench.engine.printable import one_line
 from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.engine.socket_peers import is_confined
 
-EXPECTED = {"pid", "config", "face", "uptimeSeconds", "servers"}
 HEADER = ("toolbox/server", "state", "up", "tools", "in flight", "starts", "failures", "received", "sent")
 NARROW = ("toolbox/server", "state", "up", "tools", "in flight", "failures")
 
 
 def run(parsed: Parsed) -> int:
     answers = run_loop(query_all())
-    found = [status for answer in answers.values() if (status := _read(answer)) is not None]
+    found = reports(answers)
     screen = stdout()
     if parsed.has("json"):
         screen.json(found)
@@ -42,21 +38,6 @@ def run(parsed: Parsed) -> int:
             screen.blank()
         _show(screen, status)
     return 0
-
-
-async def running_workbenches() -> list[dict[str, Any]]:
-    """Return the status reports of the user's running workbenches."""
-    answers = await query_all()
-    return [status for answer in answers.values() if (status := _read(answer)) is not None]
-
-
-def _read(answer: bytes) -> dict[str, Any] | None:
-    try:
-        status = decode(answer)
-    except DecodeError:
-        return None
-    # Another version, or another program, may report different keys.
-    return status if isinstance(status, dict) and status.keys() >= EXPECTED else None
 
 
 def _show(screen: Screen, status: dict[str, Any]) -> None:

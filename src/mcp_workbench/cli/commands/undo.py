@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from mcp_workbench.cli.client_changes import (
+from mcp_workbench.cli.error_output import of_several, remark
+from mcp_workbench.cli.flags import Parsed
+from mcp_workbench.cli.screen import stdout
+from mcp_workbench.cli.settings import clients_named
+from mcp_workbench.engine.config.problems import quote
+from mcp_workbench.engine.printable import plural
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.setup.client_changes import (
     Entries,
     Reversal,
     by_command,
@@ -13,13 +20,6 @@ from mcp_workbench.cli.client_changes import (
     reversal_of,
     take_back,
 )
-from mcp_workbench.cli.client_files import named_or_all
-from mcp_workbench.cli.error_output import of_several, remark
-from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.cli.screen import stdout
-from mcp_workbench.engine.config.problems import quote
-from mcp_workbench.engine.printable import plural
-from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.client_commands import exposure_warning, literal_secrets
 from mcp_workbench.setup.clients.table import Client, clients
 
@@ -30,7 +30,7 @@ def run(parsed: Parsed) -> int:
     def every() -> list[Client]:
         return [each for each in clients().values() if (holds(each) if is_purge else changes(each))]
 
-    chosen = named_or_all(parsed, "undo --purge" if is_purge else "undo", every)
+    chosen = clients_named(parsed, "undo --purge" if is_purge else "undo", every)
     if not chosen:
         raise ConfigError("there is nothing to undo for any client", hint="mcp-workbench install says what it changes")
     return of_several(chosen, _purge if is_purge else _undo)

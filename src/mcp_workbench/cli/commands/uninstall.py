@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from mcp_workbench.cli.client_changes import make_change, new_run, removal_from, remove_folders
-from mcp_workbench.cli.client_files import existing, named_or_all, present
 from mcp_workbench.cli.commands.undo import in_words, mention_taken, warn_of_exposure
 from mcp_workbench.cli.error_output import of_several, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import stdout
+from mcp_workbench.cli.settings import clients_named
 from mcp_workbench.errors import ConfigError
+from mcp_workbench.setup.client_changes import make_change, new_run, removal_from, remove_folders
+from mcp_workbench.setup.client_files import existing, present
 from mcp_workbench.setup.clients.table import Client, Scope
 
 
@@ -18,7 +19,7 @@ def run(parsed: Parsed) -> int:
     def having() -> list[Client]:
         return [each for each in present() if any(map(removal_from, existing(each, scope)))]
 
-    chosen = named_or_all(parsed, "uninstall", having)
+    chosen = clients_named(parsed, "uninstall", having)
     if not chosen:
         raise ConfigError(
             "no client on this machine has the workbench", hint="mcp-workbench install CLIENT puts it there"

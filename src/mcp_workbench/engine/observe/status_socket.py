@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 from mcp_workbench.engine.process_context import make_private, runtime_folder
 from mcp_workbench.engine.socket_peers import may_ask
@@ -27,6 +27,9 @@ ANSWER_SECONDS: Final = 2.0
 
 # The time to read from the disk before the answer: a disk that hangs must not keep users from seeing the status.
 LOOK_UP_SECONDS: Final = 1.0
+
+# What every report has.
+EXPECTED: Final = frozenset(("pid", "config", "face", "uptimeSeconds", "servers"))
 
 Watcher = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 
@@ -119,3 +122,23 @@ async def _query(path: str) -> bytes | None:
     except OSError:
         return None
     return None
+
+
+def reports(answers: Mapping[int, bytes]) -> list[dict[str, Any]]:
+    """The answers that can be read: another version, or another program, may report different keys."""
+    # Only commands read them.
+    from msgspec import DecodeError
+    from msgspec.json import decode
+
+    found = []
+    for answer in answers.values():
+        with contextlib.suppress(DecodeError):
+            status = decode(answer)
+            if isinstance(status, dict) and status.keys() >= EXPECTED:
+                found.append(status)
+    return found
+
+
+async def running_workbenches() -> list[dict[str, Any]]:
+    """The status reports of the user's running workbenches."""
+    return reports(await query_all())

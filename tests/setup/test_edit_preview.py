@@ -13,7 +13,7 @@ __all__ = ["home"]
 
 
 def test_secrets_among_arguments_are_not_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.cli.edit_preview.WIDEST_LINE", 10_000)
+    monkeypatch.setattr("mcp_workbench.setup.edit_preview.WIDEST_LINE", 10_000)
     servers = {
         "clock": SERVER,
         "flag": {"command": "x", "args": ["--token", "ghp_hunter2hunter2hunter2"]},

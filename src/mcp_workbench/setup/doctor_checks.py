@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from mcp_workbench.cli.diagnosis import Diagnosis, Examined
 from mcp_workbench.engine.config.model import ServerConfig, references_in
+from mcp_workbench.setup.diagnosis import Diagnosis, Examined
 
 # Below this, writing caches, logs and the packages that servers download soon fails.
 LEAST_DISK_BYTES: Final = 200 * 1024 * 1024
@@ -99,15 +99,6 @@ def secrets(subject: Examined) -> list[Diagnosis]:
     return found
 
 
-def sign_ins(subject: Examined) -> list[Diagnosis]:
-    """Report sign-ins that end soon, and why sign-ins cannot be read."""
-    if subject.config is None:
-        return []
-    from mcp_workbench.cli.commands.check import about_sign_ins
-
-    return [Diagnosis("warning", "sign-ins", text) for text in about_sign_ins(subject.config)]
-
-
 def keychain(subject: Examined) -> list[Diagnosis]:
     """Check the keychain, if anything needs it."""
     needs = [
@@ -183,7 +174,7 @@ def approvals(subject: Examined) -> list[Diagnosis]:
 
 def versions(subject: Examined) -> list[Diagnosis]:
     """Check that what runs, and what a shell would start, is the installed version."""
-    from mcp_workbench.cli.commands.status import running_workbenches
+    from mcp_workbench.engine.observe.status_socket import running_workbenches
     from mcp_workbench.engine.run import run
     from mcp_workbench.engine.version import full_version
 

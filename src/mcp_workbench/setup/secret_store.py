@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from typing import Any, Final, Self
 
-from mcp_workbench.cli.error_output import remark
 from mcp_workbench.engine.config.choose import user_folder
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.clients.literal_secrets import without_secrets
@@ -24,9 +24,11 @@ class SecretStore:
 
     As a context manager, it deletes what it stored if it is left by an exception, because nothing refers to it then."""
 
-    def __init__(self, folder: str, *, dry: bool = False) -> None:
+    def __init__(self, folder: str, *, note: Callable[[str], None], dry: bool = False) -> None:
         self._folder = folder
         self._dry = dry
+        # Says why the keychain is not used.
+        self._note = note
         self._has_keychain: bool | None = None
         # The variables of each server that go to a file, and the name of that file.
         self._files: dict[str, dict[str, str]] = {}
@@ -127,7 +129,7 @@ class SecretStore:
             keychain.put(*keychain.entry_of(own), value, os.environ)
         except keychain.KeychainUnusable as error:
             self._has_keychain = False
-            remark("note", error.message)
+            self._note(error.message)
             return None
         self._has_keychain = True
         if own not in known:

@@ -9,18 +9,16 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.engine.config.problems import ConfigProblems
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.clients.client_paths import System, patterns, this_system
 from mcp_workbench.setup.clients.documents import Servers, servers_in
-from mcp_workbench.setup.clients.table import Client, ClientFile, Scope, clients, find
+from mcp_workbench.setup.clients.table import Client, ClientFile, Scope, clients
 from mcp_workbench.setup.file_replacement import read_file
 
 _REPAIR: Final = "repair the file, or move it away: what is broken is not edited"
@@ -95,14 +93,6 @@ def is_present(client: Client) -> bool:
 def present() -> list[Client]:
     """Return the clients found on this machine that the workbench can be installed into."""
     return [client for client in clients().values() if not client.import_only and is_present(client)]
-
-
-def named_or_all(parsed: Parsed, command: str, every: Callable[[], list[Client]]) -> list[Client]:
-    """Return the clients that a command line names, or with --all `every` one. Raises `UsageError`, `ConfigError`."""
-    names = parsed.positionals
-    if parsed.has("all") == bool(names):
-        raise UsageError("name a client, or use --all", hint=f"for example: mcp-workbench {command} claude-code")
-    return every() if parsed.has("all") else [find(name) for name in names]
 
 
 def _matching(pattern: str) -> list[str]:

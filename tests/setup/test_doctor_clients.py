@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.cli import doctor_clients
-from mcp_workbench.cli.commands.install import own_command
-from mcp_workbench.cli.diagnosis import Examined
 from mcp_workbench.engine.config.load import load
+from mcp_workbench.setup import doctor_clients
+from mcp_workbench.setup.diagnosis import Examined
+from mcp_workbench.setup.install_plan import own_command
 from tests.cli.commands.test_init import environment, write
 from tests.cli.in_process import live_in
 

@@ -18,10 +18,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from mcp_workbench.cli.client_files import FoundFile
 from mcp_workbench.engine.config.state_folder import state_path
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup import client_commands
+from mcp_workbench.setup.client_files import FoundFile
 from mcp_workbench.setup.clients.dialects import is_own, translated
 from mcp_workbench.setup.clients.documents import Servers, holds_nothing, servers_in, with_server, without_servers
 from mcp_workbench.setup.clients.table import Client, ClientFile, Scope

@@ -10,15 +10,15 @@ import shutil
 import sys
 from typing import Any
 
-from mcp_workbench.cli.client_changes import changes
-from mcp_workbench.cli.client_files import FoundFile, existing, is_present, message_and_hint, present
-from mcp_workbench.cli.commands.install import own_command, served_by
-from mcp_workbench.cli.diagnosis import Diagnosis, Examined
 from mcp_workbench.errors import ConfigError
+from mcp_workbench.setup.client_changes import changes
 from mcp_workbench.setup.client_commands import is_installed, program
+from mcp_workbench.setup.client_files import FoundFile, existing, is_present, message_and_hint, present
 from mcp_workbench.setup.clients.dialects import is_own, translated
 from mcp_workbench.setup.clients.identity import Served, is_served
 from mcp_workbench.setup.clients.table import Client, clients
+from mcp_workbench.setup.diagnosis import Diagnosis, Examined
+from mcp_workbench.setup.install_plan import own_command, served_by
 
 
 def client_entries(subject: Examined) -> list[Diagnosis]:

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mcp_workbench.cli import doctor_checks
-from mcp_workbench.cli.commands import status
-from mcp_workbench.cli.diagnosis import Diagnosis, Examined, in_order
 from mcp_workbench.engine import socket_peers
 from mcp_workbench.engine.config.load import parse
 from mcp_workbench.engine.config.model import PolicyRule
+from mcp_workbench.engine.observe import status_socket
 from mcp_workbench.engine.version import full_version
+from mcp_workbench.setup import doctor_checks
+from mcp_workbench.setup.diagnosis import Diagnosis, Examined, in_order
 from tests.cli.commands.test_init import environment
 from tests.cli.in_process import live_in
 from tests.support import fake_keyring
@@ -92,7 +92,7 @@ def test_secrets_that_lead_nowhere_are_errors_and_open_files_can_be_closed(home:
     assert fix is not None and "only you" in fix()
     assert stat.S_IMODE((home / "x.env").stat().st_mode) == 0o600
     assert len(doctor_checks.secrets(subject(home, x={"command": "x", "envFile": "x.env"}))) == 0
-    assert doctor_checks.secrets(NOTHING) == [] == doctor_checks.sign_ins(NOTHING)
+    assert doctor_checks.secrets(NOTHING) == []
 
 
 @pytest.mark.processes
@@ -152,7 +152,7 @@ def test_workbenches_of_another_version_and_other_installations_are_told(
             {"pid": 3, "version": full_version(), "configuration": {"rejected": "a mistake"}},
         ]
 
-    monkeypatch.setattr(status, "running_workbenches", running)
+    monkeypatch.setattr(status_socket, "running_workbenches", running)
     (home / "bin" / "mcp-workbench").write_text("#!/bin/sh\n")
     (home / "bin" / "mcp-workbench").chmod(0o755)
     found = doctor_checks.versions(NOTHING)

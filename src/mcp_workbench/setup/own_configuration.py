@@ -7,13 +7,11 @@ change. Does not know what a server is.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from mcp_workbench.cli.error_output import ambiguous, remark
-from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.engine.config import keys, trust
 from mcp_workbench.engine.config.choose import FILE_NAME, VARIABLE, choose, own_file, user_folder
 from mcp_workbench.engine.config.jsonc_edit import parsed as parsed_json
@@ -22,7 +20,7 @@ from mcp_workbench.engine.config.load import parse, read
 from mcp_workbench.engine.config.model import DEFAULT_REGISTRY
 from mcp_workbench.engine.config.state_folder import state_path
 from mcp_workbench.engine.config.validate import PLAIN_TOOLBOX
-from mcp_workbench.engine.nearest import nearest
+from mcp_workbench.engine.nearest import ambiguous, nearest
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.file_replacement import create_file, refuse_what_is_not_ours, replace_file
 
@@ -101,9 +99,10 @@ class OwnConfiguration(Struct):
         return (self.before or b"").decode()
 
 
-def own_configuration(parsed: Parsed, *, makes: bool) -> OwnConfiguration:
-    """Return the configuration in use; with `makes`, the one to create if there is none. Raises `ConfigError`."""
-    named = parsed.value("config") or os.environ.get(VARIABLE)
+def own_configuration(path: str | None, *, makes: bool, warn: Callable[[str], None]) -> OwnConfiguration:
+    """Return the configuration that is named or in use; with `makes`, the one to create if there is none. Raises
+    `ConfigError`."""
+    named = path or os.environ.get(VARIABLE)
     if makes and not named and own_file() is None and not os.path.lexists(FILE_NAME):
         folder = user_folder()
         if folder is None:
@@ -114,9 +113,9 @@ def own_configuration(parsed: Parsed, *, makes: bool) -> OwnConfiguration:
     user_file = named or (None if os.path.lexists(FILE_NAME) else own_file())
     if makes and user_file and (empty := _without_servers(user_file)):
         return empty
-    choice = choose(parsed.value("config"), None, os.environ)
+    choice = choose(path, None, os.environ)
     if choice.warning is not None:
-        remark("warning", choice.warning)
+        warn(choice.warning)
     path = choice.config.path
     content = read(path)
     document = _document(content, path)

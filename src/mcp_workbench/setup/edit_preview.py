@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mcp_workbench.cli.client_files import FoundFile
 from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.setup.client_files import FoundFile
 from mcp_workbench.setup.clients.dialects import translated
 from mcp_workbench.setup.clients.documents import root_of, servers_in
 from mcp_workbench.setup.clients.literal_secrets import secrets_of, secrets_within
