@@ -415,6 +415,9 @@ class Connection:
     def on_resource_updated(self, params: Raw) -> None:
         self.subscriptions.on_updated(params)
 
+    def on_task_changed(self, params: Raw) -> bool:
+        return self.subscriptions.on_task_changed(params)
+
     def on_asked(self) -> None:
         """From now on, clients that can be asked do not share this server."""
         self._servers.asks(self.entry)

@@ -1,8 +1,9 @@
-"""Subscriptions to a server: changed resources, changed lists, log messages.
+"""Subscriptions to a server: changed resources, changed lists, states of tasks, log messages.
 
 Legacy servers accept one `resources/subscribe` for each resource, and `logging/setLevel`; modern ones a
 `subscriptions/listen` for all clients with equal capabilities, which names everything and is replaced when something is
-added or removed. Both are repeated when the server restarts. Owns who subscribed to what. Knows nothing about what
+added or removed. Both are repeated when the server restarts. Tasks have streams of their own, so that a server without
+them, or that refuses one, still reports everything else. Owns who subscribed to what. Knows nothing about what
 subscribers do.
 """
 
@@ -14,8 +15,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from msgspec import DecodeError, Raw, ValidationError
-from msgspec.json import decode
+from msgspec import DecodeError, Raw, Struct, ValidationError, field
+from msgspec.json import Decoder, decode
 
 from mcp_workbench.engine.downstream.traffic import Traffic
 from mcp_workbench.engine.jsonrpc.messages import decode_object, decode_string, encode
@@ -36,27 +37,53 @@ MOST_PAUSE: Final = 60.0
 MOST_RESOURCES: Final = 1000
 # How many streams a modern server is asked for, one for each set of capabilities; further clients use the first one.
 MOST_STREAMS: Final = 16
+# The members of the filter of `subscriptions/listen` that name what a subscriber wants to hear of.
+RESOURCES: Final = "resourceSubscriptions"
+TASKS: Final = "taskIds"
 
 
 class Subscriber(Protocol):
-    """Notified when a resource changes."""
+    """Notified when what it subscribed to changes."""
 
-    def on_resource_updated(self, params: Raw) -> None:
-        """The resource has changed; `params` are the server's."""
+    def on_updated(self, params: Raw) -> None:
+        """The resource or task has changed; `params` are the server's."""
 
     def on_subscription_lost(self) -> None:
         """Called when a subscription that was made cannot continue at the server that replaces its own."""
 
 
+class _AcknowledgedFilter(Struct):
+    taskIds: list[str] = []
+
+
+class _Acknowledged(Struct):
+    notifications: _AcknowledgedFilter = field(default_factory=_AcknowledgedFilter)
+
+
 class _Stream:
-    """The subscriptions of clients with equal capabilities, and the stream on which a modern server reports them."""
+    """The subscriptions of clients with equal capabilities to resources or to tasks, and the stream on which a modern
+    server reports them."""
 
-    __slots__ = ("acknowledged", "capabilities", "has_missed", "listening", "subscribers")
+    __slots__ = (
+        "acknowledged",
+        "capabilities",
+        "granted",
+        "has_missed",
+        "listening",
+        "member",
+        "opening",
+        "subscribers",
+    )
 
-    def __init__(self, capabilities: bytes) -> None:
+    def __init__(self, capabilities: bytes, member: str = RESOURCES) -> None:
         self.capabilities = capabilities
-        # By address of the resource.
+        self.member = member
+        # By address of the resource, or id of the task.
         self.subscribers: dict[str, list[Subscriber]] = {}
+        # The tasks that the server has acknowledged.
+        self.granted: frozenset[str] = frozenset()
+        # Held while the stream is opened, because an acknowledgement belongs to the latest filter.
+        self.opening = asyncio.Lock()
         self.listening: asyncio.Task[None] | None = None
         self.acknowledged = asyncio.Event()
         # Whether it has ended since the last acknowledgement.
@@ -79,8 +106,8 @@ class ServerSubscriptions:
         self._relist = relist
         # By capabilities, because a server may hold the state of clients with different ones in different places, as
         # another workbench does. The first is that of the connection, which also reports changed lists.
-        self._streams = {capabilities: _Stream(capabilities)}
-        self._main = self._streams[capabilities]
+        self._main = _Stream(capabilities)
+        self._streams = {(capabilities, RESOURCES): self._main}
         # By the id of the request that opened it.
         self._opened: dict[int, _Stream] = {}
         self._traffic: Traffic | None = None
@@ -126,17 +153,20 @@ class ServerSubscriptions:
     # ── resources ──
 
     def _subscribed(self) -> dict[str, None]:
-        return dict.fromkeys(uri for stream in self._streams.values() for uri in stream.subscribers)
+        return dict.fromkeys(uri for stream in self._of(RESOURCES) for uri in stream.subscribers)
 
-    def _stream_of(self, capabilities: bytes) -> _Stream:
-        stream = self._streams.get(capabilities)
-        if stream is None and len(self._streams) < MOST_STREAMS:
-            stream = self._streams[capabilities] = _Stream(capabilities)
-        return stream or self._main
+    def _of(self, member: str) -> list[_Stream]:
+        return [stream for stream in self._streams.values() if stream.member == member]
+
+    def _stream_of(self, capabilities: bytes, member: str = RESOURCES) -> _Stream | None:
+        stream = self._streams.get((capabilities, member))
+        if stream is None and len(self._of(member)) < MOST_STREAMS:
+            stream = self._streams[capabilities, member] = _Stream(capabilities, member)
+        return stream
 
     async def subscribe(self, uri: str, subscriber: Subscriber, capabilities: bytes) -> None:
         """Subscribe to a resource, for a client with these capabilities. Raises the server's error."""
-        stream = self._stream_of(capabilities)
+        stream = self._stream_of(capabilities) or self._main
         subscribers = stream.subscribers.get(uri)
         if subscribers is not None:
             if subscriber not in subscribers:
@@ -145,9 +175,8 @@ class ServerSubscriptions:
         subscribed = self._subscribed()
         if len(subscribed) >= MOST_RESOURCES:
             raise WorkbenchError(f"more than {MOST_RESOURCES} resources of one server are subscribed to")
-        traffic = self._traffic
-        if traffic is None or traffic.profile is None:
-            raise DownstreamError("the server stopped before it could be asked", hint="try again")
+        traffic = self._running()
+        assert traffic.profile is not None
         if traffic.profile.revision.has_listen:
             stream.subscribers[uri] = [subscriber]
             await self._listen_again(stream)
@@ -158,19 +187,26 @@ class ServerSubscriptions:
 
     def expect(self, uri: str, subscriber: Subscriber, capabilities: bytes) -> None:
         """Subscribe to a resource when the server starts."""
-        self._stream_of(capabilities).subscribers.setdefault(uri, []).append(subscriber)
+        stream = self._stream_of(capabilities) or self._main
+        stream.subscribers.setdefault(uri, []).append(subscriber)
 
-    async def unsubscribe(self, uri: str, subscriber: Subscriber) -> None:
-        for stream in list(self._streams.values()):
-            subscribers = stream.subscribers.get(uri, [])
+    async def unsubscribe(self, name: str, subscriber: Subscriber, member: str = RESOURCES) -> None:
+        for stream in self._of(member):
+            subscribers = stream.subscribers.get(name, [])
             if subscriber in subscribers:
                 subscribers.remove(subscriber)
                 if not subscribers:
-                    del stream.subscribers[uri]
-                    await self._narrow(stream, uri)
+                    del stream.subscribers[name]
+                    await self._narrow(stream, name)
+
+    def _running(self) -> Traffic:
+        """The traffic to the server that is running. Raises `DownstreamError`."""
+        if self._traffic is None or self._traffic.profile is None:
+            raise DownstreamError("the server stopped before it could be asked", hint="try again")
+        return self._traffic
 
     async def _narrow(self, stream: _Stream, uri: str) -> None:
-        """Nobody with these capabilities wants to know of this resource any more."""
+        """Nobody with these capabilities wants to know of this resource or task any more."""
         traffic = self._traffic
         if traffic is None or traffic.profile is None:
             return
@@ -180,7 +216,7 @@ class ServerSubscriptions:
             with contextlib.suppress(WorkbenchError):
                 await traffic.ask_within(self.timeout, "resources/unsubscribe", encode({"uri": uri}))
         if stream is not self._main and not stream.subscribers:
-            self._streams.pop(stream.capabilities, None)
+            self._streams.pop((stream.capabilities, stream.member), None)
 
     def on_updated(self, params: Raw) -> None:
         """The server reports that a resource has changed."""
@@ -191,11 +227,11 @@ class ServerSubscriptions:
             return
         reporting = self._reporting(fields)
         # A server may report a part of a resource, so subscribers to its parent are notified too.
-        for stream in list(self._streams.values()) if reporting is None else (reporting,):
+        for stream in self._of(RESOURCES) if reporting is None else (reporting,):
             for subscribed, subscribers in list(stream.subscribers.items()):
                 if uri == subscribed or uri.startswith(subscribed.rstrip("/") + "/"):
                     for subscriber in list(subscribers):
-                        subscriber.on_resource_updated(params)
+                        subscriber.on_updated(params)
 
     def _reporting(self, fields: dict[str, Raw]) -> _Stream | None:
         """The stream that a notification belongs to; None if it does not say."""
@@ -203,6 +239,37 @@ class ServerSubscriptions:
             return self._opened.get(int(bytes(decode_object(fields["_meta"])[SUBSCRIPTION_ID])))
         except (DecodeError, ValidationError, KeyError, ValueError):
             return None
+
+    # ── tasks ──
+
+    async def subscribe_to_task(self, id: str, subscriber: Subscriber, capabilities: bytes) -> None:
+        """Have the server report the states of a task. Raises `WorkbenchError` if it does not."""
+        traffic = self._running()
+        assert traffic.profile is not None
+        stream = self._stream_of(capabilities, TASKS) if traffic.profile.revision.has_listen else None
+        if stream is None or len(stream.subscribers) >= MOST_RESOURCES:
+            raise WorkbenchError("the server cannot be asked to report on another task")
+        is_first = id not in stream.subscribers
+        stream.subscribers.setdefault(id, []).append(subscriber)
+        if is_first:
+            await self._listen_again(stream)
+        if id not in stream.granted:
+            await self.unsubscribe(id, subscriber, TASKS)
+            raise WorkbenchError("the server does not report on this task")
+
+    def on_task_changed(self, params: Raw) -> bool:
+        """The server reports the state of a task. Returns False if it did not do so on a stream of ours."""
+        try:
+            fields = decode_object(params)
+            id = decode_string(fields["taskId"])
+        except (DecodeError, ValidationError, KeyError):
+            return False
+        reporting = self._reporting(fields)
+        if reporting is None or reporting.member != TASKS:
+            return False
+        for subscriber in list(reporting.subscribers.get(id, ())):
+            subscriber.on_updated(params)
+        return True
 
     # ── logs ──
 
@@ -234,6 +301,7 @@ class ServerSubscriptions:
         except (DecodeError, ValidationError):
             reporting = None
         for stream in list(self._streams.values()) if reporting is None else (reporting,):
+            stream.granted = _granted_tasks(params) if stream.member == TASKS else stream.granted
             stream.acknowledged.set()
             if stream.has_missed:
                 # There was no stream for a while, so announcements may have been missed.
@@ -258,19 +326,23 @@ class ServerSubscriptions:
                 if kind in declared and _says_list_changed(declared[kind]):
                     wanted[f"{kind}ListChanged"] = True
         if stream.subscribers:
-            wanted["resourceSubscriptions"] = sorted(stream.subscribers)
+            wanted[stream.member] = sorted(stream.subscribers)
         return wanted
 
     async def _listen_again(self, stream: _Stream) -> None:
         """Open a stream with the current filter, then end the previous one, so that nothing is missed in between."""
-        before, stream.acknowledged = stream.listening, asyncio.Event()
-        stream.listening = self._start_task(self._listen(stream)) if self._filter(stream) else None
-        if stream.listening is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ACKNOWLEDGE_TIMEOUT):
-                    await stream.acknowledged.wait()
-        if before is not None:
-            before.cancel()
+        async with stream.opening:
+            if self._traffic is None:
+                # It stopped while another filter was on its way; both are repeated when it starts.
+                return
+            before, stream.acknowledged, stream.granted = stream.listening, asyncio.Event(), frozenset()
+            stream.listening = self._start_task(self._listen(stream)) if self._filter(stream) else None
+            if stream.listening is not None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(ACKNOWLEDGE_TIMEOUT):
+                        await stream.acknowledged.wait()
+            if before is not None:
+                before.cancel()
 
     async def _listen(self, stream: _Stream) -> None:
         """Listen until the server is gone or refuses. Over HTTP, a stream may break while the server keeps running."""
@@ -283,7 +355,7 @@ class ServerSubscriptions:
                 members = b'"notifications":' + encode(self._filter(stream))
                 await traffic.ask_as_era("subscriptions/listen", members, stream.capabilities, id)
             except RemoteError as error:
-                self._is_refused = True
+                self._is_refused = self._is_refused or stream.member == RESOURCES
                 log.info("[%s] does not announce changes: %s", traffic.label, error.message)
                 stream.acknowledged.set()
                 return
@@ -297,6 +369,13 @@ class ServerSubscriptions:
                 pause = LISTEN_AGAIN_AFTER
             await asyncio.sleep(pause)
             pause = min(pause * 2, MOST_PAUSE)
+
+
+def _granted_tasks(params: Raw | None) -> frozenset[str]:
+    try:
+        return frozenset(Decoder(_Acknowledged).decode(params or b"{}").notifications.taskIds)
+    except (DecodeError, ValidationError):
+        return frozenset()
 
 
 def _says_list_changed(capability: Raw) -> bool:

@@ -48,6 +48,8 @@ BACKGROUND_TIMEOUT: Final = 30.0
 # A server that sends one of these back is a program like `cat`.
 ONLY_CLIENTS_SEND: Final = ("server/discover", "initialize")
 # The notifications about changed lists, with the kind of list.
+# Of the extension of tasks.
+TASK_CHANGED: Final = "notifications/tasks"
 LIST_CHANGED: Final = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
 
 
@@ -394,6 +396,9 @@ class Traffic:
             self._owner.on_resource_updated(params)
         elif method == "notifications/subscriptions/acknowledged":
             self._owner.on_acknowledged(params)
+        elif method == TASK_CHANGED and params is not None and self._owner.on_task_changed(params):
+            # On the streams of the clients that asked for it.
+            return
         else:
             correspondent = self.questions.addressee(self.call_about(about))
             if correspondent is not None:

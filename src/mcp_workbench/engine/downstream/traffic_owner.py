@@ -29,5 +29,8 @@ class TrafficOwner(Protocol):
     def on_acknowledged(self, params: Raw | None) -> None:
         """The server has accepted a subscription."""
 
+    def on_task_changed(self, params: Raw) -> bool:
+        """A task has changed. Returns whether subscribers have been notified."""
+
     def on_asked(self) -> None:
         """The server has asked something, and only our own records tell whose question it is."""

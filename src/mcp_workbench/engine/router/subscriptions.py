@@ -51,10 +51,10 @@ class _WithToolbox(Struct, frozen=True):
     client: Subscriber
     prefix: str
 
-    def on_resource_updated(self, params: Raw) -> None:
+    def on_updated(self, params: Raw) -> None:
         fields = decode_object(params)
         address = self.prefix + decode_string(fields["uri"])
-        self.client.on_resource_updated(Raw(encode({**fields, "uri": address})))
+        self.client.on_updated(Raw(encode({**fields, "uri": address})))
 
     def on_subscription_lost(self) -> None:
         self.client.on_subscription_lost()

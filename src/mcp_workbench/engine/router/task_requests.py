@@ -7,20 +7,64 @@ Loaded with the first request or result about a task. The face records which ser
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
 
+from msgspec import Raw
+
+from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.downstream.pool import Pool
+from mcp_workbench.engine.downstream.server_subscriptions import TASKS, ServerSubscriptions
+from mcp_workbench.engine.downstream.sharing import declared_capabilities
 from mcp_workbench.engine.face.base import Params, unsupported
+from mcp_workbench.engine.face.decisions import Forward, Load
 from mcp_workbench.engine.face.tasks import Tasks
 from mcp_workbench.engine.face.view import View
+from mcp_workbench.engine.jsonrpc.messages import encode
 from mcp_workbench.engine.router.lists import Lists
 from mcp_workbench.engine.router.routed_call import RoutedCall
 from mcp_workbench.engine.router.task_lists import TaskLists
+from mcp_workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.traffic import Traffic
     from mcp_workbench.engine.protocol.revisions import Revision
     from mcp_workbench.engine.router.router import Router
+    from mcp_workbench.engine.steps import Passage
+
+# A report on a task holds what this request would return, so both are decided alike.
+GET: Final = "tasks/get"
+
+
+class TaskSubscription:
+    """One client's subscription to the states of one task (`Subscriber`)."""
+
+    __slots__ = ("_report", "_tasks", "call", "entry", "own", "subscriptions")
+
+    def __init__(
+        self,
+        call: RoutedCall,
+        entry: ServerEntry,
+        own: str,
+        subscriptions: ServerSubscriptions,
+        tasks: Tasks,
+        report: Callable[[ServerEntry, Raw], None],
+    ) -> None:
+        self.call = call
+        self.entry = entry
+        # The server's id of the task.
+        self.own = own
+        self.subscriptions = subscriptions
+        self._tasks = tasks
+        self._report = report
+
+    def on_updated(self, params: Raw) -> None:
+        """Report the state, with the client's id of the task."""
+        call = self.call
+        self._report(self.entry, Raw(self._tasks.shown(call.view, self.entry, bytes(params), call.revision)))
+
+    def on_subscription_lost(self) -> None:
+        """Tasks end with their server, so nobody takes over its subscriptions."""
 
 
 class TaskRequests:
@@ -57,6 +101,61 @@ class TaskRequests:
         connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
         return result
 
+    # ── states of tasks ──
+
+    async def subscribe_all(
+        self,
+        call: RoutedCall,
+        handles: Iterable[str],
+        report: Callable[[ServerEntry, Raw], None],
+        kept: dict[str, TaskSubscription],
+    ) -> None:
+        """Subscribe to the tasks of a `subscriptions/listen`, and add those that succeed to `kept`."""
+        for handle in dict.fromkeys(handles):
+            decision = self.handles.resolve(call.view, GET, {"taskId": Raw(encode(handle))}, call.revision)
+            if isinstance(decision, Load):
+                await self._lists.load(decision.entries)
+                decision = decision.decide()
+            if isinstance(decision, Forward):
+                try:
+                    await self._subscribe(call, decision, handle, report, kept)
+                except WorkbenchError:
+                    kept.pop(handle, None)
+
+    async def _subscribe(
+        self,
+        call: RoutedCall,
+        decision: Forward,
+        handle: str,
+        report: Callable[[ServerEntry, Raw], None],
+        kept: dict[str, TaskSubscription],
+    ) -> None:
+        """Subscribe if the steps let it pass. Raises `WorkbenchError`."""
+        entry, own = decision.entry, decision.item
+
+        async def work(passage: Passage | None = None) -> None:
+            subscriptions = (await self._router.connections.ready(entry, call)).subscriptions
+            made = kept[handle] = TaskSubscription(call, entry, own, subscriptions, self.handles, report)
+            await subscriptions.subscribe_to_task(own, made, declared_capabilities(entry, call.caller.capabilities))
+
+        steps = self._router.steps
+        if steps is None:
+            await work()
+        else:
+            await steps.run(call, GET, entry, own, decision.body, work)
+
+    def end(self, kept: dict[str, TaskSubscription]) -> None:
+        """End all subscriptions, because the client or its stream has ended."""
+        if kept:
+            self._router.in_background(_end_all(list(kept.values())))
+            kept.clear()
+
+    def has_lost(self, kept: dict[str, TaskSubscription]) -> bool:
+        """Whether a new configuration has replaced one of their servers."""
+        return any(self._router.connections.is_replaced(each.entry, each.call) for each in kept.values())
+
+    # ── ids of tasks ──
+
     def shown(self, call: RoutedCall, members: bytes) -> bytes:
         """A server's message about a task, with the client's id of the task."""
         assert call.route.entry is not None
@@ -73,3 +172,8 @@ class TaskRequests:
             return members
         entry = next((each.entry for each in self._pool.connections() if each.traffic is traffic), None)
         return members if entry is None else self.handles.shown(view, entry, members, client)
+
+
+async def _end_all(kept: list[TaskSubscription]) -> None:
+    for each in kept:
+        await each.subscriptions.unsubscribe(each.own, each, TASKS)

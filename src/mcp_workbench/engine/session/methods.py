@@ -21,6 +21,7 @@ from mcp_workbench.engine.session.client_call import ClientCall
 from mcp_workbench.engine.session.notifications import MOST_STREAMS, ListenStream, read_filter
 
 if TYPE_CHECKING:
+    from mcp_workbench.engine.catalog.entry import ServerEntry
     from mcp_workbench.engine.session.session import Session
 
 Method = Callable[["Session", ClientCall, Params], None]
@@ -147,17 +148,45 @@ def _has_tasks(call: ClientCall) -> bool:
 
 
 async def _subscribe_all(session: Session, call: ClientCall, stream: ListenStream, granted: dict[str, object]) -> None:
-    """Subscribe to the resources in the filter. Those that fail are left out of the acknowledgement."""
+    """Subscribe to the resources and tasks in the filter. Those that fail are left out of the acknowledgement."""
     subscriptions = stream.subscriptions
     await session.router.subscriptions.subscribe_all(call, stream.wanted.resourceSubscriptions, stream, subscriptions)
     if subscriptions:
         granted["resourceSubscriptions"] = list(subscriptions)
-    stream.on_end = lambda: session.router.subscriptions.end(stream, subscriptions)
+    if stream.wanted.taskIds:
+        await session.router.tasks.subscribe_all(
+            call,
+            stream.wanted.taskIds,
+            lambda entry, params: _report_task(session, stream, entry, params),
+            stream.tasks,
+        )
+        if stream.tasks:
+            granted["taskIds"] = list(stream.tasks)
+    stream.on_end = lambda: _end_subscriptions(session, stream)
     # The client may have ended the stream meanwhile.
-    if session.streams.get(stream.id) is stream:
-        stream.acknowledge(granted)
-    else:
+    if session.streams.get(stream.id) is not stream:
         stream.end()
+    elif stream.is_acknowledged and len(stream.tasks) < len(stream.wanted.taskIds):
+        # Servers that a previous workbench ran have taken their tasks with them.
+        session.close_stream(stream)
+    else:
+        stream.acknowledge(granted)
+
+
+def _report_task(session: Session, stream: ListenStream, entry: ServerEntry, params: Raw) -> None:
+    from mcp_workbench.engine.session.questions import BadQuestion
+
+    try:
+        stream.on_task_changed(Raw(bytes(session.attribution(entry.label).input_required(params))))
+    except BadQuestion:
+        # Its question cannot be passed on; the client sees the state of the task when it polls.
+        return
+
+
+def _end_subscriptions(session: Session, stream: ListenStream) -> None:
+    session.router.subscriptions.end(stream, stream.subscriptions)
+    if stream.tasks:
+        session.router.tasks.end(stream.tasks)
 
 
 def _task(session: Session, call: ClientCall, params: Params) -> None:

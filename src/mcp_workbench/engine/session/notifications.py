@@ -20,11 +20,14 @@ from mcp_workbench.engine.protocol.results import COMPLETE
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.router.subscriptions import Subscription
+    from mcp_workbench.engine.router.task_requests import TaskSubscription
 
 # Seconds between two notifications about the same list, because clients fetch it again each time.
 LEAST_PAUSE: Final = 1.0
 # A client needs one; each costs a subscription at every server whose resources are in its filter.
 MOST_STREAMS: Final = 100
+# Notifications that arrive before the acknowledgement are kept, but a server may not fill our memory with them.
+MAX_EARLY: Final = 1000
 
 
 class ListenFilter(Struct):
@@ -34,7 +37,7 @@ class ListenFilter(Struct):
     promptsListChanged: bool = False
     resourcesListChanged: bool = False
     resourceSubscriptions: list[str] = field(default_factory=list)
-    # Of the extension of tasks. None is granted: clients poll.
+    # Of the extension of tasks.
     taskIds: list[str] = field(default_factory=list)
 
     def wants(self, kind: str) -> bool:
@@ -63,36 +66,42 @@ class ListenStream:
         self.on_lost: Callable[[], None] = self.close
         # Resources subscribed to on this stream, by address.
         self.subscriptions: dict[str, Subscription] = {}
+        # The tasks whose states are reported on this stream, by the client's id.
+        self.tasks: dict[str, TaskSubscription] = {}
         # The params of the request, so that another workbench can repeat it.
         self.request: dict[str, Raw] = {}
         # The client got the acknowledgement from a previous workbench.
         self.is_acknowledged = False
-        # Lists that changed before the acknowledgement, which has to be the first message; None once it is sent.
-        self._early: set[str] | None = set()
+        # What came before the acknowledgement, which has to be the first message; None once it is sent. A dict, because
+        # of equal notifications one is enough.
+        self._early: dict[bytes, None] | None = {}
+        # Servers may go on for a moment after it.
+        self._has_ended = False
         self._send = send
         self._stamp = {SUBSCRIPTION_ID: Raw(id)}
 
     def acknowledge(self, granted: dict[str, object]) -> None:
         """Send the acknowledgement, which has to be the first message on the stream."""
         if not self.is_acknowledged:
-            self._notify("notifications/subscriptions/acknowledged", {"notifications": granted})
+            self._send(self._written("notifications/subscriptions/acknowledged", {"notifications": granted}), self.id)
         early, self._early = self._early, None
-        for kind in sorted(early or ()):
-            self.on_list_changed(kind)
+        for message in early or ():
+            self._send(message, self.id)
 
     def on_list_changed(self, kind: str) -> bool:
         """Notify the client of a changed list. Returns whether it wants to know."""
         if not self.wanted.wants(kind):
             return False
-        if self._early is None:
-            self._notify(f"notifications/{kind}/list_changed", {})
-        else:
-            self._early.add(kind)
+        self._notify(f"notifications/{kind}/list_changed", {})
         return True
 
-    def on_resource_updated(self, params: Raw) -> None:
+    def on_updated(self, params: Raw) -> None:
         """Notify the client of a changed resource (`Subscriber`)."""
         self._notify("notifications/resources/updated", without_subscription(params))
+
+    def on_task_changed(self, params: Raw) -> None:
+        """Notify the client of the state of a task."""
+        self._notify("notifications/tasks", without_subscription(params))
 
     def on_subscription_lost(self) -> None:
         """End the stream, so that the client can ask for what there is now (`Subscriber`)."""
@@ -108,15 +117,24 @@ class ListenStream:
 
     def end(self) -> None:
         """Release what the stream holds, whichever side ended it."""
+        self._has_ended = True
         on_end, self.on_end = self.on_end, None
         if on_end is not None:
             on_end()
 
     def _notify(self, method: str, fields: Mapping[str, object]) -> None:
+        if self._has_ended:
+            return
+        message = self._written(method, fields)
+        if self._early is None:
+            self._send(message, self.id)
+        elif len(self._early) < MAX_EARLY:
+            self._early[message] = None
+
+    def _written(self, method: str, fields: Mapping[str, object]) -> bytes:
         meta = fields.get("_meta")
         stamp = {**decode_object(meta), **self._stamp} if isinstance(meta, Raw) else self._stamp
-        params = messages.encode({**fields, "_meta": stamp})
-        self._send(messages.notification(method, params), self.id)
+        return messages.notification(method, messages.encode({**fields, "_meta": stamp}))
 
 
 class ListChangeNotifier:

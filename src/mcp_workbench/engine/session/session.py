@@ -481,7 +481,7 @@ class Session(Struct, eq=False):
             self.notify(f"notifications/{kind}/list_changed")
         return any([has_seen_it, *(stream.on_list_changed(kind) for stream in list(self.streams.values()))])
 
-    def on_resource_updated(self, params: Raw) -> None:
+    def on_updated(self, params: Raw) -> None:
         """Notify the client of a changed resource of a legacy subscription (`Subscriber`)."""
         self.notify("notifications/resources/updated", messages.encode(without_subscription(params)))
 
@@ -492,8 +492,11 @@ class Session(Struct, eq=False):
         """Subscribe again where a new configuration has replaced the servers of subscriptions."""
         if self.subscriptions:
             self.router.subscriptions.renew(self, self.subscriptions)
-        for stream in self.streams.values():
-            if stream.subscriptions:
+        for stream in list(self.streams.values()):
+            if stream.tasks and self.router.tasks.has_lost(stream.tasks):
+                # A task ends with its server.
+                stream.on_subscription_lost()
+            elif stream.subscriptions:
                 self.router.subscriptions.renew(stream, stream.subscriptions)
 
     # ── messages from servers outside of any call (`ClientPeer`) ──

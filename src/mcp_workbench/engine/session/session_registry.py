@@ -38,7 +38,7 @@ class NotifiedSession(Protocol):
     def streams(self) -> Mapping[bytes, ListenStream]:
         """Its `subscriptions/listen` streams."""
 
-    def on_resource_updated(self, params: Raw) -> None:
+    def on_updated(self, params: Raw) -> None:
         """Called when a resource that it subscribed to has changed (`Subscriber`)."""
 
     def on_subscription_lost(self) -> None:
