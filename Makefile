@@ -29,7 +29,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test coverage quick other-pythons lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build sbom bundle pictures constraints conformance clean
+.PHONY: help demo install dev test coverage quick other-pythons lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build docs sbom bundle pictures constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
@@ -53,6 +53,7 @@ help:
 	@echo 'make bench-context DATA=folder   measure search and token costs on real tool catalogues,'
 	@echo '                  for docs/internals/performance.md'
 	@echo 'make conformance  the official conformance suite through the workbench (needs npm)'
+	@echo 'make docs         build the site of the documents into build/site, strictly'
 	@echo 'make build        sdist and wheel into dist/'
 	@echo 'make sbom         mcp-workbench.cdx.json, the bill of materials of a release'
 	@echo 'make bundle       dist/*.mcpb, the bundle that Claude Desktop installs by a double click'
@@ -128,6 +129,10 @@ conformance: $(DEV)
 build: $(DEV)
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build
+
+docs: $(DEV)
+	@$(BIN)/python -m scripts.build_site
+	@echo 'to read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site'
 
 sbom: $(RUNTIME)
 	@$(BIN)/python -m scripts.write_sbom mcp-workbench.cdx.json
