@@ -49,14 +49,14 @@ WITH_PROCESSES = (
         "bench",
         "cli",
         "conformance",
-        "demo",
         "end_to_end",
+        "engine/transport",
         "faults",
         "http_clients",
         "real_authorities",
         "real_clients",
     ),
-    *("real_servers", "scripts", "soak", "support", "transport", "front", "shared"),
+    *("real_servers", "scripts", "sharing", "soak", "support"),
 )
 # How a file says it of all its tests.
 WHOLE_FILE = b"\npytestmark = pytest.mark.processes\n"
@@ -81,7 +81,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != "not processes":
         return None
     if collection_path.is_dir():
-        return _folder(collection_path) in WITH_PROCESSES or None
+        return _is_in(WITH_PROCESSES, collection_path) or None
     return (collection_path.suffix == ".py" and WHOLE_FILE in collection_path.read_bytes()) or None
 
 
@@ -89,17 +89,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if _folder(item.path) in WITH_PROCESSES:
+        if _is_in(WITH_PROCESSES, item.path):
             item.add_marker(pytest.mark.processes)
     if hasattr(config, "workerinput"):
         # What takes longest first: no worker is left with it when the others have nothing more to do.
         waiting = {item.path for item in items if item.get_closest_marker("processes")}
-        items.sort(key=lambda item: (_folder(item.path) not in SHARED_SETUP, item.path not in waiting))
+        items.sort(key=lambda item: (not _is_in(SHARED_SETUP, item.path), item.path not in waiting))
 
 
-def _folder(path: Path) -> str:
+def _is_in(folders: tuple[str, ...], path: Path) -> bool:
     here = Path(__file__).parent
-    return path.relative_to(here).parts[0] if here in path.parents else ""
+    return not {here / folder for folder in folders}.isdisjoint((path, *path.parents))
 
 
 @pytest.hookimpl(optionalhook=True)

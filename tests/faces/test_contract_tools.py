@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from mcp_workbench.engine.economy.signature import signature
 from tests.faces.harness import ERAS, FACES, Bench, Seen, error_text, introduce, without_stamp
 from tests.faces.memory import DirectClient
 from tests.support.client import Json, RpcError
@@ -122,7 +123,8 @@ async def test_a_definition_keeps_everything_but_what_the_face_says_itself(
                 origin = {"name": seen.name(name), "original_name": name, "server": "server", "toolbox_name": "box"}
                 expected["_meta"] = {**tool["_meta"], "mcp-workbench/tool": origin}
             if face == "proxy":
-                expected |= {"toolbox_name": "box", "source_server": "server"}
+                written = signature("", tool["inputSchema"]).text
+                expected |= {"toolbox_name": "box", "source_server": "server", "signature": written}
             assert shown[name] == expected
 
 
