@@ -206,6 +206,7 @@ def test_ci_runs_linters_types_and_tests_and_stops_at_the_first_that_fails(tmp_p
 
 
 @pytest.mark.parametrize("workflow", ["ci.yml", "release.yml"])
+@pytest.mark.requirement("project.types")
 def test_workflows_run_what_ci_runs(workflow: str) -> None:
     steps = re.findall(r"^ +- run: (.*)$", text(f".github/workflows/{workflow}"), re.MULTILINE)
     assert "bash .ci/run" in steps
@@ -217,6 +218,7 @@ def test_the_release_is_checked_and_tested_before_anything_is_published() -> Non
     order = ["scripts/check_release.py", "bash .ci/run", "make build", "uv publish", "gh release create"]
     found = [workflow.index(step) for step in order]
     assert found == sorted(found)
+    assert "--prerelease" in workflow, "releases before 1.0.0 are marked"
     assert re.search(r"publish:\n.*\n +needs: \[verify, build, try, attest\]\n", workflow)
 
 
@@ -370,6 +372,7 @@ def test_the_manual_test_configuration_loads_and_uses_only_servers_of_the_packag
         assert server.args[1].startswith("mcp_workbench.cli.demo."), server.args
         module = ROOT / "src" / Path(*server.args[1].split("."))
         assert module.with_suffix(".py").exists(), server.args
+    assert "workbench-config.test.json" in text("docs/internals/manual-testing.md")
 
 
 def test_every_file_that_documents_point_to_exists() -> None:

@@ -14,7 +14,7 @@ from tests.support.source_tree import statements
 TESTS = Path(__file__).resolve().parent
 REQUIREMENTS = TESTS / "requirements.toml"
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
-SOURCE = re.compile(rf"design|seed 00[0-4], \S.*|specification ({'|'.join(REVISIONS)}), [a-z][a-z/-]*")
+SOURCE = re.compile(rf"design|seed 00[0-4]\S* ?\S*|specification ({'|'.join(REVISIONS)}), [a-z][a-z/-]*")
 IDENTIFIER = re.compile(r"[a-z]+(-[a-z]+)*(\.[a-z]+(-[a-z]+)*)?")
 
 
@@ -61,6 +61,50 @@ def test_a_behaviour_says_what_it_is_and_who_asked_for_it() -> None:
         assert 10 < len(behaviour["text"]) < 130
         for source in behaviour["source"].split("; "):
             assert SOURCE.fullmatch(source), source
+
+
+# What the project was asked for: a table of sentences, each with its tests.
+
+SEEDS = TESTS.parent / "docs" / "internals" / "seeds.md"
+SENTENCE = re.compile(r"^\| (00[0-4](?:\.\d+| [IVXA-Z]+\.\d+)) \| (.+?) \| (.+) \|$", re.MULTILINE)
+TEST = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
+
+
+@cache
+def sentences() -> dict[str, str]:
+    """What shows each sentence of the seeds, by its number."""
+    return {number: shown for number, _, shown in SENTENCE.findall(SEEDS.read_text(encoding="utf-8"))}
+
+
+@cache
+def functions_of(path: Path) -> frozenset[str]:
+    found = statements(ast.parse(path.read_text(encoding="utf-8"))) if path.is_file() else ()
+    return frozenset(node.name for node in found if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_every_sentence_of_the_seeds_has_a_test_that_exists_or_a_reason() -> None:
+    rows = [line for line in SEEDS.read_text(encoding="utf-8").splitlines() if line.startswith("| 00")]
+    assert len(rows) == len(sentences()) > 100
+    for number, shown in sentences().items():
+        cited = TEST.findall(shown)
+        assert cited or shown.startswith("*"), number
+        assert [each for each in cited if each[1] not in functions_of(TESTS / each[0])] == [], number
+
+
+def test_the_counts_of_the_seeds_are_those_of_their_table() -> None:
+    reasons = sum(shown.startswith("*") for shown in sentences().values())
+    head = " ".join(SEEDS.read_text(encoding="utf-8").partition("\n## ")[0].split())
+    total = len(sentences())
+    assert (
+        f"Of {total} requirements, {total - reasons} hold as they are written. {reasons} hold in another form" in head
+    )
+
+
+def test_a_behaviour_that_a_seed_asked_for_names_its_sentence() -> None:
+    for identifier, behaviour in promised().items():
+        for source in behaviour["source"].split("; "):
+            if source.startswith("seed "):
+                assert source.removeprefix("seed ") in sentences(), (identifier, source)
 
 
 def test_no_two_behaviours_are_the_same() -> None:

@@ -108,6 +108,7 @@ def test_a_lightweight_tag_is_refused(checkout: Checkout) -> None:
     assert "`v0.2.0` is not an annotated tag" in said
 
 
+@pytest.mark.requirement("project.release")
 @pytest.mark.parametrize("tag", ["v0.2.1", "v0.2", "v0.2.0-rc1", "v00.2.0"])
 def test_a_tag_that_is_not_the_version_is_refused(checkout: Checkout, tag: str) -> None:
     checkout.tag(tag)
@@ -125,6 +126,7 @@ def test_a_version_that_is_not_three_numbers_is_refused(checkout: Checkout, decl
     assert "expected MAJOR.MINOR.PATCH" in said
 
 
+@pytest.mark.requirement("project.release")
 def test_a_tag_on_a_feature_branch_is_refused(checkout: Checkout) -> None:
     checkout.git("switch", "--quiet", "--create", "001-a-feature")
     checkout.commit("feat: not merged")
@@ -177,6 +179,7 @@ def test_a_version_older_than_a_released_one_is_refused(checkout: Checkout) -> N
     assert "0.2.0 is older than v0.10.0" in said
 
 
+@pytest.mark.requirement("project.release")
 @pytest.mark.parametrize(
     ("before", "after", "objection"),
     [

@@ -48,6 +48,7 @@ def test_the_current_folder_comes_before_the_folder_for_settings(tmp_path: Path)
     assert locate(None, None, {"WORKBENCH_CONFIG": ""}) == HERE
 
 
+@pytest.mark.requirement("config.found")
 def test_two_different_names_are_refused_and_the_same_twice_is_not(tmp_path: Path) -> None:
     path = _file(tmp_path / "here" / "a.json")
     assert locate(path, "a.json", {}) == Located(path)

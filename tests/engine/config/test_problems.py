@@ -60,6 +60,8 @@ FILES = [
     (DYNAMIC.replace('"dev"', '"dev_"') % GOOD, 2, "$.toolboxes.dev_", "ends with `_`"),
     (TOOLBOX.replace('"fs"', '"fs\\ufeff"') % GOOD, 5, '$.toolboxes.dev.mcpServers["fs\\ufeff"]', "white space"),
     (TOOLBOX.replace('"dev"', '""') % GOOD, 2, '$.toolboxes[""]', "the toolbox name `` is empty"),
+    (TOOLBOX.replace('"fs"', '""') % GOOD, 5, '$.toolboxes.dev.mcpServers[""]', "the server name `` is empty"),
+    ('{"toolboxes": {"dev": {},\n"dev": {}}}', 2, "$.toolboxes.dev", "the key `dev` appears more than once"),
     (TOOLBOX.replace('"fs"', '" fs"') % GOOD, 5, '$.toolboxes.dev.mcpServers[" fs"]', "white space"),
     (TOOLBOX.replace('"fs"', '"f\\ts"') % GOOD, 5, '$.toolboxes.dev.mcpServers["f\\ts"]', "control character"),
     (TOOLBOX.replace('"dev"', f'"{"d" * 201}"') % GOOD, 2, f"$.toolboxes.{'d' * 59}…", "has 201 characters"),
