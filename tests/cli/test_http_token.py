@@ -43,6 +43,7 @@ def kept_at() -> Path:
     return Path(path)
 
 
+@pytest.mark.requirement("http.token")
 def test_where_none_is_given_one_is_made_and_kept_for_its_user_alone() -> None:
     made = choose()
     assert made.value is not None and len(made.value) >= 43

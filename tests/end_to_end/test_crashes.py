@@ -15,7 +15,7 @@ from tests.support.scripted_tools import TOOLS
 from tests.support.workbench import logged, scripted_entry
 
 
-@pytest.mark.requirement("errors.gone")
+@pytest.mark.requirement("errors.gone", "servers.stderr")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_crash_in_a_call_names_where_the_status_and_the_stderr(

@@ -104,7 +104,7 @@ async def test_a_server_that_offers_something_else_now_replaces_what_was_remembe
         assert tool_names(await open_toolbox(client, "box")) == ["count", "new"], "remembered"
 
 
-@pytest.mark.requirement("changes.proxy")
+@pytest.mark.requirement("changes.proxy", "manifests.changed")
 async def test_the_client_is_told_that_a_toolbox_it_opened_has_changed(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry("--era", "legacy")}}) as client:
         await open_toolbox(client, "box")

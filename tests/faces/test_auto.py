@@ -111,6 +111,7 @@ async def test_a_client_of_the_shared_workbench_is_recognised_as_well(bench: Ben
         assert seen.session.view in gateway.router.views.of_sessions
 
 
+@pytest.mark.requirement("faces.auto")
 async def test_the_two_tools_are_those_of_the_proxy_face_byte_for_byte(bench: Bench) -> None:
     async with bench.gateway(BOXES, options={"face": "proxy"}) as gateway, known_as(gateway, "x", "legacy") as seen:
         proxy = await tools_of(seen)

@@ -34,7 +34,9 @@ async def failure(seen: Seen, method: str, params: Json) -> RpcError:
     return caught.value
 
 
-@pytest.mark.requirement("prompts.list", "resources.list", "resources.templates", "faithful.definitions")
+@pytest.mark.requirement(
+    "prompts.list", "resources.list", "resources.templates", "faithful.definitions", "prompts.names"
+)
 @every_face
 @every_client
 @every_server

@@ -52,6 +52,7 @@ async def test_a_list_that_grows_to_ten_thousand_tools_is_known_whole_and_costs_
         assert len(logged(log, "tools/list")) < 200
 
 
+@pytest.mark.requirement("pagination.downstream")
 @pytest.mark.parametrize(
     ("pages", "reason"),
     [

@@ -69,6 +69,7 @@ def test_a_server_with_state_is_not_borrowed(shared: Shared) -> None:
     assert called(config) != called(config)
 
 
+@pytest.mark.requirement("sharing.commands")
 def test_all_other_commands_use_it_too(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     starts = tmp_path / "starts"

@@ -31,6 +31,7 @@ async def age(at: SignInSetup, days: float) -> None:
     await at.change(earlier)
 
 
+@pytest.mark.requirement("signin.told-ahead")
 @pytest.mark.parametrize("host", ["mcp.notion.com", "mcp.sentry.dev", "docs.mcp.cloudflare.com", "mcp.cloudflare.com"])
 def test_servers_that_end_grants_after_a_month_are_known(host: str) -> None:
     assert profile_for(f"https://{host}/mcp", None).grant_days == 30
@@ -46,6 +47,7 @@ async def test_a_refresh_does_not_move_the_end_of_such_a_grant(tmp_path: Path) -
         assert (at.authority.refreshes, ends_at(at.record)) == (1, end)
 
 
+@pytest.mark.requirement("signin.told-ahead")
 @pytest.mark.parametrize("name", ["refresh_token_expires_in", "refresh_expires_in"])
 async def test_an_end_that_the_server_says_is_believed_and_moves_with_each_refresh(tmp_path: Path, name: str) -> None:
     async with sign_in_setup(tmp_path, token_answer={name: 1000}) as at:

@@ -398,6 +398,7 @@ async def test_scopes_that_were_asked_for_and_not_given_are_not_asked_for_again(
         assert await at.call() == 403
 
 
+@pytest.mark.requirement("signin.machines")
 async def test_a_machine_signs_in_by_itself_and_again_when_its_token_ends(tmp_path: Path) -> None:
     settings = OAuthConfig(client_id="robot", client_secret="s3cret!", grant="client_credentials")
     async with sign_in_setup(tmp_path, settings) as at:

@@ -27,6 +27,7 @@ def without_times(text: str) -> str:
     return re.sub(r" +\d+\.\d\d s", " T s", text)
 
 
+@pytest.mark.requirement("cli.check")
 def test_a_right_configuration_is_said_to_be_and_nothing_is_started(tmp_path: Path) -> None:
     log = tmp_path / "log"
     config = write_config(tmp_path, {"one": {"a": scripted_entry("--log", log), "b": scripted_entry()}})
@@ -37,7 +38,7 @@ def test_a_right_configuration_is_said_to_be_and_nothing_is_started(tmp_path: Pa
     assert not log.exists()
 
 
-@pytest.mark.requirement("errors.config")
+@pytest.mark.requirement("errors.config", "cli.check")
 def test_everything_that_is_wrong_is_told_at_once_with_status_2(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"one": {"a": {"comand": "x"}, "b": {"command": "x", "timeout": -1}}})
     status, shown, complaints = run("check", "--connect", config)
@@ -308,6 +309,7 @@ def test_warnings_about_what_servers_offer_together_are_in_json_too(tmp_path: Pa
     assert json.loads(run("check", "--connect", "--json", *more, "--config", alone).stdout)["warnings"] == []
 
 
+@pytest.mark.requirement("config.unresolved")
 def test_everything_that_servers_lack_is_said_at_once(tmp_path: Path) -> None:
     lacks = {"command": "true", "env": {"A": "${NOT_SET_HERE}", "B": "${file:gone}"}}
     other = {"url": "http://127.0.0.1:1/mcp", "headers": {"X": "${file:gone-too}", "Y": "${NOT_SET_EITHER}"}}

@@ -57,6 +57,7 @@ def test_commands_and_options_are_completed() -> None:
     assert [word.partition("\t")[0] for word in completed(["init", "--from", "cod"])] == ["codex"]
 
 
+@pytest.mark.requirement("cli.completion")
 def test_what_servers_offer_is_completed_and_nothing_is_started(config: Path, tmp_path: Path) -> None:
     assert words(config, "open", "") == ["desk", "other"]
     assert words(config, "find", "--toolbox", "d") == ["desk"]

@@ -79,6 +79,7 @@ def test_a_search_that_cannot_be_is_refused(config: Path) -> None:
         run("find", "--config", config)
 
 
+@pytest.mark.requirement("cli.find")
 def test_it_is_what_the_agent_gets(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With split `use_tool` as without: searching reads."""
     written = json.loads(config.read_text())

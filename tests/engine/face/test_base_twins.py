@@ -15,6 +15,7 @@ def notes() -> Server:
     return server
 
 
+@pytest.mark.requirement("resources.collisions")
 @pytest.mark.parametrize("face", ["proxy", "flat", "dynamic"])
 async def test_a_resource_of_twins_is_read_by_an_address_with_the_toolbox_in_it(tmp_path: Path, face: str) -> None:
     every = {"dev": {"notes": notes()}, "prod": {"notes": notes()}}

@@ -66,6 +66,7 @@ def test_what_cannot_be_read_has_no_links(noise: bytes) -> None:
     assert list(links_in(Raw(whole[:-2] + noise))) in ([], ["a:1"])
 
 
+@pytest.mark.requirement("resources.links")
 def test_links_belong_to_the_principal_that_got_them_and_to_the_server_that_gave_them(
     entries: list[ServerEntry],
 ) -> None:

@@ -142,6 +142,7 @@ async def test_a_program_gets_the_variables_of_its_file(tmp_path: Path) -> None:
     assert "hunter2-c" in found.secrets and "8080" not in found.secrets
 
 
+@pytest.mark.requirement("secrets.env-file")
 async def test_an_address_finds_them_too(tmp_path: Path) -> None:
     path = private(tmp_path / ".env", "TOKEN=hunter2\nEMPTY=\n")
     headers = {"X": "Bearer ${TOKEN}", "Y": "${EMPTY:-default}", "Z": "${GONE:-${TOKEN}}"}
@@ -150,6 +151,7 @@ async def test_an_address_finds_them_too(tmp_path: Path) -> None:
     assert found.config.env == {}
 
 
+@pytest.mark.requirement("secrets.env-file")
 async def test_the_environment_comes_first(tmp_path: Path) -> None:
     path = private(tmp_path / ".env", "TOKEN=hunter2\n")
     found = await resolved({"TOKEN": "given"}, url="https://a.example", envFile=str(path), headers={"X": "${TOKEN}"})
@@ -220,6 +222,7 @@ async def test_a_program_that_is_missing() -> None:
     assert "the program `./gone` cannot be started: No such file" in str(await refused(env={"T": "${cmd:./gone}"}))
 
 
+@pytest.mark.requirement("secrets.commands")
 async def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolving, "COMMAND_SECONDS", 2.0)
     pids = tmp_path / "pids"
@@ -230,6 +233,7 @@ async def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path, m
     await eventually(lambda: not any(alive(int(pid)) for pid in pids.read_text().split()))
 
 
+@pytest.mark.requirement("secrets.commands")
 async def test_no_shell_is_involved(tmp_path: Path) -> None:
     found = await resolved({"V": "; touch owned"}, env={"T": "${cmd:printf %s '$(id)' '`id`' ${V} '*'}"})
     assert found.config.env == {"T": "$(id)`id`; touch owned*"}
@@ -303,6 +307,7 @@ async def test_a_keychain_that_does_not_give_it(tmp_path: Path, fault: str, word
     assert str(error).startswith(f"`${{keyring:svc/name}}` in `env.T` cannot be resolved: {words}") and error.hint
 
 
+@pytest.mark.requirement("secrets.keychain")
 async def test_a_machine_without_a_keychain(tmp_path: Path) -> None:
     environ = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
     error = await refused(environ, env={"T": "${keyring:name}"})

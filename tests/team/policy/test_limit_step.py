@@ -70,6 +70,7 @@ def test_a_refused_call_is_not_counted_and_its_end_changes_nothing() -> None:
     assert passes(limits, request()) and not passes(limits, request())
 
 
+@pytest.mark.requirement("team.limits")
 def test_calls_of_each_server_whoever_makes_them() -> None:
     limits = step(servers=("box/one",), calls_per_minute=2)
 
@@ -78,6 +79,7 @@ def test_calls_of_each_server_whoever_makes_them() -> None:
     assert passes(limits, request("carol", "two")), "another server is not limited"
 
 
+@pytest.mark.requirement("team.limits")
 def test_calls_of_each_pair() -> None:
     limits = step(who=("*",), servers=("*",), calls_per_minute=1)
 
@@ -86,6 +88,7 @@ def test_calls_of_each_pair() -> None:
     assert not passes(limits, request("alice", "one"))
 
 
+@pytest.mark.requirement("team.limits")
 def test_a_minute_later_there_is_room_again() -> None:
     clock = Clock()
     limits = step(clock, who=("alice",), calls_per_minute=2)
@@ -99,6 +102,7 @@ def test_a_minute_later_there_is_room_again() -> None:
     assert passes(limits, request("bob")), "whom the limit is not about"
 
 
+@pytest.mark.requirement("team.limits")
 def test_bytes_of_arguments_and_results() -> None:
     limits = step(who=("*",), bytes_per_minute=100)
     first = request(body=b"x" * 60)
@@ -108,6 +112,7 @@ def test_bytes_of_arguments_and_results() -> None:
     assert not passes(limits, request(body=b"x"))
 
 
+@pytest.mark.requirement("team.limits")
 def test_the_shortest_time_of_a_call_counts() -> None:
     rules = [LimitRule(who=("*",), call_seconds=9.0), LimitRule(servers=("box",), call_seconds=2.5)]
     limits = LimitStep(rules, Identities(), Clock())
