@@ -41,7 +41,7 @@ help:
 	@echo 'make coverage     what the last run with PYTEST_ARGS=--cov did not reach'
 	@echo 'make quick        the tests that start no programs and open no sockets: under a minute'
 	@echo 'make other-pythons  the same on every other Python of this machine, the system one as an ordinary user'
-	@echo 'make check        lint, format-check, types, test and test-external: what CI runs'
+	@echo 'make check        lint, format-check, types, docs, test and test-external: what CI runs'
 	@echo 'make lint         ruff check'
 	@echo 'make format       ruff format, and what ruff can fix by itself'
 	@echo 'make types        mypy --strict over source, tests, scripts and bench'
@@ -113,7 +113,7 @@ format-check: $(DEV)
 types: $(DEV)
 	@$(BIN)/mypy
 
-check: lint format-check types test test-external
+check: lint format-check types docs test test-external
 
 bench: $(DEV)
 	@$(BIN)/python -m bench $(BENCH_ARGS)

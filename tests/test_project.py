@@ -197,7 +197,7 @@ def run_ci(folder: Path, make: str) -> tuple[int, list[str]]:
 @pytest.mark.requirement("project.types")
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_ci_runs_linters_types_and_tests_and_stops_at_the_first_that_fails(tmp_path: Path) -> None:
-    checks = ["dev", "lint", "format-check", "types", "test", "test-external", "coverage", "other-pythons"]
+    checks = ["dev", "lint", "format-check", "types", "docs", "test", "test-external", "coverage", "other-pythons"]
     assert run_ci(tmp_path, "exit 0") == (0, checks)
     (tmp_path / "calls").unlink()
     status, called = run_ci(tmp_path, '[ "$1" != types ]')
