@@ -230,6 +230,17 @@ def test_the_readme_shows_what_check_says(folder: Path) -> None:
     assert words(done.stdout) == words(shown)
 
 
+def test_the_search_of_the_readme_finds_the_tool_that_it_goes_on_to_call(folder: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("\n## Ask your agent\n")[2].partition("\n## ")[0]
+    (query,) = re.findall(r'`open_toolbox {"query": "([^"]+)"}`', section)
+    assert f'mcp-workbench find "{query}"' in section
+    (call,) = documented_requests.blocks(section, "json")
+    found = shell(f'mcp-workbench find "{query}"', folder).stdout.splitlines()
+    paths = [line.partition("(")[0] for line in found if re.match(r"\w+/\w+/\w+\(", line)]
+    assert "/".join(json.loads(call)["tool"].values()) in paths
+
+
 # the same server in two toolboxes
 
 
