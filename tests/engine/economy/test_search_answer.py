@@ -89,16 +89,28 @@ def test_weak_matches_are_said_to_be_weak_and_fill_no_places() -> None:
     weak = {each.path for each in RANKED}
     made = answer(RANKED, matched=40, siblings={}, weak=weak)
     assert made.text.split("\n")[1].startswith("Weak matches: ")
-    assert len(made.tools) == 3
-    some = answer(RANKED, matched=40, siblings={}, weak=weak - {RANKED[0].path, RANKED[4].path})
+    assert len(made.tools) == 5
+    some = answer(RANKED, matched=40, siblings={}, weak=weak - {RANKED[0].path, RANKED[6].path})
     assert "Weak" not in some.text
-    assert [each.name for each in some.tools] == [f"t{number:02}" for number in range(5)]
-    assert "t05" in some.text
+    assert [each.name for each in some.tools] == [f"t{number:02}" for number in range(7)]
+    assert "t07" in some.text
+    one = answer(RANKED, matched=40, siblings={}, weak=weak - {RANKED[0].path})
+    assert len(one.tools) == 5
+    assert len(answer(RANKED, matched=40, siblings={}, weak=weak, limit=2).tools) == 2
 
 
 def test_nothing_found_says_what_to_do() -> None:
     made = answer([], matched=0, siblings={})
     assert made.tools == () and "open a toolbox" in made.text
+
+
+def test_nothing_found_says_what_there_is_if_that_fits() -> None:
+    there = "Toolboxes:\n- dev\n- home"
+    made = answer([], matched=0, siblings={}, instead=there)
+    assert made.text.startswith("Nothing matches.") and made.text.endswith(f"\n{there}")
+    assert there in str(made.content["note"])
+    assert "home" not in answer([], matched=0, siblings={}, instead=there, most=100).text
+    assert "home" not in answer(RANKED, matched=40, siblings={}, instead=there).text
 
 
 def test_a_manual_for_a_description_is_cut() -> None:

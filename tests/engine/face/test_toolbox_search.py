@@ -57,6 +57,14 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return built
 
 
+async def test_a_need_that_nothing_matches_is_told_what_there_is(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, boxes()) as seen:
+        answer = await seen.said(query="xylophone")
+        assert answer.startswith("Nothing matches.") and "\n- dev" in answer and "\n- home" in answer
+        inside = await seen.said(query="xylophone", toolbox_name="dev")
+        assert inside.endswith("\nIts tools: read_file, write_file, create_branch, log") and "home" not in inside
+
+
 async def test_a_need_is_searched_across_servers_that_are_not_listed_yet(tmp_path: Path) -> None:
     every = boxes()
     async with workbench_with(tmp_path, every) as seen:
@@ -76,7 +84,7 @@ async def test_what_is_found_says_how_many_of_how_many(tmp_path: Path) -> None:
 
 
 async def test_a_server_in_many_toolboxes_does_not_displace_different_tools(tmp_path: Path) -> None:
-    readers = [tool(f"read_{number}", "Reads " + "something " * number) for number in range(15)]
+    readers = [tool(f"read_{number}", "Reads " + "pages " * number) for number in range(15)]
     async with workbench_with(tmp_path, {f"box{number}": {"same": Server(*readers)} for number in range(9)}) as seen:
         said = await seen.said(query="read")
         assert said.startswith("10 of 135: ")

@@ -31,6 +31,8 @@ _LONGEST_SIGNATURE = 300
 # For the first tools, which the caller most likely wants; 1 in 50 signatures is longer.
 _LONGEST_FIRST_SIGNATURE = 600
 _MOST_TWINS = 3
+# A weak match may be the right tool in other words.
+WEAK_SHOWN = 5
 NOTHING = "Nothing matches."
 FULL_DEFINITIONS = "Full definitions, also of what has `…`: `open_toolbox` with `tools`."
 MORE = " More: `limit`."
@@ -63,17 +65,22 @@ def answer(
     form: Form | None = None,
     most: int | None = None,
     weak: Container[str] = (),
+    instead: str = "",
 ) -> SearchAnswer:
     """Show the first `limit` of `ranked`, which should contain `NEXT_IN_RANK` more, and name related tools.
 
-    `weak` has the paths of tools that hardly match the query: they are named, or a few are shown, marked as weak, if
-    there is nothing better. `siblings` has the tools of each (toolbox, server) that may be shown. `form` shows all in
-    the same form of text. If the result would exceed `most` bytes, names are dropped first, then tools from the end,
-    then their text."""
+    `weak` has the paths of tools that hardly match the query: after the last strong match, they are shown only up to
+    the fifth place, and if all are weak, the result says so. `instead` is said where nothing matches. `siblings` has
+    the tools of each (toolbox, server) that may be shown. `form` shows all in the same form of text. If the result
+    would exceed `most` bytes, names are dropped first, then tools from the end, then their text."""
     groups = list(_twins(ranked).values())
+    if not groups and instead:
+        made = _answer((), matched, {}, 0, form, next_in_rank=0, note=f"\n{instead}")
+        if made.fits(most):
+            return made
     # Everything up to the last strong match is shown, also weak ones in between: ranks are not skipped.
     strong = [place for place, group in enumerate(groups[:limit], 1) if group[0].path not in weak]
-    shown = max(strong[-1] if strong else 0, min(WITH_TEXT, limit, len(groups))) if limit <= LIMIT else limit
+    shown = max(strong[-1] if strong else 0, min(WEAK_SHOWN, limit, len(groups))) if limit <= LIMIT else limit
     weak_only = bool(groups) and not strong
     note = _WEAK if weak_only else ""
     for few, one_form, with_names in _attempts(min(shown, len(groups)), form, limit >= LIMIT):

@@ -11,7 +11,7 @@ from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.names import path_of
 from mcp_workbench.engine.catalog.tool_index import ToolIndex, tool_of
-from mcp_workbench.engine.economy.prose import cut
+from mcp_workbench.engine.economy.prose import clip, cut
 from mcp_workbench.engine.face.open_request import OpenRequest
 from mcp_workbench.engine.face.opening import (
     Failures,
@@ -33,6 +33,8 @@ _MOST_MISSING: Final = 5
 _TWINS: Final = 10
 # Space for a note and the names of members.
 _NOTE: Final = 300
+# Bytes for what there is where nothing matches.
+_WHAT_IS_THERE: Final = 600
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.economy.index import Found
@@ -70,8 +72,19 @@ def found_result(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, 
         form=form,
         most=None if most is None else most - max(len(said.encode()), len(encode(failed))),
         weak={hit.key for hit in found.hits if hit.is_weak},
+        instead="" if found.matched else _what_is_there(catalog, tool_index, request.toolbox_name),
     )
     return tool_result(made.text + said, {**made.content, **({"unavailable": failed} if failed else {})})
+
+
+def _what_is_there(catalog: Catalog, tool_index: ToolIndex, inside: str | None) -> str:
+    """For a query that matches nothing: the toolboxes, or the tools of the one that was searched."""
+    from mcp_workbench.engine.economy.instructions import introduced
+
+    if inside is None:
+        return introduced(tool_index.boxes(), _WHAT_IS_THERE)
+    tools = [name for entry in catalog.toolboxes[inside].values() for name in entry.tools]
+    return clip(f"Its tools: {', '.join(tools)}", _WHAT_IS_THERE) if tools else ""
 
 
 def _ranked(tool_index: ToolIndex, query: str, limit: int, within: set[str] | None) -> tuple[Found, list[Tool]]:
