@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mcp_workbench.engine.economy.fields import SearchDocument
 from mcp_workbench.engine.economy.index import Index
+from mcp_workbench.engine.economy.postings import VERSION
 from tests.support.examples import examples
 
 CATALOGUE = [
@@ -155,7 +156,7 @@ def test_the_same_catalogue_gives_the_same_bytes() -> None:
 
 
 def test_bytes_of_another_version_are_refused(index: Index) -> None:
-    assert Index.from_bytes(index.to_bytes().replace(b"economy-index/3", b"economy-index/0")) is None
+    assert Index.from_bytes(index.to_bytes().replace(f"economy-index/{VERSION}".encode(), b"economy-index/0")) is None
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"not msgpack", b"\x90", json.dumps({"tag": "x"}).encode()])
@@ -225,3 +226,88 @@ def test_a_tool_that_has_one_common_word_of_the_need_is_a_weak_match() -> None:
     assert not index.search("read a file").hits[0].is_weak
     assert not index.search("close ticket").hits[0].is_weak
     assert not index.search("ticket").hits[0].is_weak
+
+
+DESK = [
+    SearchDocument(
+        key="list", name="list_notes", title="List notes", description="List the notes, or those with a tag."
+    ),
+    SearchDocument(
+        key="search", name="search_notes", description="Find the notes that contain every word of the query."
+    ),
+    SearchDocument(
+        key="add", name="add_note", title="Add note", description="Add a note and return it with its number."
+    ),
+    SearchDocument(key="delete", name="delete_note", description="Delete the note with this number and return it."),
+    SearchDocument(key="convert", name="convert_time", description="Convert a local time from one zone to another."),
+    SearchDocument(key="now", name="now", description="The current date and time in a zone."),
+]
+
+
+@pytest.mark.parametrize(
+    ("said", "key"),
+    [
+        ("write something down", "add"),
+        ("save a reminder", "add"),
+        ("remember this", "add"),
+        ("jot down an idea", "add"),
+        ("throw away the memo", "delete"),
+        ("look for what I wrote", "search"),
+    ],
+)
+def test_everyday_words_find_what_tools_call_something_else(said: str, key: str) -> None:
+    assert best(Index.build(DESK), said)[0] == key
+
+
+def test_an_everyday_word_counts_less_where_a_tool_has_it() -> None:
+    known = [*DESK, SearchDocument(key="own", name="remember_fact", description="Remembers a fact.")]
+    assert best(Index.build(known), "remember this")[:2] == ["own", "add"]
+
+
+@pytest.mark.parametrize(
+    ("said", "key"),
+    [("create note", "add"), ("show notes", "list"), ("remove notes", "delete"), ("make a note", "add")],
+)
+def test_of_tools_for_the_same_thing_the_one_with_the_action_that_is_asked_for_wins(said: str, key: str) -> None:
+    first = Index.build(DESK).search(said).hits[0]
+    assert first.key == key and not first.is_weak
+
+
+def test_a_question_asks_how_things_are_now_and_changes_nothing() -> None:
+    assert best(Index.build(DESK), "what time is it")[:2] == ["now", "convert"]
+    assert best(Index.build(DESK), "convert the time")[0] == "convert"
+
+
+def test_actions_of_a_whole_task_do_not_decide() -> None:
+    index = Index.build(DESK)
+    task = "notes: create alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu"
+    assert best(index, task)[0] == "list" != best(index, "notes: create")[0]
+
+
+@pytest.mark.parametrize("quotes", ['""', "\u201c\u201d", "''", "\u300c\u300d"])
+def test_what_is_quoted_is_given_to_the_tool_and_counts_less(quotes: str) -> None:
+    entries = [SearchDocument(key="w", name="weather_report"), SearchDocument(key="m", name="send_message")]
+    index = Index.build(entries)
+    assert best(index, "message: weather report")[0] == "w"
+    assert best(index, f"message: {quotes[0]}weather report{quotes[1]}") == ["m", "w"]
+    # Everything is quoted: it is the need itself.
+    assert best(index, f"{quotes[0]}weather report{quotes[1]}") == ["w"]
+    assert best(index, "it's the user's weather report")[0] == "w"
+
+
+def test_words_of_conversation_count_less_than_those_of_the_need() -> None:
+    entries = [
+        SearchDocument(key="h", name="help"),
+        SearchDocument(key="w", name="weather", description="Help for it."),
+    ]
+    entries += [SearchDocument(key=f"o{number}", name=f"other{chr(97 + number)}") for number in range(5)]
+    assert best(Index.build(entries), "can you help me with the weather")[0] == "w"
+    assert best(Index.build(entries), "help")[0] == "h"
+
+
+def test_a_chinese_particle_next_to_a_word_finds_nothing() -> None:
+    entries = [
+        SearchDocument(key="noise", name="a", description="我的文件的"),
+        SearchDocument(key="w", name="b", description="天气预报"),
+    ]
+    assert best(Index.build(entries), "请告诉我的天气") == ["w"]

@@ -17,7 +17,7 @@ from mcp_workbench.engine.economy.prose import split_first_sentence
 # descriptions of real servers repeat a whole manual; what distinguishes the tool is at their beginning.
 _MOST_CHARACTERS = 400
 _MOST_REST = 300
-_MOST_DETAILS = 150
+_MOST_DETAILS = 300
 _MOST_ARGUMENTS = 200
 _DEEPEST_ARGUMENT = 3
 _MOST_CHOICES = 40

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections import Counter
 from collections.abc import Container, Iterable
-from itertools import compress, pairwise
-from math import sqrt
+from itertools import compress
 
 import msgspec
 
+from mcp_workbench.engine.economy.actions import ACTIONS
 from mcp_workbench.engine.economy.fields import SearchDocument, fields
 from mcp_workbench.engine.economy.postings import STEPS, Postings, post, rarity, read
-from mcp_workbench.engine.economy.synonyms import SYNONYMS
-from mcp_workbench.engine.economy.terms import Splitter, runs, stem
+from mcp_workbench.engine.economy.query import QueryReader
+from mcp_workbench.engine.economy.synonyms import EVERYDAY, SYNONYMS
+from mcp_workbench.engine.economy.terms import stem
 
 NAME_COVERED = 1.0
 # A tool that matches less than about one word of the query, or half of a short query, is a weak match, unless it has a
@@ -33,14 +33,19 @@ _FEW_TOOLS = 0.01
 _FEWEST_TOOLS = 3
 _SAID_PLAINLY = 0.8  # The share of a word's value that it has in a name or a first sentence.
 SYNONYM = 0.5
+# The same for what tools are called that do what an everyday word says. A catalogue that has the word knows better.
+EVERYDAY_WORD = 0.5
+EVERYDAY_WORD_OF_A_TOOL = 0.2
+# What a tool gains whose name has the action that the query names, and loses if it has another one. Little: it decides
+# between tools for the same thing. In a long query, actions are those of a whole task.
+AGREES = 1.1
+DIFFERS = 0.8
+_MOST_TERMS_OF_ONE_ACTION = 12
+# How many tools beyond the limit may still rise above it by their action.
+_RECONSIDERED = 20
 MISSPELT = 0.7
-# A query is a sentence or two; a pasted page would take long and match everything.
-_MOST_QUERY_TERMS = 64
-_MOST_QUERY_CHARACTERS = 4_000
 _MOST_SPELLINGS = 3
 _SHORTEST_PART = 4
-# How many query words have their terms cached: agents use the same ones again and again.
-_MOST_REMEMBERED = 5_000
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -65,6 +70,7 @@ class Index:
 
     __slots__ = (
         "__weakref__",
+        "_actions",
         "_every",
         "_frequencies",
         "_name_shares",
@@ -73,7 +79,7 @@ class Index:
         "_neighbours",
         "_numbers",
         "_postings",
-        "_split",
+        "_read",
         "_starts",
         "_tools",
         "keys",
@@ -95,7 +101,8 @@ class Index:
         self._name_tools = list(map(numbers.__getitem__, array("I", postings.name_tools)))
         self._name_shares = postings.name_shares
         self._neighbours: dict[tuple[str, int], list[str]] | None = None
-        self._split = Splitter()
+        self._read = QueryReader(self._numbers).read
+        self._actions = self._announced()
 
     def __repr__(self) -> str:
         return f"<Index of {len(self.keys)} tools, {len(self._numbers)} terms>"
@@ -118,7 +125,7 @@ class Index:
         """The best `limit` tools for a query, among those whose key is in `within`."""
         scores = [0.0] * len(self.keys)
         covered: dict[int, float] = {}
-        wanted, values = self._wanted(query)
+        wanted, values, asked_actions = self._read(query)
         for term, weight in self._weigh(wanted).items():
             self._add(self._numbers[term], weight, scores, covered)
         for tool, share in covered.items():
@@ -128,17 +135,32 @@ class Index:
         matching = list(compress(self._every, scores))
         if within is not None:
             matching = [tool for tool in matching if keys[tool] in within]
-        best = heapq.nlargest(limit, matching, key=scores.__getitem__)
-        asked = {term: weight for term, weight in wanted.items() if term in self._numbers or term not in values}
+        best = heapq.nlargest(limit + _RECONSIDERED, matching, key=scores.__getitem__)
+        if asked_actions and len(wanted) <= _MOST_TERMS_OF_ONE_ACTION:
+            best = self._by_action(best, scores, asked_actions)
+        # An unknown action is none that a tool lacks: it is called something else here.
+        asked = {
+            term: weight
+            for term, weight in wanted.items()
+            if term in self._numbers or not (term in values or term in ACTIONS)
+        }
         enough = min(
             self._worth(asked) * min(_WEAK_WORDS / max(len(asked), 1), _WEAK_SHARE),
             _SAID_PLAINLY * rarity(len(keys), max(int(len(keys) * _FEW_TOOLS), _FEWEST_TOOLS)),
         )
         hits = (
             Hit(keys[tool], tool, scores[tool], scores[tool] < enough * (1 + NAME_COVERED * covered.get(tool, 0.0)))
-            for tool in best
+            for tool in best[:limit]
         )
         return Found(tuple(hits), len(matching))
+
+    def _by_action(self, tools: list[int], scores: list[float], asked: int) -> list[int]:
+        """`tools` ranked again by whether their actions are among those `asked` for."""
+        announced = self._actions
+        for tool in tools:
+            if announced[tool]:
+                scores[tool] *= AGREES if announced[tool] & asked else DIFFERS
+        return sorted(tools, key=scores.__getitem__, reverse=True)
 
     def _worth(self, wanted: dict[str, float]) -> float:
         """The score of an ideal tool that has every word of the query often enough. An unknown word counts half as much
@@ -154,6 +176,15 @@ class Index:
             or rarest
         )
 
+    def _announced(self) -> list[int]:
+        """The kinds of action that each tool's name has."""
+        announced = [0] * len(self.keys)
+        for term, kinds in ACTIONS.items():
+            if (number := self._numbers.get(term)) is not None:
+                for tool in self._name_tools[self._name_starts[number] : self._name_starts[number + 1]]:
+                    announced[tool] |= kinds
+        return announced
+
     def _add(self, number: int, weight: float, scores: list[float], covered: dict[int, float]) -> None:
         first, last = self._starts[number], self._starts[number + 1]
         factor = weight * rarity(len(scores), last - first) / STEPS
@@ -164,40 +195,19 @@ class Index:
         for tool, share in zip(self._name_tools[first:last], self._name_shares[first:last], strict=True):
             covered[tool] = covered.get(tool, 0.0) + spoken * share
 
-    def _wanted(self, query: str) -> tuple[dict[str, float], set[str]]:
-        """The terms of a query, known or not, with their weights; and those that look like values, such as names and
-        numbers, which no tool can contain."""
-        split = self._split
-        if len(split) > _MOST_REMEMBERED:
-            split.clear()
-        counts: Counter[str] = Counter()
-        spoken = runs(query[:_MOST_QUERY_CHARACTERS])
-        for run in spoken:
-            counts.update(split[run])
-            if len(counts) >= _MOST_QUERY_TERMS:
-                break
-        # Repetition is emphasis, with diminishing returns.
-        wanted = {term: sqrt(count) for term, count in counts.items()}
-        # `file system` may be written as one word, and `filesystem` as two.
-        for one, other in pairwise(spoken[:_MOST_QUERY_TERMS]):
-            # Pairs of words of other scripts are terms already.
-            if (joined := stem((one + other).lower())) in self._numbers and (one + other).isascii():
-                wanted.setdefault(joined, 1.0)
-        # `email Anna about 3 reports`: a word with a capital that does not begin the sentence, or a number, is what the
-        # tool is given.
-        values = (run for place, run in enumerate(spoken) if run[0].isdecimal() or (place and run[0].isupper()))
-        return wanted, {term for run in values for term in split[run]}
-
     def _weigh(self, wanted: dict[str, float]) -> dict[str, float]:
         """The known terms to look up, with their weights: those of the query, their synonyms and likely spellings."""
         weights = {term: weight for term, weight in wanted.items() if term in self._numbers}
         for term, weight in wanted.items():
+            everyday = EVERYDAY_WORD_OF_A_TOOL
             if term not in self._numbers:
+                everyday = EVERYDAY_WORD
                 for spelling in (*self._spellings(term), *self._parts(term)):
                     weights.setdefault(spelling, weight * MISSPELT)
-            for synonym in SYNONYMS.get(term, ()):
-                if synonym in self._numbers and weights.get(synonym, 0.0) < weight * SYNONYM:
-                    weights[synonym] = weight * SYNONYM
+            for others, share in ((SYNONYMS.get(term, ()), SYNONYM), (EVERYDAY.get(term, ()), everyday)):
+                for other in others:
+                    if other in self._numbers and weights.get(other, 0.0) < weight * share:
+                        weights[other] = weight * share
         return weights
 
     def _parts(self, term: str) -> tuple[str, ...]:

@@ -116,8 +116,55 @@ user account member
 video clip movie
 """
 
+# Everyday words, and what tools are called that do it. One way only: a need to `add` something is not met by what
+# remembers.
+_EVERYDAY = """
+remember: note memory save store add
+reminder remind: note task event alarm notification
+jot memorize: note add
+write: add create note
+save store: add create
+keep: save store note
+idea thought: note
+rid throw trash discard wipe: delete remove clear
+fix repair: update edit
+alter tweak adjust: update edit set
+hunt locate seek: search find
+look: search find get view
+see: show view list get
+tell: get show
+ask: query question
+buy: order purchase
+book reserve: booking reservation
+pay: payment transaction
+money cash: balance payment
+talk speak say: message send speech
+letter: email message
+draw paint sketch: image create generate
+song tune: music track audio
+film: movie video
+trip journey vacation holiday: travel itinerary
+way route: route directions navigation
+rain snow sunny hot cold: weather forecast
+weather: forecast temperature
+clock hour: time
+now today: current date time
+tomorrow yesterday: date
+calendar: event schedule
+alarm: reminder timer
+person people somebody: user contact
+total sum: count calculate
+biggest largest highest best: max top
+smallest lowest: min
+cheap cheapest: price
+many: count number
+turn switch: set toggle
+figure: calculate compute
+sign: login auth
+"""
 
-def _table() -> dict[str, tuple[str, ...]]:
+
+def _mutual() -> dict[str, tuple[str, ...]]:
     together: dict[str, set[str]] = {}
     for line in _GROUPS.split("\n"):
         group = {stem(word) for word in line.split()}
@@ -126,4 +173,10 @@ def _table() -> dict[str, tuple[str, ...]]:
     return {word: tuple(sorted(others)) for word, others in together.items()}
 
 
-SYNONYMS = _table()
+def _one_way() -> dict[str, tuple[str, ...]]:
+    rows = (line.split(":") for line in _EVERYDAY.split("\n") if line)
+    return {stem(word): tuple(map(stem, called.split())) for said, called in rows for word in said.split()}
+
+
+SYNONYMS = _mutual()
+EVERYDAY = _one_way()

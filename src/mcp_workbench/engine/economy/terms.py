@@ -16,10 +16,8 @@ from collections.abc import Iterable
 
 # A candidate for an identifier or word. ASCII punctuation ends it; characters beyond ASCII are handled by `_foreign`.
 _RUN = re.compile(r"[A-Za-z0-9\x80-\U0010ffff]+")
-# `what's` and `isn't` are one word, whose ending is ignored. `can't` keeps its `n`.
-_CONTRACTED = re.compile(
-    r"(?<=[A-Za-z])(?:(?:(?<!ca)n)?['\u2019]t|['\u2019](?:s|re|ve|ll|d|m))(?![A-Za-z0-9])", re.IGNORECASE
-)
+# The same for ASCII, several times as fast.
+_GAPS = {code: " " for code in range(128) if not chr(code).isalnum()}
 _PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 # Written without spaces: Thai to Myanmar, Khmer, kana, CJK ideographs, Hangul, and the supplementary ideographs.
@@ -28,14 +26,16 @@ _UNSPACED = re.compile(
     "\U00020000-\U0003ffff]+"
 )
 
-# Words that say nothing about a tool in any catalogue: articles, prepositions, pronouns, auxiliaries.
+# Words that say nothing about a tool in any catalogue: articles, prepositions, pronouns, auxiliaries, and the halves of
+# `what's`, `isn't` and the like.
 STOP_WORDS = frozenset(
     "a an the of to in on for from by with and or nor is are was were be been being as at it its this that these those "
     "which who whom what when where how why will would can could should may might must shall do does did done has have "
     "had having you your yours i me my mine we us our ours he him his she her they them their if then else than so but "
     "not no any all each every some such into onto about over under between also just only very too e g ie eg etc "
-    "use used uses using via per other please want need more most one two through there here given within "
-    "without wo let".split()
+    "use used uses using via per other please want need more most one two through there here given within without let "
+    "something anything everything thing someone anyone s t re ve ll d m don doesn didn isn aren wasn weren hasn haven "
+    "hadn won wouldn couldn shouldn ain".split()
 )
 
 # Words that look inflected but are not: `news` is not `new`, nor is `author` `auth`, `station` `stats`, or `production`
@@ -77,10 +77,7 @@ def terms(text: str) -> list[str]:
 
 def runs(text: str) -> list[str]:
     """The raw runs of `text`, to be passed to a `Splitter`. Counting runs first makes building an index cheap."""
-    # The pattern looks behind at each letter; most texts have no apostrophe.
-    if "'" in text or "\u2019" in text:
-        text = _CONTRACTED.sub("", text)
-    return _RUN.findall(text)
+    return text.translate(_GAPS).split() if text.isascii() else _RUN.findall(text)
 
 
 def spelt(run: str) -> list[tuple[str, str]]:
