@@ -67,7 +67,7 @@ def test_a_call_prints_its_result(config: Path, tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out == "6*7 = 42\n"
     assert call(config, "lab", "calculator", "evaluate", "--json", '{"expression": "1+1"}') == 0
     assert capsys.readouterr().out == "1+1 = 2\n"
-    assert call(config, "evaluate", "expression=1", "--raw") == 0
+    assert call(config, "lab/calculator/evaluate", "expression=1", "--raw") == 0
     assert json.loads(capsys.readouterr().out)["content"]
     assert call(config, "lab/odd/all_content", "--output", tmp_path / "all.png") == 0
     assert (tmp_path / "all.png").read_bytes() == b"image"
@@ -87,8 +87,9 @@ def test_a_call_that_cannot_be_is_refused(config: Path) -> None:
         (["lab/calculator/evaluat"], "did you mean `evaluate`"),
         (["lab/calculator/evaluate"], "missing: `expression`"),
         (["lab/calculator/evaluate", "x=1", "--json", "{}"], "were both given"),
-        (["lab"], "SERVER and TOOL are missing"),
-        (["no_such_tool_at_all"], "no known tool is named"),
+        (["lab"], "`server` and `tool` are missing"),
+        (["evaluate", "expression=1"], "`toolbox` and `server` are missing; it can be `lab/calculator/evaluate`"),
+        (["no_such_tool_at_all"], "`toolbox` and `server` are missing; what can be meant is not known"),
     ):
         with pytest.raises(UsageError, match=complaint):
             call(config, *words)

@@ -94,7 +94,7 @@ passes a value as JSON regardless of the schema. Repeat a key to pass a list.
     mcp-workbench call desk/clock/now zone=Europe/Vienna
     mcp-workbench call desk clock now zone=Europe/Vienna
     mcp-workbench call desk notes add_note title=Train text=Nine tags=a tags=b
-    mcp-workbench call desk/notes/add_note --json '{"title": "Train", "text": "Nine"}'
+    mcp-workbench call desk/clock/now --json '{"zone": "Europe/Vienna"}'
 
 Toolbox, server and tool are all needed. A server that is in no file is named by its address, or by its command after
 --; the last word that is not key=value is the tool:

@@ -137,16 +137,18 @@ class Lists:
         self._catalog.take(manifests)
 
     def _save_names_soon(self) -> None:
-        # With everything that is noted until then. Outside of the event loop (commands), nothing is saved.
+        # Outside of the event loop (commands), nothing is saved.
         with contextlib.suppress(RuntimeError):
-            asyncio.get_running_loop().call_soon(self._save_names)
+            asyncio.get_running_loop()
+            _ = self._start_task(self._save_names())
 
-    def _save_names(self) -> None:
+    async def _save_names(self) -> None:
+        # A task begins in the next iteration of the loop: with everything that is noted until then.
         save = self._catalog.held_names.unsaved()
         if save is not None:
             from mcp_workbench.engine.blocking_work import aside
 
-            _ = self._start_task(aside(save))
+            await aside(save)
 
     async def _load_and_prepare(self, unread: list[ServerEntry], view: View, kind: str, reach: Reach) -> None:
         await self.load(unread)
