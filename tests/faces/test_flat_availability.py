@@ -11,6 +11,7 @@ from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.manifests import ManifestStore
 from mcp_workbench.engine.downstream.lifecycle import MOST_CRASHES, RestartPolicy
 from mcp_workbench.engine.router import lists
+from mcp_workbench.engine.router.caller_connections import CallerReach
 from tests.faces.harness import ERAS, Bench, Seen
 from tests.support.client import RpcError
 from tests.support.processes import eventually
@@ -154,7 +155,7 @@ async def test_old_lists_of_known_servers_are_fetched_again_and_recent_ones_are_
         await seen.names("tools/list")
     ages = {"one": 2.0, "two": 0.5, "three": 3.0}
     async with bench.within(boxes, "flat", era, plain=True) as seen:
-        known = {entry.key: entry.name for entry in seen.gateway.catalog.entries()}
+        known = {entry.key_here: entry.name for entry in seen.gateway.catalog.entries()}
         monkeypatch.setattr(ManifestStore, "age", lambda _, key: ages[known[key]] * lists.CACHE_MAX_AGE)
         gate = seen.gateway.close_gate("default/three")
         await seen.names("tools/list")
@@ -165,6 +166,35 @@ async def test_old_lists_of_known_servers_are_fetched_again_and_recent_ones_are_
         entries = {entry.name: entry for entry in seen.gateway.catalog.entries()}
         await eventually(lambda: entries["one"].is_live, what="the second refresh")
         assert seen.gateway.started == ["default/three", "default/one"]
+
+
+@every_client
+async def test_old_lists_are_not_fetched_while_a_call_is_in_progress(
+    bench: Bench, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "CACHE_REFRESH_DELAY", 0.0)
+    monkeypatch.setattr(lists, "IDLE_POLL_INTERVAL", 0.0)
+    boxes = {"default": {"one": echo(), "two": ("--tool-names", "hang")}}
+    async with bench.within(boxes, "flat", era, plain=True) as seen:
+        await seen.names("tools/list")
+    asked: list[bool] = []
+    is_busy = CallerReach.is_busy
+
+    def note(reach: CallerReach) -> bool:
+        asked.append(is_busy(reach))
+        return asked[-1]
+
+    monkeypatch.setattr(CallerReach, "is_busy", note)
+    async with bench.within(boxes, "flat", era, plain=True) as seen:
+        monkeypatch.setattr(ManifestStore, "age", lambda _, key: 2 * lists.CACHE_MAX_AGE)
+        call = await seen.client.start("tools/call", {"name": "two:hang", "arguments": {}})
+        await eventually(lambda: any(each.traffic.call_count for each in seen.gateway.runtime.pool.connections()))
+        await seen.names("tools/list")
+        await eventually(lambda: len(asked) > 2, what="waiting for the call to end")
+        assert all(asked) and seen.gateway.started == ["default/two"]
+        await seen.client.cancel(call)
+        entries = {entry.name: entry for entry in seen.gateway.catalog.entries()}
+        await eventually(lambda: entries["one"].is_live, what="the refresh")
 
 
 @pytest.mark.requirement("flat.dead")

@@ -21,7 +21,7 @@ from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.manifests import FORMAT, ManifestStore, default_folder, manifest_key
 from mcp_workbench.engine.catalog.offer import Offer
 from mcp_workbench.engine.config.auth_model import ForwardedIdentityConfig, TokenExchangeConfig
-from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.config.model import ServerConfig, ServerContext
 from mcp_workbench.engine.protocol.handshake import ServerProfile
 from mcp_workbench.engine.protocol.revisions import Era, SpokenEras
 
@@ -412,6 +412,35 @@ def test_a_program_is_another_one_in_another_folder(tmp_path: Path, monkeypatch:
         # With a folder of its own it is the same everywhere, and so is an address.
         assert manifest_key(SERVER) == KEY
     assert len(keys) == 2
+
+
+def entry_in(folder: str, store: ManifestStore) -> ServerEntry:
+    return ServerEntry("box", ServerConfig(name="tasks", command="tasks"), store, ServerContext(folder=folder))
+
+
+def test_a_server_that_offers_something_else_in_another_folder_has_a_manifest_for_each(store: ManifestStore) -> None:
+    other = replace(OFFER, lists={"tools": {"build": Raw(b'{"name":"build"}')}})
+    for folder, offer in (("/one", OFFER), ("/two", other), ("/one", OFFER)):
+        entry = entry_in(folder, store)
+        entry.load_manifest()
+        entry.learn(offer)
+    found = {folder: entry_in(folder, store).load_manifest() for folder in ("/one", "/two", "/three")}
+    assert {folder: None if offer is None else list(offer.tools) for folder, offer in found.items()} == {
+        "/one": ["read", "écrire"],
+        "/two": ["build"],
+        "/three": None,
+    }
+
+
+@pytest.mark.parametrize("is_upgrade", [True, False], ids=["upgrade", "same-folder"])
+def test_other_changes_of_an_offer_do_not_separate_folders(store: ManifestStore, is_upgrade: bool) -> None:
+    entry_in("/one", store).learn(OFFER)
+    profile = replace(OFFER.profile, server_info=Raw(b'{"name":"s","version":"2"}')) if is_upgrade else OFFER.profile
+    entry = entry_in("/two" if is_upgrade else "/one", store)
+    entry.load_manifest()
+    entry.learn(replace(OFFER, profile=profile, lists={"tools": {"build": Raw(b'{"name":"build"}')}}))
+    offer = entry_in("/three", store).load_manifest()
+    assert offer is not None and list(offer.tools) == ["build"]
 
 
 def test_an_address_is_the_same_in_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,17 @@ class ServerEntry:
 
     @property
     def key(self) -> str:
-        """The key of its manifest."""
+        """The key of its manifest, which servers that offer the same in every folder have in common."""
+        common, here = self._common_key, self.key_here
+        return here if common != here and self.store.depends_on_folder(common) else common
+
+    @property
+    def key_here(self) -> str:
+        """The key of what was noted about it in this folder."""
+        return manifest_key(self.config, self.context.folder, self.context.principal, by_folder=True)
+
+    @property
+    def _common_key(self) -> str:
         return manifest_key(self.config, self.context.folder, self.context.principal)
 
     @property
@@ -260,7 +270,11 @@ class ServerEntry:
             self.asks = self.config.ask and (self.asks or self.store.load_asks(self.key))
         self._show(offer)
         if not self.is_live:
-            self.store.note_listed(self.key)
+            if self._differs_by_folder(offer):
+                self.store.save_depends_on_folder(self._common_key)
+                # What is cached belongs to the other folder.
+                self._remembered = None
+            self.store.note_listed(self.key_here)
         self.is_live = True
         self.last_error = None
         if remember:
@@ -268,6 +282,17 @@ class ServerEntry:
         changed = frozenset(kind for kind in KINDS if not _same(before[kind], self.definitions(kind)))
         self.tools_differ = "tools" in changed and _differ(before["tools"], self.tools)
         return changed
+
+    def _differs_by_folder(self, offer: Offer) -> bool:
+        """Whether the same version of the server listed something else, and not in this folder."""
+        cached = self._remembered
+        if (
+            cached is None
+            or self._common_key == self.key_here
+            or who(cached.profile.server_info) != who(offer.profile.server_info)
+        ):
+            return False
+        return not _same_lists(cached, offer) and self.store.age(self.key_here) == float("inf")
 
     def _kept_once(self, offer: Offer) -> Offer:
         if not self.context.principal:
@@ -335,6 +360,10 @@ def _is_same(one: Offer, other: Offer) -> bool:
     """Whether two offers have equal manifests."""
     if (one.profile, one.oversized, one.transport) != (other.profile, other.oversized, other.transport):
         return False
+    return _same_lists(one, other)
+
+
+def _same_lists(one: Offer, other: Offer) -> bool:
     return all(_same(one.lists.get(kind, NOTHING), other.lists.get(kind, NOTHING)) for kind in KINDS)
 
 

@@ -20,6 +20,7 @@ from typing import Final
 from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
+from mcp_workbench.engine.catalog.folder_dependence import folder_that_counts
 from mcp_workbench.engine.catalog.offer import KINDS, Offer, by_identity
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
@@ -43,6 +44,7 @@ MOST_OF_USERS: Final = 4_000
 # They are counted once in this many writes.
 COUNTED_AFTER: Final = 100
 _ASKS: Final = "-asks"
+_BY_FOLDER: Final = "-by-folder"
 _LISTED: Final = "-listed"
 _ENDINGS: Final = (".json", ".bin", ".new")
 
@@ -65,13 +67,25 @@ def identity_of(server: ServerConfig, folder: str | None = None) -> tuple[object
 
     Timeouts, filters and names are not included: they change what we do with the offer, not the offer.
     """
+    return _identity(server, _working_folder(server, folder))
+
+
+def offer_identity(server: ServerConfig, folder: str | None = None) -> tuple[object, ...]:
+    """Everything that determines what the server offers: its identity, with the folder only if that may matter."""
+    ours = _working_folder(server, folder)
+    if ours is None or server.cwd is not None:
+        return _identity(server, ours)
+    return _identity(server, folder_that_counts(server, ours))
+
+
+def _identity(server: ServerConfig, folder: str | None) -> tuple[object, ...]:
     return (
         server.transport,
         server.command,
         server.args,
         sorted(server.env.items()),
         server.inherit_env,
-        _working_folder(server, folder),
+        folder,
         server.url,
         sorted(server.headers.items()),
         server.protocol,
@@ -87,8 +101,7 @@ def identity_of(server: ServerConfig, folder: str | None = None) -> tuple[object
 
 
 def _working_folder(server: ServerConfig, folder: str | None) -> str | None:
-    """The working folder of a program, because it may be found relative to it and may offer something different in
-    each. That includes commands on PATH: `uv run` and `npx` look for the surrounding project. None for addresses."""
+    """The working folder of a program; None for addresses."""
     if server.command is None or server.cwd is not None:
         return server.cwd
     if folder is not None:
@@ -100,11 +113,14 @@ def _working_folder(server: ServerConfig, folder: str | None) -> str | None:
         return None
 
 
-def manifest_key(server: ServerConfig, folder: str | None = None, principal: str = "") -> str:
-    """The key of a server's manifest: a hash of its identity, and of the user's unless it is the workbench's owner."""
+def manifest_key(
+    server: ServerConfig, folder: str | None = None, principal: str = "", *, by_folder: bool = False
+) -> str:
+    """The key of a server's manifest: a hash of what determines its offer, and of the user unless it is the workbench's
+    owner. With `by_folder`, the folder counts in any case."""
     import hashlib
 
-    identity = identity_of(server, folder)
+    identity = identity_of(server, folder) if by_folder else offer_identity(server, folder)
     if principal:
         return OF_USER + hashlib.sha256(written_identity([principal, identity])).hexdigest()
     return hashlib.sha256(written_identity(identity)).hexdigest()
@@ -180,6 +196,14 @@ class ManifestStore:
     def save_asks(self, key: str) -> None:
         """Record that. In a separate file, because another process that does not know it may replace the offer."""
         self.save_blob(f"{key}{_ASKS}", b"")
+
+    def depends_on_folder(self, key: str) -> bool:
+        """Whether the server is recorded as one that offers something else in another folder."""
+        return self.load_blob(f"{key}{_BY_FOLDER}") is not None
+
+    def save_depends_on_folder(self, key: str) -> None:
+        """Record that."""
+        self.save_blob(f"{key}{_BY_FOLDER}", b"")
 
     def note_listed(self, key: str) -> None:
         """Record that the server has listed its offer now, whether it has changed or not. In a separate file, because

@@ -20,7 +20,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
-from mcp_workbench.engine.catalog.manifests import OF_USER, ManifestStore, identity_of, written_identity
+from mcp_workbench.engine.catalog.manifests import OF_USER, ManifestStore, offer_identity, written_identity
 from mcp_workbench.engine.catalog.names import path_of
 from mcp_workbench.engine.economy.instructions import Box
 from mcp_workbench.engine.jsonrpc.messages import encode
@@ -199,7 +199,7 @@ class ToolIndex:
             # A cryptographic digest, so that no user gets another's by collision. The keys include the user.
             return f"{OF_USER}{_digest(self.catalog)}-summary"
         identity = [
-            [entry.toolbox, entry.name, entry.config.tool_filters, *identity_of(entry.config, entry.context.folder)]
+            [entry.toolbox, entry.name, entry.config.tool_filters, *offer_identity(entry.config, entry.context.folder)]
             for entry in self.catalog.entries()
         ]
         return f"summary-{crc32(written_identity(identity)):08x}"

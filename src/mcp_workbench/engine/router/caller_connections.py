@@ -62,8 +62,28 @@ class CallerConnections:
                 return connection
         raise DownstreamError(CHANGES_ERAS, hint="set `protocol` of this server to the revision that it speaks")
 
+    def is_busy(self) -> bool:
+        """Whether any call is in progress."""
+        return any(connection.traffic.call_count for connection in self._pool.connections())
+
     def forget_client(self, client: ClientPeer) -> None:
         """Remove a client whose session has ended, so that no server asks it anything."""
         for connection in self._pool.connections():
             connection.release(client)
         self._pool.end_client(client.caller.client)
+
+
+class CallerReach:
+    """How the requests of one call's client reach servers (`engine.router.lists.ServerReach`)."""
+
+    __slots__ = ("_call", "_connections")
+
+    def __init__(self, connections: CallerConnections, call: RoutedCall) -> None:
+        self._connections = connections
+        self._call = call
+
+    def __call__(self, entry: ServerEntry) -> Connection:
+        return self._connections.of_call(entry, self._call)
+
+    def is_busy(self) -> bool:
+        return self._connections.is_busy()

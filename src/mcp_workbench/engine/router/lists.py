@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mcp_workbench.engine.catalog.catalog import Catalog, read_manifests
 from mcp_workbench.engine.catalog.entry import Manifest, ServerEntry
@@ -36,6 +36,10 @@ STARTS_AT_ONCE: Final = 8
 # Cached lists that are older are fetched again in the background, one server after another, after this delay.
 CACHE_MAX_AGE: Final = 86400.0
 CACHE_REFRESH_DELAY: Final = 30.0
+# Each waits until no call is in progress, because to start a server takes a processor for seconds; but not for ever,
+# because in a busy workbench there is always one.
+IDLE_TIMEOUT: Final = 600.0
+IDLE_POLL_INTERVAL: Final = 1.0
 # A server that was started only to be listed is stopped after this long, unless it is called: an agent that searches
 # fifty servers uses one of them, and soon.
 LISTED_STAYS: Final = 60.0
@@ -49,7 +53,17 @@ REFRESH_PATIENCE: Final = 3.0
 # of a second.
 LARGE_LISTING: Final = 512 * 1024
 
-Reach = Callable[[ServerEntry], "Connection"]
+
+class ServerReach(Protocol):
+    """How one caller's requests reach servers."""
+
+    def __call__(self, entry: ServerEntry) -> Connection:
+        """The caller's connection to this server."""
+
+    def is_busy(self) -> bool:
+        """Whether any call is in progress, of this caller or another."""
+
+
 # A function rather than a coroutine, which would have to be closed if its caller is cancelled before it runs.
 Preparation = Callable[[], Coroutine[Any, Any, None]]
 
@@ -68,6 +82,14 @@ def is_large(entries: Iterable[ServerEntry]) -> bool:
             if total > LARGE_LISTING:
                 return True
     return False
+
+
+async def _until_idle(reach: ServerReach) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(IDLE_TIMEOUT):
+            # Polled, because calls should not have to set events for this.
+            while reach.is_busy():  # noqa: ASYNC110
+                await asyncio.sleep(IDLE_POLL_INTERVAL)
 
 
 class Lists:
@@ -92,7 +114,7 @@ class Lists:
         self._considered: set[ServerEntry] = set()
         self._refreshing = asyncio.Lock()
 
-    def prepare(self, view: View, kind: str, reach: Reach) -> Preparation | None:
+    def prepare(self, view: View, kind: str, reach: ServerReach) -> Preparation | None:
         """What to await before this list is returned; None if it can be returned at once."""
         unread = view.face.catalog.unread(view.face.needed(view, kind))
         if unread:
@@ -150,14 +172,14 @@ class Lists:
 
             await aside(save)
 
-    async def _load_and_prepare(self, unread: list[ServerEntry], view: View, kind: str, reach: Reach) -> None:
+    async def _load_and_prepare(self, unread: list[ServerEntry], view: View, kind: str, reach: ServerReach) -> None:
         await self.load(unread)
         waiting = self.prepare(view, kind, reach)
         if waiting is not None:
             await waiting()
 
     async def _wait_for_lists(
-        self, view: View, kind: str, unlisted: list[ServerEntry], outdated: list[Connection], reach: Reach
+        self, view: View, kind: str, unlisted: list[ServerEntry], outdated: list[Connection], reach: ServerReach
     ) -> None:
         refreshing = self._start_task(self.refresh(outdated)) if outdated else None
         if unlisted:
@@ -167,7 +189,7 @@ class Lists:
 
     # ── servers that have not been listed ──
 
-    async def _list_missing(self, view: View, kind: str, unlisted: list[ServerEntry], reach: Reach) -> None:
+    async def _list_missing(self, view: View, kind: str, unlisted: list[ServerEntry], reach: ServerReach) -> None:
         for entry in unlisted:
             # It may have failed for a different caller, while it runs for this one.
             if entry.failure is not None and reach(entry).state is State.READY:
@@ -201,23 +223,24 @@ class Lists:
 
     # ── servers that are known from the cache ──
 
-    def _refresh_later(self, entries: list[ServerEntry], reach: Reach) -> None:
+    def _refresh_later(self, entries: list[ServerEntry], reach: ServerReach) -> None:
         """List servers again whose cached lists are old. Others are not started before they are called."""
         new = [entry for entry in entries if entry not in self._considered]
         if new:
             self._considered.update(new)
             _ = self._start_task(self._refresh_one_by_one(new, reach))
 
-    async def _refresh_one_by_one(self, entries: list[ServerEntry], reach: Reach) -> None:
+    async def _refresh_one_by_one(self, entries: list[ServerEntry], reach: ServerReach) -> None:
         # After the client's first requests, which must not wait for servers that start.
         await asyncio.sleep(CACHE_REFRESH_DELAY)
-        ages = await asyncio.to_thread(lambda: {entry: entry.store.age(entry.key) for entry in entries})
+        ages = await asyncio.to_thread(lambda: {entry: entry.store.age(entry.key_here) for entry in entries})
         for entry in sorted(entries, key=lambda entry: -ages[entry]):
             if ages[entry] <= CACHE_MAX_AGE:
                 return
-            if entry.ended is not None or entry.is_live:
-                continue
             async with self._refreshing:
+                await _until_idle(reach)
+                if entry.ended is not None or entry.is_live:
+                    continue
                 connection = reach(entry)
                 starts = connection.starts
                 try:
@@ -240,7 +263,7 @@ class Lists:
 
     # ── servers whose lists may have changed ──
 
-    def outdated(self, entries: Iterable[ServerEntry], reach: Reach) -> list[Connection]:
+    def outdated(self, entries: Iterable[ServerEntry], reach: Callable[[ServerEntry], Connection]) -> list[Connection]:
         """The running servers that cannot announce changes and whose lists have expired by their own TTL.
 
         Without the cache, these are all servers that cannot announce changes."""

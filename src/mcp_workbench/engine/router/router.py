@@ -25,7 +25,7 @@ from mcp_workbench.engine.face.decisions import Answer, Decision, Forward, Learn
 from mcp_workbench.engine.face.view import View, Views
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
 from mcp_workbench.engine.protocol.results import result_type
-from mcp_workbench.engine.router.caller_connections import CallerConnections
+from mcp_workbench.engine.router.caller_connections import CallerConnections, CallerReach
 from mcp_workbench.engine.router.lists import Lists, Preparation
 from mcp_workbench.engine.router.routed_call import Notifier, RoutedCall, remind, why_unhandled
 from mcp_workbench.errors import WorkbenchError
@@ -425,7 +425,7 @@ class Router:
 
     def when_listed(self, call: RoutedCall, kind: str, act: Callable[[], None]) -> None:
         """Call `act` once the servers that are needed have been listed."""
-        waiting = self._lists.prepare(call.view, kind, lambda entry: self.connections.of_call(entry, call))
+        waiting = self._lists.prepare(call.view, kind, CallerReach(self.connections, call))
         if waiting is None:
             act()
         else:
@@ -439,7 +439,7 @@ class Router:
 
     async def wait_for_list(self, call: RoutedCall, kind: str) -> None:
         """Like `when_listed`, for a call that already has a task."""
-        waiting = self._lists.prepare(call.view, kind, lambda entry: self.connections.of_call(entry, call))
+        waiting = self._lists.prepare(call.view, kind, CallerReach(self.connections, call))
         if waiting is not None:
             await waiting()
             self._go_on(call)
