@@ -48,6 +48,22 @@ async def test_a_call_that_ends_late_does_not_end_another_one_with_its_id() -> N
         assert client.session.calls[late.id] is second and first.answer is None
 
 
+@pytest.mark.parametrize("more", [{}, {"params": {}}], ids=str)
+async def test_an_answer_of_a_server_with_neither_result_nor_error_ends_its_call(more: dict[str, object]) -> None:
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
+        first, second = client.call(), client.call()
+        server.say({"id": server.open_calls()[1]["id"], **more})
+        assert second.result["isError"] and "cannot be read" in second.result["content"][0]["text"]
+        assert first.answer is None
+        server.say({"id": 4711})
+        server.traffic.on_message(b'{"id":%d,"level":"info"}' % server.open_calls()[0]["id"])
+        assert first.answer is None, "a line of a log is no answer"
+        server.reply(server.open_calls()[0], {"content": []})
+        assert first.result["content"] == [] and workbench.is_clean()
+
+
 async def test_capabilities_beyond_all_measure_are_refused() -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("legacy")

@@ -356,7 +356,9 @@ class Traffic:
         """Handle a decoded response."""
         result, error = message.result, message.error
         if message.id is UNSET or (result is UNSET and error is UNSET):
-            self._on_malformed(line, Malformed("not a JSON-RPC message"))
+            # Servers also print JSON that is no message, and its `id` is not ours.
+            id = None if message.id is UNSET or b'"jsonrpc"' not in line else bytes(message.id)
+            self._on_malformed(line, Malformed("not a JSON-RPC message", id), is_answer=True)
             return
         self.bytes_received += len(line)
         exchange = self.pending.take(message.id)
@@ -375,10 +377,10 @@ class Traffic:
             log.exception("[%s] an answer could not be passed on; please report this", self.label)
             exchange.on_failure(DownstreamError(f"the answer could not be passed on: {defect}"))
 
-    def _on_malformed(self, line: bytes, error: Malformed) -> None:
+    def _on_malformed(self, line: bytes, error: Malformed, *, is_answer: bool = False) -> None:
         self.bytes_received += len(line)
         exchange = None
-        if error.id is not None and messages.looks_like_answer(line):
+        if error.id is not None and (is_answer or messages.looks_like_answer(line)):
             exchange = self.pending.take(error.id)
         if exchange is not None:
             exchange.on_failure(DownstreamError(f"the server's answer cannot be read: {error}"))
