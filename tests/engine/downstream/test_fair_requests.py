@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mcp_workbench.engine.downstream.fair_requests import LEAST_UNDER_WAY, MOST_UNDER_WAY
+from mcp_workbench.engine.downstream.fair_requests import LEAST_UNDER_WAY, MOST_UNDER_WAY, FairRequests
 from mcp_workbench.engine.downstream.server_status import status_of
 from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.jsonrpc.pending import PendingRequests
@@ -186,7 +186,14 @@ async def test_what_waits_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -
         requests = flood(client, "x" * 1000, MOST_UNDER_WAY + 30)
         refused = [request for request in requests if request.answer is not None]
         assert 5 < len(refused) < 20 and "does not fit" in failure(refused[0])
+        pending = server.traffic.pending
+        assert isinstance(pending, FairRequests)
+        assert pending.waiting_count == len(requests) - MOST_UNDER_WAY - len(refused)
         InOrder(server).answer()
+        # `Request.result` fails for a request with two answers.
+        assert all(request.result for request in requests)
+        names = {request.id: f"{'x' * 1000} {number}" for number, request in enumerate(requests)}
+        assert not {names[request.id] for request in refused} & set(sent(server)), "it was told that nothing was sent"
         assert client.call(arguments=named("later")).answer is None and sent(server)[-1] == "later"
 
 

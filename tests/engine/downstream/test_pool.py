@@ -11,6 +11,7 @@ from msgspec import Raw
 from mcp_workbench.engine.catalog.offer import Offer
 from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.pool import (
+    CLOSING,
     MOST_FOUND,
     MOST_LOG_LEVELS,
     MOST_PER_CLIENT,
@@ -24,6 +25,7 @@ from mcp_workbench.engine.protocol.handshake import ServerProfile
 from mcp_workbench.engine.protocol.meta import usable
 from mcp_workbench.engine.protocol.revisions import Era
 from mcp_workbench.errors import DownstreamError
+from tests.bridge.in_process import in_process_workbench
 from tests.engine.downstream.fakes import FakeServer
 
 
@@ -66,6 +68,38 @@ async def test_a_single_client_is_served_in_its_own_era_whatever_it_can_do() -> 
         pool = pool_of(server)
         modern = pool.connection(server.entry, caller("anna", era="modern"))
         assert pool.connection(server.entry, caller("anna")) is not modern
+
+
+async def test_a_use_while_the_pool_closes_starts_nothing() -> None:
+    async with FakeServer() as server:
+        pool = pool_of(server)
+        running = pool.connection(server.entry, caller("anna", kind(1)))
+        await running.ensure_listed(asked=True)
+        await pool.close()
+        late = pool.connection(server.entry, caller("anna", kind(2)))
+        for connection in (running, late):
+            with pytest.raises(DownstreamError, match=CLOSING):
+                connection.start_in_background()
+                # Only a test that fails gets here.
+                connection.request_stop()
+        assert len(server.links) == 1
+
+
+async def test_a_connection_stays_in_the_era_that_its_server_agreed_to() -> None:
+    """The next process of the same server may speak another one, after an update."""
+    async with in_process_workbench("legacy") as workbench:
+        one, other = workbench.client("legacy"), workbench.client("legacy", {})
+        first = await workbench.connect(one)
+        workbench.gateway._eras = {"server": "modern"}
+        second = await workbench.connect(other)
+        assert first is not second
+        pool = workbench.gateway.runtime.pool
+        assert {key.era: connection for key, connection in pool._connections.items()} == {
+            "legacy": first.connection,
+            "modern": second.connection,
+        }
+        one.call()
+        assert len(first.open_calls()) + len(second.open_calls()) == 1
 
 
 async def test_an_idle_connection_is_closed_for_another_kind_of_client() -> None:

@@ -128,6 +128,18 @@ async def test_a_server_that_says_so_is_one_for_all_users_with_our_own_credentia
 
 
 @pytest.mark.requirement("team.everyone")
+@pytest.mark.parametrize("server_era", [*ERAS, "both"])
+@pytest.mark.parametrize("eras", [ERAS, ERAS[::-1]])
+async def test_clients_of_both_eras_share_a_server_that_is_everyones(server_era: str, eras: tuple[str, ...]) -> None:
+    async with in_process_workbench(server_era, settings=EVERYONE) as workbench:
+        clients = [workbench.client(era, principal=name) for era, name in zip(eras, ("alice", "bob"), strict=True)]
+        for client in (*clients, *clients):
+            await workbench.connect(client)
+        assert len(workbench.gateway.fake_servers) == 1
+        assert len(workbench.gateway.runtime.pool.connections()) == 1
+
+
+@pytest.mark.requirement("team.everyone")
 async def test_what_belongs_to_no_call_is_told_to_nobody() -> None:
     async with in_process_workbench("legacy", settings=EVERYONE) as workbench:
         (alice, server), (bob, _) = await two(workbench, "legacy")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
 import pytest
 
 from mcp_workbench.cli.commands.check import Finding, _learnt
-from mcp_workbench.engine.config.model import DEFAULT_MAX_DEFINITION_BYTES, FaceName
+from mcp_workbench.engine.config.model import DEFAULT_MAX_DEFINITION_BYTES, FaceName, PolicyRule
 from mcp_workbench.engine.face.proxy import ProxyFace
 from mcp_workbench.engine.router.lists import LARGE_LISTING
 from tests.bridge.in_process import Client, InProcessWorkbench, Json, in_process_workbench, until
@@ -16,10 +17,10 @@ from tests.bridge.in_process import Client, InProcessWorkbench, Json, in_process
 HUGE = {"name": "huge", "description": "x" * DEFAULT_MAX_DEFINITION_BYTES}
 
 
-async def opened(workbench: InProcessWorkbench, client: Client) -> Json:
+async def opened(workbench: InProcessWorkbench, client: Client, *large: Json) -> Json:
     opening = client.send_request("tools/call", {"name": "open_toolbox", "arguments": {"toolbox_name": "box"}})
     await until(lambda: bool(workbench.gateway.fake_servers))
-    workbench.gateway.fake_servers[0].offers["tools/list"]["tools"].append(HUGE)
+    workbench.gateway.fake_servers[0].offers["tools/list"]["tools"].extend(large or [HUGE])
     await until(lambda: opening.answer is not None)
     content: Json = opening.result["structuredContent"]
     return content
@@ -49,6 +50,29 @@ async def test_a_call_of_it_is_told_why_it_is_not_there() -> None:
         await until(lambda: call.answer is not None)
         assert call.result["isError"] is True
         assert "maxDefinitionBytes" in call.result["content"][0]["text"]
+
+
+@pytest.mark.requirement("lists.bounded")
+@pytest.mark.parametrize("face", ["proxy", "dynamic"])
+async def test_one_that_is_hidden_is_named_to_nobody_from_whom_it_is(face: FaceName) -> None:
+    policy = (
+        PolicyRule(who=("carol",), then="allow"),
+        PolicyRule(who=("bob",), tools=("*/*/secret",), then="hide"),
+        PolicyRule(then="allow"),
+    )
+    for principal, named in (("alice", ["huge", "secret"]), ("bob", ["huge"])):
+        async with in_process_workbench("legacy", face=face, policy=policy) as workbench:
+            client = workbench.client("legacy", principal=principal)
+            content = await opened(workbench, client, HUGE, {**HUGE, "name": "secret"})
+            (told,) = content["unavailable"]
+            assert [name for name in ("huge", "secret") if f"`{name}` (262," in told["reason"]] == named
+            assert ("secret" in json.dumps(client.received)) is ("secret" in named)
+            if face == "proxy":
+                call = client.send_request(
+                    "tools/call", {"name": "use_tool", "arguments": {"tool": "box/server/secret", "arguments": {}}}
+                )
+                await until(lambda call=call: call.answer is not None)  # type: ignore[misc]
+                assert ("maxDefinitionBytes" in json.dumps(call.answer)) is ("secret" in named)
 
 
 @pytest.mark.requirement("lists.bounded")

@@ -12,7 +12,7 @@ from mcp_workbench.engine.protocol.constants import HEADER_MISMATCH
 from mcp_workbench.engine.steps import Denial, GuardedRequest, Outcome, Step
 from tests.bridge.conversation import FORM, input_required
 from tests.bridge.fake_server import FakeServer
-from tests.bridge.in_process import Client, GatewayToFakeServers, in_process_workbench, until
+from tests.bridge.in_process import Client, GatewayToFakeServers, in_process_workbench, settled, until
 
 WITHHELD = Denial(-32602, "tool `work` is withheld", rule="lock")
 
@@ -79,6 +79,32 @@ async def test_a_call_whose_headers_were_refused_is_judged_by_the_new_list(
             await until(lambda: len(server.requests("tools/call")) == 2)
             server.reply(server.call, {"resultType": "complete", "content": []})
             assert request.result["content"] == []
+
+
+async def test_a_server_that_refuses_our_headers_again_gets_no_third_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with judged(monkeypatch) as (client, server, _):
+        request = client.call()
+        server.fail(server.call, HEADER_MISMATCH, "another header, please")
+        await until(lambda: len(server.requests("tools/call")) == 2)
+        listed = len(server.requests("tools/list"))
+        server.fail(server.call, HEADER_MISMATCH, "another header, please")
+        await settled()
+        assert request.error["code"] == HEADER_MISMATCH
+        assert len(server.requests("tools/call")) == 2 and len(server.requests("tools/list")) == listed
+
+
+async def test_a_call_ends_with_a_server_that_dies_while_it_is_listed_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with judged(monkeypatch) as (client, server, step):
+        request, other = client.call(), client.call()
+        first, second = server.open_calls()
+        del server.offers["tools/list"]
+        server.fail(second, HEADER_MISMATCH, "another header, please")
+        await until(lambda: bool(server.requests("tools/list")))
+        server.crash()
+        await until(lambda: other.answer is not None and request.answer is not None)
+        assert other.result["isError"] and "status 9" in str(other.result)
+        assert [call["id"] for call in server.requests("tools/call")] == [first["id"], second["id"]]
+        assert len(step.ended) == 2, "both have ended for those who watch"
 
 
 @pytest.mark.requirement("lock.enforce")

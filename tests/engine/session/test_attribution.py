@@ -91,6 +91,19 @@ def test_everything_else_passes_as_it_is() -> None:
         assert AMONG_OTHERS.pages(Raw(data)) == Raw(data)
 
 
+def test_every_page_that_a_user_is_sent_to_is_noted() -> None:
+    noted: list[str] = []
+    way = Attribution("box/server", is_alone=False, note=noted.append)
+    shown = way.pages(Raw(json.dumps({"elicitations": [URL, {**URL, "url": "https://example.test/pay"}]}).encode()))
+    assert [each["message"] for each in json.loads(bytes(shown))["elicitations"]] == [
+        f"[box/server] {URL['message']}"
+    ] * 2
+    assert noted == ["elicitation/create"] * 2
+    with pytest.raises(BadQuestion):
+        way.pages(Raw(json.dumps({"elicitations": [{**URL, "url": "http://example.test/"}]}).encode()))
+    assert len(noted) == 2, "nobody was sent there"
+
+
 # What we cannot read a client may be able to: it must not get past us for that.
 UNREADABLE = (
     b"5",

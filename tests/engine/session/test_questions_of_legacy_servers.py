@@ -101,6 +101,24 @@ async def test_a_key_that_is_no_name_is_not_used(key: object) -> None:
         assert list(request.result["inputRequests"]) == ["question-1"]
 
 
+@pytest.mark.parametrize("url", ["http://evil.example/", "javascript:alert(1)"])
+async def test_a_question_that_was_refused_is_not_asked(url: str) -> None:
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("modern")
+        server = await workbench.connect(client)
+        request = client.call()
+        page = {"mode": "url", "url": url, "message": "Go there.", "elicitationId": "e"}
+        refused = server.ask("elicitation/create", page)
+        assert (server.answer_to(refused) or {})["error"]["code"] == -32602
+        assert len(workbench.parking) == 0, "nothing waits for an answer of the user"
+        server.ask(*named("kept"))
+        await until(lambda: request.answer is not None)
+        assert list(request.result["inputRequests"]) == ["kept"] and url not in str(client.received)
+        client.retry(request, {"kept": {"action": "decline"}})
+        # `answer_to` fails for a question with two answers.
+        assert "error" in (server.answer_to(refused) or {})
+
+
 async def test_an_answer_that_comes_with_the_first_call_is_used_once() -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("modern")

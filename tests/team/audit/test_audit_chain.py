@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.team.audit import audit_file
+from mcp_workbench.team.audit import audit_chain, audit_file
 from mcp_workbench.team.audit.audit_chain import MOST_FINDINGS, OpenedFiles, verify
-from mcp_workbench.team.audit.audit_file import HEAD, group_hash
+from mcp_workbench.team.audit.audit_file import HEAD, group_hash, rotated_files
 from tests.team.audit.test_audit_file import Line, chained, opened, write
 
 Lines = list[str]
@@ -180,6 +180,22 @@ def test_what_lines_say_of_themselves_is_repeated(path: Path) -> None:
 def test_a_file_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         verify(str(tmp_path / "none"))
+
+
+def test_a_file_that_was_put_aside_and_vanishes_while_it_is_opened_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = opened(path, largest=100)
+    for number in range(4):
+        write(file, number)
+    file.close()
+    listed = rotated_files(str(path))
+    assert len(listed) > 2
+    Path(listed[1]).unlink()
+    monkeypatch.setattr(audit_chain, "rotated_files", lambda _: listed)
+    with pytest.raises(FileNotFoundError):
+        verify(str(path))
 
 
 def test_a_writer_that_holds_the_lock_for_too_long_is_not_waited_for(

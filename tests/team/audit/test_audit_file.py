@@ -227,6 +227,29 @@ def test_without_its_head_the_file_itself_says_where_it_ends(path: Path) -> None
     assert any("was missing" in note for note in report.notes)
 
 
+@pytest.mark.parametrize("removed", [0, 2])
+def test_a_cut_at_the_front_is_found_after_the_head_was_lost(path: Path, removed: int) -> None:
+    """A file is put aside under the number of its first line, which only the head knows without reading it."""
+    file = opened(path, largest=1024)
+    for number in range(5):
+        file.append([line_of(number, 500)])
+    file.close()
+    first = lines(path)[0]["seq"]
+    assert first > 1
+    Path(f"{path}{HEAD}").unlink()
+    file = opened(path, largest=1024)
+    for number in range(3):
+        file.append([line_of(number, 500)])
+    file.close()
+    assert all(lines(each)[0]["seq"] == int(Path(each).suffix[1:]) for each in rotated_files(str(path)))
+    assert f"{path}.{first}" in rotated_files(str(path))
+    assert verify(str(path)).findings == [] and verify(str(path)).first == 1
+    if removed:
+        cut = Path(rotated_files(str(path))[0])
+        cut.write_text("".join(f"{json.dumps(line)}\n" for line in lines(cut)[removed:]))
+        assert "are missing at the beginning" in " ".join(verify(str(path)).findings)
+
+
 @pytest.mark.requirement("audit.disk")
 def test_a_full_disk_leaves_no_half_line(path: Path, file: AuditFile, monkeypatch: pytest.MonkeyPatch) -> None:
     write(file, 1)

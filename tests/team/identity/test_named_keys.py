@@ -42,6 +42,18 @@ def test_a_name_that_could_be_taken_for_something_else_is_refused(folder: KeyFol
     assert not folder.revoke(name)
 
 
+@pytest.mark.parametrize("name", ["../elsewhere", "below/elsewhere", "./alice", ""])
+def test_a_name_that_is_none_revokes_nothing(folder: KeyFolder, name: str) -> None:
+    folder.create("alice")
+    alice = Path(folder._file("alice"))
+    others = [Path(folder.path, f"{each}{alice.suffix}") for each in ("../elsewhere", "below/elsewhere", "")]
+    for other in others:
+        other.parent.mkdir(exist_ok=True)
+        other.write_bytes(b"{}")
+    assert not folder.revoke(name)
+    assert [each.name for each in (alice, *others) if not each.exists()] == []
+
+
 def test_a_name_is_given_once(folder: KeyFolder) -> None:
     token = folder.create("alice")
     with pytest.raises(KeyProblem, match="already"):

@@ -82,12 +82,22 @@ def test_nothing_of_a_principal_is_left_for_the_next_of_that_name() -> None:
 def test_a_yes_does_not_count_against_rules_that_came_while_the_call_was_held(then: Then) -> None:
     rig = Rig()
     held = rig.asked(request())
-    now = (PolicyRule(tools=("box",), then=then), PolicyRule(then="allow"))
+    now = (PolicyRule(who=("bob",), then="allow"), PolicyRule(tools=("box",), then=then), PolicyRule(then="allow"))
     rig.approvals.in_force = Policy(now, Identities(), lambda *place: None, lambda *place: "")
     verdict = held.answered(b'{"action":"accept","content":{"allow":"hour"}}')
-    assert isinstance(verdict, Denial) and verdict.rule == "policy[0]"
-    assert rig.recorded[-1][1]["decision"] == "denied"
+    assert isinstance(verdict, Denial) and verdict.rule == "policy[1]"
+    recorded = rig.recorded[-1][1]
+    assert (recorded["decision"], recorded["rule"]) == ("denied", "policy[1]"), "the rule that forbids it"
     rig.asked(request())
+
+
+def test_the_audit_names_the_rule_that_asked_though_another_would_allow_by_now() -> None:
+    rig = Rig()
+    held = rig.asked(request())
+    now = (PolicyRule(who=("bob",), then="deny"), PolicyRule(then="allow"))
+    rig.approvals.in_force = Policy(now, Identities(), lambda *place: None, lambda *place: "")
+    assert held.answered(b'{"action":"accept","content":{"allow":"once"}}') == Pass("approved")
+    assert (rig.recorded[-1][1]["decision"], rig.recorded[-1][1]["rule"]) == ("passed", "policy[0]")
 
 
 def test_a_yes_for_the_session_is_for_the_same_call_in_it() -> None:
@@ -158,6 +168,17 @@ def test_the_retry_of_an_approved_call_is_not_another_one() -> None:
     rig.asked(request(inputResponses={}))
     assert rig.check(request(requestState="s", inputResponses={})) == Pass("approved")
     rig.asked(request(requestState="s"))
+
+
+@pytest.mark.requirement("team.approval")
+def test_only_a_result_grants_a_retry() -> None:
+    rig = Rig()
+    interim = b'{"resultType":"input_required","requestState":"s"}'
+    for kind in ("error", "failure"):
+        first = request()
+        rig.answer(first)
+        rig.step.on_end(first, Outcome(kind=kind, payload=(interim,), arrived=0.0, sent=0.0, ended=0.0))
+        rig.asked(request(requestState="s", inputResponses={}))
 
 
 def test_a_retry_with_a_state_of_ours_was_opened_on_its_way_and_has_none_in_its_body() -> None:

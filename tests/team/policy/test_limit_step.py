@@ -88,6 +88,20 @@ def test_calls_of_each_pair() -> None:
     assert not passes(limits, request("alice", "one"))
 
 
+def test_a_limit_behind_one_that_is_about_others_holds() -> None:
+    others = (
+        LimitRule(who=("bob",), calls_per_minute=100),
+        LimitRule(servers=("box/two",), calls_per_minute=100),
+    )
+    limits = LimitStep([*others, LimitRule(who=("*",), calls_per_minute=1)], Identities(), Clock())
+    assert passes(limits, request())
+    refused = limits.check(request())
+    assert isinstance(refused, Denial) and refused.rule == "limits[2]"
+    counted = LimitStep([*others, LimitRule(who=("*",), calls_per_minute=1)], Identities(), Clock())
+    assert counted.count(request(), 1) is None
+    assert isinstance(counted.count(request(), 1), Denial)
+
+
 @pytest.mark.requirement("team.limits")
 def test_a_minute_later_there_is_room_again() -> None:
     clock = Clock()
