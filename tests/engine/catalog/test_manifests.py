@@ -121,6 +121,24 @@ def test_a_corrupt_manifest_is_none_and_is_rewritten(store: ManifestStore, folde
     assert store.load(KEY) is not None
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_only_a_file_of_our_own_is_a_manifest(store: ManifestStore, folder: Path, kind: str) -> None:
+    store.save(KEY, OFFER)
+    store.save_blob("index", b"data")
+    for path in (folder / f"{KEY}.json", folder / "index.bin"):
+        path.rename(path.with_suffix(".kept"))
+        match kind:
+            case "link":
+                path.symlink_to(path.with_suffix(".kept"))
+            case "pipe":
+                os.mkfifo(path)
+            case "folder":
+                path.mkdir()
+    assert store.load(KEY) is None and store.load_blob("index") is None
+    assert (folder / "index.kept").read_bytes() == b"data"
+
+
 @pytest.mark.parametrize("change", [{"format": FORMAT + 1}, {"format": 0}, {"key": "another server's"}])
 def test_a_foreign_manifest_is_none(store: ManifestStore, folder: Path, change: dict[str, Any]) -> None:
     store.save(KEY, OFFER)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +72,23 @@ def test_a_server_that_is_only_treated_otherwise_stays_the_same(setting: dict[st
 def test_a_server_that_would_run_otherwise_is_another_one(setting: dict[str, Any]) -> None:
     difference = compare(config(BEFORE), config({**BEFORE, "ops": {"logs": {**LOGS, **setting}}}))
     assert difference.servers.changed == (("ops", "logs"),)
+
+
+def test_a_server_whose_env_file_has_changed_is_another_one(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_text("A=1")
+    boxes = {"dev": {"git": GIT}, "ops": {"logs": {**LOGS, "envFile": str(file)}}}
+    before = config(boxes)
+    assert not compare(before, config(boxes)), "read again, it is the same"
+    os.utime(file, (1, 1))
+    difference = compare(before, config(boxes))
+    assert difference.servers == Changes(changed=(("ops", "logs"),), untouched=(("dev", "git"),))
+
+
+def test_a_server_that_becomes_everyones_is_another_one() -> None:
+    boxes = {"dev": {"git": GIT}, "ops": {"logs": {**LOGS, "share": "everyone"}}}
+    for before, after in ((BEFORE, boxes), (boxes, BEFORE)):
+        assert compare(config(before), config(after)).servers.changed == (("ops", "logs"),)
 
 
 def test_a_server_that_gets_the_variable_it_lacked_is_another_one() -> None:

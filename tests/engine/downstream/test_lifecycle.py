@@ -144,3 +144,27 @@ def test_whoever_is_refused_is_told_that_the_last_failure_was_of_another_request
         DownstreamError("the server exited; it may have acted on the request"), "box", 5
     )
     assert refused.message.endswith("\n(not restarted after 5 failures within 60 s; nothing was sent)")
+
+
+def test_the_delay_counts_from_the_last_crash() -> None:
+    policy = crashed(0.0, 5.0)
+    assert 0.8 * FIRST_DELAY <= policy.delay(5.0) <= 1.2 * FIRST_DELAY
+    assert policy.delay(5.0 + 1.2 * FIRST_DELAY) == 0.0
+    third = crashed(0.0, 1.0, 5.0)
+    assert 1.6 * FIRST_DELAY <= third.delay(5.0) <= 2.4 * FIRST_DELAY
+
+
+def test_servers_that_crashed_together_do_not_start_together() -> None:
+    policies = [RestartPolicy() for _ in range(20)]
+    for policy in policies:
+        policy.crashed(1.0)
+        policy.crashed(1.0)
+    delays = {policy.delay(1.0) for policy in policies}
+    assert len(delays) > 10 and all(0.8 * FIRST_DELAY <= delay <= 1.2 * FIRST_DELAY for delay in delays)
+
+
+def test_a_server_that_failed_too_often_rests_until_its_first_failure_is_a_minute_ago() -> None:
+    assert RestartPolicy().rest(5.0) == 0.0
+    policy = crashed(0, 10, 20, 30, 40)
+    assert policy.rest(45.0) == 15.0 and "in 15 s" in (policy.refusal(DownstreamError("x"), "box", 45.0).hint or "")
+    assert policy.rest(59.9) == policy.rest(70.0) == 1.0, "at least a second, and never less than none"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from joserfc.jwk import RSAKey
 
-from mcp_workbench.team.identity.credentials import TokenRejection
+from mcp_workbench.team.identity.credentials import TokenRejection, Verified
 from mcp_workbench.team.identity.identities import Identity
-from mcp_workbench.team.identity.jwt_tokens import peek
+from mcp_workbench.team.identity.jwt_tokens import MALFORMED, JwtIssuer, peek
 from tests.team.identity_provider import AUDIENCE, ISSUER, Provider, ec_key, ed_key, judged, rsa_key
 
 ALICE = f"{ISSUER}#alice"
@@ -317,3 +317,33 @@ async def test_a_token_that_is_bound_to_a_key_is_refused_without_its_proof(bound
     provider = Provider()
     found = await judged(provider.tokens(), provider.token(cnf=bound))
     assert isinstance(found, TokenRejection) and "bound to a key" in found.message
+
+
+async def test_a_client_that_left_while_keys_were_fetched_is_not_answered(caplog: pytest.LogCaptureFixture) -> None:
+    provider = Provider()
+    provider.gate = asyncio.Event()
+    issuer = provider.jwts()
+    token = provider.token()
+    header, _ = peek(token) or ({}, "")
+    left, stays = issuer.verify(token, header), issuer.verify(token, header)
+    assert isinstance(left, asyncio.Future) and isinstance(stays, asyncio.Future)
+    left.cancel()
+    provider.gate.set()
+    async with asyncio.timeout(10):
+        assert isinstance(await stays, Verified)
+    assert left.cancelled() and caplog.records == [], "asyncio logs what a callback raises"
+
+
+async def test_claims_that_are_nested_too_deeply_are_malformed() -> None:
+    """`peek` reads them too, with more of the stack left."""
+    provider = Provider()
+    issuer = provider.jwts()
+    await judged(provider.tokens(), provider.token())
+    deep = provider.signed(b'{"a":' + b"[" * 20_000 + b"]" * 20_000 + b"}")
+    assert await _verdict(issuer, deep) == MALFORMED
+    assert isinstance(await _verdict(issuer, provider.token()), Verified)
+
+
+async def _verdict(issuer: JwtIssuer, token: str) -> object:
+    found = issuer.verify(token, {"alg": "ES256", "kid": "one"})
+    return await found if isinstance(found, asyncio.Future) else found

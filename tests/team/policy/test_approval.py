@@ -10,7 +10,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcp_workbench.engine.config.model import PolicyRule, Then
-from mcp_workbench.engine.steps import Ask, Denial, EventKind, GuardedRequest, Outcome, Pass
+from mcp_workbench.engine.steps import Ask, Denial, EndKind, EventKind, GuardedRequest, Outcome, Pass
 from mcp_workbench.team.identity.identities import Identities
 from mcp_workbench.team.policy import approval
 from mcp_workbench.team.policy.approval import WAITING_SECONDS, Approvals, ApprovalStep
@@ -174,7 +174,8 @@ def test_the_retry_of_an_approved_call_is_not_another_one() -> None:
 def test_only_a_result_grants_a_retry() -> None:
     rig = Rig()
     interim = b'{"resultType":"input_required","requestState":"s"}'
-    for kind in ("error", "failure"):
+    kinds: tuple[EndKind, ...] = ("error", "cancelled")
+    for kind in kinds:
         first = request()
         rig.answer(first)
         rig.step.on_end(first, Outcome(kind=kind, payload=(interim,), arrived=0.0, sent=0.0, ended=0.0))

@@ -12,6 +12,7 @@ import pytest
 from mcp_workbench.engine.transport.http.server.authentication import BearerToken
 from mcp_workbench.engine.transport.http.server.body_budget import BodyBudget
 from mcp_workbench.engine.transport.http.server.limits import MOST_HEAD_BYTES, MOST_UNUSED_BODY, SMALL_BODY, Limits
+from mcp_workbench.engine.transport.http.server.request_reader import RequestReader
 from tests.engine.transport.http.listening import PATIENCE, wait_until
 from tests.engine.transport.http.server.echoing import EchoRig, echoing
 from tests.engine.transport.http.server.raw_client import RawConnection, modern, modern_headers, written
@@ -230,6 +231,13 @@ async def test_memory_is_given_back_when_bodies_go(monkeypatch: pytest.MonkeyPat
 # How long they may take
 
 
+class _Received:
+    """Takes every request (`RequestReceiver`)."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: None
+
+
 async def test_a_body_that_was_fast_and_becomes_slow_times_out() -> None:
     async with echoing(Limits(body_seconds=0.1, body_rate=1000)) as rig:
         connection = await upload(rig, 2_000_000)
@@ -305,3 +313,22 @@ async def test_a_client_that_waits_for_the_word_is_told_to_go_on() -> None:
         refused = await rig.client.connect()
         await refused.send(written("POST", "/mcp", None, expect="100-continue", host="evil", content_length="99999999"))
         assert (await refused.response()).status == 403
+
+
+@pytest.mark.parametrize(("share", "late_in"), [(1.1, None), (0.9, 1)])
+async def test_each_window_of_a_body_is_measured_by_itself(share: float, late_in: int | None) -> None:
+    limits = Limits(body_seconds=10.0, body_rate=100)
+    reader = RequestReader(_Received(), limits, BodyBudget(limits.body_bytes_in_all))
+    reader.feed(written("POST", "/mcp", None, **modern_headers("echo"), content_length="100000"))
+    reader.feed(b"{")
+    now = asyncio.get_running_loop().time()
+    late: list[int] = []
+    for window in range(1, 4):
+        for part in range(1, 5):
+            reader.feed(b" " * round(limits.body_rate * limits.body_seconds * share / 4))
+            # A look within a window says nothing, however little has come.
+            now += limits.body_seconds / 4 + (0.01 if part == 4 else 0.0)
+            if reader.is_late(now):
+                late.append(window)
+    assert late == ([] if late_in is None else [1, 2, 3])
+    reader.close()

@@ -52,6 +52,12 @@ def test_what_is_held_back_is_bounded() -> None:
     assert throttle.failed("a", WRONG) is None
     throttle.answered("a")
     assert throttle.failed("a", WRONG) == DELAY_SECONDS
+    assert throttle.failed("a", WRONG) is None, "one was answered, so one more fits"
+    throttle.answered("b")
+    for _ in range(MOST_DELAYED):
+        throttle.answered("a")
+    throttle.answered("a")
+    assert [throttle.failed("a", WRONG) for _ in range(MOST_DELAYED + 1)] == [*[DELAY_SECONDS] * MOST_DELAYED, None]
 
 
 def test_a_peer_is_forgiven_after_a_while() -> None:
