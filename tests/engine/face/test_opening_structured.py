@@ -148,8 +148,7 @@ async def test_a_search_says_all_that_its_text_says(tmp_path: Path) -> None:
             "same": [{"toolbox_name": "lab", "source_server": "clock"}],
         }
         assert content["matched"] >= 1
-        named = [(each["toolbox_name"], each["source_server"], each["names"]) for each in content["near"]]
-        assert ("desk", "clock", ["wait"]) in named
+        assert content["near"]["desk"]["clock"] == ["wait"]
         assert "`open_toolbox` with `tools`" in content["note"]
 
 
@@ -157,7 +156,7 @@ async def test_a_search_says_all_that_its_text_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize("budget", [300, 1_000, DEFAULT_BUDGET])
 async def test_text_and_structure_each_stay_within_the_budget(tmp_path: Path, count: int, budget: int) -> None:
     async with workbench_with(tmp_path, boxes(*many(count)), budget=budget) as seen:
-        for asked in ({"toolbox_name": "desk"}, {"query": "do a thing"}, {"toolbox_name": "desk", "detail": "text"}):
+        for asked in ({"toolbox_name": "desk"}, {"query": "deep path"}, {"toolbox_name": "desk", "detail": "text"}):
             result = await seen.open(**asked)
             assert len(text_of(result).encode()) <= 4 * budget
             written = json.dumps(result["structuredContent"], ensure_ascii=False, separators=(",", ":"))

@@ -138,10 +138,10 @@ def _answer(
     said = [_head(len(tools), matched, form) + note]
     if incomplete or near:
         said.append(FULL_DEFINITIONS + (MORE if matched > len(tools) else ""))
-    places = [
-        {"toolbox_name": toolbox, "source_server": server, "names": names}
-        for (toolbox, server), names in _by_place(near).items()
-    ]
+    # By toolbox and server: fields of their own for each would cost more than the names themselves.
+    places: dict[str, dict[str, object]] = {}
+    for (toolbox, server), names in _by_place(near).items():
+        places.setdefault(toolbox, {})[server] = names
     content = {
         "matched": matched,
         **({} if form is None else {"form": str(form)}),
