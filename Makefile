@@ -57,7 +57,7 @@ help:
 	@echo 'make build        sdist and wheel into dist/'
 	@echo 'make sbom         mcp-workbench.cdx.json, the bill of materials of a release'
 	@echo 'make bundle       dist/*.mcpb, the bundle that Claude Desktop installs by a double click'
-	@echo 'make pictures     draw the recordings in docs/images again (needs uv)'
+	@echo 'make pictures     draw the pictures in docs/images again; best on a quiet machine'
 	@echo 'make constraints  resolve the dependencies anew and write the constraints files'
 	@echo 'make clean        remove $(VENV) and everything that tools left behind'
 
@@ -137,10 +137,8 @@ docs: $(DEV)
 sbom: $(RUNTIME)
 	@$(BIN)/python -m scripts.write_sbom mcp-workbench.cdx.json
 
-# Needs uv, whose output is in one of them.
 pictures: $(DEV)
-	@$(BIN)/python -m scripts.record_demo
-	@$(BIN)/python -m scripts.record_setup
+	@$(BIN)/python -m scripts.draw_pictures
 
 bundle: $(RUNTIME)
 	@$(BIN)/python scripts/build_bundle.py
