@@ -26,8 +26,8 @@ def test_a_toolbox_nobody_has_counted_has_no_number() -> None:
     [
         (5, "About something. About something. About something.", "…"),
         (20, "toolbox-19: About something. About something.", "…, here"),
-        (60, "toolbox-59: [some, words]", "About"),
-        (90, "- toolbox-89", "words"),
+        (60, "toolbox-59: some words", "About"),
+        (90, "- toolbox-89: some", "here"),
         (500, " more. `open_toolbox {}` lists them.", "tools)"),
     ],
 )
@@ -48,14 +48,25 @@ def test_the_space_is_filled_with_the_most_distinctive(count: int) -> None:
 def test_a_toolbox_without_description_gets_more_words() -> None:
     words = tuple(f"word{number}" for number in range(8))
     text = introduced([Box(f"box-{number}", words=words) for number in range(10)], 900)
-    assert "- box-9: [word0, word1, word2, word3, word4, word5, word6" in text
+    assert "- box-9: word0 word1 word2 word3 word4 word5 word6" in text
 
 
 def test_where_room_is_scarce_every_toolbox_gets_words_and_none_a_number() -> None:
     words = ("database", "query", "schema")
     text = instructions([Box(f"box-{number}", "Long. " * 40, 12, words) for number in range(70)])
-    assert text.count("[database") == 70
+    assert text.count(": database") == 70
     assert "(12 tools)" not in text
+
+
+def test_words_of_the_description_are_said_once_and_not_lost_where_it_is_left_out() -> None:
+    box = Box("dev", "Databases and what is in them.", 12, ("database", "query"))
+    assert introduced([box], 500).endswith("- dev (12 tools): Databases and what is in them. [query]")
+    assert introduced([box], 34).endswith("- dev: database query")
+
+
+def test_room_that_is_left_goes_to_as_many_toolboxes_as_possible() -> None:
+    long = [Box("one", words=("extraordinarily",)), Box("two", words=("pdf",)), Box("three", words=("map",))]
+    assert introduced(long, 40).split("\n")[1:] == ["- one", "- two: pdf", "- three: map"]
 
 
 def test_one_name_of_many_is_not_worth_its_room() -> None:

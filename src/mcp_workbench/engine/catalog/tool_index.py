@@ -225,8 +225,7 @@ class ToolIndex:
                 name: (_indexed(tool_of(entry, *each)) for entry, tools in offered for each in tools.items())
                 for name, offered in known.items()
             }
-            described = {each.name: each.description for each in self.catalog.described.values()}
-            words = distinctive_words(groups, most=WORDS_OF_A_TOOLBOX, besides=described)
+            words = distinctive_words(groups, most=WORDS_OF_A_TOOLBOX)
         summaries = {
             name: _Summary(sum(len(tools) for _, tools in offered), words.get(name, ()))
             for name, offered in known.items()

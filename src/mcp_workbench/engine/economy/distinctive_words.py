@@ -17,12 +17,8 @@ _SHORTEST = 3
 _FROM_NAME = 2  # A word in a tool's name weighs twice as much as one in its first sentence.
 
 
-def distinctive_words(
-    groups: Mapping[str, Iterable[SearchDocument]], *, most: int = 8, besides: Mapping[str, str] | None = None
-) -> dict[str, tuple[str, ...]]:
-    """Up to `most` words for each group, the most distinctive first.
-
-    `besides` is the text shown with a group anyway, its name and description, whose words are not repeated."""
+def distinctive_words(groups: Mapping[str, Iterable[SearchDocument]], *, most: int = 8) -> dict[str, tuple[str, ...]]:
+    """Up to `most` words for each group, the most distinctive first. Those of its name are not repeated."""
     weights: dict[str, Counter[str]] = {}
     spellings: dict[str, Counter[str]] = {}
     split = _SpellingCache()
@@ -39,7 +35,7 @@ def distinctive_words(
     having = Counter(term for counts in weights.values() for term in counts)
     chosen = {}
     for group, counts in weights.items():
-        said = {term for run in runs(f"{group} {(besides or {}).get(group, '')}") for term, _ in split[run]}
+        said = {term for run in runs(group) for term, _ in split[run]}
         ranked = sorted(
             # The root: a toolbox with a hundred tools has every word often, which makes none of them typical.
             (-sqrt(count) * log((len(weights) + 1) / having[term]), term)

@@ -77,14 +77,16 @@ def described_within(boxes: Sequence[Box], room: int) -> list[str] | None:
 
 
 def _filled(boxes: Sequence[Box], lines: list[str], level: int, room: int) -> list[str]:
-    """Describe as many toolboxes as possible in one level more detail."""
+    """Describe as many toolboxes as possible in one level more detail: first those for which it takes least."""
+    if level + 1 == len(_LEVELS):
+        return lines
     left = room - _size(lines)
-    for number, box in enumerate(boxes if level + 1 < len(_LEVELS) else ()):
-        longer = _line(box, *_LEVELS[level + 1])
-        more = len(longer.encode()) - len(lines[number].encode())
-        if more <= left:
-            left -= more
-            lines[number] = longer
+    longer = [_line(box, *_LEVELS[level + 1]) for box in boxes]
+    more = [len(long.encode()) - len(line.encode()) for long, line in zip(longer, lines, strict=True)]
+    for number in sorted(range(len(boxes)), key=more.__getitem__):
+        if more[number] <= left:
+            left -= more[number]
+            lines[number] = longer[number]
     return lines
 
 
@@ -113,8 +115,11 @@ def _line(box: Box, words: int, longest: int, counted: bool, with_servers: bool)
     if longest and not description:
         words += longest // _WORDS_INSTEAD_OF_DESCRIPTION
     said = [description] if description else []
-    if box.words and words:
-        said.append(f"[{', '.join(box.words[:words])}]")
+    # What the description says in the words that are left of it is not repeated.
+    new = [word for word in box.words if word.lower() not in description.lower()][:words]
+    if new:
+        # Brackets tell words from the description. Without one they are left out, for more words.
+        said.append(f"[{', '.join(new)}]" if description else " ".join(new))
     served = f" (servers: {', '.join(box.servers)})" if with_servers and box.servers else ""
     return f"- {box.name}{_counted(box) if counted else ''}" + (": " + " ".join(said) if said else "") + served
 
