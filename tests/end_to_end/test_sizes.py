@@ -47,7 +47,7 @@ async def large_request(client: RawClient, size: int) -> None:
 
 @pytest.mark.requirement("servers.sizes")
 async def test_64_mebibytes_pass_in_both_directions(workbench: Workbench) -> None:
-    async with workbench.serving({"box": {"server": raw_entry()}}) as client:
+    async with workbench.serving({"box": {"server": raw_entry(resultBudget=None)}}) as client:
         await large_result(client, 64 * MEBIBYTE)
         await large_request(client, 64 * MEBIBYTE)
 
@@ -58,7 +58,7 @@ async def test_a_large_message_costs_at_most_four_times_itself(
     workbench: Workbench, era: str, pass_through: Callable[[RawClient, int], Awaitable[None]]
 ) -> None:
     size = 16 * MEBIBYTE
-    async with workbench.serving({"box": {"server": raw_entry()}}, era=era) as client:
+    async with workbench.serving({"box": {"server": raw_entry(resultBudget=None)}}, era=era) as client:
         await open_toolbox(client, "box")
         before = peak_bytes(client.pid)
         await pass_through(client, size)
@@ -70,7 +70,7 @@ async def test_a_large_message_costs_at_most_four_times_itself(
 @pytest.mark.requirement("servers.sizes")
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_answer_beyond_the_limit_fails_its_call_clearly_and_no_other(workbench: Workbench, era: str) -> None:
-    box = {"box": {"server": scripted_entry()}}
+    box = {"box": {"server": scripted_entry(resultBudget=None)}}
     async with workbench.serving(box, era=era, maxMessageBytes=MEBIBYTE) as client:
         await open_toolbox(client, "box")
         waiting = await client.start_tool("use_tool", start_use("box", "server", "slow", {"seconds": 0.3}))
@@ -95,7 +95,7 @@ async def test_a_request_beyond_the_limit_is_refused_clearly_and_the_connection_
 
 
 async def test_a_large_answer_does_not_hold_up_small_ones_for_ever(workbench: Workbench) -> None:
-    box = {"large": scripted_entry(), "small": scripted_entry()}
+    box = {"large": scripted_entry(resultBudget=None), "small": scripted_entry()}
     async with workbench.serving({"box": box}) as client:
         await open_toolbox(client, "box")
         large = await client.start_tool("use_tool", start_use("box", "large", "big", {"bytes": 16 * MEBIBYTE}))

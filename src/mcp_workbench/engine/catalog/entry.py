@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.structs import replace
 
-from mcp_workbench.engine.catalog.filters import is_shown
 from mcp_workbench.engine.catalog.manifests import ManifestStore, manifest_key
 from mcp_workbench.engine.catalog.offer import INSTRUCTIONS, KINDS, Definitions, Offer
 from mcp_workbench.engine.config.model import ServerConfig, ServerContext
@@ -340,8 +339,7 @@ class ServerEntry:
         filters = self.config.tool_filters
         self.offer = offer
         self.has_resources = "resources" in self.capabilities
-        shown = {name: tool for name, tool in offer.tools.items() if is_shown(name, filters)} if filters else None
-        self.tools = offer.tools if filters is None else shown or {}
+        self.tools = offer.tools if filters is None else _shown(offer.tools, filters)
         if self.judges or self.withheld:
             self.withheld = self._judged(offer)
             withheld = self.withheld.get("tools", NO_REASONS)
@@ -377,3 +375,10 @@ def _differ(before: Definitions, after: Definitions) -> bool:
     from mcp_workbench.engine.catalog.offer_changes import tools_differ
 
     return tools_differ(before, after)
+
+
+def _shown(tools: Definitions, filters: tuple[str, ...]) -> Definitions:
+    # Not on the start-up path.
+    from mcp_workbench.engine.catalog.filters import is_shown
+
+    return {name: tool for name, tool in tools.items() if is_shown(name, filters)}

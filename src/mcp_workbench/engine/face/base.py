@@ -21,7 +21,6 @@ from mcp_workbench.engine.economy.instructions import MOST_BYTES
 from mcp_workbench.engine.face.decisions import Answer, Decision, Forward, Reject
 from mcp_workbench.engine.face.links import Links
 from mcp_workbench.engine.face.open_request import OpenRequest
-from mcp_workbench.engine.face.opening import Failures
 from mcp_workbench.engine.face.renamed import renamed
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.face.wording import error_result, no_such, rivals_for_address, shared_text
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.tool_index import ToolIndex
     from mcp_workbench.engine.face.client_behaviour import Behaviour, Recogniser
     from mcp_workbench.engine.face.kept_results import KeptResults, Shortening
+    from mcp_workbench.engine.face.opening import Failures
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,6 @@ from mcp_workbench.engine.face.identifier import (
     read_use_tool,
 )
 from mcp_workbench.engine.face.open_request import BadRequest, OpenRequest, read_open_request
-from mcp_workbench.engine.face.opening import Failures, budget_of, index_result, opened_result, why_not
 from mcp_workbench.engine.face.paths import ToolPlace, named
 from mcp_workbench.engine.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.engine.face.view import View
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.replacement import Plan
     from mcp_workbench.engine.face.argument_check import ArgumentChecker
     from mcp_workbench.engine.face.kept_results import KeptResults, Shortening
+    from mcp_workbench.engine.face.opening import Failures
 
 # What the two tools take together, written without spaces: below 275 tokens, by bytes as by tokenizers. What is left
 # of it goes to the names of toolboxes in the description of `open_toolbox`, for clients that ignore instructions.
@@ -225,6 +225,8 @@ class ProxyFace(Face):
             return Open(tuple(self.catalog.toolboxes[name].values()), request)
         if request.query is not None:
             return Open(tuple(self.catalog.entries()), request, starts_known=False)
+        from mcp_workbench.engine.face.opening import budget_of, index_result, why_not
+
         broken = {
             name: why for name, box in self.catalog.toolboxes.items() if (why := why_not(box.values())) is not None
         }
@@ -329,6 +331,9 @@ class ProxyFace(Face):
         view.missing.difference_update(shown)
         # The agent is notified when one of these works again, because it has not seen what they offer.
         view.missing.update(entry for entry in shown if entry.failure is not None)
+        # Nobody opens a toolbox before the first answer.
+        from mcp_workbench.engine.face.opening import opened_result
+
         return opened_result(self.catalog, self.tool_index, request, failures, _take_changed(view))
 
 

@@ -42,7 +42,6 @@ from mcp_workbench.engine.session.client_call import ClientCall, is_severe
 from mcp_workbench.engine.session.notifications import ListChangeNotifier, ListenStream, without_subscription
 from mcp_workbench.engine.session.parking import Parking
 from mcp_workbench.engine.session.questions import Questions, may_be_asked
-from mcp_workbench.engine.session.request_sizes import why_too_large
 from mcp_workbench.engine.session.session_registry import SessionRegistry
 from mcp_workbench.engine.session.welcome import BadInitialize, Welcome, read_initialize
 from mcp_workbench.engine.transport.link import Link
@@ -267,7 +266,7 @@ class Session(Struct, eq=False):
         try:
             if id in self.calls or id in self.streams:
                 self._refuse(id, INVALID_REQUEST, UNDER_WAY, what=method)
-            elif type(params) is LargeObject and (wrong := why_too_large(method, params)) is not None:
+            elif type(params) is LargeObject and (wrong := _why_too_large(method, params)) is not None:
                 self._refuse(id, INVALID_PARAMS, wrong, what=method[:100])
             elif method == "initialize":
                 self._initialize(id, params)
@@ -535,3 +534,10 @@ class Session(Struct, eq=False):
         if method.startswith("notifications/tasks") and params is not None:
             params = Raw(self.router.tasks.shown_outside(self.view, traffic, bytes(params), self.revision))
         self.notify(method, params)
+
+
+def _why_too_large(method: str, params: LargeObject) -> str | None:
+    # Not on the start-up path.
+    from mcp_workbench.engine.session.request_sizes import why_too_large
+
+    return why_too_large(method, params)
