@@ -112,7 +112,7 @@ def test_the_bounds_that_are_left_out_exist() -> None:
 
 
 def test_every_row_of_a_table_of_limits_is_understood() -> None:
-    chapter = text().partition("## The limits")[2].partition("\n## ")[0]
+    chapter = text().partition("## Appendix: the limits")[2].partition("\n## ")[0]
     rows = [line for line in chapter.splitlines() if line.startswith("| ") and not line.startswith("| limit |")]
     assert len(rows) == len(limits())
 
