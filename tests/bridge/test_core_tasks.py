@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import pytest
 
+from mcp_workbench.engine.config.model import FaceName
 from mcp_workbench.engine.face import tasks as tasks_module
 from mcp_workbench.engine.router import task_lists
 from tests.bridge.fake_server import FakeServer
@@ -242,3 +244,39 @@ async def test_a_server_that_lists_without_end_does_not_push_out_the_tasks_of_ot
         assert client.send_request("tasks/get", {"taskId": "t-0"}).error["code"] == -32602
         client.send_request("tasks/get", {"taskId": "t-8"})
         assert len(other.requests("tasks/get")) == 1
+
+
+@pytest.mark.bridge("tasks")
+@pytest.mark.parametrize("face", ["proxy", "flat"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_tool_that_failed_as_a_task_says_which_it_is_as_one_that_failed_at_once(
+    era: str, face: FaceName
+) -> None:
+    failed = {"content": [{"type": "text", "text": "no room"}], "isError": True}
+    extension: Json = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    declared = {name: {**LISTS, **extension} for name in TWO}
+    servers = dict.fromkeys(TWO, era)
+    async with in_process_workbench(era, face=face, servers=servers, capabilities=declared) as workbench:
+        client = workbench.client(era, extension)
+        await workbench.connect(client)
+        other = await workbench.connect(client, "other")
+        more: Json = {"task": {"ttl": 1000}} if era == "legacy" else {}
+        path = {"toolbox": "box", "server": "other", "tool": "work"}
+        call: Json = {"name": "use_tool", "arguments": {"tool": path, "arguments": {}}}
+        if face == "flat":
+            call = {"name": "box:other:work", "arguments": {}}
+        request = client.send_request("tools/call", {**call, **more})
+        created = {"task": task("1")} if era == "legacy" else {"resultType": "task", **task("1")}
+        other.reply(other.call, created)
+        assert "1" in json.dumps(request.result)
+        method = "tasks/result" if era == "legacy" else "tasks/get"
+        asked = client.send_request(method, {"taskId": "1"})
+        (sent,) = other.requests(method)
+        done = failed if era == "legacy" else {"resultType": "complete", **task("1"), "result": failed}
+        other.reply(sent, done)
+        shown = asked.result if era == "legacy" else asked.result["result"]
+        if face == "flat":
+            assert shown == failed
+        else:
+            assert shown["content"] == [{"type": "text", "text": "[box/other/work] no room"}]
+            assert shown["_meta"]["mcp-workbench/result"] == failed and shown["isError"] is True

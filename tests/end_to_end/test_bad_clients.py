@@ -56,6 +56,9 @@ async def test_what_cannot_be_read_gets_an_error_with_as_much_of_an_id_as_there_
         (b'{"jsonrpc":"2.0","id":82,"method":"ping","params":5}\n', -32602, 82),
         (b'{"jsonrpc":"2.0","id":83,"method":"tools/list","params":{"_meta":5}}\n', -32602, 83),
         (b'{"jsonrpc":"2.0","id":84,"method":"initialize","params":{}}\n', -32602, 84),
+        (b'["%b"]\n' % (b"x" * 5_000_000), -32600, None),
+        (b'{"id":85,"method":"ping","method":"%b"}\n' % (b"x" * 5_000_000), -32600, 85),
+        (b'["%b"\n' % (b"x" * 5_000_000), -32700, None),
     ]
     async with workbench.serving({"box": {"server": scripted_entry()}}) as client:
         for data, code, id in unreadable:

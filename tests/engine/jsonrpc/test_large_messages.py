@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from mcp_workbench.engine.jsonrpc import large_messages, messages
 from mcp_workbench.engine.jsonrpc.large_messages import read_large
-from mcp_workbench.engine.jsonrpc.messages import Envelope, Malformed
+from mcp_workbench.engine.jsonrpc.messages import INVALID_REQUEST, PARSE_ERROR, Envelope, Malformed
 from mcp_workbench.engine.nesting import MAX_NESTING
 
 texts = st.text(st.sampled_from('ab",{}[]:\\ \n\u20ac\ud83d\ude00'), max_size=40)
@@ -178,3 +178,15 @@ def test_nesting_beyond_the_limit_is_refused_as_in_a_small_one(size: int) -> Non
             with pytest.raises(Malformed, match="nested more than 512 levels deep") as caught:
                 read_large(line, size)
             assert caught.value.id == b"7"
+
+
+@given(
+    st.recursive(st.none() | st.integers() | st.text(max_size=40), lambda inner: st.lists(inner, max_size=6)),
+    st.sampled_from([b"", b" ", b"]", b",", b',"":1', b',"b":1', b"}", b'"', b"\xff"]),
+    st.integers(16, 80),
+)
+def test_a_large_line_without_a_brace_is_json_or_not_as_a_small_one_is(value: Any, more: bytes, size: int) -> None:
+    line = json.dumps(value, ensure_ascii=False).encode() + more
+    with pytest.raises(Malformed) as caught:
+        read_large(line, size)
+    assert caught.value.code == (INVALID_REQUEST if messages.is_json(line) else PARSE_ERROR)

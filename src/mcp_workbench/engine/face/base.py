@@ -89,6 +89,8 @@ class Face:
     lists_everything = False
     # Whether what is shown depends on the client.
     tells_clients_apart = False
+    # Whether a tool's own error says which tool it comes from.
+    names_failed_tools = False
     # Whether problems are reported to the user; false for the faces of roles, which would repeat them.
     reports = True
 

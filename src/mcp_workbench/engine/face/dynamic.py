@@ -37,6 +37,7 @@ class DynamicFace(Face):
     """Tools are registered toolbox by toolbox."""
 
     name = "dynamic"
+    names_failed_tools = True
 
     def entries(self, view: View) -> list[ServerEntry]:
         """The servers of opened toolboxes."""

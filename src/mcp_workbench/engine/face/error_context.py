@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
 from mcp_workbench.engine.face.renamed import with_members
-from mcp_workbench.engine.jsonrpc.messages import UNREADABLE, encode
+from mcp_workbench.engine.jsonrpc.messages import UNREADABLE, decode_object, encode
 
 # The member with the result as the server sent it.
 ORIGINAL_META: Final = "mcp-workbench/result"
@@ -48,6 +48,17 @@ def with_context(result: Raw, where: str) -> Raw:
         return result
     meta = {**read.meta, ORIGINAL_META: result}
     return Raw(with_members(written, {"content": encode(content), "_meta": encode(meta)}))
+
+
+def with_context_in_task(result: Raw, where: str) -> Raw:
+    """The same for the state of a task, which holds the result of the tool once there is one."""
+    written = bytes(result)
+    try:
+        inner = decode_object(written)["result"]
+    except (*UNREADABLE, KeyError):
+        return result
+    named = with_context(inner, where)
+    return result if named is inner else Raw(with_members(written, {"result": bytes(named)}))
 
 
 def _prefixed(content: list[Raw], prefix: str) -> list[Raw]:

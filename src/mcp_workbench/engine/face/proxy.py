@@ -50,6 +50,7 @@ class ProxyFace(Face):
     """Two meta-tools in front of everything."""
 
     name = "proxy"
+    names_failed_tools = True
     tools_follow_servers = False
     relays_announcements = False
     opens_in_thread = True

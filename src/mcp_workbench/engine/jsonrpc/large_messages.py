@@ -26,6 +26,7 @@ from msgspec.json import Decoder
 from mcp_workbench.engine.jsonrpc import messages
 from mcp_workbench.engine.jsonrpc.messages import (
     INVALID_REQUEST,
+    PARSE_ERROR,
     UNREADABLE,
     Envelope,
     LargeObject,
@@ -74,11 +75,13 @@ class LargeEnvelope(Envelope, gc=False):
 def read_large(line: bytes, piece_bytes: int = PIECE_BYTES, large_member: int = LARGE_MEMBER) -> Envelope:
     """Like `messages.read`, in pieces. Raises `Malformed`."""
     if not line.startswith(b"{"):
-        return messages.read(line)
+        return _read_indented(line, piece_bytes)
     if not line.isascii() and not messages.is_utf8(line):
         raise Malformed("not valid UTF-8", find_id(line))
     try:
         spans = _members(line, (0, len(line)), piece_bytes)
+    except _NoMessage as error:
+        raise Malformed(f"not a JSON-RPC message: {error}", find_id(line), code=INVALID_REQUEST) from None
     except UNREADABLE as error:
         raise Malformed(str(error) or "not valid JSON", find_id(line)) from None
     try:
@@ -88,6 +91,27 @@ def read_large(line: bytes, piece_bytes: int = PIECE_BYTES, large_member: int = 
     if "params" in spans:
         message.members = _large_object(line, spans["params"], piece_bytes, large_member, deeper=True)
     return message
+
+
+def _read_indented(line: bytes, piece_bytes: int) -> Envelope:
+    """Read a line that does not begin with a brace, and say whether it is at least JSON."""
+    try:
+        return messages.read(line)
+    except Malformed as error:
+        if error.code != PARSE_ERROR or not _is_one_value(line, piece_bytes):
+            raise
+        raise Malformed(f"not a JSON-RPC message: {error}", error.id, code=INVALID_REQUEST) from None
+
+
+def _is_one_value(line: bytes, piece_bytes: int) -> bool:
+    """Whether a line is JSON of any kind, read in pieces as the only member of an object."""
+    if not line.isascii() and not messages.is_utf8(line):
+        return False
+    wrapped = b'{"":%b}' % line.strip(b" \t\r\n")
+    try:
+        return len(_members(wrapped, (0, len(wrapped)), piece_bytes)) == 1
+    except UNREADABLE:
+        return False
 
 
 def _envelope(members: dict[str, memoryview]) -> LargeEnvelope:
@@ -129,6 +153,10 @@ def _members(line: bytes, span: Span, piece_bytes: int, *, is_tolerant: bool = T
     outline = _Outline(line, span, piece_bytes, is_tolerant)
     outline.read()
     return outline.members()
+
+
+class _NoMessage(ValueError):
+    """An object that is JSON, or was so far, but cannot be a message."""
 
 
 class _Outline:
@@ -193,7 +221,7 @@ class _Outline:
             key, value = decode_string(match[1]), match.end()
             at = value + len(bytes(found[key]))
             if key in members or text[value:at] != bytes(found[key]):
-                raise ValueError("a member appears twice")
+                raise _NoMessage("a member appears twice")
             members[key] = (place(value), place(at - 1) + 1)
         return members
 
@@ -266,7 +294,7 @@ class _Outline:
         self._kept_brackets = bytes(self._brackets)
         self._size += sum(end - start for start, end in spans)
         if self._size > MOST_OUTLINE:
-            raise ValueError("there is more beside its payload than a message can have")
+            raise _NoMessage("there is more beside its payload than a message can have")
 
 
 def _leap(here: bytes, there: bytes) -> bytes:

@@ -30,8 +30,8 @@ OTHER_VERSION: Final = '`jsonrpc` must be "2.0"'
 CURRENT_VERSION: Final = b'"2.0"'
 # How a request that breaks the rules is logged: whose it is, what it is, its id, the code and the message.
 REFUSED: Final = "[%s] %s (id %s) is refused with %d: %s"
-# A longer line that cannot be read is not examined further, which would delay other requests.
-LARGEST_EXAMINED: Final = 4 << 20
+# A longer line is read in a thread (`large_messages`), which tells already what is wrong with it.
+LARGEST_EXAMINED: Final = 1 << 20
 
 encode: Final = Encoder().encode
 # Messages are written in parts, so that large payloads are not copied. A `Raw` is not among them: it has no length.

@@ -18,9 +18,11 @@ from mcp_workbench.engine.downstream.server_subscriptions import TASKS, ServerSu
 from mcp_workbench.engine.downstream.sharing import declared_capabilities
 from mcp_workbench.engine.face.base import Params, unsupported
 from mcp_workbench.engine.face.decisions import Forward, Load
+from mcp_workbench.engine.face.error_context import with_context_in_task
 from mcp_workbench.engine.face.tasks import Tasks
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.jsonrpc.messages import encode
+from mcp_workbench.engine.protocol.results import may_be_failure
 from mcp_workbench.engine.router.lists import Lists
 from mcp_workbench.engine.router.routed_call import RoutedCall
 from mcp_workbench.engine.router.task_lists import TaskLists
@@ -59,9 +61,12 @@ class TaskSubscription:
         self._report = report
 
     def on_updated(self, params: Raw) -> None:
-        """Report the state, with the client's id of the task."""
-        call = self.call
-        self._report(self.entry, Raw(self._tasks.shown(call.view, self.entry, bytes(params), call.revision)))
+        """Report the state as `tasks/get` would return it."""
+        view, entry = self.call.view, self.entry
+        if view.face.names_failed_tools and may_be_failure(params):
+            tool = self._tasks.tool_of(view.principal, entry.toolbox, entry.name, self.own)
+            params = with_context_in_task(params, f"{entry.toolbox}/{entry.name}/{tool}".rstrip("/"))
+        self._report(entry, Raw(self._tasks.shown(view, entry, bytes(params), self.call.revision)))
 
     def on_subscription_lost(self) -> None:
         """Tasks end with their server, so nobody takes over its subscriptions."""
@@ -165,6 +170,11 @@ class TaskRequests:
         """Like `shown`, for the response to a request about a task of 2025-11-25."""
         assert call.route.entry is not None
         return self.handles.shown_result(call.view, call.route.entry, result, call.revision)
+
+    def tool_of(self, call: RoutedCall, own: str) -> str:
+        """The tool whose call became this task, by the server's id; empty if unknown."""
+        entry = call.route.entry
+        return "" if entry is None else self.handles.tool_of(call.view.principal, entry.toolbox, entry.name, own)
 
     def shown_outside(self, view: View, traffic: Traffic, members: bytes, client: Revision) -> bytes:
         """Like `shown`, for a notification that belongs to no call in flight."""

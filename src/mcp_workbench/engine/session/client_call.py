@@ -62,6 +62,8 @@ CODES_FOR_CLIENTS: Final = STATELESS_CODES | {URL_ELICITATION_REQUIRED}
 UNFINISHED: Final = frozenset({ASKING, "task"})
 # Larger results are searched in a thread.
 LARGE_RESULT: Final = 4 << 20
+# Requests whose response may hold the result of a call that became a task.
+ENDS_TASK: Final = frozenset({"tasks/result", "tasks/get"})
 # Useless to clients that are asked in results: the result of their retry tells them the same.
 NOT_FOR_RETRYING_CLIENTS: Final = frozenset({"notifications/elicitation/complete"})
 
@@ -147,7 +149,7 @@ class ClientCall(Struct, eq=False):
         """Answer the client with the server's result, as rewritten by the face. `is_examined`: if it is an error, it
         says already where it comes from."""
         decision, changed, traffic = self.route.decision, self.view.changed, self.route.traffic
-        if decision is not None and decision.shows_errors:
+        if decision is not None and (decision.shows_errors or self._ends_task):
             if not is_examined:
                 if len(result) > LARGE_RESULT:
                     self.session.router.start_for(self, self._pass_on_large(result))
@@ -155,7 +157,7 @@ class ClientCall(Struct, eq=False):
                 if may_be_failure(result):
                     result = self._with_context(result)
             # A question is for the client, which does not show it to the agent.
-            if changed and result_type(result) != ASKING:
+            if changed and decision.shows_errors and result_type(result) != ASKING:
                 result = Raw(with_notice(bytes(result), changed))
                 changed.clear()
         if traffic is not None and traffic.clients.untold:
@@ -180,9 +182,20 @@ class ClientCall(Struct, eq=False):
 
     def _with_context(self, result: Raw) -> Raw:
         # Imported with the first tool that fails, to keep it out of start-up.
-        from mcp_workbench.engine.face.error_context import with_context
+        from mcp_workbench.engine.face.error_context import with_context, with_context_in_task
 
-        return with_context(result, self.where)
+        if self.method not in ENDS_TASK:
+            return with_context(result, self.where)
+        decision, entry = self.route.decision, self.route.entry
+        assert decision is not None and entry is not None
+        tool = self.session.router.tasks.tool_of(self, decision.item)
+        where = f"{entry.toolbox}/{entry.name}/{tool}".rstrip("/")
+        return (with_context if self.method == "tasks/result" else with_context_in_task)(result, where)
+
+    @property
+    def _ends_task(self) -> bool:
+        """Whether the response holds the result of a tool, in a face that names the tools that failed."""
+        return self.method in ENDS_TASK and self.view.face.names_failed_tools and self.route.entry is not None
 
     def on_error(self, error: Raw) -> None:
         """The server answered with a JSON-RPC error.
