@@ -60,6 +60,7 @@ WITHOUT_MODULE = {
     "test_reliability_docs.py": "docs/reference/reliability.md",
     "test_security_docs.py": "SECURITY.md",
     "test_requirements.py": "tests/requirements.toml",
+    "test_tour_docs.py": "docs/internals/tour.md",
     "cli/test_commands_output.py": "what every command prints",
     "cli/test_error_reference.py": "docs/reference/errors.md",
     "cli/test_reference.py": "docs/reference/cli.md",
