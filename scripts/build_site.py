@@ -1,7 +1,8 @@
 """Build the site from the documents as they stand, into build/site: `python -m scripts.build_site`.
 
 The documents are written for the repository, where a link may lead to any file. A copy of them is arranged for the
-site: links between pages follow, and what the site does not have (a test, a source file) is named without a link.
+site: links between pages follow, a page that is called by its file name gets its title, and what the site does not have
+(a test, a source file) is named without a link.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Final
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,8 +39,10 @@ def place(path: str) -> str | None:
     return path.removeprefix("docs/") if path.startswith("docs/") else None
 
 
-def arrange(text: str, path: str) -> str:
-    """A document as a page of the site: every link leads to another page, or is plain text."""
+def arrange(text: str, path: str, titles: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A document as a page of the site: every link leads to another page, or is plain text.
+
+    `titles`: by the place of a page."""
     here = PurePosixPath(place(path) or path).parent
 
     def link(found: re.Match[str]) -> str:
@@ -47,6 +52,8 @@ def arrange(text: str, path: str) -> str:
         there = place(os.path.normpath(os.path.join(os.path.dirname(path), target)))
         if there is None:
             return label
+        if re.fullmatch(r"[\w/.-]+\.md", label):
+            label = titles.get(there, label)
         return f"{picture}[{label}]({os.path.relpath(there, here)}{anchor})"
 
     parts = _FENCE.split(text)
@@ -56,12 +63,17 @@ def arrange(text: str, path: str) -> str:
 def write(folder: Path) -> None:
     """The pages and pictures, arranged in this folder."""
     documents = [ROOT / name for name in OUTSIDE] + sorted((ROOT / "docs").rglob("*.*"))
+    pages = {each: each.read_text(encoding="utf-8") for each in documents if each.suffix == ".md"}
+    titles = {
+        place(page.relative_to(ROOT).as_posix()) or "": text.partition("# ")[2].partition("\n")[0]
+        for page, text in pages.items()
+    }
     for document in documents:
         path = document.relative_to(ROOT).as_posix()
         target = folder / (place(path) or path)
         target.parent.mkdir(parents=True, exist_ok=True)
         if document.suffix == ".md":
-            target.write_text(arrange(document.read_text(encoding="utf-8"), path), encoding="utf-8")
+            target.write_text(arrange(pages[document], path, titles), encoding="utf-8")
         else:
             shutil.copyfile(document, target)
 

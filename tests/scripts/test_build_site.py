@@ -36,6 +36,13 @@ def test_files_that_the_site_does_not_have_are_named_without_a_link() -> None:
     assert arrange(text, "docs/reference/reliability.md") == "[one](../guides/team.md), `test_x`, `a[0]`"
 
 
+def test_a_page_that_is_called_by_its_file_name_gets_its_title() -> None:
+    text = "[docs/guides/team.md](docs/guides/team.md) [the team](docs/guides/team.md) [http.md](docs/guides/http.md)"
+    titles = {"guides/team.md": "Serving a team", "guides/http.md": "HTTP"}
+    arranged = arrange(text, "README.md", titles)
+    assert arranged == "[Serving a team](guides/team.md) [the team](guides/team.md) [HTTP](guides/http.md)"
+
+
 def test_examples_are_left_alone() -> None:
     text = "[a](LICENSE)\n\n```text\n[a](LICENSE)\n```\n\n[b](LICENSE)\n"
     assert arrange(text, "README.md") == "a\n\n```text\n[a](LICENSE)\n```\n\nb\n"
