@@ -170,8 +170,9 @@ async def test_each_handshake_is_that_of_its_own_era(client_era: str, server_era
     async with in_process_workbench(server_era) as workbench:
         client = workbench.client(client_era)
         if client_era == "modern":
-            found = client.send_request("server/discover").result
-            assert found["supportedVersions"] == ["2026-07-28"]
+            found = client.send_request("server/discover")
+            await until(lambda: found.answer is not None)
+            assert found.result["supportedVersions"] == ["2026-07-28"]
         listed = client.send_request("tools/list")
         await until(lambda: listed.answer is not None)
         (server,) = workbench.gateway.fake_servers

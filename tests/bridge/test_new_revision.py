@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.engine.protocol.revisions import KNOWN, Revision
-from tests.bridge.in_process import META, MODERN_VERSION, in_process_workbench
+from tests.bridge.in_process import META, MODERN_VERSION, in_process_workbench, until
 from tests.bridge.modern_to_legacy import DONE
 
 NEXT = "2027-06-30"
@@ -40,7 +40,9 @@ async def test_it_is_offered_to_clients_and_unknown_ones_are_still_refused() -> 
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("modern")
         client.version = NEXT
-        assert client.send_request("server/discover").result["supportedVersions"] == [MODERN_VERSION, NEXT]
+        found = client.send_request("server/discover")
+        await until(lambda: found.answer is not None)
+        assert found.result["supportedVersions"] == [MODERN_VERSION, NEXT]
         # Nobody else uses this one: what a stamp says is remembered.
         client.version = "2039-01-01"
         refused = client.send_request("tools/list").error

@@ -276,3 +276,30 @@ async def test_tools_of_a_server_that_failed_for_good_are_withdrawn_and_come_bac
         assert await seen.names("tools/list") == whole
         assert (await seen.client.call_tool("server:echo", {"n": 1}))["structuredContent"] == {"n": 1}
         assert "not available" not in await instructions(seen)
+
+
+@pytest.mark.requirement("flat.first-list")
+async def test_extensions_of_servers_are_announced_from_the_first_start_on(bench: Bench) -> None:
+    boxes = {"default": {"plain": echo(), "tasks": echo("--tasks", "--era", "modern")}}
+    async with bench.within(boxes, "flat", "modern", plain=True) as seen:
+        told = await seen.client.discover()
+        assert told["capabilities"]["extensions"] == {"io.modelcontextprotocol/tasks": {}}
+        assert sorted(seen.gateway.started) == ["default/plain", "default/tasks"]
+    async with bench.within(boxes, "flat", "modern", plain=True) as seen:
+        told = await seen.client.discover()
+        assert told["capabilities"]["extensions"] == {"io.modelcontextprotocol/tasks": {}}
+        assert seen.gateway.started == [], "what is known is not started for it"
+
+
+async def test_the_introduction_waits_for_no_server_that_takes_its_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "INTRODUCTION_TIMEOUT", 0.0)
+    boxes = {"default": {"fast": echo(), "slow": echo()}}
+    async with bench.within(boxes, "flat", "modern", plain=True) as seen:
+        gate = seen.gateway.close_gate("default/slow")
+        told = await seen.client.discover()
+        assert told["instructions"]
+        listing = await seen.client.start("tools/list")
+        gate.set()
+        assert len((await listing.result())["tools"]) == 4, "the list still waits for it"

@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 # How long the first list waits for servers that have not been listed yet. Clients allow a server at least five seconds,
 # which include starting us and the handshake.
 FIRST_LIST_PATIENCE: Final = 3.0
+# How long the introduction to a client waits for them, so that it can say which extensions they have. Less, because
+# clients that try both eras wait a few seconds for each.
+INTRODUCTION_TIMEOUT: Final = 1.0
 # Reading a cache takes milliseconds. If the disk does not respond, the servers are listed instead.
 CACHE_SECONDS: Final = 10.0
 # How many servers are started at once to be listed.
@@ -133,6 +136,24 @@ class Lists:
         if unlisted:
             view.face.settle_names(unlisted)
         return partial(self._wait_for_lists, view, kind, unlisted, outdated, reach)
+
+    def prepare_introduction(self, view: View, reach: ServerReach) -> Preparation | None:
+        """What to await before a client is told which extensions servers have; None if it can be told at once. Starts
+        only what the first list would start anyway."""
+        face = view.face
+        if not face.lists_everything or face.client_of(view).health_check:
+            return None
+        unread = face.catalog.unread(face.needed(view, "tools"))
+        unknown = [entry for entry in face.awaited(view) if not entry.is_available]
+        return partial(self._list_for_introduction, unread, view, reach) if unread or unknown else None
+
+    async def _list_for_introduction(self, unread: list[ServerEntry], view: View, reach: ServerReach) -> None:
+        if unread:
+            await self.load(unread)
+        unknown = [reach(entry) for entry in view.face.awaited(view) if not entry.is_available]
+        starting = {self._start_task(self._list_one(each)) for each in unknown if _is_worth_asking(each)}
+        if starting:
+            await asyncio.wait(starting, timeout=INTRODUCTION_TIMEOUT)
 
     def forget(self, entries: Iterable[ServerEntry]) -> None:
         """Remove servers that have ended."""

@@ -431,6 +431,14 @@ class Router:
         else:
             self.start_for(call, self._act_after(call, waiting, act))
 
+    def when_introducible(self, call: RoutedCall, act: Callable[[], None]) -> None:
+        """Call `act` once as much is known of servers as an introduction can wait for."""
+        waiting = self._lists.prepare_introduction(call.view, CallerReach(self.connections, call))
+        if waiting is None:
+            act()
+        else:
+            self.start_for(call, self._act_after(call, waiting, act))
+
     async def _act_after(self, call: RoutedCall, waiting: Preparation, act: Callable[[], None]) -> None:
         await waiting()
         call.route.task = None

@@ -60,7 +60,11 @@ def _list(kind: str) -> Method:
 
 def _discover(session: Session, call: ClientCall, params: Params) -> None:
     if not call.revision.has_handshake:
-        call.finish_result(session.welcome.discover_result(session.view.introduced(call.client_info)))
+
+        def answer() -> None:
+            call.finish_result(session.welcome.discover_result(session.view.introduced(call.client_info)))
+
+        session.router.when_introducible(call, answer)
     else:
         call.finish_error(METHOD_NOT_FOUND, "method `server/discover` is not supported after `initialize`")
 
