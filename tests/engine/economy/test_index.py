@@ -305,9 +305,12 @@ def test_words_of_conversation_count_less_than_those_of_the_need() -> None:
     assert best(Index.build(entries), "help")[0] == "h"
 
 
-def test_a_chinese_particle_next_to_a_word_finds_nothing() -> None:
+def test_a_chinese_particle_next_to_a_word_counts_little() -> None:
     entries = [
         SearchDocument(key="noise", name="a", description="我的文件的"),
-        SearchDocument(key="w", name="b", description="天气预报"),
+        SearchDocument(key="weather", name="b", description="天气预报"),
+        SearchDocument(key="apply", name="c", description="提交申请"),
     ]
-    assert best(Index.build(entries), "请告诉我的天气") == ["w"]
+    assert best(Index.build(entries), "请告诉我的天气")[0] == "weather"
+    # Alone, a pair with such a character is all there is to go by.
+    assert best(Index.build(entries), "申请") == ["apply"]

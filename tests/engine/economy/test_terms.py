@@ -123,3 +123,13 @@ def test_ends_of_contracted_words_and_letters_of_short_codes_are_no_words(text: 
 def test_words_with_a_meaning_of_their_own_are_not_cut(one: str, other: str) -> None:
     assert stem(one) != stem(other)
     assert stem(one) == stem(f"{one}s") or one.endswith("s")
+
+
+def test_a_doubled_l_before_an_ending_is_one() -> None:
+    assert {stem(word) for word in ("cancel", "cancels", "cancelled", "cancelling", "cancellation")} == {"cancel"}
+    assert [stem(word) for word in ("shell", "selling", "install", "installing")] == [
+        "shell",
+        "sell",
+        "install",
+        "install",
+    ]

@@ -32,7 +32,7 @@ _WEAK_SHARE = 0.5
 _FEW_TOOLS = 0.01
 _FEWEST_TOOLS = 3
 _SAID_PLAINLY = 0.8  # The share of a word's value that it has in a name or a first sentence.
-SYNONYM = 0.5
+SYNONYM = 0.4
 # The same for what tools are called that do what an everyday word says. A catalogue that has the word knows better.
 EVERYDAY_WORD = 0.5
 EVERYDAY_WORD_OF_A_TOOL = 0.2

@@ -37,12 +37,13 @@ _CONVERSATION = frozenset(
     )
 )
 _IN_CONVERSATION = 0.5
-# The same in Chinese, by character: a pair with one of these is no word of a tool.
-_PARTICLES = frozenset("的了我你您他她们请帮把将在是有和与及并或给这那个些吗呢吧啊就也都还要想能可会到从对为被让之其")
+# The same in Chinese, by character. Some are also part of other words.
+_PARTICLES = frozenset("的了我你您他她们吗呢吧啊这那些把被给帮也请要并将和在是个")
+_WITH_PARTICLE = 0.2
 # A question in the present asks how things are now: `what time is it`.
 _PRESENT = frozenset(("is", "are", "s"))
 _CURRENT = stem("current")
-_AS_QUESTION = 0.5
+_AS_QUESTION = 0.8
 
 
 class Query(NamedTuple):
@@ -75,9 +76,7 @@ class QueryReader:
             spoken, quoted = runs(text), []
             counts = self._counted(spoken)
         # Repetition is emphasis, with diminishing returns.
-        wanted = {
-            term: sqrt(count) * (_IN_CONVERSATION if term in _CONVERSATION else 1) for term, count in counts.items()
-        }
+        wanted = {term: sqrt(count) * _importance(term) for term, count in counts.items()}
         for term in self._counted(chain.from_iterable(map(runs, quoted))):
             wanted.setdefault(term, _IN_QUOTES)
         said = {run.lower() for run in spoken}
@@ -105,6 +104,10 @@ class QueryReader:
             counts.update(self._split[run])
             if len(counts) >= _MOST_TERMS:
                 break
-        for term in [term for term in counts if not term.isascii() and not _PARTICLES.isdisjoint(term)]:
-            del counts[term]
         return counts
+
+
+def _importance(term: str) -> float:
+    if term.isascii():
+        return _IN_CONVERSATION if term in _CONVERSATION else 1.0
+    return 1.0 if _PARTICLES.isdisjoint(term) else _WITH_PARTICLE

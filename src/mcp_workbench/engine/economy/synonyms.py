@@ -31,11 +31,13 @@ resize scale
 schedule plan
 split divide
 upload import
+buy purchase order
+book reserve reservation
 get fetch retrieve read load obtain
 list enumerate
 show display view
 update edit modify change set
-search find query lookup
+search find query lookup inquire inquiry
 send post submit
 run execute launch start
 stop kill end terminate cancel
@@ -113,7 +115,7 @@ rank rating score
 screenshot capture snapshot
 task todo job
 user account member
-video clip movie
+video clip movie film
 """
 
 # Everyday words, and what tools are called that do it. One way only: a need to `add` something is not met by what
@@ -134,15 +136,12 @@ look: search find get view
 see: show view list get
 tell: get show
 ask: query question
-buy: order purchase
-book reserve: booking reservation
 pay: payment transaction
 money cash: balance payment
 talk speak say: message send speech
 letter: email message
 draw paint sketch: image create generate
 song tune: music track audio
-film: movie video
 trip journey vacation holiday: travel itinerary
 way route: route directions navigation
 rain snow sunny hot cold: weather forecast

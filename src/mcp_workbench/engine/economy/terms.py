@@ -176,7 +176,8 @@ def stem(word: str) -> str:
             break
     if len(word) > 5 and word.endswith("at"):
         word = word[:-2]
-    if len(word) > 4 and word[-1] in "eiy":
+    # `cancelling` and `cancellation` are `cancel`; `sell` and `shell` stay.
+    if len(word) > 4 and (word[-1] in "eiy" or (len(word) > 5 and word.endswith("ell"))):
         word = word[:-1]
     return word
 
