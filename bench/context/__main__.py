@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -15,67 +16,13 @@ from bench.context.data import Count, Need, catalogue, counter, halves, needs
 from bench.context.finding import Reached, reach, share, share_without_synonyms
 from bench.context.footprint import footprint
 from bench.context.opening import complete_share, open_each, per_tool
+from bench.context.routing import routed
+from bench.context.sets import HEAD, SetRow, compare
 from bench.machine import describe_machine
 from mcp_workbench.engine.economy.index import Index
 
 BEGIN = "<!-- bench-context:begin -->"
 END = "<!-- bench-context:end -->"
-ABOUT = """## Context economy
-
-`make bench-context DATA=…` prints the table below and replaces it here. It asks labelled needs of a catalogue of real
-tools, and opens real servers as toolboxes. DATA is a folder that is not part of the project:
-
-- the catalogue of LiveMCPBench, 527 tools of 70 servers, and half of its labelled needs: 45 steps of tasks (*step*) and
-  70 search texts that agents wrote (*agent*)
-- what 89 servers published on npm and PyPI list when they are started: 2,733 tools
-- the catalogue of Toucan, 6,044 tools of 870 servers, for scale
-- the ranks of the tokenizer o200k_base, which counts the tokens of needs and forms (without them it is four bytes a
-  token, and the table says so); opened toolboxes are counted as budgets are, four bytes a token
-
-A need is asked once. *In front* means that the answer shows the right tool with its signature or names it. The cost
-runs from the request to a definition that can be called, a second request included where the first answer only names
-the tool or leaves out a part of its signature. What is opened and answered is what clients get, text and all.
-
-What to make of it:
-
-- Of the needs that count as in front, about a tenth is only *named*, in the line `Near:` below the ten tools; an agent
-  has to see what it is by its name. The share that is shown with its signature stands beside it.
-- There are few needs: one is 2.2 points of *step* and 1.4 points of *agent*, and the standard error of a share near
-  80 % is 6 points and 5. The margins above the targets are one to three needs, so on other needs some would be missed.
-  Labels name one or two tools where others would do as well, and seven of the 45 steps ("write a report") name a tool
-  that has no word in common with them.
-- The needs are split once more, by a hash of their text. For the last changes (contractions, short codes, words that
-  are not inflected, weak matches) one half was looked at, need by need; of the other half only the shares below were
-  counted, once, when nothing was changed any more. In neither half did these changes move a need into or out of the
-  first five: they mend needs that are not among these. That weak matches fill no places takes a tenth off the cost,
-  and two steps of the other half, which had been named by luck, are not in front any more. Earlier changes were made
-  by people who knew all of the needs, so neither half is new to the ranking as a whole; on needs that nobody here has
-  seen, expect a few points less, and the target for steps to be missed.
-- The other half was counted three times in all: after the changes above, and once for each of two candidates that were
-  tuned on the first half, on its whole tasks and among 9,304 tools as well. One had more stop words, and let a synonym
-  count for no more than the word that it stands for; the other also counted how much of its server's name a need
-  covers, and had eleven more rows of synonyms. On the first half the mean reciprocal rank rose from 0.438 to 0.439 and
-  0.454, and no need came into the first five. On the other half both left 19 of 26 steps and 26 of 32 agent needs among
-  the first five, as before; among 9,304 tools it was 14 and 15 steps, 16 and 15 agent needs. Neither was kept.
-- So the target of 74 % for steps is missed by one need on that half, and is out of reach for general means: five of its
-  26 steps are labelled with a tool that has no word in common with them, which leaves 21 to a search by words, and 74 %
-  would be 20 of these.
-- The table of synonyms holds general verbs, nouns, kinds of files and abbreviations, no subject matter. Its first half
-  was written by somebody who had read these needs; the second comes from the words that tools of the other catalogues
-  have in their names. No row moves more than one need into or out of the first five. What is found without the table
-  stands beside what is found with it.
-- Weights and lengths of fields, saturation and the worth of rare words were not tuned further: of 345 settings drawn at
-  random around these, the best one for half of the needs was on average worse than these for the other half.
-- The largest catalogue here has 9,304 tools, the target was set for 11,000.
-- Times are CPU of one process, the least of seven rounds, on two noisy cores that others use too: single rounds took
-  0.24 to 0.6 s for the same index, 0.35 to 1.2 ms for the same queries.
-
-Tried without gain, on these needs and on those of whole tasks: other exponents for rare words, counting servers instead
-of tools for rarity, word frequencies from a larger catalogue, sharing scores among the tools of a server, at most a few
-tools of each server, pairs of neighbouring words, the share of the need that a tool covers, synonyms taken as one word,
-looking again with the words of what was found first, whole descriptions instead of their first 300 characters. Static
-embeddings are in [design.md](design.md#search-without-embeddings).
-"""
 
 
 class Row(NamedTuple):
@@ -117,7 +64,8 @@ def measure(folder: Path, count: Count) -> list[Row]:
     index = Index.build([listed.entry() for listed in live])
     large = Index.build([listed.entry() for listed in (*live, *real, *more)])
     rows = []
-    for name, asked, in_front, first_five, in_many in (("step", step, 82, 74, 58), ("agent", agent, 88, 75, 45)):
+    targets = (("step", step, 82, 74, 58, 58), ("agent", agent, 88, 75, 45, None))
+    for name, asked, in_front, first_five, in_many, routed_to in targets:
         reached: Reached = reach(index, live, asked, count)
         rows += [
             Row(f"{name} needs: right tool in front of the agent", reached.in_front, "%", in_front),
@@ -126,7 +74,7 @@ def measure(folder: Path, count: Count) -> list[Row]:
             Row(f"{name} needs: shown with its signature (first 10)", reached.shown, "%"),
             Row(f"{name} needs: among the first 5 of {len(live):,}", reached.first_five, "%", first_five),
             Row(
-                f"{name} needs: among the first 5, without the table of synonyms",
+                f"{name} needs: among the first 5, without the tables of synonyms",
                 share_without_synonyms(index, asked, among=5),
                 "%",
             ),
@@ -138,6 +86,7 @@ def measure(folder: Path, count: Count) -> list[Row]:
                 in_many,
             ),
             *_by_half(name, asked, index),
+            Row(f"{name} needs: right toolbox of 70 by the instructions alone", routed(live, asked), "%", routed_to),
         ]
     opened = open_each(real, count)
     rows += [
@@ -172,18 +121,24 @@ def _by_half(name: str, asked: list[Need], index: Index) -> list[Row]:
     ]
 
 
-def markdown(rows: list[Row], tokenizer: str) -> str:
-    lines = [("measurement", "measured", "target", ""), ("---", "---:", "---:", "---"), *(row.cells() for row in rows)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def markdown(rows: list[Row], compared: list[SetRow], tokenizer: str) -> str:
+    table = _table(
+        [("measurement", "measured", "target", ""), ("---", "---:", "---:", "---"), *(row.cells() for row in rows)]
+    )
+    table += "\n\n" + _table([HEAD, ("---", *["---:"] * (len(HEAD) - 1)), *(row.cells() for row in compared)])
     machine = {**describe_machine(), "tokens": tokenizer, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
     return f"{table}\n\nTaken on:\n\n" + "\n".join(f"- {key}: {value}" for key, value in machine.items())
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def with_section(document: str, section: str) -> str:
     """The document with what stands between our marks replaced, or with a new section at its end."""
     before, found, rest = document.partition(BEGIN)
     if not found:
-        return f"{document.rstrip()}\n\n{ABOUT}\n{BEGIN}\n\n{section}\n\n{END}\n".lstrip()
+        return f"{document.rstrip()}\n\n## Context economy\n\n{BEGIN}\n\n{section}\n\n{END}\n".lstrip()
     _, ended, after = rest.partition(END)
     if not ended:
         raise ValueError(f"`{BEGIN}` is not followed by `{END}`")
@@ -204,9 +159,12 @@ def main(arguments: list[str]) -> int:
     for row in rows:
         what, measured, target, mark = row.cells()
         print(f"{what:<{width}}  {measured:>14}  {target:>14}  {mark}".rstrip())
+    compared = compare(options.data)
+    for each in compared:
+        print("  ".join(f"{cell:>16}" for cell in each.cells()))
     if options.write:
         document = options.write.read_text(encoding="utf-8") if options.write.exists() else "# Performance\n"
-        options.write.write_text(with_section(document, markdown(rows, tokenizer)), encoding="utf-8")
+        options.write.write_text(with_section(document, markdown(rows, compared, tokenizer)), encoding="utf-8")
     return 0 if all(row.passed for row in rows) else 1
 
 

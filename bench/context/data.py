@@ -1,8 +1,8 @@
 """Catalogues of real tools and labelled needs, read from a folder that the caller names.
 
 Owns the file formats. Refuses to measure anything. Files: `*_tools.jsonl.gz` with one tool a line (`id`, `server`,
-`name`, `description`, `inputSchema`), `livemcp_queries.jsonl` with one need a line (`set`, `text`, `gold`), and
-`tokenizer/`, whose one file has the ranks of o200k_base.
+`name`, `description`, `inputSchema`), `*_queries.jsonl` with one need on the tools of the same name a line (`set`,
+`text`, `gold`), and `tokenizer/`, whose one file has the ranks of o200k_base.
 """
 
 from __future__ import annotations
@@ -67,8 +67,21 @@ def catalogue(folder: Path, name: str) -> list[Listed]:
 
 
 def needs(folder: Path, name: str) -> list[Need]:
-    lines = (folder / "livemcp_queries.jsonl").read_bytes().splitlines()
-    return [need for need in (msgspec.json.decode(line, type=Need) for line in lines) if need.set == f"livemcp-{name}"]
+    return needs_by_set(folder, "livemcp").get(f"livemcp-{name}", [])
+
+
+def needs_by_set(folder: Path, name: str) -> dict[str, list[Need]]:
+    """The needs on a catalogue, by their `set`."""
+    found: dict[str, list[Need]] = {}
+    for line in (folder / f"{name}_queries.jsonl").read_bytes().splitlines():
+        need = msgspec.json.decode(line, type=Need)
+        found.setdefault(need.set, []).append(need)
+    return found
+
+
+def sets(folder: Path) -> list[str]:
+    """The catalogues that come with needs."""
+    return sorted(path.name.removesuffix("_queries.jsonl") for path in folder.glob("*_queries.jsonl"))
 
 
 def halves(asked: Sequence[Need]) -> tuple[list[Need], list[Need]]:

@@ -45,8 +45,8 @@ def share(index: Index, asked: Sequence[Need], *, among: int) -> float:
 
 
 def share_without_synonyms(index: Index, asked: Sequence[Need], *, among: int) -> float:
-    """What the ranking finds on its own. The table is the one part of it that somebody wrote by hand."""
-    with patch.object(search, "SYNONYMS", {}):
+    """What the ranking finds on its own. The tables are the part of it that somebody wrote by hand."""
+    with patch.object(search, "SYNONYMS", {}), patch.object(search, "EVERYDAY", {}):
         return share(index, asked, among=among)
 
 

@@ -13,6 +13,8 @@ from bench.context.__main__ import BEGIN, END, Row, main, with_section
 from bench.context.data import Listed, Need, catalogue, counter, halves, needs
 from bench.context.finding import reach, share
 from bench.context.opening import open_each
+from bench.context.routing import routed
+from bench.context.sets import compare
 from mcp_workbench.engine.economy.index import Index
 
 TOOLS = [
@@ -68,6 +70,34 @@ def test_a_need_that_finds_nothing_is_neither_shown_nor_in_front(folder: Path) -
     reached = reach(index, listed, asked, length)
     assert (reached.needs, reached.shown, reached.in_front) == (2, 50.0, 50.0)
     assert reached.tokens_when_found > reached.tokens
+
+
+def test_a_set_is_measured_by_halves_and_beside_plain_search(folder: Path) -> None:
+    asked = [
+        {"set": "own", "text": f"read a file {number}", "gold": [["fs/read"], ["sky/rain"]]} for number in range(20)
+    ]
+    (folder / "other_queries.jsonl").write_text("".join(json.dumps(need) + "\n" for need in asked))
+    (folder / "livemcp_tools.jsonl.gz").rename(folder / "other_tools.jsonl.gz")
+    (folder / "livemcp_queries.jsonl").unlink()
+    (row,) = compare(folder)
+    # Of two things needed, the words name one.
+    assert (row.name, row.tools, row.looked_at + row.kept) == ("own", 3, 20)
+    assert row.ours == row.plain == (50.0, 50.0)
+
+
+def test_what_is_compared_with_is_without_synonyms_and_leaves_ours_as_it_was(folder: Path) -> None:
+    need = {"set": "own", "text": "fetch something", "gold": [["fs/read"]]}
+    (folder / "livemcp_queries.jsonl").write_text(json.dumps(need) + "\n")
+    for _ in range(2):
+        (row,) = compare(folder)
+        assert (sum(row.ours), sum(row.plain)) == (100.0, 0.0)
+
+
+def test_a_need_is_routed_by_the_words_of_the_instructions(folder: Path) -> None:
+    live = catalogue(folder, "livemcp")
+    asked = [Need(text=text, gold=[["sky/rain"]], set="x") for text in ("the weather", "a file", "nothing of this")]
+    assert routed(live, asked[:1]) == 100.0
+    assert routed(live, asked[1:]) == 0.0
 
 
 def test_every_server_is_opened_as_a_toolbox(folder: Path) -> None:
