@@ -1,14 +1,10 @@
 """MCP Workbench: one MCP server in front of many.
 
-A request passes through the packages in one direction, and imports point the same way:
-
-                                 face
-                                   | decides
-    client - transport - session - router - downstream - transport - server
-
-`gateway` wires them together on a `runtime`, `serving` serves clients, `entry_point` is the command; `front` and
-`shared` are the workbench that several clients share. `config`, `catalog`, `economy`, `protocol`, `jsonrpc` and
-`signin` are what those packages know, `observe` and `cli` what people see.
+- `engine`: everything between a client and a server. It serves without any of the other parts.
+- `signin`: OAuth towards servers, and secrets. `team`: who is calling, and what they may do.
+- `app`: the composition root. It builds the parts for one configuration and owns what runs.
+- `sharing`: one workbench for all clients of a person. `setup`: other programs' files. `cli`: commands for people.
+- `errors`: the one tree of errors. `__main__`: the command.
 
 `docs/internals/design.md` says what each package owns and what it must not know; `tests/test_layering.py` checks the
 imports.

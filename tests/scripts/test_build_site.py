@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = {place(path.relative_to(ROOT).as_posix()) for path in (ROOT / "docs").rglob("*.md")} | set(OUTSIDE.values())
 NAVIGATION = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
 # What a browser loads by itself when it shows a page.
+# What GitHub reads as a list, a fence or a link, and the site has left as it is.
+NOT_READ = re.compile(r"\n *(?:- |\d+\. )\S[^\n]*|```|\]\([^\n]*")
 LOADED = re.compile(r"<(?:script|img|iframe|source)[^>]*\ssrc=\"?([^\"\s>]+)|<link\s([^>]*)>")
 
 
@@ -52,7 +54,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(NAVIGATION) == sorted(page or "" for page in PAGES)
 
 
-def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert build(tmp_path) == 0, capfd.readouterr()
     built = sorted((tmp_path / "site").rglob("*.html"))
     assert {page.relative_to(tmp_path / "site").with_suffix(".md").as_posix() for page in built} >= PAGES
@@ -64,6 +66,9 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path, capfd:
     ]
     assert any("stylesheets/" in address for address in loaded)
     assert [address for address in loaded if "//" in address] == []
+    articles = {page.name: page.read_text(encoding="utf-8").partition("<article")[2] for page in built}
+    prose = {name: re.sub(r"<(pre|code).*?</\1>", "", text, flags=re.DOTALL) for name, text in articles.items()}
+    assert {name: found for name, text in prose.items() if (found := NOT_READ.findall(text))} == {}
 
 
 def test_a_link_to_an_anchor_that_does_not_exist_fails_the_build(
