@@ -14,14 +14,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp_workbench.app.gateway import Gateway, Options
-from mcp_workbench.engine.config.model import (
-    FaceName,
-    LimitRule,
-    PolicyRule,
-    ServerConfig,
-    ToolboxConfig,
-    WorkbenchConfig,
-)
+from mcp_workbench.engine.config.model import FaceName, ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.config.policy_settings import LimitRule, PolicyRule
 from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.server_link import ServerLink
 from mcp_workbench.engine.jsonrpc.messages import Part

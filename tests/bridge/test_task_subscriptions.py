@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.config.model import PolicyRule
+from mcp_workbench.engine.config.policy_settings import PolicyRule
 from tests.bridge.fake_server import FakeServer
 from tests.bridge.in_process import META, Client, Request, in_process_workbench, until
 

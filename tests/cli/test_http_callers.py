@@ -17,7 +17,7 @@ from mcp_workbench.cli.http_callers import HttpCallers, certificate_of
 from mcp_workbench.cli.http_token import HttpToken
 from mcp_workbench.cli.serve import FLAGS
 from mcp_workbench.engine.catalog.entry import Manifest, ServerEntry
-from mcp_workbench.engine.config.auth_model import (
+from mcp_workbench.engine.config.auth_settings import (
     AuthConfig,
     ForwardedIdentityConfig,
     IssuerConfig,
@@ -26,7 +26,8 @@ from mcp_workbench.engine.config.auth_model import (
 )
 from mcp_workbench.engine.config.fixed_settings import with_fixed_settings
 from mcp_workbench.engine.config.load import load
-from mcp_workbench.engine.config.model import PolicyRule, ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.transport.http.server.authentication import AuthenticationChallenge, BearerToken
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.errors import ConfigError

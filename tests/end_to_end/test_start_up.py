@@ -38,7 +38,7 @@ UNNEEDED = {
         "signin",
         "secrets",
         "encodings",
-        "oauth_keys",
+        "oauth_settings",
         "child",
         "flat",
         "dynamic",

@@ -13,7 +13,6 @@ import mcp_workbench
 from mcp_workbench.app.gateway import Options, make_face
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.manifests import ManifestStore
-from mcp_workbench.engine.config.keys import FACE
 from mcp_workbench.engine.config.model import WorkbenchConfig
 from mcp_workbench.engine.face.base import Face, FaceSettings
 from mcp_workbench.engine.face.view import View
@@ -35,7 +34,7 @@ OTHER_MEANINGS = {
         "signin/",
         "engine/downstream/server_run.py",
         "engine/config/model.py",
-        "engine/config/oauth_keys.py",
+        "engine/config/oauth_settings.py",
         "engine/config/server",
         "app/server_links.py",
         "cli/unlisted_servers.py",
@@ -55,7 +54,7 @@ def test_every_face_of_the_table_is_made_by_its_module(name: str) -> None:
 def test_settings_and_help_read_the_table() -> None:
     assert {DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES} <= FACES.keys()
     assert names_of_faces() == "proxy, flat, dynamic or auto"
-    assert all(face.shows in FACE.description for face in FACES.values())
+    assert all(face.shows in WorkbenchConfig.SETTINGS["face"].description for face in FACES.values())
 
 
 def test_no_other_module_knows_a_face_by_name() -> None:

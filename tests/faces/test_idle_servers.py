@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.engine.config import server as server_settings
+from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.downstream import connection as connections
 from mcp_workbench.engine.downstream.lifecycle import State
 from tests.faces.harness import ERAS, FACES, Bench, Seen, introduce
@@ -24,7 +25,11 @@ RESTARTED = "mcp-workbench/restarted"
 @pytest.fixture
 def soon_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Idle servers are stopped after a moment, unless the configuration says otherwise."""
-    monkeypatch.setattr(server_settings, "DEFAULT_IDLE_TIMEOUT", SOON)
+
+    def config(**fields: Any) -> ServerConfig:
+        return ServerConfig(**{"idle_timeout": SOON, **fields})
+
+    monkeypatch.setattr(server_settings, "ServerConfig", config)
 
 
 def state(gateway: MemoryGateway, label: str) -> State:

@@ -257,13 +257,13 @@ def test_the_work_tree_does_not_count_only_the_tagged_commit_does(checkout: Chec
 
 def test_code_that_changed_without_its_document_is_pointed_out_but_not_refused(checkout: Checkout) -> None:
     checkout.tag("v0.1.0")
-    checkout.write("src/mcp_workbench/engine/config/keys.py", "KEYS = 1\n")
+    checkout.write("src/mcp_workbench/engine/config/model.py", "KEYS = 1\n")
     checkout.commit("feat: a setting")
     checkout.tag("v0.2.0")
     status, said = checkout.check("v0.2.0")
     assert status == 0
-    assert "look: README.md is as it was in v0.1.0, but src/mcp_workbench/engine/config/keys.py is not" in said
-    assert "look: CLAUDE.md is as it was in v0.1.0, but src/mcp_workbench/engine/config/keys.py is not" in said
+    assert "look: README.md is as it was in v0.1.0, but src/mcp_workbench/engine/config/model.py is not" in said
+    assert "look: CLAUDE.md is as it was in v0.1.0, but src/mcp_workbench/engine/config/model.py is not" in said
 
 
 @pytest.mark.parametrize(("outcome", "expected"), [("exit 0", 0), ("exit 3", 1)])

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mcp_workbench.engine import socket_peers
 from mcp_workbench.engine.config.load import parse
-from mcp_workbench.engine.config.model import PolicyRule
+from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.observe import status_socket
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.setup import doctor_checks

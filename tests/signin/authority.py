@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.engine.transport.http.client.http_client import HttpClient, HttpTarget
 from mcp_workbench.engine.transport.http.client.response_body import read_whole
 from mcp_workbench.signin.sign_in_target import SignInTarget

@@ -12,7 +12,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.signin.assertion import ASSERTION_TYPE, Credentials, sign
 from mcp_workbench.signin.flow_io import SignInFailed
 from tests.signin.authority import sign_in_setup

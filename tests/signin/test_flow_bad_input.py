@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from msgspec.structs import replace
 
-from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import sign_ins
 from mcp_workbench.signin.flow_io import NotNow, SignInFailed

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.engine.transport.http.client.address import Address
 from mcp_workbench.engine.transport.http.client.dialing import proxy_for
 from mcp_workbench.engine.transport.http.client.http_client import HttpTarget

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import challenge
 from mcp_workbench.signin.client_registration import register

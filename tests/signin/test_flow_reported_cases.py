@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from mcp_workbench.cli.commands.auth import state_of
-from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import sign_ins
 from mcp_workbench.signin.store import SignInRecord, TokenStore

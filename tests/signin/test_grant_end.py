@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.signin.grant_end import DAY, ends_at, is_near, note
 from mcp_workbench.signin.profiles import profile_for
 from mcp_workbench.signin.store import SignInRecord

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import signed_in_headers

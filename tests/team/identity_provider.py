@@ -11,7 +11,7 @@ from typing import Any
 from joserfc import jws, jwt
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
-from mcp_workbench.engine.config.auth_model import IssuerConfig
+from mcp_workbench.engine.config.auth_settings import IssuerConfig
 from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse
 from mcp_workbench.team.identity.bearer_tokens import BearerTokens
 from mcp_workbench.team.identity.introspection import Introspection

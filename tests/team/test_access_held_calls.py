@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mcp_workbench.engine.config.model import FaceName, PolicyRule
+from mcp_workbench.engine.config.model import FaceName
+from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.steps import Ask, Denial, GuardedRequest, Pass
 from mcp_workbench.team.identity.identities import Identity
 from tests.bridge.conversation import FORM

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from mcp_workbench.app.gateway import Gateway, Options
-from mcp_workbench.engine.config.model import PolicyRule, ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.server_link import ServerLink
 from mcp_workbench.engine.jsonrpc.messages import Part

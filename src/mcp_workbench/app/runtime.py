@@ -27,7 +27,7 @@ from mcp_workbench.errors import SHORTAGE_HINTS, WorkbenchError, shortage
 if TYPE_CHECKING:
     from mcp_workbench.app.watching import Watching
     from mcp_workbench.engine.catalog.entry import ServerEntry
-    from mcp_workbench.engine.config.auth_model import AuthConfig
+    from mcp_workbench.engine.config.auth_settings import AuthConfig
     from mcp_workbench.engine.config.model import ServerConfig
     from mcp_workbench.engine.downstream.connection import Connection
     from mcp_workbench.engine.downstream.server_link import LinkOpener, ServerLink

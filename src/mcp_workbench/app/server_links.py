@@ -26,7 +26,7 @@ from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
-    from mcp_workbench.engine.config.auth_model import AuthConfig, ProxyConfig
+    from mcp_workbench.engine.config.auth_settings import AuthConfig, ProxyConfig
     from mcp_workbench.engine.downstream.server_link import ServerLink
     from mcp_workbench.engine.transport.http.client.headers import HeaderSource
     from mcp_workbench.engine.transport.http.client.http_client import HttpClient
@@ -97,7 +97,10 @@ def _start(means: Means, connection: Connection, config: ServerConfig, receiver:
         receiver=receiver,
         limit=context.max_message_bytes,
     )
-    connection.advise = lambda said: privilege_hint(said) or advice(context.environ, config, said)
+    command_line = config.name, config.command, *config.args
+    connection.advise = lambda said: (
+        privilege_hint(said) or advice(context.environ, config.inherit_env, config.env, command_line, said)
+    )
     label = connection.label
     link.stderr.conceal = means.redactor.text
     link.stderr.on_line = lambda line: log.debug("[%s] stderr: %s", label, line)

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from mcp_workbench.engine.config import keys, trust
+from mcp_workbench.engine.config import model, trust
 from mcp_workbench.engine.config.choose import FILE_NAME, VARIABLE, choose, own_file, user_folder
 from mcp_workbench.engine.config.jsonc_edit import parsed as parsed_json
 from mcp_workbench.engine.config.jsonc_edit import remove_member, set_member
@@ -38,7 +38,7 @@ class OwnConfiguration(Struct):
 
     @property
     def is_plain(self) -> bool:
-        return self.root != keys.TOOLBOXES
+        return self.root != model.TOOLBOXES
 
     def server(self, name: str) -> tuple[str, str]:
         """Return toolbox and name of the server that `server` or `toolbox/server` names. Raises `ConfigError`."""
@@ -58,13 +58,13 @@ class OwnConfiguration(Struct):
         if self.is_plain:
             return set_member(text, (self.root, name), entry).encode()
         if toolbox in self.toolboxes:
-            return set_member(text, (self.root, toolbox, keys.MCP_SERVERS, name), entry).encode()
-        box = {keys.DESCRIPTION.name: description, keys.MCP_SERVERS: {name: entry}}
+            return set_member(text, (self.root, toolbox, model.MCP_SERVERS, name), entry).encode()
+        box = {"description": description, model.MCP_SERVERS: {name: entry}}
         return set_member(text, (self.root, toolbox), box).encode()
 
     def without_server(self, toolbox: str, name: str) -> bytes:
         """Return the content with a server removed, and its toolbox if it has no other."""
-        steps: Sequence[str] = (self.root, name) if self.is_plain else (self.root, toolbox, keys.MCP_SERVERS, name)
+        steps: Sequence[str] = (self.root, name) if self.is_plain else (self.root, toolbox, model.MCP_SERVERS, name)
         if len(self.toolboxes[toolbox]) == 1:
             if len(self.toolboxes) == 1:
                 raise ConfigError(f"`{name}` is the only server in `{self.path}`", hint=f"delete `{self.path}` instead")
@@ -108,7 +108,7 @@ def own_configuration(path: str | None, *, makes: bool, warn: Callable[[str], No
         if folder is None:
             raise ConfigError("there is no folder for your settings", hint="set `HOME`, or name a file with --config")
         # The first `add` creates the file that `serve` finds by default.
-        return OwnConfiguration(os.path.join(folder, FILE_NAME), None, keys.TOOLBOXES, {})
+        return OwnConfiguration(os.path.join(folder, FILE_NAME), None, model.TOOLBOXES, {})
     # Only the user's own file may still lack servers; a project's must already be valid.
     user_file = named or (None if os.path.lexists(FILE_NAME) else own_file())
     if makes and user_file and (empty := _without_servers(user_file)):
@@ -120,7 +120,9 @@ def own_configuration(path: str | None, *, makes: bool, warn: Callable[[str], No
     content = read(path)
     document = _document(content, path)
     root = _root_of(document)
-    if root != keys.TOOLBOXES and (others := [key for key in document if key != root and key not in keys.FILE_KEYS]):
+    if root != model.TOOLBOXES and (
+        others := [key for key in document if key != root and key not in model.WorkbenchConfig.SETTINGS]
+    ):
         # Programs that keep more than servers in a file rewrite it whenever they like.
         raise ConfigError(
             f"`{path}` also holds `{others[0]}`, so it belongs to another program and is not edited",
@@ -138,13 +140,13 @@ def _without_servers(path: str) -> OwnConfiguration | None:
         return None
     if not isinstance(document, dict):
         return None
-    roots = [each for each in (keys.TOOLBOXES, *keys.PLAIN_ROOTS) if each in document]
+    roots = [each for each in (model.TOOLBOXES, *model.PLAIN_ROOTS) if each in document]
     if any(document[root] != {} for root in roots):
         return None
-    registry = document.get(keys.REGISTRY.name)
+    registry = document.get("registry")
     toolboxes = _servers_in(document) if roots else {}
     known = registry if isinstance(registry, str) else DEFAULT_REGISTRY
-    return OwnConfiguration(path, content, roots[0] if roots else keys.TOOLBOXES, toolboxes, known)
+    return OwnConfiguration(path, content, roots[0] if roots else model.TOOLBOXES, toolboxes, known)
 
 
 def servers_written(content: bytes, path: str) -> dict[str, dict[str, Any]]:
@@ -162,14 +164,14 @@ def _document(content: bytes, path: str) -> dict[str, Any]:
 
 
 def _root_of(document: dict[str, Any]) -> str:
-    return next(each for each in (keys.TOOLBOXES, *keys.PLAIN_ROOTS) if each in document)
+    return next(each for each in (model.TOOLBOXES, *model.PLAIN_ROOTS) if each in document)
 
 
 def _servers_in(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     root = _root_of(document)
-    if root != keys.TOOLBOXES:
+    if root != model.TOOLBOXES:
         return {PLAIN_TOOLBOX: document[root]}
-    return {name: box[keys.MCP_SERVERS] for name, box in document[root].items()}
+    return {name: box[model.MCP_SERVERS] for name, box in document[root].items()}
 
 
 def lock_folder() -> str:

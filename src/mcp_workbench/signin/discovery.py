@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
 
-from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.signin.challenge import Challenge
 from mcp_workbench.signin.flow_io import (
     NotNow,

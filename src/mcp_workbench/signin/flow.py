@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 
-from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.signin import token_requests
 from mcp_workbench.signin.assertion import Credentials
 from mcp_workbench.signin.challenge import Challenge

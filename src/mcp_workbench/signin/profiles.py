@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct, convert, field, to_builtins
 from msgspec.json import decode
 
-from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.signin.assertion import Credentials
 
 

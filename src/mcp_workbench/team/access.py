@@ -15,7 +15,7 @@ from msgspec import Raw
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.restricted_catalog import RestrictedCatalog
-from mcp_workbench.engine.config.model import LimitRule, PolicyRule
+from mcp_workbench.engine.config.policy_settings import LimitRule, PolicyRule
 from mcp_workbench.engine.face.base import Face
 from mcp_workbench.engine.face.kept_results import Origin
 from mcp_workbench.engine.face.restricted_face import REJECTED, restricted

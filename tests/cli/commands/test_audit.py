@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mcp_workbench.engine.config.model import AuditConfig
+from mcp_workbench.engine.config.audit_settings import AuditConfig
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.team.audit.audit_file import AuditFile, rotated_files
 from mcp_workbench.team.audit.audit_lines import LineMaker

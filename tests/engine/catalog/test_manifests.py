@@ -20,7 +20,7 @@ from mcp_workbench.engine.catalog import manifests
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.manifests import FORMAT, ManifestStore, default_folder, manifest_key
 from mcp_workbench.engine.catalog.offer import Offer
-from mcp_workbench.engine.config.auth_model import ForwardedIdentityConfig, TokenExchangeConfig
+from mcp_workbench.engine.config.auth_settings import ForwardedIdentityConfig, TokenExchangeConfig
 from mcp_workbench.engine.config.model import ServerConfig, ServerContext
 from mcp_workbench.engine.protocol.handshake import ServerProfile
 from mcp_workbench.engine.protocol.revisions import Era, SpokenEras

@@ -15,8 +15,8 @@ from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.manifests import ManifestStore
 from mcp_workbench.engine.catalog.offer import Offer
 from mcp_workbench.engine.catalog.registry import SharedServers
+from mcp_workbench.engine.config.expand import Reference
 from mcp_workbench.engine.config.model import (
-    Reference,
     ReferringValue,
     ServerConfig,
     ServerContext,

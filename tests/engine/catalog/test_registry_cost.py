@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from mcp_workbench.engine.catalog.catalog import Catalog
@@ -19,13 +21,13 @@ SERVERS = 200
 def matches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The variables that were compared with patterns, each time."""
     seen: list[str] = []
-    match = environment._Patterns.match
+    among = environment._Patterns.among
 
-    def counted(self: environment._Patterns, name: str) -> bool:
-        seen.append(name)
-        return match(self, name)
+    def counted(self: environment._Patterns, names: Iterable[str]) -> set[str]:
+        seen.extend(names)
+        return among(self, names)
 
-    monkeypatch.setattr(environment._Patterns, "match", counted)
+    monkeypatch.setattr(environment._Patterns, "among", counted)
     return seen
 
 

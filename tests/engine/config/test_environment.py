@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench.engine.config.environment import HARMLESS, advice, missed_variables, server_environment
-from mcp_workbench.engine.config.model import ServerConfig
 from tests.engine.config.loading import parsed, problems_of, server_of, toolbox_with
 
 DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
@@ -181,13 +180,13 @@ def test_what_is_inherited_already_is_not_missed() -> None:
 
 
 def test_the_advice_can_be_copied() -> None:
-    server = ServerConfig(name="github", command="x", inherit_env=("AWS_*",))
-    assert advice({}, server, "") is None
-    assert advice({"GITHUB_TOKEN": "t"}, server, "") == (
+    server: tuple[tuple[str, ...], dict[str, str], tuple[str, ...]] = ("AWS_*",), {}, ("github", "x")
+    assert advice({}, *server, "") is None
+    assert advice({"GITHUB_TOKEN": "t"}, *server, "") == (
         "`GITHUB_TOKEN` is set, but not passed on to this server; if it needs it, add "
         '`"inheritEnv": ["AWS_*", "GITHUB_TOKEN"]` to it'
     )
-    several = advice({"GITHUB_TOKEN": "t", "GITHUB_HOST": "h", "KEY_FILE": "k"}, server, "no KEY_FILE")
+    several = advice({"GITHUB_TOKEN": "t", "GITHUB_HOST": "h", "KEY_FILE": "k"}, *server, "no KEY_FILE")
     assert several is not None and several.startswith("`KEY_FILE`, `GITHUB_TOKEN` and `GITHUB_HOST` are set, but not")
 
 

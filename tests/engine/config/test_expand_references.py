@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.engine.catalog.manifests import identity_of, manifest_key
+from mcp_workbench.engine.config.expand import Reference
 from mcp_workbench.engine.config.load import load
-from mcp_workbench.engine.config.model import Reference, ReferringValue, ServerConfig
+from mcp_workbench.engine.config.model import ReferringValue, ServerConfig
 from tests.engine.config.loading import parsed, plain_server_of, problems_of, server_of, toolbox_with
 
 HERE = os.getcwd()

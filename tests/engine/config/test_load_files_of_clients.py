@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.engine.config.foreign_keys import FOREIGN_KEYS, IDLE_KEYS, about_ignored_keys
-from mcp_workbench.engine.config.server_keys import SERVER_KEYS
+from mcp_workbench.engine.config.model import ServerConfig
 from tests.engine.config.loading import parsed, problems_of
 
 
@@ -202,4 +202,4 @@ def test_servers_of_single_projects_are_named_as_they_are_not_read() -> None:
 
 def test_what_has_no_effect_is_accepted() -> None:
     assert FOREIGN_KEYS.keys() >= IDLE_KEYS.keys()
-    assert not SERVER_KEYS.keys() & IDLE_KEYS.keys()
+    assert not ServerConfig.SETTINGS.keys() & IDLE_KEYS.keys()

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.engine.config.foreign_keys import FOREIGN_KEYS, UNSUPPORTED_KEYS
+from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.config.problems import ConfigProblems
-from mcp_workbench.engine.config.server_keys import SERVER_KEYS
 from tests.engine.config.loading import FILE, outcome_of, problems_of, toolbox_with
 
 # One line for each level, so that every problem inside the server stands on line 6.
@@ -214,7 +214,7 @@ def test_a_file_of_ten_megabytes_is_judged_like_any_other() -> None:
     assert problem.line == text.count("\n", 0, text.index('"comand"')) + 1
 
 
-NAMES = st.sampled_from([*SERVER_KEYS, *FOREIGN_KEYS, *UNSUPPORTED_KEYS, "unknown"])
+NAMES = st.sampled_from([*ServerConfig.SETTINGS, *FOREIGN_KEYS, *UNSUPPORTED_KEYS, "unknown"])
 LEAVES = (
     st.none()
     | st.booleans()

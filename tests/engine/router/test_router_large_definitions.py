@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from mcp_workbench.cli.commands.check import Finding, _learnt
-from mcp_workbench.engine.config.model import DEFAULT_MAX_DEFINITION_BYTES, FaceName, PolicyRule
+from mcp_workbench.engine.config.model import DEFAULT_MAX_DEFINITION_BYTES, FaceName
+from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.face.proxy import ProxyFace
 from mcp_workbench.engine.router.lists import LARGE_LISTING
 from tests.bridge.in_process import Client, InProcessWorkbench, Json, in_process_workbench, until

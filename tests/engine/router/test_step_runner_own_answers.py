@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.config.model import LimitRule
+from mcp_workbench.engine.config.policy_settings import LimitRule
 from mcp_workbench.team.policy.limit_step import LIMIT_REACHED
 from tests.bridge.in_process import ERAS, in_process_workbench, until
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mcp_workbench.engine.config.model import LimitRule, PolicyRule
+from mcp_workbench.engine.config.policy_settings import LimitRule, PolicyRule
 from mcp_workbench.engine.session import questions
 from tests.bridge.in_process import (
     EVERYTHING,

@@ -16,8 +16,8 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from mcp_workbench.engine.config.audit_settings import AuditConfig
 from mcp_workbench.engine.config.load import load
-from mcp_workbench.engine.config.model import AuditConfig
 from mcp_workbench.engine.config.problems import ConfigProblems
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.steps import GuardedRequest, Outcome, UncheckedPassage

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.config.auth_model import AuthConfig, IssuerConfig, ProxyConfig
+from mcp_workbench.engine.config.auth_settings import AuthConfig, IssuerConfig, ProxyConfig
 from mcp_workbench.engine.transport.http.server.authentication import AuthenticationChallenge
 from mcp_workbench.engine.transport.http.server.open_streams import OpenStream
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead

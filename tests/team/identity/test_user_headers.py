@@ -15,7 +15,7 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 
 from mcp_workbench.app.gateway import Gateway, Options
-from mcp_workbench.engine.config.auth_model import (
+from mcp_workbench.engine.config.auth_settings import (
     AuthConfig,
     ForwardedIdentityConfig,
     IssuerConfig,

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcp_workbench.engine.config.model import PolicyRule, Then
+from mcp_workbench.engine.config.policy_settings import PolicyRule, Then
 from mcp_workbench.engine.steps import Ask, Denial, EndKind, EventKind, GuardedRequest, Outcome, Pass
 from mcp_workbench.team.identity.identities import Identities
 from mcp_workbench.team.policy import approval

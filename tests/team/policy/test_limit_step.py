@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.config.model import LimitRule
+from mcp_workbench.engine.config.policy_settings import LimitRule
 from mcp_workbench.engine.steps import Denial, GuardedRequest, Outcome, Pass
 from mcp_workbench.team.identity.identities import Identities
 from mcp_workbench.team.policy import limit_step

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.engine.config.model import PolicyRule, Then
+from mcp_workbench.engine.config.policy_settings import PolicyRule, Then
 from mcp_workbench.engine.steps import Subject
 from mcp_workbench.team.identity.identities import Identity
 from mcp_workbench.team.policy.policy import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.engine.config.model import PolicyRule
+from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.team.policy.policy import made_ready
 from mcp_workbench.team.policy.policy_findings import KnownOffers, never_matching
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.engine.config.model import PolicyRule
+from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.steps import Denial, GuardedRequest, Pass
 from mcp_workbench.team.identity.identities import Identities
 from mcp_workbench.team.policy.rules_in_force import Policy, PolicyStep

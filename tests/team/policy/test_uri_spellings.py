@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mcp_workbench.engine.config.model import PolicyRule
+from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.steps import Subject
 from mcp_workbench.team.identity.identities import Identity
 from mcp_workbench.team.policy.policy import decide, made_ready

@@ -21,7 +21,6 @@ from mcp_workbench.cli.consent import agrees, ask
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed, UsageError, named_value
 from mcp_workbench.cli.screen import Part, stdout
-from mcp_workbench.engine.config import keys
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
@@ -283,10 +282,10 @@ def _toolbox(file: OwnConfiguration, name: str, entry: dict[str, Any], wanted: s
             raise UsageError(f"`{file.path}` has no toolboxes", hint="leave --toolbox out")
         return only, ""
     if wanted is not None:
-        return wanted, box[keys.DESCRIPTION.name] if wanted == own else f"Tools of {name}"
+        return wanted, box["description"] if wanted == own else f"Tools of {name}"
     # The toolbox that `init` would propose, if it exists.
     if own in file.toolboxes or not file.toolboxes:
-        return own, box[keys.DESCRIPTION.name]
+        return own, box["description"]
     if len(file.toolboxes) == 1:
         return next(iter(file.toolboxes)), ""
     listed = ", ".join(f"`{each}`" for each in file.toolboxes)

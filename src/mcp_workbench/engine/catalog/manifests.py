@@ -61,11 +61,20 @@ class _Manifest(Struct):
 _decode: Final = Decoder(_Manifest).decode
 
 
+_SETTINGS: Final = ServerConfig.SETTINGS.values()
+# In the order of the manifests on disk, which begins with the transport.
+_ALWAYS: Final = sorted(
+    (each.field for each in _SETTINGS if each.identity == "always"), key=lambda name: name != "transport"
+)
+_IF_SET: Final = tuple((each.field, each.default) for each in _SETTINGS if each.identity == "if set")
+
+
 def identity_of(server: ServerConfig, folder: str | None = None) -> tuple[object, ...]:
     """Everything that determines which server this is and what it may offer. `folder` is its client's working folder,
     if that is not ours.
 
-    Timeouts, filters and names are not included: they change what we do with the offer, not the offer.
+    Each setting says whether it belongs here. Timeouts, filters and names do not: they change what we do with the
+    offer, not the offer.
     """
     return _identity(server, _working_folder(server, folder))
 
@@ -79,25 +88,18 @@ def offer_identity(server: ServerConfig, folder: str | None = None) -> tuple[obj
 
 
 def _identity(server: ServerConfig, folder: str | None) -> tuple[object, ...]:
-    return (
-        server.transport,
-        server.command,
-        server.args,
-        sorted(server.env.items()),
-        server.inherit_env,
-        folder,
-        server.url,
-        sorted(server.headers.items()),
-        server.protocol,
-        # It is sent different client capabilities.
-        *(() if server.ask else ("ask",)),
-        # Different accounts may see different tools.
-        *((server.oauth.account,) if server.oauth is not None and server.oauth.account else ()),
-        # It is told who the user is, and may offer different tools to each.
-        *((server.forward_identity, server.token_exchange) if server.forward_identity or server.token_exchange else ()),
-        # References count by name, because nothing is fetched just to identify servers.
-        *((server.env_files, server.references) if server.env_files or server.references else ()),
-    )
+    parts: list[object] = []
+    for name in _ALWAYS:
+        value = folder if name == "cwd" else getattr(server, name)
+        parts.append(sorted(value.items()) if isinstance(value, dict) else value)
+    parts += [(name, getattr(server, name)) for name, default in _IF_SET if getattr(server, name) != default]
+    # Different accounts may see different tools.
+    if server.oauth is not None and server.oauth.account:
+        parts.append(("account", server.oauth.account))
+    # References count by name, because nothing is fetched just to identify servers.
+    if server.references:
+        parts.append(("references", server.references))
+    return tuple(parts)
 
 
 def _working_folder(server: ServerConfig, folder: str | None) -> str | None:

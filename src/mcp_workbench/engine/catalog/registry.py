@@ -103,13 +103,13 @@ def identity(
         # For an address, only the proxy settings matter.
         environment = sorted(pair for pair in context.environ.items() if pair[0].lower().endswith("_proxy"))
     else:
-        environment = environments.of(context.environ, config)
+        environment = environments.of(context.environ, config.inherit_env, config.env)
         programs = _programs(config, context)
         if programs is not None:
             environment = [pair for pair in environment if pair[0] != "PATH"] + [("PATH", repr(programs))]
     if any(part.kind == "cmd" for part in references_in(config)):
         # The output of a `${cmd:…}` program may depend on any variable of its client.
-        environment = environments.of(context.environ, replace(config, inherit_env=("*",)))
+        environment = environments.of(context.environ, ("*",), config.env)
     lock = None if context.lock is None else (context.path, context.lock)
     limits = context.max_message_bytes, context.max_definition_bytes, lock
     whose = None if config.share == "everyone" else context.principal

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
-
-from mcp_workbench.engine.config.model import ServerConfig
 
 # docs/reference/configuration.md documents this list; a test compares the two.
 HARMLESS: Final = (
@@ -76,9 +75,11 @@ def server_environment(
 ) -> dict[str, str]:
     """Return the environment of a server: the harmless part of `base`, the part that `inherit` names, and its `own`."""
     # Nothing else by default: every server could read whatever a shell has set, tokens included.
-    passing = _Patterns((*HARMLESS, *inherit), windows)
-    ours = _Patterns(OURS, windows)
-    inherited = {name: value for name, value in base.items() if passing.match(name) and not ours.match(name)}
+    passing = _patterns(HARMLESS, windows).among(base)
+    if inherit:
+        passing |= _patterns(tuple(inherit), windows).among(base)
+    passing -= _patterns(OURS, windows).among(passing)
+    inherited = {name: value for name, value in base.items() if name in passing}
     if windows:
         # Names are case-insensitive there.
         written = {name.upper() for name in own}
@@ -99,25 +100,25 @@ class ComparableEnvironments:
         self._inherit: tuple[str, ...] | None = None
         self._inherited: dict[str, str] = {}
 
-    def of(self, base: Mapping[str, str], server: ServerConfig) -> list[tuple[str, str]]:
+    def of(self, base: Mapping[str, str], inherit: tuple[str, ...], own: Mapping[str, str]) -> list[tuple[str, str]]:
         # `os.environ` is not a `dict`, and may change at any time.
-        if base is not self._base or server.inherit_env != self._inherit or type(base) is not dict:
-            passing = _Patterns(OF_THE_TERMINAL, IS_WINDOWS)
-            given = server_environment(base, server.inherit_env, {})
-            self._base, self._inherit = base, server.inherit_env
-            self._inherited = {
-                name: value for name, value in given.items() if name in server.inherit_env or not passing.match(name)
-            }
-        own = {name.upper() for name in server.env} if IS_WINDOWS else ()
-        inherited = {name: value for name, value in self._inherited.items() if name.upper() not in own} if own else None
-        return sorted({**(self._inherited if inherited is None else inherited), **server.env}.items())
+        if base is not self._base or inherit != self._inherit or type(base) is not dict:
+            given = server_environment(base, inherit, {})
+            passing = _patterns(OF_THE_TERMINAL, IS_WINDOWS).among(given).difference(inherit)
+            self._base, self._inherit = base, inherit
+            self._inherited = {name: value for name, value in given.items() if name not in passing}
+        inherited = self._inherited
+        if IS_WINDOWS:
+            written = {name.upper() for name in own}
+            inherited = {name: value for name, value in inherited.items() if name.upper() not in written}
+        return sorted({**inherited, **own}.items())
 
 
 def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for the user's own programs, which are not servers: everything except the workbench's
     variables."""
-    ours = _Patterns(OURS, IS_WINDOWS)
-    return {name: value for name, value in environ.items() if not ours.match(name)}
+    ours = _patterns(OURS, IS_WINDOWS).among(environ)
+    return {name: value for name, value in environ.items() if name not in ours}
 
 
 def folder_of_client(environ: Mapping[str, str], variable: str, below_home: str) -> str | None:
@@ -131,7 +132,7 @@ def folder_of_client(environ: Mapping[str, str], variable: str, below_home: str)
 
 def is_ours(pattern: str) -> bool:
     """Whether a name or glob can only match the workbench's own variables."""
-    return _Patterns(OURS, IS_WINDOWS).match(pattern)
+    return bool(_patterns(OURS, IS_WINDOWS).among((pattern,)))
 
 
 def missed_variables(
@@ -143,32 +144,33 @@ def missed_variables(
     `server-github`), then those that configure its runner. `command_line` begins with the name of the server.
     """
     given = server_environment(base, inherit, own)
-    ours = _Patterns(OURS, IS_WINDOWS)
-    withheld = [name for name in base if name not in given and name not in _EVERYWHERE and not ours.match(name)]
+    ours = _patterns(OURS, IS_WINDOWS).among(base)
+    withheld = [name for name in base if name not in given and name not in _EVERYWHERE and name not in ours]
     if not withheld:
         return []
     name, *command = command_line
     # Programs often name the variable that they lack in their last output.
     mentioned = set(_WORD.findall(output))
     words = {word for text in (name, *command) for word in _own_words(text)}
-    runner = _Patterns(_RUNNERS.get(_program(command[0]), ()) if command else (), IS_WINDOWS)
+    runner = _patterns(_RUNNERS.get(_program(command[0]), ()) if command else (), IS_WINDOWS).among(withheld)
     reasons = (
         lambda variable: len(variable) >= _SHORTEST_MENTIONED and variable in mentioned,
         lambda variable: variable.partition("_")[0].lower() in words,
-        runner.match,
+        runner.__contains__,
     )
     ranked = [variable for is_likely in reasons for variable in withheld if is_likely(variable)]
     return list(dict.fromkeys(ranked))[:_MOST_MISSED]
 
 
-def advice(base: Mapping[str, str], server: ServerConfig, output: str) -> str | None:
+def advice(
+    base: Mapping[str, str], inherit: Sequence[str], own: Mapping[str, str], command_line: Iterable[str], output: str
+) -> str | None:
     """Suggest variables to inherit for a server that does not start; None if nothing suggests any."""
-    command_line = (server.name, server.command or "", *server.args)
-    missed = missed_variables(base, server.inherit_env, server.env, command_line, output)
+    missed = missed_variables(base, inherit, own, command_line, output)
     if not missed:
         return None
     names = " and ".join(filter(None, (", ".join(f"`{name}`" for name in missed[:-1]), f"`{missed[-1]}`")))
-    written = ", ".join(f'"{name}"' for name in (*server.inherit_env, *missed))
+    written = ", ".join(f'"{name}"' for name in (*inherit, *missed))
     if len(missed) == 1:
         state, needed = "is set, but not passed on to this server", "if it needs it"
     else:
@@ -191,17 +193,27 @@ def _program(command: str) -> str:
 class _Patterns:
     """Names, and globs in which `*` matches anything. Case-insensitive on Windows."""
 
-    __slots__ = ("_globs", "_names", "_windows")
+    __slots__ = ("_globs", "_names", "_prefixes", "_windows")
 
-    def __init__(self, patterns: Iterable[str], windows: bool) -> None:
+    def __init__(self, patterns: Sequence[str], windows: bool) -> None:
         self._windows = windows
         folded = [pattern.upper() if windows else pattern for pattern in patterns]
-        self._names = frozenset(pattern for pattern in folded if "*" not in pattern)
-        self._globs = [pattern.split("*") for pattern in folded if "*" in pattern]
+        self._names = frozenset([pattern for pattern in folded if "*" not in pattern])
+        # Nearly all globs are prefixes, which need no steps of ours.
+        self._prefixes = tuple([pattern[:-1] for pattern in folded if pattern.find("*") == len(pattern) - 1])
+        self._globs = [pattern.split("*") for pattern in folded if "*" in pattern[:-1]]
 
-    def match(self, name: str) -> bool:
-        name = name.upper() if self._windows else name
-        return name in self._names or any(_fits(name, parts) for parts in self._globs)
+    def among(self, names: Iterable[str]) -> set[str]:
+        """Return the names that match. All at once: a call for each variable adds up at every start."""
+        folded = [(name, name.upper() if self._windows else name) for name in names]
+        found = {name for name, key in folded if key in self._names or key.startswith(self._prefixes)}
+        if self._globs:
+            found |= {name for name, key in folded if any(_fits(key, parts) for parts in self._globs)}
+        return found
+
+
+# Those of the workbench, and the lists of a few files.
+_patterns = lru_cache(maxsize=16)(_Patterns)
 
 
 def _fits(name: str, parts: list[str]) -> bool:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from mcp_workbench.engine.config.model import Part, Reference, text_of
 from mcp_workbench.engine.config.problems import quote
 
 # The system refuses arguments and variables beyond 128 KiB; eight times that is a mistake, not a value.
@@ -41,6 +40,29 @@ _REFERENCE_KINDS = {
     "cmd:": "`${cmd:program argument …}`",
 }
 _HAS_REFERENCE = re.compile(r"\$\{(?:file|keyring|cmd):")
+
+
+class Reference(Struct, frozen=True, kw_only=True):
+    """A value stored elsewhere, which is fetched when a server starts and never before."""
+
+    # "variable": one that is not set, and may be in the server's `envFile`.
+    kind: str
+    # As in the file, for use in messages.
+    written: str
+    # A path; `service/name`; a program and its arguments; the name of a variable.
+    words: tuple[str, ...]
+    # The base of relative paths, and the folder in which the program runs.
+    folder: str = ""
+    # For a variable only; None: the server cannot be started without it.
+    default: tuple[Part, ...] | None = None
+
+
+Part = str | Reference
+
+
+def text_of(parts: Iterable[Part]) -> str:
+    """Return the text for display, with references as written."""
+    return "".join(part if isinstance(part, str) else part.written for part in parts)
 
 
 class Fault(Struct, frozen=True):

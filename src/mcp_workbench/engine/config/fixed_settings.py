@@ -12,26 +12,21 @@ from mcp_workbench.engine.config.model import WorkbenchConfig
 
 log = logging.getLogger(__name__)
 
-# Settings that connected clients rely on: field of the model, and name in the file.
-FIXED: Final = {
-    "separator": "separator",
-    "max_message_bytes": "maxMessageBytes",
-    "max_pending_body_bytes": "maxPendingBodyBytes",
-    "keychain": "keychain",
-    "splits_use_tool": "useTool",
-    # The endpoint is built around them (docs/internals/design.md).
-    "auth": "auth",
-    "trusted_proxy": "trustedProxy",
-}
+# By their field, the names of the settings that connected clients rely on.
+FIXED: Final = {each.field: name for name, each in WorkbenchConfig.SETTINGS.items() if each.needs_restart}
 
 
 def with_fixed_settings(before: WorkbenchConfig, after: WorkbenchConfig) -> tuple[WorkbenchConfig, list[str]]:
     """Return the new configuration, with settings that cannot change now left unchanged, and the names of those."""
-    changed = [name for field, name in FIXED.items() if getattr(before, field) != getattr(after, field)]
-    # Compared by effect: a file that now names the default has changed nothing.
-    if before.face_in_force != after.face_in_force:
-        changed.append("face")
+    changed = [name for field, name in FIXED.items() if _in_force(before, field) != _in_force(after, field)]
     for name in changed:
         log.warning("`%s` has changed in `%s`: restart the workbench to apply it", name, after.path)
-    face = after.face if after.face_in_force == before.face_in_force else before.face_in_force
-    return replace(after, face=face, **{field: getattr(before, field) for field in FIXED}), changed
+    kept = {field: getattr(before, field) for field, name in FIXED.items() if name in changed}
+    if "face" in kept:
+        kept["face"] = before.face_in_force
+    return replace(after, **kept), changed
+
+
+def _in_force(config: WorkbenchConfig, field: str) -> object:
+    # By effect: a file that now names the default has changed nothing.
+    return config.face_in_force if field == "face" else getattr(config, field)

@@ -8,39 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from mcp_workbench.engine.config.keys import Key, table
-from mcp_workbench.engine.config.kinds import Anything
 from mcp_workbench.engine.config.model import WorkbenchConfig
 from mcp_workbench.engine.config.problems import quote
 
-_IGNORED = "Written by {} for itself. Accepted and ignored."
-
-
-def _ignored(name: str, title: str, writer: str) -> Key[object]:
-    return Key(name, Anything(), title, _IGNORED.format(writer))
-
-
-FOREIGN_KEYS = table(
-    _ignored("description", "Description", "Gemini CLI and others"),
-    _ignored("name", "Display name", "several clients"),
-    _ignored("icon", "Icon", "several clients"),
-    _ignored("autoApprove", "Approved tools", "Cline and Kiro"),
-    _ignored("alwaysAllow", "Approved tools", "Roo Code and Windsurf"),
-    _ignored("alwaysLoad", "Loaded at start", "Claude Code"),
-    _ignored("trust", "Trusted", "Gemini CLI"),
-    _ignored("auth", "Sign-in settings", "Cursor"),
-    _ignored("authProviderType", "Sign-in settings", "Gemini CLI"),
-    _ignored("targetAudience", "Sign-in settings", "Gemini CLI"),
-    _ignored("targetServiceAccount", "Sign-in settings", "Gemini CLI"),
-    _ignored("watchPaths", "Watched files", "Roo Code"),
-    _ignored("remoteConfigured", "Managed remotely", "Cline"),
-    _ignored("gallery", "Gallery", "VS Code"),
-    _ignored("version", "Gallery version", "VS Code"),
-    _ignored("dev", "Development mode", "VS Code"),
-    _ignored("sandbox", "Sandbox rules", "VS Code"),
-    _ignored("extension", "Extension", "Gemini CLI"),
-    _ignored("source", "Source", "Zed"),
-)
+# Title, and who writes it.
+FOREIGN_KEYS: Final = {
+    "description": ("Description", "Gemini CLI and others"),
+    "name": ("Display name", "several clients"),
+    "icon": ("Icon", "several clients"),
+    "autoApprove": ("Approved tools", "Cline and Kiro"),
+    "alwaysAllow": ("Approved tools", "Roo Code and Windsurf"),
+    "alwaysLoad": ("Loaded at start", "Claude Code"),
+    "trust": ("Trusted", "Gemini CLI"),
+    "auth": ("Sign-in settings", "Cursor"),
+    "authProviderType": ("Sign-in settings", "Gemini CLI"),
+    "targetAudience": ("Sign-in settings", "Gemini CLI"),
+    "targetServiceAccount": ("Sign-in settings", "Gemini CLI"),
+    "watchPaths": ("Watched files", "Roo Code"),
+    "remoteConfigured": ("Managed remotely", "Cline"),
+    "gallery": ("Gallery", "VS Code"),
+    "version": ("Gallery version", "VS Code"),
+    "dev": ("Development mode", "VS Code"),
+    "sandbox": ("Sandbox rules", "VS Code"),
+    "extension": ("Extension", "Gemini CLI"),
+    "source": ("Source", "Zed"),
+}
 
 # Of those, keys that users may rely on, and why they have no effect; `check` and the log report it. The others are
 # cosmetic.

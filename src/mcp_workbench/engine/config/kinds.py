@@ -7,15 +7,13 @@ apart. Does not know which key has which kind (`keys`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Generic, TypeVar, cast
+from typing import Any, Final, cast
 
 import msgspec
 
-from mcp_workbench.engine.config.model import Share
 from mcp_workbench.engine.config.problems import Path, kind_of, quote
 from mcp_workbench.engine.config.reading import Reader, has_control, has_white_space
 
-T_co = TypeVar("T_co", covariant=True)
 Schema = dict[str, object]
 
 # A day. No one waits longer for a tool, and a larger number is nearly always meant as milliseconds.
@@ -23,12 +21,12 @@ MOST_SECONDS = 86_400
 _VARIABLE_PATTERN = r"\$\{.+\}"
 
 
-class Kind(Generic[T_co]):
+class Kind:
     """`read` returns the value, or None after reporting to the reader what is wrong with it."""
 
     __slots__ = ()
 
-    def read(self, value: object, path: Path, reader: Reader) -> T_co | None:
+    def read(self, value: object, path: Path, reader: Reader) -> Any:
         raise NotImplementedError
 
     def schema(self) -> Schema:
@@ -40,7 +38,7 @@ def or_variable(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "string", "pattern": _VARIABLE_PATTERN}]}
 
 
-class Text(Kind[str]):
+class Text(Kind):
     """A string, non-empty unless that is allowed, with variables expanded. NUL is refused: no program accepts it."""
 
     __slots__ = ("_empty", "_what")
@@ -68,7 +66,7 @@ class Text(Kind[str]):
         return {"type": "string"} if self._empty else {"type": "string", "pattern": r"\S"}
 
 
-class Separator(Kind[str]):
+class Separator(Kind):
     """The separator between the parts of a name."""
 
     __slots__ = ()
@@ -85,7 +83,7 @@ class Separator(Kind[str]):
         return {"type": "string", "pattern": r"^\S+$|\$\{.+\}"}
 
 
-class Url(Kind[str]):
+class Url(Kind):
     __slots__ = ()
 
     def read(self, value: object, path: Path, reader: Reader) -> str | None:
@@ -141,7 +139,7 @@ def url_fault(url: str, quote: Callable[[str], str] = _unquoted) -> str | None:
     return None if makes_sense else "found an address with an invalid host"
 
 
-class Texts(Kind[tuple[str, ...]]):
+class Texts(Kind):
     """A list of strings. `empty_items`: an argument may be an empty string, the name of a tool may not."""
 
     __slots__ = ("_item", "_what")
@@ -155,7 +153,7 @@ class Texts(Kind[tuple[str, ...]]):
             reader.wrong(value, path, self._what)
             return None
         items = [self.item(item, (*path, index), reader) for index, item in enumerate(value)]
-        return None if None in items else tuple(item for item in items if item is not None)
+        return None if None in items else cast("tuple[str, ...]", tuple(items))
 
     def item(self, value: object, path: Path, reader: Reader) -> str | None:
         if isinstance(value, bool | int | float):
@@ -201,7 +199,7 @@ class Filters(Texts):
         return {"type": "array", "items": {"type": "string", "pattern": r"^\s*!?\s*[^\s!]"}}
 
 
-class Seconds(Kind[float]):
+class Seconds(Kind):
     """A duration. With `never`, `null` and 0 are allowed and read as 0."""
 
     __slots__ = ("_never",)
@@ -238,7 +236,7 @@ class Seconds(Kind[float]):
         return or_variable({"type": types, **above, "maximum": MOST_SECONDS})
 
 
-class Whole(Kind[int]):
+class Whole(Kind):
     """A whole number. With `none`, `null` is allowed and read as 0."""
 
     __slots__ = ("_least", "_most", "_none", "_what")
@@ -269,15 +267,15 @@ class Whole(Kind[int]):
         return or_variable({"type": types, "minimum": self._least, "maximum": self._most})
 
 
-class Choice(Kind[str]):
-    """One of a few words; the table maps every accepted spelling to the internal one."""
+class Choice(Kind):
+    """One of a few words; the table maps every accepted spelling to the internal value."""
 
     __slots__ = ("_spellings",)
 
-    def __init__(self, spellings: Mapping[str, str]) -> None:
+    def __init__(self, spellings: Mapping[str, object]) -> None:
         self._spellings = spellings
 
-    def read(self, value: object, path: Path, reader: Reader) -> str | None:
+    def read(self, value: object, path: Path, reader: Reader) -> Any:
         text = reader.expanded(value, path) if isinstance(value, str) else ""
         if text is None:
             return None
@@ -294,7 +292,11 @@ class Choice(Kind[str]):
         return or_variable({"enum": list(self._spellings)})
 
 
-class Sharing(Kind[Share]):
+def one_of(*words: str) -> Choice:
+    return Choice({word: word for word in words})
+
+
+class Sharing(Kind):
     """Which clients share a server. `everyone` is allowed only for a single server."""
 
     __slots__ = ("_is_of_server",)
@@ -302,23 +304,23 @@ class Sharing(Kind[Share]):
     def __init__(self, *, is_of_server: bool = False) -> None:
         self._is_of_server = is_of_server
 
-    def read(self, value: object, path: Path, reader: Reader) -> Share | None:
+    def read(self, value: object, path: Path, reader: Reader) -> Any:
         if value == "everyone" and not self._is_of_server:
             hint = "set it for each server that keeps no user's data"
             reader.problem(path, "found `everyone`, which is for single servers", _SHARES_TEXT, hint=hint)
             return None
-        return cast("Share | None", (_SHARES_OF_SERVER if self._is_of_server else _SHARES).read(value, path, reader))
+        return (_SHARES_OF_SERVER if self._is_of_server else _SHARES).read(value, path, reader)
 
     def schema(self) -> Schema:
         return (_SHARES_OF_SERVER if self._is_of_server else _SHARES).schema()
 
 
-_SHARES: Final = Choice({name: name for name in ("project", "user", "session")})
-_SHARES_OF_SERVER: Final = Choice({name: name for name in ("project", "user", "session", "everyone")})
+_SHARES: Final = one_of("project", "user", "session")
+_SHARES_OF_SERVER: Final = one_of("project", "user", "session", "everyone")
 _SHARES_TEXT: Final = "one of `project`, `user`, `session`"
 
 
-class Boolean(Kind[bool]):
+class Boolean(Kind):
     __slots__ = ()
 
     def read(self, value: object, path: Path, reader: Reader) -> bool | None:
@@ -333,18 +335,6 @@ class Boolean(Kind[bool]):
 
     def schema(self) -> Schema:
         return or_variable({"type": "boolean"})
-
-
-class Anything(Kind[object]):
-    """What another program wrote for its own use: accepted unchecked."""
-
-    __slots__ = ()
-
-    def read(self, value: object, path: Path, reader: Reader) -> object:
-        return value
-
-    def schema(self) -> Schema:
-        return {}
 
 
 def _number(value: object, path: Path, reader: Reader) -> int | float | str | None:

@@ -14,7 +14,7 @@ from mcp_workbench.engine.config.problems import Path, quote
 from mcp_workbench.engine.config.reading import Reader, has_control
 
 
-class Pairs(Kind[dict[str, str]]):
+class Pairs(Kind):
     """Names and strings; the subclasses define which are allowed."""
 
     __slots__ = ()
@@ -174,9 +174,9 @@ class Renames(Pairs):
         }
 
 
-class Deferred(Kind[Any]):
-    """A kind of value in a separate module, such as `oauth_keys`, which is loaded only for a file that has it: loading
-    all of them would slow down every start."""
+class Deferred(Kind):
+    """A kind of value in a separate module, such as `oauth_settings`, which is loaded only for a file that has it:
+    loading all of them would slow down every start."""
 
     __slots__ = ("_module", "_name")
 
@@ -184,8 +184,8 @@ class Deferred(Kind[Any]):
         self._module = module
         self._name = name
 
-    def _kind(self) -> Kind[Any]:
-        kind: Kind[Any] = getattr(import_module(f"mcp_workbench.engine.config.{self._module}"), self._name)()
+    def _kind(self) -> Kind:
+        kind: Kind = getattr(import_module(f"mcp_workbench.engine.config.{self._module}"), self._name)
         return kind
 
     def read(self, value: object, path: Path, reader: Reader) -> Any:

@@ -1,76 +1,80 @@
-"""Settings inside a setting, such as those of `oauth`: one table for each, for validation and for editors.
+"""Settings inside a setting, such as those of `oauth`: an object whose members are declared like any other setting.
 
-Owns how an object of named members is read, reporting every mistake in it and not only the first. Loaded only for a
-file that has such an object, so that other files start without it.
+Owns how such an object is read, reporting every mistake in it and not only the first. Loaded only for a file that has
+one, so that other files start without it.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from mcp_workbench.engine.config.kinds import Kind, Schema
 from mcp_workbench.engine.config.problems import Path
 from mcp_workbench.engine.config.reading import Reader
 from mcp_workbench.engine.config.redact import secrets_in
+from mcp_workbench.engine.config.setting import REQUIRED, Declared, Setting, schemas_of
 
-# Name, kind and description.
-Member = tuple[str, Kind[Any], str]
+T = TypeVar("T", bound=Declared)
 
 
-class Members:
-    """A table of members. `secret` ones are never printed; with `fetches` they may contain references that are resolved
-    when the server starts. `foreign` ones belong to other clients and are ignored."""
+class Members(Kind, Generic[T]):
+    """An object with the settings of `declared`. `foreign` members belong to other clients and are ignored; `hints` say
+    what to do about unknown ones that belong elsewhere."""
 
     def __init__(
-        self, *members: Member, secret: Collection[str] = (), fetches: bool = False, foreign: Collection[str] = ()
+        self, declared: type[T], expected: str, *, foreign: Collection[str] = (), hints: Mapping[str, str] | None = None
     ) -> None:
-        self._members = members
-        self.kinds = {name: kind for name, kind, _ in members}
-        self._secret = secret
-        self._fetches = fetches
+        self._declared = declared
+        self._expected = expected
         self._foreign = foreign
+        self._hints = hints or {}
 
-    def read_object(
-        self, value: object, path: Path, reader: Reader, expected: str, *, hints: Mapping[str, str] | None = None
-    ) -> dict[str, Any] | None:
-        """Return the members by their names in the file: None for an invalid one, and just None if the value is not an
-        object. Problems go to the reader. `hints`: what to do about unknown members that belong elsewhere.
-        """
+    @property
+    def settings(self) -> dict[str, Setting]:
+        return self._declared.SETTINGS
+
+    def read(self, value: object, path: Path, reader: Reader) -> T | None:
+        found = self.read_fields(value, path, reader)
+        return None if found is None or None in found.values() else self.made(found, value, path, reader)
+
+    def made(self, found: dict[str, Any], value: object, path: Path, reader: Reader) -> T | None:
+        """Return what valid members mean together, or None after reporting why they cannot."""
+        return self._declared(**found)
+
+    def read_fields(self, value: object, path: Path, reader: Reader) -> dict[str, Any] | None:
+        """Return the members by field: None for an invalid one, and just None if the value is not an object. Problems
+        go to the reader."""
+        found = self.read_named(value, path, reader)
+        return None if found is None else {self.settings[name].field: member for name, member in found.items()}
+
+    def read_named(self, value: object, path: Path, reader: Reader) -> dict[str, Any] | None:
+        """The same, by the names in the file."""
         if not isinstance(value, dict):
-            reader.wrong(value, path, expected)
+            reader.wrong(value, path, self._expected)
             return None
         found: dict[str, Any] = {}
-        for name, member in value.items():
+        for name, written in value.items():
             place = (*path, name)
-            kind = self.kinds.get(name)
-            if kind is None:
+            setting = self.settings.get(name)
+            if setting is None:
                 if name not in self._foreign:
-                    reader.unknown_key(place, self.kinds, hint=(hints or {}).get(name))
+                    reader.unknown_key(place, self.settings, hint=self._hints.get(name))
                 continue
-            is_secret = name in self._secret
-            with reader.fetching() if is_secret and self._fetches else contextlib.nullcontext():
-                found[name] = kind.read(member, place, reader)
+            reader.fetches = setting.fetches
+            member = setting.kind.read(written, place, reader)
+            reader.fetches = False
             # A reference is not a secret itself: its target is, once it is fetched.
-            if is_secret and isinstance(found[name], str) and place not in reader.references:
-                reader.secrets.update(secrets_in(name, found[name]))
+            if setting.is_secret and isinstance(member, str) and place not in reader.references:
+                reader.secrets.update(secrets_in(name, member))
+            found[name] = member
         return found
 
-    def read_whole(self, value: object, path: Path, reader: Reader, expected: str) -> dict[str, Any] | None:
-        """Return the members if all of them are valid."""
-        found = self.read_object(value, path, reader, expected)
-        return None if found is None or None in found.values() else found
-
-    def schema(self, *required: str) -> Schema:
-        members = {
-            name: {**kind.schema(), "title": _title_of(name), "description": about}
-            for name, kind, about in self._members
+    def schema(self) -> Schema:
+        schema: Schema = {
+            "type": "object",
+            "properties": schemas_of(self.settings),
+            "additionalProperties": bool(self._foreign),
         }
-        schema: Schema = {"type": "object", "properties": members, "additionalProperties": bool(self._foreign)}
-        return {**schema, "required": list(required)} if required else schema
-
-
-def _title_of(name: str) -> str:
-    """Return `clientId` as words."""
-    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).capitalize()
+        required = [name for name, each in self.settings.items() if each.default is REQUIRED]
+        return {**schema, "required": required} if required else schema

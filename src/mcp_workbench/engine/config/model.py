@@ -1,25 +1,49 @@
-"""The loaded configuration: plain frozen values with every default filled in.
+"""The configuration: every setting of the file, of a toolbox and of a server, and the loaded values.
 
-Owns the vocabulary of the configuration. Knows neither how it was written down (`load`) nor anything that runs.
+Owns the vocabulary. A setting is declared here once (`setting`), or in the module of the object that it is a member of;
+values are plain and frozen, with every default filled in. Knows neither how a file is read (`load`) nor anything that
+runs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
-from mcp_workbench.engine.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES
+from mcp_workbench.engine.config.kinds import (
+    Boolean,
+    Choice,
+    Files,
+    Filters,
+    Seconds,
+    Separator,
+    Sharing,
+    Text,
+    Texts,
+    Url,
+    Whole,
+    one_of,
+)
+from mcp_workbench.engine.config.mappings import Deferred, Environment, Headers, Renames, VariablePatterns
+from mcp_workbench.engine.config.setting import REQUIRED, Declared, setting
+from mcp_workbench.engine.economy.tokens import LEAST_BUDGET
+from mcp_workbench.engine.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES
+from mcp_workbench.engine.protocol.revisions import KNOWN
 
 if TYPE_CHECKING:
-    from mcp_workbench.engine.config.auth_model import (
+    from mcp_workbench.engine.config.audit_settings import AuditConfig
+    from mcp_workbench.engine.config.auth_settings import (
         AuthConfig,
         ForwardedIdentityConfig,
         ProxyConfig,
         TokenExchangeConfig,
     )
+    from mcp_workbench.engine.config.expand import Part, Reference
+    from mcp_workbench.engine.config.oauth_settings import OAuthConfig
+    from mcp_workbench.engine.config.policy_settings import LimitRule, PolicyRule
     from mcp_workbench.engine.config.problems import Problem
     from mcp_workbench.engine.config.program_paths import ProgramPaths
 
@@ -28,15 +52,30 @@ Transport = Literal["stdio", "http", "sse", "auto"]
 FaceName = str
 # Clients that share one process of a server: those in the same folder, all of the user's, none, or those of all users.
 Share = Literal["project", "user", "session", "everyone"]
-# What a rule of the policy decides, from the loosest to the strictest.
-Then = Literal["allow", "ask", "deny", "hide"]
 Lock = Literal["warn", "enforce"]
 # "auto" probes, "legacy" does the handshake, "modern" is stateless; a revision date pins that revision.
 ProtocolChoice = str
 
-DEFAULT_CALL_TIMEOUT = 120.0
-# `npx -y` and `uvx` download a package on their first start; half a minute is not unusual.
-DEFAULT_STARTUP_TIMEOUT = 60.0
+# Every spelling of a transport, of this and of other clients.
+_TRANSPORTS = {
+    **dict.fromkeys(("stdio", "local"), "stdio"),
+    **dict.fromkeys(("http", "streamable-http", "streamableHttp", "streamable_http"), "http"),
+    "sse": "sse",
+    "auto": "auto",
+}
+_SHARED_BY = (
+    "Which clients share one process of a server: those in the same folder (`project`), all of yours (`user`; it then "
+    "runs in its `cwd` or your home folder and gets no roots), or none, so that each has its own (`session`). If unset "
+    "it is `session` for servers known to keep a person's state in the process, else `project`. "
+)
+_INHERITED = (
+    "Further variables of the workbench's environment that programs inherit, by name or `*` glob, in addition to a few "
+    'harmless ones such as `PATH` and `HOME`. `["*"]` passes everything except the workbench\'s own. '
+)
+_VARIABLES = VariablePatterns("a list of names and globs of variables")
+_BUDGET = Whole("tokens", LEAST_BUDGET, 1_000_000, none=True)
+_TOOL_NAMES = Filters("a list of tool names")
+
 DEFAULT_IDLE_TIMEOUT = 600.0
 # A tenth of the context of most models. Nobody can read more in one go, and what is left out is kept.
 DEFAULT_RESULT_BUDGET = 20_000
@@ -50,28 +89,13 @@ DEFAULT_BUDGET = 6_000
 # The largest message that passes, in bytes. 64 MiB must pass; larger results are almost always a mistake.
 DEFAULT_MAX_MESSAGE_BYTES = 128 * 1024 * 1024
 DEFAULT_MAX_DEFINITION_BYTES = 256 * 1024
-DEFAULT_MAX_PENDING_BODY_BYTES = 256 * 1024 * 1024
-# About 200,000 lines of the audit log in each file; a gigabyte in all.
-DEFAULT_AUDIT_BYTES = 64 * 1024 * 1024
-DEFAULT_AUDIT_FILES = 16
 
-
-class Reference(Struct, frozen=True, kw_only=True):
-    """A value stored elsewhere, which is fetched when a server starts and never before."""
-
-    # "variable": one that is not set, and may be in the server's `envFile`.
-    kind: str
-    # As in the file, for use in messages.
-    written: str
-    # A path; `service/name`; a program and its arguments; the name of a variable.
-    words: tuple[str, ...]
-    # The base of relative paths, and the folder in which the program runs.
-    folder: str = ""
-    # For a variable only; None: the server cannot be started without it.
-    default: tuple[Part, ...] | None = None
-
-
-Part = str | Reference
+TOOLBOXES = "toolboxes"
+MCP_SERVERS = "mcpServers"
+SERVERS = "servers"
+CONTEXT_SERVERS = "context_servers"
+# A file with one of these at its top level belongs to another client, and has no toolboxes.
+PLAIN_ROOTS = (MCP_SERVERS, SERVERS, CONTEXT_SERVERS)
 
 
 class ReferringValue(Struct, frozen=True):
@@ -80,56 +104,6 @@ class ReferringValue(Struct, frozen=True):
     # The field it belongs to: `("env", "TOKEN")`, `("args", 1)`, `("url",)`, `("oauth", "client_secret")`.
     field: tuple[str | int, ...]
     parts: tuple[Part, ...]
-
-
-def text_of(parts: Iterable[Part]) -> str:
-    """Return the text for display, with references as written."""
-    return "".join(part if isinstance(part, str) else part.written for part in parts)
-
-
-class OAuthConfig(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How to sign in to a server, where that differs from what can be discovered. None: as discovered."""
-
-    client_id: str | None = None
-    client_secret: str | None = None
-    # PEM or JWK, for `private_key_jwt`.
-    private_key: str | None = None
-    key_id: str | None = None
-    signing_algorithm: str | None = None
-    client_metadata_url: str | None = None
-    grant: str | None = None
-    scopes: tuple[str, ...] | None = None
-    # "": none is sent.
-    resource: str | None = None
-    issuer: str | None = None
-    issuer_check: str | None = None
-    pkce: str | None = None
-    token_auth_method: str | None = None
-    offline_access: str | None = None
-    callback_host: str | None = None
-    callback_port: int | None = None
-    extra_authorize_params: dict[str, str] | None = None
-    scope_param: str | None = None
-    scope_separator: str | None = None
-    initial_access_token: str | None = None
-    # Distinguishes several sign-ins at one address.
-    account: str | None = None
-    # How long a sign-in lasts there, however often its token is refreshed.
-    grant_days: int | None = None
-
-
-class AuditConfig(Struct, frozen=True, kw_only=True):
-    """Where the audit log is written. Exactly one of the three is set."""
-
-    # An absolute path.
-    file: str | None = None
-    # A path, or `host:port`.
-    syslog: str | None = None
-    stdout: bool = False
-    arguments: Literal["none", "shape", "redacted"] = "none"
-    when_full: Literal["count", "wait"] = "count"
-    max_file_bytes: int = DEFAULT_AUDIT_BYTES
-    keep_files: int = DEFAULT_AUDIT_FILES
 
 
 class ServerContext(Struct, frozen=True, kw_only=True):
@@ -154,42 +128,181 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     principal: str = ""
 
 
-class ServerConfig(Struct, frozen=True, kw_only=True):
+class ServerConfig(Declared, frozen=True, kw_only=True):
     """An MCP server in a toolbox: a child process (`command`) or a remote address (`url`)."""
 
     name: str
-    transport: Transport = "stdio"
-    command: str | None = None
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = field(default_factory=dict)
-    # Names and globs of variables that it inherits in addition to the harmless ones.
-    inherit_env: tuple[str, ...] = ()
-    cwd: str | None = None
-    url: str | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-    oauth: OAuthConfig | None = None
-    forward_identity: ForwardedIdentityConfig | None = None
-    token_exchange: TokenExchangeConfig | None = None
+    command: str | None = setting(
+        Text(), "The program to start, looked up on `PATH`. Either this or `url`.", identity="always"
+    )
+    args: tuple[str, ...] = setting(
+        Texts("a list of strings", empty_items=True),
+        "The program's arguments.",
+        (),
+        title="Arguments",
+        identity="always",
+        fetches=True,
+    )
+    env: dict[str, str] = setting(
+        Environment(),
+        "Environment variables for the program, in addition to the inherited ones. Never printed.",
+        {},
+        title="Environment",
+        identity="always",
+        fetches=True,
+    )
+    inherit_env: tuple[str, ...] = setting(
+        _VARIABLES,
+        _INHERITED + "For this server, instead of the list of the toolbox or the file.",
+        (),
+        shown=None,
+        title="Inherited variables",
+        identity="always",
+    )
+    cwd: str | None = setting(
+        Text(),
+        "The folder the program is started in. A relative path starts at the folder of this file. If unset, the folder "
+        "the workbench was started in.",
+        title="Working folder",
+        identity="always",
+    )
+    env_files: tuple[str, ...] = setting(
+        Files("a path, or a list of paths"),
+        "`.env` files with variables for the program; `env` overrides them. `${VAR}` in `args`, `env`, `headers`, "
+        "`url` and `clientSecret` of this server finds them too, unless the environment has a variable of that name. "
+        "Read when the server starts. Relative paths start at the folder of this file.",
+        (),
+        name="envFile",
+        title="Environment files",
+        identity="if set",
+    )
+    url: str | None = setting(
+        Url(),
+        "The address of a remote server, `http` or `https`. Either this or `command`.",
+        title="Address",
+        identity="always",
+        fetches=True,
+    )
+    server_url = setting(
+        Url(), "Another name for `url`, as Windsurf writes it.", title="Address (Windsurf)", fetches=True
+    )
+    http_url = setting(
+        Url(),
+        "Another name for `url`, as Gemini CLI writes it; streamable HTTP only.",
+        title="Address (Gemini)",
+        fetches=True,
+    )
+    headers: dict[str, str] = setting(
+        Headers(), "Sent with every request to the address. Never printed.", {}, identity="always", fetches=True
+    )
+    oauth: OAuthConfig | None = setting(
+        Deferred("oauth_settings", "SIGN_IN"),
+        "How to sign in with OAuth, for servers that cannot be discovered or do not register clients: a client of your "
+        "own, scopes, the callback. Most servers need nothing here.",
+        shown={},
+        title="Signing in",
+    )
+    # With either, the server is told who the user is, and may offer different tools to each.
+    forward_identity: ForwardedIdentityConfig | None = setting(
+        Deferred("auth_settings", "FORWARD_IDENTITY"),
+        "Tell the server who the user is.",
+        title="Forwarded identity",
+        identity="if set",
+    )
+    token_exchange: TokenExchangeConfig | None = setting(
+        Deferred("auth_settings", "TOKEN_EXCHANGE"), "Exchange the user's token for one for it.", identity="if set"
+    )
+    transport: Transport = setting(
+        Choice(_TRANSPORTS),
+        "How to talk to the server. If unset, `stdio` for a command, and `auto` for an address, which tries streamable "
+        "HTTP and then the older SSE.",
+        "stdio",
+        shown=None,
+        identity="always",
+    )
+    type = setting(Choice(_TRANSPORTS), "Another name for `transport`, as most clients write it.", title="Transport")
     # None means all tools; an empty tuple means none.
-    tool_filters: tuple[str, ...] | None = None
-    # Original tool name to the name shown instead (faces `flat` and `dynamic`).
-    rename: dict[str, str] = field(default_factory=dict)
-    timeout: float = DEFAULT_CALL_TIMEOUT
-    startup_timeout: float = DEFAULT_STARTUP_TIMEOUT
+    tool_filters: tuple[str, ...] | None = setting(
+        Filters("a list of tool names and globs"),
+        "Which tools are listed and can be called: exact names and `*` globs; `!name` excludes. `[]` means none. If "
+        "unset, all.",
+    )
+    include_tools = setting(
+        _TOOL_NAMES,
+        "Only these tools, as Gemini CLI writes it. `toolFilters` overrides it.",
+        title="Included tools (Gemini)",
+    )
+    tools = setting(
+        _TOOL_NAMES,
+        "Only these tools, as Copilot CLI writes it. `toolFilters` overrides it.",
+        title="Included tools (Copilot)",
+    )
+    exclude_tools = setting(
+        _TOOL_NAMES,
+        "All tools except these, as Gemini CLI writes it. Added to `toolFilters`.",
+        title="Excluded tools (Gemini)",
+    )
+    disabled_tools = setting(
+        _TOOL_NAMES,
+        "All tools except these, as Windsurf, Roo Code and Kiro write it. Added to `toolFilters`.",
+        title="Excluded tools (Windsurf, Roo, Kiro)",
+    )
+    rename: dict[str, str] = setting(
+        Renames(),
+        "New names for tools in the faces `flat` and `dynamic`, by their original name.",
+        {},
+        title="Renamed tools",
+    )
+    timeout: float = setting(Seconds(), "How long a call may take, in seconds.", 120.0, title="Call timeout")
+    # `npx -y` and `uvx` download a package on their first start; half a minute is not unusual.
+    startup_timeout: float = setting(
+        Seconds(),
+        "How long the server may take to start, in seconds, including downloads by `npx` or `uvx`.",
+        60.0,
+        title="Start timeout",
+    )
     # None: never stopped for being idle.
-    idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT
+    idle_timeout: float | None = setting(
+        Seconds(never=True),
+        "Stop the server after this many seconds without a call, even if a client has it open; the next call starts it "
+        f"again, and says so. `null` or 0: never. Without it, after {DEFAULT_IDLE_TIMEOUT:.0f} seconds, and only if no "
+        "connected client has opened or used it.",
+        DEFAULT_IDLE_TIMEOUT,
+        shown=None,
+    )
     # Whether that also holds while a connected client has it open: only if the user set the timeout.
     stops_in_use: bool = False
-    protocol: ProtocolChoice = "auto"
+    protocol: ProtocolChoice = setting(
+        one_of("auto", "legacy", "modern", *KNOWN),
+        "The protocol spoken to the server: detected (`auto`), with a handshake (`legacy`), without one (`modern`), or "
+        "a particular revision of MCP.",
+        "auto",
+        identity="always",
+    )
     # None: what is known about the server, else "project".
-    share: Share | None = None
-    # Whether it may send requests to clients: elicitation, sampling, roots.
-    ask: bool = True
-    # Tokens that a result may take; 0 means no limit. None: the default of `use_tool`.
-    result_budget: int | None = None
-    # Files of variables, read when it starts.
-    env_files: tuple[str, ...] = ()
-    # When each of them was last written: a program that runs with other variables is a different one.
+    share: Share | None = setting(
+        Sharing(is_of_server=True),
+        _SHARED_BY + "For this server; `everyone` lets all users share it, for servers that keep no user's data.",
+        title="Sharing",
+    )
+    ask: bool = setting(
+        Boolean(),
+        "Whether the server may send requests to clients (elicitation, sampling, roots). With `false` it is told that "
+        "they support none of these, so that clients with different capabilities can share it.",
+        True,
+        title="Questions",
+        identity="if set",
+    )
+    # 0 means no limit. None: the default of `use_tool`.
+    result_budget: int | None = setting(
+        Whole("tokens", 100, 10_000_000, none=True),
+        "How many tokens (estimated) a result of this server may use in the face `proxy`. A larger one is kept for a "
+        "while; the agent gets its beginning and how to read the rest. `null`: no limit.",
+        shown=DEFAULT_RESULT_BUDGET,
+    )
+    disabled = setting(Boolean(), "`true` leaves the server out.", False)
+    enabled = setting(Boolean(), "`false` leaves the server out.", True)
+    # When each of `env_files` was last written: a program that runs with other variables is a different one.
     env_file_times: tuple[int, ...] = ()
     # Values to fetch when it starts. Until then, the fields hold them as written.
     references: tuple[ReferringValue, ...] = ()
@@ -213,61 +326,24 @@ def references_in(server: ServerConfig) -> list[Reference]:
     return found
 
 
-class ToolboxConfig(Struct, frozen=True, kw_only=True):
+class ToolboxConfig(Declared, frozen=True, kw_only=True):
     """A named group of servers, the unit that an agent opens."""
 
     name: str
-    description: str
+    description: str = setting(
+        Text(), "What the toolbox is for. Agents read it to decide when to open the toolbox.", REQUIRED
+    )
     # None: the budget of the file. 0: no limit.
-    budget: int | None = None
+    budget: int | None = setting(
+        _BUDGET, "The budget of this toolbox, instead of the one for the whole file.", title="Token budget"
+    )
+    inherit_env = setting(
+        _VARIABLES,
+        _INHERITED + "For the servers of this toolbox, instead of the list of the file.",
+        title="Inherited variables",
+    )
+    share = setting(Sharing(), _SHARED_BY + "For the servers of this toolbox.", title="Sharing")
     servers: dict[str, ServerConfig]
-
-
-class PolicyRule(Struct, frozen=True, kw_only=True):
-    """A rule of `policy`: it decides if all its conditions hold. What it does not name may be anything."""
-
-    then: Then
-    # Globs of principals, and `group:` with a glob of groups; empty for everyone.
-    who: tuple[str, ...] = ()
-    # Globs of `toolbox/server/item`. A rule without any of the three applies to everything.
-    tools: tuple[str, ...] | None = None
-    prompts: tuple[str, ...] | None = None
-    resources: tuple[str, ...] | None = None
-    # Annotations by the server about its tool.
-    read_only: bool | None = None
-    destructive: bool | None = None
-    open_world: bool | None = None
-    # JSON Pointers into the arguments, and globs that the values must match.
-    arguments: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def kinds(self) -> dict[str, tuple[str, ...] | None]:
-        """The patterns for each kind of item."""
-        return {"tools": self.tools, "prompts": self.prompts, "resources": self.resources}
-
-    @property
-    def has_annotations(self) -> bool:
-        """Whether it depends on a server's annotations of its own tool."""
-        return not self.read_only is self.destructive is self.open_world is None
-
-    @property
-    def is_default(self) -> bool:
-        """Whether it matches everything."""
-        is_about_all = all(patterns is None for patterns in self.kinds.values())
-        return is_about_all and not self.who and not self.arguments and not self.has_annotations
-
-
-class LimitRule(Struct, frozen=True, kw_only=True):
-    """An entry of `limits`: what each principal of `who`, each server of `servers`, or each pair of both may use."""
-
-    who: tuple[str, ...] | None = None
-    # Globs of `toolbox/server`.
-    servers: tuple[str, ...] | None = None
-    calls_in_flight: int | None = None
-    calls_per_minute: int | None = None
-    bytes_per_minute: int | None = None
-    # The longest that a call may take, in seconds.
-    call_seconds: float | None = None
 
 
 class LockTarget(Struct, frozen=True):
@@ -282,47 +358,168 @@ class LockTarget(Struct, frozen=True):
     has_resources: bool = False
 
 
-class WorkbenchConfig(Struct, frozen=True, kw_only=True):
+def _shown_by_faces() -> str:
+    *others, last = (f"{face.shows} (`{face.name}`)" for face in FACES.values())
+    return f"{', '.join(others)}, or {last}"
+
+
+class WorkbenchConfig(Declared, frozen=True, kw_only=True):
     """The whole file. `plain` marks a bare `mcpServers` file, whose servers form one toolbox named `default`."""
 
     path: str
     toolboxes: dict[str, ToolboxConfig]
     plain: bool = False
+    schema = setting(
+        Text(),
+        "Where an editor finds the schema of this file. The workbench ignores it.",
+        name="$schema",
+        title="JSON Schema",
+    )
     # None: the default for this kind of file (`face_in_force`).
-    face: FaceName | None = None
-    separator: str = DEFAULT_SEPARATOR
+    face: FaceName | None = setting(
+        one_of(*FACES),
+        f"What a client sees: {_shown_by_faces()}. Without it `{DEFAULT_FACE}`, and `{DEFAULT_FACE_OF_PLAIN_FILES}` "
+        "for a plain `mcpServers` file.",
+        needs_restart=True,
+    )
+    separator: str = setting(
+        Separator(),
+        "What separates the parts of a name in the face `flat`. `__` is accepted by every client, `:` is not.",
+        DEFAULT_SEPARATOR,
+        needs_restart=True,
+    )
+    max_message_bytes: int = setting(
+        Whole("bytes", 1024, 2 * 1024 * 1024 * 1024),
+        "The largest message, in bytes, that is accepted in either direction. Larger ones are answered with an error.",
+        DEFAULT_MAX_MESSAGE_BYTES,
+        title="Largest message",
+        needs_restart=True,
+    )
+    max_definition_bytes: int = setting(
+        Whole("bytes", 1024, 64 * 1024 * 1024),
+        "The largest definition of a tool, prompt or resource, in bytes, that a server may list. Larger ones are left "
+        "out and reported.",
+        DEFAULT_MAX_DEFINITION_BYTES,
+        title="Largest definition",
+    )
+    max_pending_body_bytes: int = setting(
+        Whole("bytes", 1024, 64 * 1024 * 1024 * 1024),
+        "Over HTTP: the total size, in bytes, of request bodies that are still being received; at least one message of "
+        "the largest size always fits. Beyond it, large requests are asked to try again later; small ones are always "
+        "accepted.",
+        256 * 1024 * 1024,
+        title="Pending bodies",
+        needs_restart=True,
+    )
     # 0: no limit.
-    budget: int = DEFAULT_BUDGET
-    check_arguments: bool = True
-    # The first client starts the shared workbench, and all clients join it.
-    shared: bool = False
-    # Seconds without clients after which the shared workbench exits; None: never.
-    shared_idle_exit: float | None = DEFAULT_SHARED_IDLE_EXIT
-    # `toolbox/server/tool`
-    pin: tuple[str, ...] = ()
-    # Whether read-only tools are called with a different tool than those that write.
-    splits_use_tool: bool = False
-    # By name or glob of clients, settings that add to the table in `clients`.
-    clients: dict[str, dict[str, object]] = field(default_factory=dict)
-    # Who may do what; empty: everyone may do everything.
-    policy: tuple[PolicyRule, ...] = ()
-    limits: tuple[LimitRule, ...] = ()
-    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
-    max_definition_bytes: int = DEFAULT_MAX_DEFINITION_BYTES
-    max_pending_body_bytes: int = DEFAULT_MAX_PENDING_BODY_BYTES
-    # Whether sign-ins are encrypted with a key in the system's keychain; None: left as they are.
-    keychain: bool | None = None
-    # Where `add` looks up servers by name.
-    registry: str = DEFAULT_REGISTRY
-    # None: no audit log.
-    audit: AuditConfig | None = None
-    # Whether definitions that differ from the lock file are only reported, or hidden; None: there is no lock.
-    lock: Lock | None = None
-    # Whether the lock covers single resources, which most servers list as data.
-    lock_resources: bool = False
-    # Who may call over HTTP, in addition to holders of a token or a key.
-    auth: AuthConfig | None = None
-    trusted_proxy: ProxyConfig | None = None
+    budget: int = setting(
+        _BUDGET,
+        "How many tokens (bytes / 4) the answer of `open_toolbox` may use. If the definitions with their schemas do "
+        "not fit, a shorter overview uses a quarter of it. `null`: always full definitions.",
+        DEFAULT_BUDGET,
+        title="Token budget",
+    )
+    check_arguments: bool = setting(
+        Boolean(),
+        "Whether `use_tool` checks arguments against the tool's schema first, and reports mistakes instead of calling "
+        "it.",
+        True,
+    )
+    pin: tuple[str, ...] = setting(
+        Texts("a list of `toolbox/server/tool`"),
+        "Tools that the face `proxy` lists next to its own, for those used in every conversation.",
+        (),
+        title="Pinned tools",
+    )
+    splits_use_tool: bool = setting(
+        Choice({"one": False, "split": True}),
+        "In the face `proxy`: with `split`, tools annotated as read-only are called with `use_tool` and all others "
+        "with `use_tool_that_writes`, so that clients can allow the former and ask before the latter.",
+        False,
+        shown="one",
+        name="useTool",
+        title="Calling tools",
+        needs_restart=True,
+    )
+    clients: dict[str, dict[str, object]] = setting(
+        Deferred("client_settings", "CLIENTS"),
+        "Settings for particular clients, by their name in docs/reference/client-behaviour.md or in their "
+        "`clientInfo`, `*` globs included. They override what the workbench knows about a client.",
+        {},
+    )
+    inherit_env = setting(
+        _VARIABLES,
+        _INHERITED + "For all servers; a toolbox or server with its own list uses that instead.",
+        (),
+        title="Inherited variables",
+    )
+    share = setting(Sharing(), _SHARED_BY + "For all servers; a toolbox or server can override it.", title="Sharing")
+    keychain: bool | None = setting(
+        Boolean(),
+        "`true`: sign-ins are encrypted with a key in the system's keychain. `false`: they are not. If unset, they "
+        "stay as they are; `mcp-workbench auth --encrypt` and `--decrypt` change that.",
+        title="Encrypted sign-ins",
+        needs_restart=True,
+    )
+    registry: str = setting(
+        Url(),
+        "The address of the MCP registry in which `mcp-workbench add` looks up servers by name. Nothing else uses it.",
+        DEFAULT_REGISTRY,
+        title="MCP registry",
+    )
+    shared: bool = setting(
+        Boolean(),
+        "Whether all clients that use this file share one workbench, which the first of them starts. `mcp-workbench "
+        "up` does the same for every file.",
+        False,
+        title="Shared workbench",
+    )
+    # None: never.
+    shared_idle_exit: float | None = setting(
+        Seconds(never=True),
+        "Seconds after its last client has disconnected until the shared workbench stops. `null` or 0: never.",
+        DEFAULT_SHARED_IDLE_EXIT,
+        title="Idle exit",
+    )
+    audit: AuditConfig | None = setting(
+        Deferred("audit_settings", "AUDIT"),
+        "Where to record who called what, when, and how it ended: in a `file`, in `syslog`, or on `stdout`. If unset, "
+        "nothing is recorded.",
+    )
+    # None: there is no lock.
+    lock: Lock | None = setting(
+        one_of("warn", "enforce"),
+        "What happens to tools, prompts, resource templates and instructions that differ from `workbench.lock` beside "
+        "this file: they are reported (`warn`), or neither listed nor callable until `mcp-workbench lock accept` "
+        "(`enforce`).",
+    )
+    lock_resources: bool = setting(
+        Boolean(),
+        "Whether the lock covers each resource that a server lists, as well as its templates. For servers whose "
+        "resources are a fixed list rather than data.",
+        False,
+    )
+    # The endpoint is built around these two (docs/internals/design.md).
+    auth: AuthConfig | None = setting(
+        Deferred("auth_settings", "AUTH"),
+        "Over HTTP: whose access tokens are accepted.",
+        title="Identity providers",
+        needs_restart=True,
+    )
+    trusted_proxy: ProxyConfig | None = setting(
+        Deferred("auth_settings", "TRUSTED_PROXY"), "Over HTTP: a proxy that authenticates users.", needs_restart=True
+    )
+    policy: tuple[PolicyRule, ...] = setting(
+        Deferred("policy_settings", "POLICY"),
+        "Who may do what: an ordered list of rules. The first one that matches decides; the last one has no conditions "
+        "and is the default. If unset, everyone may do everything.",
+        (),
+    )
+    limits: tuple[LimitRule, ...] = setting(
+        Deferred("policy_settings", "LIMITS"),
+        "Limits per principal and server: calls in flight, calls and bytes per minute, and the duration of a call.",
+        (),
+    )
     # References in these two: `("auth", "clientSecret")`, `("auth", 1, "clientSecret")`, `("trustedProxy", "secret")`.
     references: tuple[ReferringValue, ...] = ()
     # When the file was last written before it was read, in nanoseconds; 0 if there was no file.

@@ -6,15 +6,14 @@ values may be (`kinds`).
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from mcp_workbench.engine.config.problems import Path, Problem, described, kind_of, quote
 
 if TYPE_CHECKING:
-    from mcp_workbench.engine.config.model import Part
+    from mcp_workbench.engine.config.expand import Part
 
 _WITH_REFERENCES = "`args`, `env`, `headers`, `url`, and the secrets of `oauth`, `auth` and `trustedProxy`"
 
@@ -30,11 +29,13 @@ _MOST_SUGGESTED = 100
 class _Spent:
     """What all readers of one file have used of the file's limits."""
 
-    __slots__ = ("characters", "suggestions")
+    __slots__ = ("characters", "inherited", "suggestions")
 
     def __init__(self) -> None:
         self.characters = 0
         self.suggestions = 0
+        # What servers inherit: nearly all of them the same.
+        self.inherited: set[tuple[str, ...]] = set()
 
 
 class Reader:
@@ -47,7 +48,8 @@ class Reader:
         self.references: dict[Path, tuple[Part, ...]] = {}
         # Whether variables that are not set may come from a file then.
         self.has_env_file = False
-        self._fetches = False
+        # Whether what is being read may contain references, and variables of an `envFile`.
+        self.fetches = False
         self._environ = environ
         self.folder = folder
         self._spent = spent or _Spent()
@@ -105,7 +107,7 @@ class Reader:
         from mcp_workbench.engine.config.expand import Surroundings, expand
         from mcp_workbench.engine.config.redact import secrets_in
 
-        expansion = expand(text, Surroundings(self._environ, self.folder, self.has_env_file and self._fetches))
+        expansion = expand(text, Surroundings(self._environ, self.folder, self.has_env_file and self.fetches))
         for fault in expansion.faults:
             problem = Problem(
                 steps=path,
@@ -126,7 +128,7 @@ class Reader:
             found = f"found more than {_MOST_EXPANDED:,} characters from variables"
             self.problems.append(Problem(steps=path, found=found))
             return None
-        if expansion.parts and not self._fetches:
+        if expansion.parts and not self.fetches:
             written = next(part.written for part in expansion.parts if not isinstance(part, str))
             hint = f"references work in {_WITH_REFERENCES}"
             self.problems.append(Problem(steps=path, found=f"nothing is fetched here: {quote(written)}", hint=hint))
@@ -135,20 +137,12 @@ class Reader:
             self.references[path] = expansion.parts
         return expansion.text
 
-    @contextlib.contextmanager
-    def fetching(self) -> Iterator[None]:
-        """Allow references, and variables of an `envFile`, in what is read in this context."""
-        before, self._fetches = self._fetches, True
-        try:
-            yield
-        finally:
-            self._fetches = before
-
-    def inherits(self, patterns: Sequence[str]) -> None:
+    def inherits(self, patterns: tuple[str, ...]) -> None:
         """Add the variables that a server inherits: their values are as secret as those of `${VAR}`."""
-        if patterns:
+        if patterns and patterns not in self._spent.inherited:
             from mcp_workbench.engine.config.redact import secrets_inherited
 
+            self._spent.inherited.add(patterns)
             self.secrets.update(secrets_inherited(self._environ, patterns))
 
     def home(self) -> str:
@@ -202,7 +196,7 @@ def registered_name_fault(name: str, what: str) -> tuple[str, str] | None:
 def has_white_space(text: str) -> bool:
     """Whether the text contains white space. U+FEFF is among it, as in JavaScript and JSON Schema, for which this file
     is checked too."""
-    return "\ufeff" in text or any(letter.isspace() for letter in text)
+    return "\ufeff" in text or "".join(text.split()) != text
 
 
 def has_control(text: str) -> bool:

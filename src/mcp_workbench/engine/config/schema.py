@@ -1,17 +1,26 @@
 """The JSON Schema of a configuration, for editors.
 
-Owns how the tables of `keys` are combined into one document. Checks nothing: `validate` decides what the workbench
-accepts, from the same tables.
+Owns how the settings of the model are combined into one document. Checks nothing: `validate` decides what the workbench
+accepts, from the same declarations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-from mcp_workbench.engine.config import foreign_keys, keys, server_keys
-from mcp_workbench.engine.config.keys import UNSET, Key
+from mcp_workbench.engine.config.foreign_keys import FOREIGN_KEYS, UNSUPPORTED_KEYS
 from mcp_workbench.engine.config.kinds import Schema
+from mcp_workbench.engine.config.model import (
+    CONTEXT_SERVERS,
+    MCP_SERVERS,
+    PLAIN_ROOTS,
+    SERVERS,
+    TOOLBOXES,
+    ServerConfig,
+    ToolboxConfig,
+    WorkbenchConfig,
+)
 from mcp_workbench.engine.config.reading import LONGEST_NAME
+from mcp_workbench.engine.config.server import ADDRESSES
+from mcp_workbench.engine.config.setting import schemas_of
 from mcp_workbench.engine.faces import JOINING_FACES
 
 # The same rules as `reading.name_fault`: not empty, no white space at the ends, no control characters; for toolboxes no
@@ -36,35 +45,35 @@ def json_schema() -> Schema:
         "`${VAR:-default}` are expanded in all values.",
         "type": "object",
         "properties": {
-            **_properties(keys.FILE_KEYS.values()),
-            keys.TOOLBOXES: {
+            **schemas_of(WorkbenchConfig.SETTINGS),
+            TOOLBOXES: {
                 "title": "Toolboxes",
                 "description": "Groups of servers, by name. An agent opens one at a time.",
                 **_named("toolbox"),
             },
-            keys.MCP_SERVERS: {
+            MCP_SERVERS: {
                 "title": "Servers",
                 "description": "The servers of a plain file, as any client writes it; without toolboxes only.",
                 **_named("server"),
             },
-            keys.SERVERS: {
+            SERVERS: {
                 "title": "Servers (VS Code)",
                 "description": "Another name for `mcpServers`, as VS Code writes it.",
                 **_named("server"),
             },
-            keys.CONTEXT_SERVERS: {
+            CONTEXT_SERVERS: {
                 "title": "Servers (Zed)",
                 "description": "Another name for `mcpServers`, as Zed writes it.",
                 **_named("server"),
             },
         },
-        "anyOf": [{"required": [root]} for root in (keys.TOOLBOXES, *keys.PLAIN_ROOTS)],
+        "anyOf": [{"required": [root]} for root in (TOOLBOXES, *PLAIN_ROOTS)],
         # Other keys of a plain file belong to the program that wrote it.
-        "if": {"required": [keys.TOOLBOXES]},
-        "then": {"propertyNames": {"enum": [keys.TOOLBOXES, *keys.FILE_KEYS]}},
+        "if": {"required": [TOOLBOXES]},
+        "then": {"propertyNames": {"enum": [TOOLBOXES, *WorkbenchConfig.SETTINGS]}},
         "allOf": [
             {
-                "if": {"properties": {keys.FACE.name: {"enum": list(JOINING_FACES)}}, "required": [keys.FACE.name]},
+                "if": {"properties": {"face": {"enum": list(JOINING_FACES)}}, "required": ["face"]},
                 "then": {"properties": _registered_names()},
             }
         ],
@@ -83,10 +92,10 @@ def _named(definition: str) -> Schema:
 
 def _registered_names() -> Schema:
     """Names in a file whose face is `dynamic`."""
-    of_toolbox = {"properties": {keys.MCP_SERVERS: dict(_REGISTERED_SERVER)}}
+    of_toolbox = {"properties": {MCP_SERVERS: dict(_REGISTERED_SERVER)}}
     return {
-        keys.TOOLBOXES: {**_REGISTERED_TOOLBOX, "additionalProperties": of_toolbox},
-        **{root: dict(_REGISTERED_SERVER) for root in keys.PLAIN_ROOTS},
+        TOOLBOXES: {**_REGISTERED_TOOLBOX, "additionalProperties": of_toolbox},
+        **{root: dict(_REGISTERED_SERVER) for root in PLAIN_ROOTS},
     }
 
 
@@ -96,45 +105,36 @@ def _toolbox() -> Schema:
         "description": "A named group of servers that an agent opens together.",
         "type": "object",
         "properties": {
-            **_properties(keys.TOOLBOX_KEYS.values()),
-            keys.MCP_SERVERS: {
+            **schemas_of(ToolboxConfig.SETTINGS),
+            MCP_SERVERS: {
                 "title": "Servers",
                 "description": "The servers of the toolbox, by name.",
                 **_named("server"),
             },
         },
-        "required": [keys.DESCRIPTION.name, keys.MCP_SERVERS],
+        "required": ["description", MCP_SERVERS],
         "additionalProperties": False,
     }
 
 
 def _server() -> Schema:
-    ways: Iterable[Key[object]] = server_keys.COMMAND, server_keys.URL, server_keys.SERVER_URL, server_keys.HTTP_URL
-    unsupported: Mapping[str, Schema] = {
+    unsupported: dict[str, Schema] = {
         # Empty values are allowed: clients write such keys with empty values.
         name: {"title": "Not supported", "description": f"Not supported: {advice}.", "enum": [False, None, "", 0]}
-        for name, advice in foreign_keys.UNSUPPORTED_KEYS.items()
+        for name, advice in UNSUPPORTED_KEYS.items()
     }
     return {
         "title": "Server",
         "description": "One MCP server: a program that is started, or an address.",
         "type": "object",
         "properties": {
-            **_properties(server_keys.SERVER_KEYS.values()),
-            **_properties(foreign_keys.FOREIGN_KEYS.values()),
+            **schemas_of(ServerConfig.SETTINGS),
+            **{
+                name: {"title": title, "description": f"Written by {writer} for itself. Accepted and ignored."}
+                for name, (title, writer) in FOREIGN_KEYS.items()
+            },
             **unsupported,
         },
-        "oneOf": [{"required": [key.name]} for key in ways],
+        "oneOf": [{"required": [name]} for name in ("command", *ADDRESSES)],
         "additionalProperties": False,
     }
-
-
-def _properties(table: Iterable[Key[object]]) -> dict[str, Schema]:
-    return {key.name: _property(key) for key in table}
-
-
-def _property(key: Key[object]) -> Schema:
-    schema: Schema = {"title": key.title, "description": key.description, **key.kind.schema()}
-    if key.default is not UNSET:
-        schema["default"] = key.default
-    return schema

@@ -8,33 +8,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import Any, cast
 
 from msgspec.structs import replace
 
-from mcp_workbench.engine.config import server_keys as keys
-from mcp_workbench.engine.config.keys import Key, field_of
 from mcp_workbench.engine.config.kinds import MOST_SECONDS
-from mcp_workbench.engine.config.model import (
-    DEFAULT_CALL_TIMEOUT,
-    DEFAULT_IDLE_TIMEOUT,
-    DEFAULT_STARTUP_TIMEOUT,
-    ReferringValue,
-    ServerConfig,
-    Share,
-    Transport,
-    modified_at,
-)
+from mcp_workbench.engine.config.model import ReferringValue, ServerConfig, Share, Transport, modified_at
 from mcp_workbench.engine.config.problems import Path, quote
 from mcp_workbench.engine.config.reading import Reader
 
-T = TypeVar("T")
-
+SETTINGS = ServerConfig.SETTINGS
 # Clients that count in seconds (Cline, Roo Code) allow at most an hour; those that count in milliseconds (Gemini CLI,
 # Claude Code) write thousands. So in a plain file, which another program wrote, anything larger is milliseconds.
 _MOST_FOREIGN_SECONDS = 3_600
 _MOST_FOREIGN_MILLISECONDS = MOST_SECONDS * 1000
-_ADDRESSES = (keys.URL, keys.SERVER_URL, keys.HTTP_URL)
+ADDRESSES = ("url", "serverUrl", "httpUrl")
+_TRANSPORTS = ("transport", "type")
+_INCLUDING = ("includeTools", "tools")
+_EXCLUDING = ("excludeTools", "disabledTools")
+# Settings that mean nothing for the other kind of server.
+_OF_PROGRAMS = ("args", "cwd", "env", "inheritEnv")
+_OF_ADDRESSES = ("headers", "oauth", "forwardIdentity", "tokenExchange")
+# Read by themselves: before all others, or only for some servers.
+_READ_APART = frozenset(("disabled", "enabled", "envFile", "inheritEnv"))
 
 
 class WrittenServer:
@@ -70,7 +66,9 @@ class WrittenServer:
 
     def is_disabled(self) -> bool:
         """Whether the file disables the server; it is then not validated further."""
-        return self._read(keys.DISABLED) is True or self._read(keys.ENABLED) is False
+        if "disabled" in self._entry and self._read("disabled") is True:
+            return True
+        return "enabled" in self._entry and self._read("enabled") is False
 
     def config(self) -> ServerConfig | None:
         """Return the server with every default filled in, or None if there are problems, which the reader has.
@@ -78,49 +76,33 @@ class WrittenServer:
         If only the environment is at fault, the server is returned with what it lacks.
         """
         self._check_keys()
-        command = self._read(keys.COMMAND)
-        env_files = self._read_env_files()
+        env_files: tuple[str, ...] = ()
+        if "envFile" in self._entry:
+            env_files = tuple(map(self._absolute, self._read("envFile") or ()))
         self._reader.has_env_file = bool(env_files)
-        # Only values passed to the server may contain references: the rest must be known before it is started.
-        with self._reader.fetching():
-            url = self._read_address()
-            args = self._read(keys.ARGS) or ()
-            env = self._read(keys.ENV) or {}
-            headers = self._read(keys.HEADERS) or {}
-        transport = self._read_transport()
-        idle_timeout = self._read(keys.IDLE_TIMEOUT)
-        if env or headers or args:
-            self._keep_secret(env, headers, args)
-        share = self._read(keys.SERVER_SHARE) or self._share
+        found = self._read_all()
+        settings = {SETTINGS[name].field: value for name, value in found.items() if SETTINGS[name].field}
+        if not self._entry.keys().isdisjoint(ADDRESSES):
+            settings["url"] = next(found.get(name) for name in ADDRESSES if name in self._entry)
+        if "cwd" in settings:
+            settings["cwd"] = self._absolute(settings["cwd"])
+        if "idle_timeout" in settings:
+            settings["stops_in_use"] = bool(settings["idle_timeout"])
+            settings["idle_timeout"] = settings["idle_timeout"] or None
         config = ServerConfig(
-            name=self._name,
-            transport=transport,
-            command=command,
-            args=args,
-            env=env,
-            inherit_env=self._read_inherited() if command is not None else (),
-            cwd=self._read_folder()
-            # A server shared beyond one folder must not depend on which client came first.
-            or (self._reader.home() if share in ("user", "everyone") and command is not None else None),
-            url=url,
-            headers=headers,
-            oauth=self._read(keys.OAUTH),
-            forward_identity=self._read(keys.FORWARD_IDENTITY),
-            token_exchange=self._read(keys.TOKEN_EXCHANGE),
-            tool_filters=self._read_filters(),
-            rename=self._read(keys.RENAME) or {},
-            timeout=self._read_timeout() or DEFAULT_CALL_TIMEOUT,
-            startup_timeout=self._read(keys.STARTUP_TIMEOUT) or DEFAULT_STARTUP_TIMEOUT,
-            idle_timeout=DEFAULT_IDLE_TIMEOUT if idle_timeout is None else idle_timeout or None,
-            stops_in_use=bool(idle_timeout),
-            protocol=self._read(keys.PROTOCOL) or "auto",
-            share=share,
-            ask=self._read(keys.ASK) is not False,
-            result_budget=(self._read(keys.RESULT_BUDGET) or 0) if keys.RESULT_BUDGET.name in self._entry else None,
-            env_files=env_files,
-            env_file_times=tuple(map(modified_at, env_files)),
+            **{
+                **settings,
+                "name": self._name,
+                "transport": self._transport(found),
+                "tool_filters": self._filters(found),
+                "share": settings.get("share") or self._share,
+                "env_files": env_files,
+                "env_file_times": tuple(map(modified_at, env_files)),
+                **self._of_program(settings),
+            }
         )
-        if share == "everyone":
+        self._keep_secret(config)
+        if config.share == "everyone":
             self._refuse_users_credentials(config)
         if self._reader.references:
             config = replace(config, references=self._references())
@@ -129,44 +111,65 @@ class WrittenServer:
             return replace(config, unresolved=tuple(problems))
         return None if problems else config
 
+    def _read_all(self) -> dict[str, Any]:
+        """Return the valid settings by name."""
+        found = {}
+        for name, written in self._entry.items():
+            setting = SETTINGS.get(name)
+            if setting is None or name in _READ_APART:
+                continue
+            if name == "timeout" and self._foreign:
+                written = _in_seconds(written)
+            # Only values passed to the server may contain references: the rest must be known before it is started.
+            self._reader.fetches = setting.fetches
+            value = setting.kind.read(written, (*self._path, name), self._reader)
+            if value is not None:
+                found[name] = value
+        self._reader.fetches = False
+        return found
+
+    def _of_program(self, settings: dict[str, Any]) -> dict[str, Any]:
+        if "command" not in settings:
+            return {}
+        # The innermost list counts, so that a server can also be given less than the others.
+        own = self._read("inheritEnv") if "inheritEnv" in self._entry else None
+        inherit_env = self._inherit_env if own is None else own
+        self._reader.inherits(inherit_env)
+        # A server shared beyond one folder must not depend on which client came first.
+        if "cwd" not in settings and (settings.get("share") or self._share) in ("user", "everyone"):
+            return {"inherit_env": inherit_env, "cwd": self._reader.home()}
+        return {"inherit_env": inherit_env}
+
     def _refuse_users_credentials(self, config: ServerConfig) -> None:
         """All users share one connection, which is ours: the server would be told that each of them is us."""
-        for name, value in (
-            (keys.FORWARD_IDENTITY.name, config.forward_identity),
-            (keys.TOKEN_EXCHANGE.name, config.token_exchange),
-        ):
-            if value is not None:
+        for name in ("forwardIdentity", "tokenExchange"):
+            if getattr(config, SETTINGS[name].field) is not None:
                 found = f"found `{name}` beside `share`: `everyone`, which has one connection for all users"
                 self._reader.problem((*self._path, name), found, hint="remove `share`, so that each user has their own")
 
     def ignored_keys(self) -> list[str]:
         """Return the non-empty keys that have no effect here, and that their author may rely on."""
-        others = [name for name, value in self._entry.items() if value and name not in keys.SERVER_KEYS]
+        others = [name for name, value in self._entry.items() if value and name not in SETTINGS]
         if not others:
             return []
         from mcp_workbench.engine.config.foreign_keys import IDLE_KEYS
 
         return [name for name in others if name in IDLE_KEYS]
 
-    def _read(self, key: Key[T]) -> T | None:
-        if key.name not in self._entry:
-            return None
-        return key.kind.read(self._entry[key.name], self._at(key), self._reader)
-
-    def _at(self, key: Key[object]) -> Path:
-        return (*self._path, key.name)
+    def _read(self, name: str) -> Any:
+        return SETTINGS[name].kind.read(self._entry[name], (*self._path, name), self._reader)
 
     def _check_keys(self) -> None:
         """Report unknown and unsupported keys, and require exactly one of `command` and `url`."""
         suggested: set[str] = set()
-        if others := self._entry.keys() - keys.SERVER_KEYS.keys():
+        if others := self._entry.keys() - SETTINGS.keys():
             suggested = self._check_other_keys([name for name in self._entry if name in others])
-        ways = [key.name for key in (keys.COMMAND, *_ADDRESSES) if key.name in self._entry]
+        ways = [name for name in ("command", *ADDRESSES) if name in self._entry]
         if len(ways) > 1:
             found = " and ".join(map(quote, ways))
             self._reader.problem((*self._path, ways[1]), f"found {found}", "only one of them", at_key=True)
         # A misspelt `command` has already been reported, with the right key as a suggestion.
-        elif not ways and not suggested.intersection(("command", "url", "serverUrl", "httpUrl")):
+        elif not ways and not suggested.intersection(("command", *ADDRESSES)):
             self._reader.problem(
                 self._path, "found neither `command` nor `url`", "one of them", hint=_NO_WAY_HINT, at_key=True
             )
@@ -184,110 +187,91 @@ class WrittenServer:
                 if self._entry[name]:
                     self._reader.problem(path, f"{quote(name)} is not supported", hint=hint, at_key=True)
             elif name not in FOREIGN_KEYS:
-                self._reader.unknown_key(path, keys.SERVER_KEYS)
+                self._reader.unknown_key(path, SETTINGS)
                 suggested.update(self._reader.problems[-1].suggestions)
         return suggested
 
     def _check_company(self, way: str) -> None:
         """Report keys that mean nothing for this kind of server. Only in our own files: other clients leave them
         behind."""
-        of_programs = (keys.ARGS, keys.CWD, keys.ENV, keys.SERVER_INHERIT_ENV)
-        of_addresses = (keys.HEADERS, keys.OAUTH, keys.FORWARD_IDENTITY, keys.TOKEN_EXCHANGE)
-        idle = of_addresses if way == keys.COMMAND.name else of_programs
-        for key in idle:
-            if self._entry.get(key.name):
+        for name in _OF_ADDRESSES if way == "command" else _OF_PROGRAMS:
+            if self._entry.get(name):
                 hint = f"remove it, or replace {quote(way)}"
-                found = f"{quote(key.name)} has no meaning next to {quote(way)}"
-                self._reader.problem(self._at(key), found, hint=hint, at_key=True)
+                found = f"{quote(name)} has no meaning next to {quote(way)}"
+                self._reader.problem((*self._path, name), found, hint=hint, at_key=True)
 
-    def _read_inherited(self) -> tuple[str, ...]:
-        """The innermost list counts, so that a server can also be given less than the others."""
-        own = self._read(keys.SERVER_INHERIT_ENV)
-        patterns = self._inherit_env if own is None else own
-        self._reader.inherits(patterns)
-        return patterns
-
-    def _read_address(self) -> str | None:
-        found = [self._read(key) for key in _ADDRESSES if key.name in self._entry]
-        return found[0] if found else None
-
-    def _read_transport(self) -> Transport:
-        written = [(key, self._read(key)) for key in (keys.TRANSPORT, keys.TYPE) if key.name in self._entry]
-        remote = any(key.name in self._entry for key in _ADDRESSES)
+    def _transport(self, found: dict[str, Any]) -> Transport:
+        remote = not self._entry.keys().isdisjoint(ADDRESSES)
         # Gemini CLI distinguishes the two by the key: `url` is SSE there, `httpUrl` streamable HTTP. For `url` both are
         # tried.
-        chosen = "http" if keys.HTTP_URL.name in self._entry else "auto" if remote else "stdio"
-        for key, transport in written:
+        chosen = "http" if "httpUrl" in self._entry else "auto" if remote else "stdio"
+        for name in _TRANSPORTS:
+            transport = found.get(name)
             if transport is None:
                 continue
             if remote == (transport == "stdio") and transport != "auto":
                 way = "an address" if remote else "`command`"
                 expected = "`http`, `sse` or `auto`" if remote else "`stdio`"
-                self._reader.problem(self._at(key), f"found {quote(transport)} beside {way}", expected)
+                self._reader.problem((*self._path, name), f"found {quote(transport)} beside {way}", expected)
             elif transport != "auto":
                 chosen = transport
-        if len(written) == 2 and None not in (written[0][1], written[1][1]) and written[0][1] != written[1][1]:
-            self._reader.problem(self._at(keys.TRANSPORT), "`transport` and `type` disagree", "only one of them")
+        if len(found.keys() & _TRANSPORTS) == 2 and found["transport"] != found["type"]:
+            place = (*self._path, "transport")
+            self._reader.problem(place, "`transport` and `type` disagree", "only one of them")
         return cast(Transport, chosen)
-
-    def _read_timeout(self) -> float | None:
-        value = self._entry.get(keys.TIMEOUT.name)
-        if (
-            self._foreign
-            and isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and _MOST_FOREIGN_SECONDS < value < _MOST_FOREIGN_MILLISECONDS
-        ):
-            return value / 1000
-        return self._read(keys.TIMEOUT)
-
-    def _read_folder(self) -> str | None:
-        folder = self._read(keys.CWD)
-        return None if folder is None else self._absolute(folder)
 
     def _absolute(self, path: str) -> str:
         if path == "~" or path.startswith(("~/", "~\\")):
             path = os.path.join(self._reader.home(), path[2:])
         return os.path.normpath(os.path.join(self._folder, path))
 
-    def _read_filters(self) -> tuple[str, ...] | None:
+    def _filters(self, found: dict[str, Any]) -> tuple[str, ...] | None:
         """Combine `toolFilters` with the equivalents of other clients; a tool that was excluded there stays
         excluded."""
-        own = self._read(keys.TOOL_FILTERS)
-        included = [self._read(key) for key in (keys.INCLUDE_TOOLS, keys.TOOLS) if key.name in self._entry]
-        excluded: list[str] = []
-        for key in (keys.EXCLUDE_TOOLS, keys.DISABLED_TOOLS):
-            excluded += [name if name.startswith("!") else f"!{name}" for name in self._read(key) or ()]
-        filters = own if own is not None else included[0] if included else None
+        filters: tuple[str, ...] | None = found.get("toolFilters")
+        for name in _INCLUDING:
+            if filters is None and name in self._entry:
+                filters = found.get(name)
+        excluded = [each if each.startswith("!") else f"!{each}" for name in _EXCLUDING for each in found.get(name, ())]
         if not excluded or filters == ():
             return filters
         # A list of only exclusions means everything else.
         return (*(filters or ("*",)), *excluded)
 
-    def _keep_secret(self, env: dict[str, str], headers: dict[str, str], args: Sequence[str]) -> None:
+    def _keep_secret(self, config: ServerConfig) -> None:
+        if not (config.env or config.headers or config.args):
+            return
         from mcp_workbench.engine.config.redact import secrets_in, secrets_in_arguments
 
-        for key, pairs in ((keys.ENV, env), (keys.HEADERS, headers)):
+        references = self._reader.references
+        for key, pairs in (("env", config.env), ("headers", config.headers)):
             for name, value in pairs.items():
-                if (*self._at(key), name) not in self._reader.references:
+                if (*self._path, key, name) not in references:
                     self._reader.secrets.update(secrets_in(name, value))
-        at = self._at(keys.ARGS)
-        literal = ["" if (*at, index) in self._reader.references else argument for index, argument in enumerate(args)]
+        literal: Sequence[str] = config.args
+        if references:
+            at = (*self._path, "args")
+            literal = ["" if (*at, index) in references else each for index, each in enumerate(literal)]
         self._reader.secrets.update(secrets_in_arguments(literal))
-
-    def _read_env_files(self) -> tuple[str, ...]:
-        return tuple(self._absolute(file) for file in self._read(keys.ENV_FILE) or ())
 
     def _references(self) -> tuple[ReferringValue, ...]:
         found = []
         for path, parts in self._reader.references.items():
-            key, *below = path[len(self._path) :]
-            if key == keys.OAUTH.name:
-                below = [field_of(str(below[0]))]
-            elif key in {address.name for address in _ADDRESSES}:
-                key = keys.URL.name
-            found.append(ReferringValue((key, *below), parts))
+            name, *below = path[len(self._path) :]
+            if name == "oauth":
+                from mcp_workbench.engine.config.oauth_settings import OAuthConfig
+
+                below = [OAuthConfig.SETTINGS[str(below[0])].field]
+            field = "url" if name in ADDRESSES else SETTINGS[str(name)].field
+            found.append(ReferringValue((field, *below), parts))
         return tuple(found)
+
+
+def _in_seconds(written: object) -> object:
+    is_number = isinstance(written, int | float) and not isinstance(written, bool)
+    if is_number and _MOST_FOREIGN_SECONDS < cast(float, written) < _MOST_FOREIGN_MILLISECONDS:
+        return cast(float, written) / 1000
+    return written
 
 
 _NO_WAY_HINT = "`command` starts a program, `url` connects to an address"

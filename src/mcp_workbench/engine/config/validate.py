@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from mcp_workbench.engine.config import keys
-from mcp_workbench.engine.config.keys import Key, field_of
-from mcp_workbench.engine.config.model import ReferringValue, ServerConfig, Share, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.config.model import (
+    MCP_SERVERS,
+    PLAIN_ROOTS,
+    SERVERS,
+    TOOLBOXES,
+    ReferringValue,
+    ServerConfig,
+    Share,
+    ToolboxConfig,
+    WorkbenchConfig,
+)
 from mcp_workbench.engine.config.problems import Path, Problem, quote, render_path
 from mcp_workbench.engine.config.reading import Reader
 from mcp_workbench.engine.config.server import WrittenServer
-from mcp_workbench.engine.config.server_keys import SERVER_KEYS
+from mcp_workbench.engine.config.setting import Setting
 from mcp_workbench.engine.faces import JOINING_FACES
-
-T = TypeVar("T")
 
 PLAIN_TOOLBOX = "default"
 _PROJECTS = "projects"
-# Settings of the file that have no field: `$schema` is for editors, and servers inherit the others.
-_WITHOUT_FIELD = frozenset((keys.SCHEMA.name, keys.INHERIT_ENV.name, keys.SHARE.name))
 # What clients see was called so in an earlier design.
 _ABOUT_TOOL_MODE = '`toolMode` is `face` here: "face": "proxy" or "face": "dynamic"'
 _EXAMPLE = '`{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}`'
@@ -41,13 +45,13 @@ def validate(document: object, path: str, environ: Mapping[str, str]) -> tuple[W
 def foreign_part(document: object, steps: Path) -> bool:
     """Whether `steps` lead into a part of a plain file that belongs to another program."""
     root = _root_of(document)
-    return root in keys.PLAIN_ROOTS and bool(steps) and steps[0] not in (root, *keys.FILE_KEYS)
+    return root in PLAIN_ROOTS and bool(steps) and steps[0] not in (root, *WorkbenchConfig.SETTINGS)
 
 
 def _root_of(document: object) -> str | None:
     """Return the key that holds the servers, which determines the kind of file."""
     if isinstance(document, dict):
-        for root in (keys.TOOLBOXES, *keys.PLAIN_ROOTS):
+        for root in (TOOLBOXES, *PLAIN_ROOTS):
             if root in document:
                 return root
     return None
@@ -56,7 +60,7 @@ def _root_of(document: object) -> str | None:
 def _about_servers_below(document: dict[str, object]) -> str | None:
     """Return what to do if the servers are further down, like those of single projects in `~/.claude.json`."""
     for steps, holder in _holders(document):
-        for root in keys.PLAIN_ROOTS:
+        for root in PLAIN_ROOTS:
             servers = holder.get(root)
             if isinstance(servers, dict) and servers:
                 named = ", ".join(map(quote, list(servers)[:3])) + (", …" if len(servers) > 3 else "")
@@ -75,8 +79,8 @@ def _about_opencode(document: dict[str, object]) -> str | None:
     """Return what to do with opencode's servers, which are at `mcp` or at `mcp.servers`, in its own format."""
     steps: Path = ("mcp",)
     servers = document.get("mcp")
-    if isinstance(servers, dict) and isinstance(servers.get(keys.SERVERS), dict):
-        steps, servers = ("mcp", keys.SERVERS), servers[keys.SERVERS]
+    if isinstance(servers, dict) and isinstance(servers.get(SERVERS), dict):
+        steps, servers = ("mcp", SERVERS), servers[SERVERS]
     if not isinstance(servers, dict):
         return None
     named = [name for name, entry in servers.items() if isinstance(entry, dict) and _is_of_opencode(entry)]
@@ -109,7 +113,7 @@ def _servers_of_projects(document: dict[str, object]) -> dict[str, tuple[str, ..
     projects = document.get(_PROJECTS)
     found = {}
     for project, holder in projects.items() if isinstance(projects, dict) else ():
-        servers = holder.get(keys.MCP_SERVERS) if isinstance(holder, dict) else None
+        servers = holder.get(MCP_SERVERS) if isinstance(holder, dict) else None
         if isinstance(servers, dict) and servers:
             found[project] = tuple(servers)
     return found
@@ -137,13 +141,13 @@ class _File:
         if root is None:
             self._rootless(document)
             return None
-        plain = root != keys.TOOLBOXES
-        self._is_dynamic = document.get(keys.FACE.name) in JOINING_FACES
-        # First, because every server inherits from these two.
-        self._inherit_env = self._read(keys.INHERIT_ENV, document) or ()
-        self._share = self._read(keys.SHARE, document)
+        plain = root != TOOLBOXES
+        self._is_dynamic = document.get("face") in JOINING_FACES
+        written = self._read_present(WorkbenchConfig.SETTINGS, document)
+        # Every server inherits these two.
+        self._inherit_env = written.get("inheritEnv", ())
+        self._share = written.get("share")
         toolboxes = self._read_plain(document, root) if plain else self._read_toolboxes(document)
-        settings = self._read_settings(document)
         if not plain:
             self._check_file_keys(document)
         if not toolboxes and self._disabled and not self.reader.problems:
@@ -157,23 +161,24 @@ class _File:
             ignored_keys={key: tuple(servers) for key, servers in self._ignored_keys.items()},
             project_servers=_servers_of_projects(document) if plain else {},
             references=tuple(ReferringValue(path, parts) for path, parts in self.reader.references.items()),
-            **settings,
+            **_by_field(written),
         )
 
-    def _read_settings(self, document: dict[str, object]) -> dict[str, Any]:
-        """Return the fields that the file sets; the model has defaults for all others."""
-        read = ((name, self._read(key, document)) for name, key in keys.FILE_KEYS.items() if name not in _WITHOUT_FIELD)
-        settings = {field_of(name): value for name, value in read if value is not None}
-        settings["splits_use_tool"] = settings.pop("use_tool", "one") == "split"
-        if settings.get("shared_idle_exit") == 0:
-            settings["shared_idle_exit"] = None
-        return settings
+    def _read_present(self, settings: dict[str, Setting], entry: dict[str, object], path: Path = ()) -> dict[str, Any]:
+        """Return the valid settings of the file or a toolbox by name; the model has defaults for all others."""
+        found = {}
+        for name, written in entry.items():
+            if name in settings and name != "$schema":
+                value = settings[name].kind.read(written, (*path, name), self.reader)
+                if value is not None:
+                    found[name] = value
+        return found
 
     def _rootless(self, document: dict[str, object]) -> None:
         """Report a file of neither kind: a misspelt root is reported as such; other keys may belong to any program."""
         from mcp_workbench.engine.nearest import nearest
 
-        roots = (keys.TOOLBOXES, keys.MCP_SERVERS)
+        roots = (TOOLBOXES, MCP_SERVERS)
         misspelt = [
             name for name in document if nearest(name, roots, 1) and _about_elsewhere({name: document[name]}) is None
         ]
@@ -186,11 +191,11 @@ class _File:
             self.reader.problem((), found, "one of them", hint=hint)
 
     def _check_file_keys(self, document: dict[str, object]) -> None:
-        known = (keys.TOOLBOXES, *keys.FILE_KEYS)
+        known = (TOOLBOXES, *WorkbenchConfig.SETTINGS)
         for name in document:
             if name in known:
                 continue
-            if name in keys.PLAIN_ROOTS:
+            if name in PLAIN_ROOTS:
                 self.reader.problem(
                     (name,),
                     f"found {quote(name)} next to `toolboxes`",
@@ -202,8 +207,8 @@ class _File:
                 self.reader.unknown_key((name,), known, hint=_ABOUT_TOOL_MODE if name == "toolMode" else None)
 
     def _read_toolboxes(self, document: dict[str, object]) -> dict[str, ToolboxConfig]:
-        path = (keys.TOOLBOXES,)
-        entries = self._entries(document[keys.TOOLBOXES], path, "toolbox")
+        path = (TOOLBOXES,)
+        entries = self._entries(document[TOOLBOXES], path, "toolbox")
         toolboxes = {}
         for name, entry in entries.items():
             toolbox = self._read_toolbox(name, entry, (*path, name))
@@ -213,28 +218,28 @@ class _File:
 
     def _read_toolbox(self, name: str, entry: dict[str, object], path: Path) -> ToolboxConfig | None:
         for key in entry:
-            if key not in keys.TOOLBOX_KEYS and key != keys.MCP_SERVERS:
-                belongs = key in SERVER_KEYS
+            if key not in ToolboxConfig.SETTINGS and key != MCP_SERVERS:
+                belongs = key in ServerConfig.SETTINGS
                 hint = f"{quote(key)} is a setting of a server: write it inside `mcpServers`" if belongs else None
-                self.reader.unknown_key((*path, key), (*keys.TOOLBOX_KEYS, keys.MCP_SERVERS), hint=hint)
-        description = self._read(keys.DESCRIPTION, entry, path)
-        if keys.DESCRIPTION.name not in entry:
+                self.reader.unknown_key((*path, key), (*ToolboxConfig.SETTINGS, MCP_SERVERS), hint=hint)
+        written = self._read_present(ToolboxConfig.SETTINGS, entry, path)
+        if "description" not in entry:
             hint = "say in a sentence what the toolbox is for: the agent chooses by it"
             self.reader.problem(path, "found no `description`", "one", hint=hint, at_key=True)
-        if keys.MCP_SERVERS not in entry:
+        if MCP_SERVERS not in entry:
             self.reader.problem(path, "found no `mcpServers`", "at least one server", at_key=True)
             return None
-        inherit_env = self._read(keys.TOOLBOX_INHERIT_ENV, entry, path)
         servers = self._read_servers(
             name,
-            entry[keys.MCP_SERVERS],
-            (*path, keys.MCP_SERVERS),
+            entry[MCP_SERVERS],
+            (*path, MCP_SERVERS),
             foreign=False,
-            inherit_env=self._inherit_env if inherit_env is None else inherit_env,
-            share=self._read(keys.TOOLBOX_SHARE, entry, path) or self._share,
+            inherit_env=written.get("inheritEnv", self._inherit_env),
+            share=written.get("share", self._share),
         )
-        budget = self._read(keys.TOOLBOX_BUDGET, entry, path)
-        return ToolboxConfig(name=name, description=description or "", budget=budget, servers=servers)
+        return ToolboxConfig(
+            name=name, description=written.get("description", ""), budget=written.get("budget"), servers=servers
+        )
 
     def _read_plain(self, document: dict[str, object], root: str) -> dict[str, ToolboxConfig]:
         if document[root] == {} and (hint := _about_servers_below(document)):
@@ -305,5 +310,10 @@ class _File:
     def _refuse_entries(self, value: object, path: Path, what: str, hint: str | None = None) -> None:
         self.reader.wrong(value, path, f"an object with at least one {what} by its name", hint=hint)
 
-    def _read(self, key: Key[T], entry: dict[str, object], path: Path = ()) -> T | None:
-        return key.kind.read(entry[key.name], (*path, key.name), self.reader) if key.name in entry else None
+
+def _by_field(written: dict[str, Any]) -> dict[str, Any]:
+    settings = WorkbenchConfig.SETTINGS
+    fields = {settings[name].field: value for name, value in written.items() if settings[name].field}
+    if fields.get("shared_idle_exit") == 0:
+        fields["shared_idle_exit"] = None
+    return fields

@@ -15,8 +15,10 @@ from msgspec.structs import replace
 
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.config.environment import without_ours
+from mcp_workbench.engine.config.expand import Part, Reference
 from mcp_workbench.engine.config.kinds import url_fault
-from mcp_workbench.engine.config.model import OAuthConfig, Part, Reference, ReferringValue, ServerConfig
+from mcp_workbench.engine.config.model import ReferringValue, ServerConfig
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.engine.config.problems import quote
 from mcp_workbench.engine.config.reading import has_control
 from mcp_workbench.engine.config.redact import Redactor, secrets_fetched, secrets_in, secrets_in_url

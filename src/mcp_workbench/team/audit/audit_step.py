@@ -26,7 +26,7 @@ from mcp_workbench.team.audit.audit_lines import AuditLine, CallEntry, EventEntr
 from mcp_workbench.team.audit.audit_writer import MOST_QUEUED, MOST_QUEUED_BY_WAITING, AuditWriter, Destination
 
 if TYPE_CHECKING:
-    from mcp_workbench.engine.config.model import AuditConfig
+    from mcp_workbench.engine.config.audit_settings import AuditConfig
     from mcp_workbench.engine.config.redact import Redactor
     from mcp_workbench.engine.jsonrpc.messages import Part
     from mcp_workbench.engine.steps import EndKind, EventKind, GuardedRequest, Outcome, UncheckedPassage, Verdict

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Struct
 from msgspec.json import encode
 
-from mcp_workbench.engine.config.auth_model import AuthConfig, ProxyConfig
+from mcp_workbench.engine.config.auth_settings import AuthConfig, ProxyConfig
 from mcp_workbench.engine.transport.http.server.authentication import (
     DEFAULT_PRINCIPAL,
     FORBIDDEN,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from mcp_workbench.engine.config.auth_model import IssuerConfig
+from mcp_workbench.engine.config.auth_settings import IssuerConfig
 from mcp_workbench.team.identity.credentials import INSUFFICIENT, Claims, TokenRejection, TokenVerdict, Verified
 from mcp_workbench.team.identity.identities import Identity
 

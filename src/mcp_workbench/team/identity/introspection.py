@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote_plus
 
-from mcp_workbench.engine.config.auth_model import IssuerConfig
+from mcp_workbench.engine.config.auth_settings import IssuerConfig
 from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse, SignInFailed, checked_url, post_form
 from mcp_workbench.team.identity.claims import judge
 from mcp_workbench.team.identity.credentials import (

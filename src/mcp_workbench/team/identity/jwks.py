@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_workbench.engine.config.auth_model import IssuerConfig
+from mcp_workbench.engine.config.auth_settings import IssuerConfig
 from mcp_workbench.signin.discovery import server_metadata_urls
 from mcp_workbench.signin.flow_io import OAuthResponse, SignInFailed, checked_url, get
 from mcp_workbench.team.identity.credentials import Fetch, StartTask

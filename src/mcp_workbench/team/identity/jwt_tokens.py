@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import MsgspecError
 from msgspec.json import decode
 
-from mcp_workbench.engine.config.auth_model import IssuerConfig
+from mcp_workbench.engine.config.auth_settings import IssuerConfig
 from mcp_workbench.team.identity.claims import NO_ACCESS_TOKEN, judge
 from mcp_workbench.team.identity.credentials import UNREACHABLE, Pending, TokenRejection, TokenVerdict, Verified
 from mcp_workbench.team.identity.jwks import LONGEST_KID, IssuerKeys

@@ -11,7 +11,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from mcp_workbench.engine.config.auth_model import ProxyConfig
+from mcp_workbench.engine.config.auth_settings import ProxyConfig
 from mcp_workbench.team.identity.claims import LONGEST_GROUP, LONGEST_SUBJECT, MOST_GROUPS
 from mcp_workbench.team.identity.credentials import TokenRejection
 from mcp_workbench.team.identity.identities import Identity

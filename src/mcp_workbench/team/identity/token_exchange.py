@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from mcp_workbench.engine.config.auth_model import AuthConfig, IssuerConfig, TokenExchangeConfig
+from mcp_workbench.engine.config.auth_settings import AuthConfig, IssuerConfig, TokenExchangeConfig
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.signin.assertion import Credentials
 from mcp_workbench.signin.client_registration import BASIC, OAuthClient

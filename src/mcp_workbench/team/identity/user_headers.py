@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mcp_workbench.engine.config.auth_model import TokenExchangeConfig
+from mcp_workbench.engine.config.auth_settings import TokenExchangeConfig
 from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal, HeaderSource
 from mcp_workbench.team.identity.identities import Identity
 from mcp_workbench.team.identity.identity_assertions import ASSERTION_SECONDS

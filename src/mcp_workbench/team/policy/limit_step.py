@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
 
-from mcp_workbench.engine.config.model import LimitRule
+from mcp_workbench.engine.config.policy_settings import LimitRule
 from mcp_workbench.engine.steps import Denial, GuardedRequest, Outcome, Pass
 from mcp_workbench.team.identity.identities import Identities, identity_in
 from mcp_workbench.team.policy.globs import PathGlob

@@ -14,7 +14,7 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from mcp_workbench.engine.config.model import PolicyRule, Then
+from mcp_workbench.engine.config.policy_settings import PolicyRule, Then
 from mcp_workbench.engine.steps import Subject
 from mcp_workbench.team.identity.identities import Identity
 from mcp_workbench.team.policy.argument_conditions import JudgedArguments, Undecidable

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.engine.config.model import PolicyRule
+from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.protocol.constants import RESOURCE_NOT_FOUND
 from mcp_workbench.engine.steps import APPROVED, Denial, GuardedRequest, Outcome, Pass, Subject
 from mcp_workbench.team.identity.identities import Identities, Identity, identity_in

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.config.model import LimitRule, PolicyRule, WorkbenchConfig
+from mcp_workbench.engine.config.model import WorkbenchConfig
+from mcp_workbench.engine.config.policy_settings import LimitRule, PolicyRule
 from mcp_workbench.engine.config.validate import validate
 
 SERVERS = {"mcpServers": {"one": {"command": "none"}}}

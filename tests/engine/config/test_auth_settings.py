@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.config import auth_keys
-from mcp_workbench.engine.config.auth_model import SAFE_ALGORITHMS, ForwardedIdentityConfig, TokenExchangeConfig
+from mcp_workbench.engine.config import auth_settings
+from mcp_workbench.engine.config.auth_settings import SAFE_ALGORITHMS, ForwardedIdentityConfig, TokenExchangeConfig
 from mcp_workbench.engine.config.load import parse
 from mcp_workbench.engine.config.model import WorkbenchConfig
 from mcp_workbench.engine.config.problems import ConfigProblems
@@ -113,4 +113,4 @@ def test_mistakes_are_told(settings: dict[str, Any], said: str) -> None:
 
 def test_this_machine_has_the_same_names_in_every_layer() -> None:
     """Settings and transports cannot import each other."""
-    assert auth_keys.LOOPBACK == address.LOOPBACK == {name.strip("[]") for name in LOOPBACK_NAMES}
+    assert auth_settings.LOOPBACK == address.LOOPBACK == {name.strip("[]") for name in LOOPBACK_NAMES}

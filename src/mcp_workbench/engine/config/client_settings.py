@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mcp_workbench.engine.config.kinds import Boolean, Choice, Kind, Schema, Separator, Whole
+from mcp_workbench.engine.config.kinds import Boolean, Kind, Schema, Separator, Whole, one_of
 from mcp_workbench.engine.config.members import Members
 from mcp_workbench.engine.config.problems import Path
 from mcp_workbench.engine.config.reading import Reader
+from mcp_workbench.engine.config.setting import Declared, setting
 from mcp_workbench.engine.faces import FACES_OF_CLIENTS
 
 # Shorter names would consist of only the checksum that distinguishes them.
@@ -18,49 +19,45 @@ FEWEST_CHARACTERS: Final = 32
 # Limits that `null` removes.
 LENGTHS: Final = ("nameLength", "instructionsLength")
 
-MEMBERS: Final = Members(
-    ("face", Choice({name: name for name in FACES_OF_CLIENTS}), "What the face `auto` shows this client."),
-    (
-        "flatUpTo",
+
+class ClientSettings(Declared, frozen=True):
+    """Never made: what is set stays as written, to be laid over the built-in table."""
+
+    face = setting(one_of(*FACES_OF_CLIENTS), "What the face `auto` shows this client.")
+    flat_up_to = setting(
         Whole("tools", 0, 1_000_000),
         "With more tools than this, the face `auto` shows `proxy` instead of `flat`; 0: no limit.",
-    ),
-    ("separator", Separator(), "What separates the parts of a name in the face `auto`."),
-    (
-        "nameLength",
+    )
+    separator = setting(Separator(), "What separates the parts of a name in the face `auto`.")
+    name_length = setting(
         Whole("characters", FEWEST_CHARACTERS, 10_000, none=True),
         "The longest name it accepts, including its own prefix; `null`: any length.",
-    ),
-    (
-        "instructionsLength",
-        Whole("characters", 0, 1_000_000, none=True),
-        "How much of the instructions it reads; `null`: all.",
-    ),
-    (
-        "callSeconds",
+    )
+    instructions_length = setting(
+        Whole("characters", 0, 1_000_000, none=True), "How much of the instructions it reads; `null`: all."
+    )
+    call_seconds = setting(
         Whole("seconds", 1, 86_400),
         "How long it waits for a call. For people who read the file: the workbench does nothing with it.",
-    ),
-    (
-        "progressExtends",
+    )
+    progress_extends = setting(
         Boolean(),
         "Whether progress notifications extend its timeout. If so, the workbench sends one before it expires.",
-    ),
-    (
-        "signIn",
-        Choice({"ask": "ask", "link": "link", "command": "command"}),
+    )
+    sign_in = setting(
+        one_of("ask", "link", "command"),
         "How its user is asked to sign in to a server: by a question with the page where the client declares that it "
         "can (`ask`), where it does not by the page's address in the result (`link`), or by the command to run.",
-    ),
-    (
-        "healthCheck",
-        Boolean(),
-        "It only checks that the workbench responds: no server is started to answer its list requests.",
-    ),
-)
+    )
+    health_check = setting(
+        Boolean(), "It only checks that the workbench responds: no server is started to answer its list requests."
+    )
 
 
-class ClientSettings(Kind[dict[str, dict[str, Any]]]):
+_MEMBERS: Final = Members(ClientSettings, 'an object such as `{"face": "proxy"}`')
+
+
+class _Clients(Kind):
     __slots__ = ()
 
     def read(self, value: object, path: Path, reader: Reader) -> dict[str, dict[str, Any]] | None:
@@ -69,13 +66,14 @@ class ClientSettings(Kind[dict[str, dict[str, Any]]]):
             return None
         found: dict[str, dict[str, Any]] = {}
         for client, settings in value.items():
-            members = (
-                MEMBERS.read_object(settings, (*path, client), reader, 'an object such as `{"face": "proxy"}`') or {}
-            )
+            members = _MEMBERS.read_named(settings, (*path, client), reader) or {}
             # 0 would be a limit, so a removed limit stays None.
             lifted = [name for name in LENGTHS if name in members and settings[name] is None]
             found[client] = {**members, **dict.fromkeys(lifted)}
         return found
 
     def schema(self) -> Schema:
-        return {"type": "object", "additionalProperties": MEMBERS.schema()}
+        return {"type": "object", "additionalProperties": _MEMBERS.schema()}
+
+
+CLIENTS: Final = _Clients()

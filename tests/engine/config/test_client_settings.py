@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mcp_workbench.engine.config.client_keys import MEMBERS, ClientSettings
+from mcp_workbench.engine.config.client_settings import CLIENTS, ClientSettings
 from mcp_workbench.engine.config.load import parse
 from mcp_workbench.engine.config.problems import ConfigProblems
 
@@ -34,7 +34,7 @@ def test_what_is_said_of_clients_is_read() -> None:
     }
     assert loaded(said) == said
     assert loaded({}) == {}
-    assert set(MEMBERS.kinds) == said["my-*"].keys()
+    assert ClientSettings.SETTINGS.keys() == said["my-*"].keys()
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,6 @@ def test_what_cannot_be_said_of_a_client_is_told(clients: object, complaint: str
 
 
 def test_editors_know_every_member() -> None:
-    client = ClientSettings().schema()["additionalProperties"]
+    client = CLIENTS.schema()["additionalProperties"]
     assert isinstance(client, dict) and client["additionalProperties"] is False
-    assert set(client["properties"]) == set(MEMBERS.kinds)
+    assert set(client["properties"]) == ClientSettings.SETTINGS.keys()
