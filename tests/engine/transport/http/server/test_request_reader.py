@@ -151,6 +151,32 @@ def test_large_bodies_share_a_budget_and_small_ones_always_come_in() -> None:
     assert budget.reserve(1, held=SMALL_BODY)
 
 
+def test_a_principal_leaves_as_much_of_the_budget_as_it_holds() -> None:
+    budget = BodyBudget(1_000_000)
+    assert budget.reserve(300_000, principal="greedy") and budget.reserve(200_000, principal="greedy")
+    assert not budget.reserve(100_000, principal="greedy")
+    assert budget.reserve(SMALL_BODY, principal="greedy"), "small ones always come in"
+    budget.release(SMALL_BODY, "greedy")
+    assert budget.reserve(250_000, principal="second")
+    assert not budget.reserve(100_000, principal="second")
+    assert budget.reserve(250_000, principal="third"), "the first body comes in while there is room"
+    assert not budget.reserve(100_000, principal="fourth")
+    budget.drop(300_000, 0, "greedy")
+    budget.release(250_000, "third")
+    assert budget.reserve(100_000, principal="greedy")
+    for size, principal in ((300_000, "greedy"), (250_000, "second")):
+        budget.release(size, principal)
+    assert budget.reserved == 0 and budget._held == {}
+
+
+def test_the_only_user_and_a_body_of_any_size_have_the_whole_budget() -> None:
+    budget = BodyBudget(1_000_000)
+    assert budget.reserve(500_000) and budget.reserve(500_000)
+    budget.release(1_000_000)
+    assert budget.reserve(400_000, principal="a")
+    assert budget.reserve(600_000, held=400_000, principal="a"), "one body may grow to the limit"
+
+
 @pytest.mark.requirement("http.bodies")
 async def test_a_large_body_beyond_the_budget_is_told_to_come_later() -> None:
     async with echoing(Limits(message_bytes=1_000_000, body_bytes_in_all=1_500_000)) as rig:

@@ -52,6 +52,8 @@ class CompleteRequest(Struct, gc=False):
     is_kept: bool
     # Bytes reserved in the body budget until the request is handed on.
     reserved: int
+    # By whom.
+    principal: str = ""
 
     @property
     def held_bytes(self) -> int:
@@ -91,6 +93,7 @@ class RequestReader:
         "_parser",
         "_receiver",
         "_reserved",
+        "_reserved_by",
         "_tail",
         "_url",
         "_window_bytes",
@@ -131,6 +134,7 @@ class RequestReader:
         self._window_since = 0.0
         self._window_bytes = 0
         self._reserved = 0
+        self._reserved_by = ""
         # Chunk sizes and trailers since the last piece of the body.
         self._bytes_since_body = 0
         # The last bytes of the previous read if it had no empty line, which may be split between two reads.
@@ -310,7 +314,7 @@ class RequestReader:
                 self._refuse(head, Refusal.no_body())
         elif self._body_bytes > self._limits.message_bytes:
             self._refuse(head, Refusal.too_large(self._limits.message_bytes))
-        elif self._has_room():
+        elif self._has_room(head):
             self._body.add(body)
         else:
             self._refuse(head, Refusal.no_room())
@@ -330,7 +334,8 @@ class RequestReader:
             self._parser = httptools.HttpRequestParser(self)
         is_chunking, is_kept = parser.get_http_version() != "1.0", parser.should_keep_alive()
         reserved, self._reserved = self._reserved, 0
-        self._receiver.arrived(CompleteRequest(head, self._take_body(), is_chunking, is_kept, reserved))
+        body = self._take_body()
+        self._receiver.arrived(CompleteRequest(head, body, is_chunking, is_kept, reserved, self._reserved_by))
 
     # ── the body ──
 
@@ -338,8 +343,7 @@ class RequestReader:
         """Whether the body will be read. If so, its size is reserved from now on."""
         if not head.takes_body:
             refusal = Refusal.no_body() if declared > MOST_UNUSED_BODY else None
-        elif self._budget.reserve(declared - self._reserved, held=self._reserved):
-            self._reserved = declared
+        elif self._reserve(head, declared - self._reserved):
             refusal = None
         else:
             refusal = Refusal.no_room()
@@ -347,14 +351,18 @@ class RequestReader:
             self._refuse(head, refusal)
         return refusal is None
 
-    def _has_room(self) -> bool:
+    def _has_room(self, head: RequestHead) -> bool:
         """Reserve memory for a chunked body as it arrives."""
         more = self._body_bytes - self._reserved
-        if more > 0:
-            if not self._budget.reserve(more, held=self._reserved):
-                return False
-            self._reserved += more
-        return True
+        return more <= 0 or self._reserve(head, more)
+
+    def _reserve(self, head: RequestHead, size: int) -> bool:
+        if not self._reserved:
+            # Whoever it is now: the caller of a body may become known while it arrives.
+            self._reserved_by = head.principal
+        has_room = self._budget.reserve(size, held=self._reserved, principal=self._reserved_by)
+        self._reserved += size if has_room else 0
+        return has_room
 
     def _refuse(self, head: RequestHead, refusal: Refusal) -> None:
         head.refusal = refusal
@@ -366,7 +374,7 @@ class RequestReader:
         self._body.clear()
         if held or self._reserved:
             reserved, self._reserved = self._reserved, 0
-            self._budget.drop(reserved, held)
+            self._budget.drop(reserved, held, self._reserved_by)
 
     def _take_body(self) -> bytes | Pieces:
         if self._body.size > KEPT_BYTES:

@@ -343,9 +343,9 @@ class InboundConnection(asyncio.Protocol):
             reading = application.serve(head, request.body, writer)
         if reading is not None:
             # Even if the client disconnects meanwhile: the body is held until it has been read.
-            reading.add_done_callback(lambda _: bodies.release(request.reserved))
+            reading.add_done_callback(lambda _: bodies.release(request.reserved, request.principal))
         elif request.reserved:
-            bodies.release(request.reserved)
+            bodies.release(request.reserved, request.principal)
 
     def _serve_next(self) -> None:
         if self._stalled_since is not None or not self._queue or self._writer is not None:
