@@ -118,6 +118,7 @@ ENGINE: dict[str, tuple[set[str], str]] = {
             "engine.nearest",
             "engine.protocol",
             "engine.slices",
+            "engine.steps",
             "errors",
         },
         "turns a request into a decision, for the client that it comes from; does no I/O, so no sockets,"
@@ -164,6 +165,7 @@ ALLOWED_IMPORTS = {name: row for name, row in PARTS.items() if name != "engine"}
 # Modules of one package that know each other, counting imports for types only and inside functions, and why that is no
 # accident. None of them imports another in a circle at run time: one side needs the other's name and nothing more.
 KNOTS: dict[frozenset[str], str] = {
+    frozenset({"app.gateway", "app.team_gate"}): "a gateway makes its gate, which connects the parts of that gateway",
     frozenset(
         {"engine.router.router", "engine.router.subscriptions", "engine.router.task_requests"}
     ): "they act through the router",
@@ -189,8 +191,8 @@ KNOTS: dict[frozenset[str], str] = {
     frozenset({"engine.downstream.connection", "engine.downstream.server_link", "engine.downstream.server_run"}): (
         "a connection starts runs of its server, and a run reports to its connection"
     ),
-    frozenset({"engine.face.base", "engine.face.kept_results", "engine.face.view"}): (
-        "a face keeps results for views; a view belongs to one face"
+    frozenset({"engine.face.base", "engine.face.gate", "engine.face.kept_results", "engine.face.view"}): (
+        "a face keeps results for views; a view belongs to one face, which its gate chooses"
     ),
     frozenset(
         {

@@ -61,6 +61,7 @@ WITHOUT_MODULE = {
     "test_security_docs.py": "SECURITY.md",
     "test_requirements.py": "tests/requirements.toml",
     "test_tour_docs.py": "docs/internals/tour.md",
+    "app/test_composition.py": "how the parts are connected",
     "cli/test_commands_output.py": "what every command prints",
     "cli/test_error_reference.py": "docs/reference/errors.md",
     "cli/test_reference.py": "docs/reference/cli.md",

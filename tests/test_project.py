@@ -405,7 +405,7 @@ def test_the_design_names_code_that_exists() -> None:
     package = ROOT / "src" / "mcp_workbench"
     source = "\n".join(path.read_text("utf-8") for path in package.rglob("*.py"))
     named = [word.partition("(")[0] for word in re.findall(r"`([^`]+)`", rows)]
-    assert "Gateway.steps" in named
+    assert "TeamGate.steps" in named
     for name in named:
         if "/" in name or name.endswith(".py"):
             assert (package / name).exists() or (ROOT / name).exists(), name

@@ -64,7 +64,7 @@ async def test_a_valid_change_is_applied_and_counted(tmp_path: Path, caplog: pyt
             await editing.save({"dev": {"one": one}, "ops": {"two": two}})
         assert text_of(await editing.seen.use("ops/two/get")).startswith("two")
         assert "toolboxes added ops; servers added ops/two" in caplog.text
-        assert (editing.gateway.reloads, editing.gateway.rejected) == (1, None)
+        assert (editing.gateway.reloads.count, editing.gateway.reloads.rejected) == (1, None)
 
 
 async def test_a_file_that_says_the_same_again_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -87,14 +87,14 @@ async def test_an_invalid_change_is_reported_once_and_what_was_there_stays(
         (record,) = caplog.records
         # All of it at once: the key that is wrong, the one that is missing, and the value elsewhere in the file.
         assert "3 problems" in record.getMessage() and "`command`" in record.getMessage()
-        assert editing.gateway.rejected is not None and "$.budget" in editing.gateway.rejected
+        assert editing.gateway.reloads.rejected is not None and "$.budget" in editing.gateway.reloads.rejected
         index = await editing.seen.said()
         assert index.startswith("Note: the configuration file has changed, and the change is not in force")
         assert "$.budget" in index and "dev" in index
         assert "not in force" in await editing.seen.said(toolbox_name="new")
         assert text_of(await editing.seen.use("dev/one/get")) == "one"
         await editing.save_text(valid)
-        assert editing.gateway.rejected is None
+        assert editing.gateway.reloads.rejected is None
         assert not (await editing.seen.said()).startswith("Note")
 
 
@@ -114,7 +114,9 @@ async def test_an_invalid_change_is_reported_once_for_all_clients_of_a_file(
                 for live in (*lives, *lives):
                     await live.reload()
                 assert len(caplog.records) == count
-        assert one.gateway.rejected is not None and one.gateway.rejected == other.gateway.rejected
+        assert (
+            one.gateway.reloads.rejected is not None and one.gateway.reloads.rejected == other.gateway.reloads.rejected
+        )
 
 
 @pytest.mark.parametrize("what", ["deleted", "unreadable", "empty", "world-writable", "a folder"])
@@ -138,7 +140,7 @@ async def test_a_file_that_cannot_be_used_any_more_stays_in_force(
                 editing.file.mkdir()
         await editing.live.reload()
         assert text_of(await editing.seen.use("dev/one/get")) == "one"
-        assert editing.gateway.rejected is not None
+        assert editing.gateway.reloads.rejected is not None
         assert "the previous one stays in effect" in caplog.text
 
 
@@ -149,7 +151,7 @@ async def test_what_was_written_to_while_it_was_read_waits_until_it_is_still(tmp
         still = fingerprint([str(editing.file)])
         write(tmp_path, {"ops": {"two": saying("two")}})
         await editing.live.reload(still)
-        assert editing.gateway.reloads == 0
+        assert editing.gateway.reloads.count == 0
         await editing.live.reload(fingerprint([str(editing.file)]))
         assert list(editing.gateway.catalog.toolboxes) == ["ops"]
         editing.live.close()
@@ -175,7 +177,7 @@ async def test_a_project_file_must_be_trusted_again_before_its_change_is_in_forc
         live = LiveConfig(editing.gateway, source, FileWatch())
         write(project, {"dev": {"two": saying("two")}})
         await live.reload()
-        assert editing.gateway.rejected is not None and "trust" in editing.gateway.rejected
+        assert editing.gateway.reloads.rejected is not None and "trust" in editing.gateway.reloads.rejected
         assert list(editing.gateway.catalog.toolboxes["dev"]) == ["one"], "neither the change nor the other file"
         trust.trust(str(editing.file), editing.file.read_bytes())
         await live.reload()
@@ -257,7 +259,7 @@ async def test_a_thousand_reloads_under_calls_lose_none_and_leave_nothing(tmp_pa
         await asyncio.gather(*calling)
         assert set(answers) == {"stays"} and len(answers) > 1000
         assert stays.starts == 1
-        assert editing.gateway.reloads == 1000
+        assert editing.gateway.reloads.count == 1000
         assert len(asyncio.all_tasks()) <= tasks
         assert len(list(editing.gateway.catalog.entries())) == 2
         assert len(editing.gateway.runtime.pool.connections()) <= 2
@@ -355,7 +357,7 @@ async def test_a_policy_with_a_mistake_leaves_the_one_that_was_in_force(tmp_path
         await editing.save({"dev": {"one": one}}, policy=denying)
         assert "policy[0]" in text_of(await editing.seen.use("dev/one/get"))
         await editing.save({"dev": {"one": one}}, policy=[{"tools": ["dev/one/get"], "then": "alow"}])
-        assert "$.policy[0].then" in (editing.gateway.rejected or "")
+        assert "$.policy[0].then" in (editing.gateway.reloads.rejected or "")
         assert "policy[0]" in text_of(await editing.seen.use("dev/one/get")), "the old one stays"
         await editing.save({"dev": {"one": one}}, policy=[{"then": "allow"}])
         assert text_of(await editing.seen.use("dev/one/get")).startswith("one")
@@ -378,7 +380,7 @@ async def test_what_is_wrong_with_a_hidden_toolbox_is_not_told_to_those_it_is_hi
             await introduce(bob, "legacy")
             await bob.call_tool("open_toolbox", {})
             await editing.save_text(editing.file.read_text().replace('"command"', '"comand"'))
-            assert "quetzal" in (editing.gateway.rejected or "")
+            assert "quetzal" in (editing.gateway.reloads.rejected or "")
             async with late as again:
                 await introduce(again, "legacy")
                 for client in (bob, again):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.app.gateway import Gateway, Options
-from mcp_workbench.app.runtime import Runtime
+from mcp_workbench.app.runtime import ProcessOwner, Runtime
 from mcp_workbench.engine.config.load import parse
 from mcp_workbench.engine.config.model import ServerContext
 from mcp_workbench.engine.config.redact import Redactor
@@ -21,7 +21,7 @@ FILE = b"""{"mcpServers": {"server": {"command": "x", "env": {"T": "${cmd:printe
 
 @pytest.mark.requirement("secrets.references")
 async def test_secrets_are_fetched_in_the_environment_of_the_client(tmp_path: Path) -> None:
-    runtime = Runtime(Redactor(()))
+    runtime = Runtime(Redactor(()), ProcessOwner())
     seen = {}
     async with runtime.running():
         for name in ("anna", "bert"):
@@ -55,7 +55,7 @@ async def test_a_task_that_fails_ends_alone_and_what_the_machine_lacks_is_one_li
     async def work() -> None:
         raise error
 
-    runtime = Runtime(Redactor(()))
+    runtime = Runtime(Redactor(()), ProcessOwner())
     async with runtime.running():
         await runtime.start_task(work())
     (record,) = caplog.records

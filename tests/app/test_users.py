@@ -187,7 +187,7 @@ async def test_what_differs_from_the_lock_is_withheld_from_whoever_it_is_listed_
         for name, shown in (("alice", ["status", "push_alice"]), ("bob", ["status"])):
             async with served_to(bench, name) as client:
                 await client.call_tool("open_toolbox", {"toolbox_name": "dev"})
-                assert list(bench.gateway.face_of(name).catalog.toolboxes["dev"]["git"].tools) == shown
+                assert list(bench.gateway.gate.whole_face_of(name).catalog.toolboxes["dev"]["git"].tools) == shown
                 answer = await client.call_tool("use_tool", {"tool": f"dev/git/push_{name}", "arguments": {}})
                 assert bool(answer.get("isError")) is (name == "bob")
     assert [name for name, _ in server.calls] == ["push_alice"]
@@ -199,7 +199,7 @@ async def test_lists_that_are_the_same_are_kept_once(tmp_path: Path) -> None:
         for name in ("alice", "bob"):
             async with served_to(bench, name) as client:
                 await client.call_tool("open_toolbox", {"query": "state"})
-        one, other = (bench.gateway.face_of(name) for name in ("alice", "bob"))
+        one, other = (bench.gateway.gate.whole_face_of(name) for name in ("alice", "bob"))
         assert one.catalog.toolboxes["dev"]["git"] is not other.catalog.toolboxes["dev"]["git"]
         assert one.catalog.toolboxes["dev"]["git"].tools is other.catalog.toolboxes["dev"]["git"].tools
         assert one.tool_index is not None and other.tool_index is not None
@@ -225,8 +225,8 @@ async def test_a_list_that_several_users_are_shown_is_kept_once(tmp_path: Path, 
 async def test_where_there_is_no_other_user_there_is_one_catalogue(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, {"dev": {"git": git()}}, options=UNCACHED) as bench:
         for name in OWN_PRINCIPALS:
-            assert bench.gateway.face_of(name) is bench.gateway.face
-        assert bench.gateway.users is None
+            assert bench.gateway.gate.whole_face_of(name) is bench.gateway.face
+        assert bench.gateway.gate.users is None
 
 
 async def test_another_configuration_is_in_force_for_everybody(tmp_path: Path) -> None:
@@ -271,12 +271,12 @@ async def test_those_who_are_not_served_any_more_are_forgotten(tmp_path: Path, m
         async with served_to(bench, "alice") as alice:
             call = {"tool": "dev/git/push_alice", "arguments": {}}
             await alice.call_tool("use_tool", call)
-            kept = gateway.face_of("alice")
+            kept = gateway.gate.whole_face_of("alice")
             for number in range(20):
                 gateway.router.views.of_principal(f"user {number}")
-            assert gateway.users is not None and len(gateway.users) <= 3
-            assert gateway.face_of("alice") is kept
-            assert gateway.access is not None and len(list(gateway.access.faces())) <= 4
+            assert gateway.gate.users is not None and len(gateway.gate.users) <= 3
+            assert gateway.gate.whole_face_of("alice") is kept
+            assert gateway.gate.access is not None and len(list(gateway.gate.access.faces())) <= 4
             assert len(list(gateway.router.views)) <= 6
             assert not (await alice.call_tool("use_tool", {"tool": "dev/git/push_alice", "arguments": {}})).get(
                 "isError"
@@ -295,10 +295,10 @@ async def test_what_the_lock_has_said_to_users_is_forgotten_with_them(
             for connection in bench.gateway.runtime.pool.connections():
                 connection.request_stop()
                 await connection.wait_stopped()
-        assert bench.gateway.oversight is not None and bench.gateway.oversight._lock is not None
-        assert bench.gateway.users is not None
-        kept = {face.catalog.principal for face in bench.gateway.users}
-        assert "user 4" in kept and set(bench.gateway.oversight._lock._said) == kept
+        assert bench.gateway.gate.oversight is not None and bench.gateway.gate.oversight._lock is not None
+        assert bench.gateway.gate.users is not None
+        kept = {face.catalog.principal for face in bench.gateway.gate.users}
+        assert "user 4" in kept and set(bench.gateway.gate.oversight._lock._said) == kept
 
 
 async def test_a_new_user_costs_the_same_however_many_there_are(tmp_path: Path) -> None:
@@ -366,10 +366,10 @@ async def test_whoever_gets_the_name_of_a_revoked_key_begins_anew(tmp_path: Path
             async with served_to(bench, name) as client:
                 await client.call_tool("use_tool", {**call, "tool": f"dev/git/push_{name}"})
         results = gateway.face.kept_results()
-        assert results is not None and len(results) == 2 and gateway.users is not None
+        assert results is not None and len(results) == 2 and gateway.gate.users is not None
         starts = server.starts
         server.tools_of["alice"] = [tool("other")]
-        gateway.users.revoke({"alice"}, "the key was revoked")
+        gateway.gate.users.revoke({"alice"}, "the key was revoked")
         gateway.catalog.store.drop_users()
         assert len(results) == 1 and results.kept_bytes > 0
         async with served_to(bench, "alice") as client:

@@ -344,6 +344,7 @@ def _status_of(url: str, token: str) -> int:
         (("--allow-origin", "example.com"), "--allow-origin `example.com` is not an origin"),
         (("--allow-origin", "https://example.com/page"), "is not an origin"),
         (("--allow-host", "http://example.com"), "--allow-host `http://example.com` is not the name of a host"),
+        (("--allow-user", "4711"), "--allow-user requires --http unix:PATH"),
     ],
 )
 def test_what_could_never_be_allowed_is_refused(flags: tuple[str, ...], complaint: str, tmp_path: Path) -> None:

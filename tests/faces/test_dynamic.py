@@ -247,7 +247,7 @@ async def test_names_that_cannot_be_registered_are_refused_where_the_face_is_cho
         with pytest.raises(ConfigError, match=named):
             await seen.gateway.apply(config)
         assert "fine__a_echo" in [tool["name"] for tool in registered(await seen.open("fine"))["tools"]]
-        assert seen.gateway.reloads == 0
+        assert seen.gateway.reloads.count == 0
     # Nothing is registered in the others.
     async with bench.within(boxes, "proxy") as seen:
         assert len(await seen.names("tools/list")) == 2

@@ -13,7 +13,7 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.app.gateway import Gateway, Options
-from mcp_workbench.app.runtime import Runtime
+from mcp_workbench.app.runtime import ProcessOwner, Runtime
 from mcp_workbench.engine.catalog.catalog import read_manifests
 from mcp_workbench.engine.catalog.entry import Manifest, ServerEntry
 from mcp_workbench.engine.catalog.offer import Offer
@@ -49,7 +49,7 @@ def context(folder: Path, face: str = "proxy", **environ: str) -> ClientContext:
 
 @asynccontextmanager
 async def catalogs() -> AsyncIterator[Catalogs]:
-    runtime = Runtime(Redactor(()), SharedServers())
+    runtime = Runtime(Redactor(()), ProcessOwner(), SharedServers())
     async with runtime.running():
         made = Catalogs(runtime)
         try:
@@ -154,7 +154,7 @@ async def test_what_is_dropped_while_a_change_is_applied_stays_dropped(
         kept._drop(next(iter(kept._served)))
         go_on.set()
         await applying
-        assert not servers(gateway) and gateway.reloads == 0
+        assert not servers(gateway) and gateway.reloads.count == 0
         assert gateway.catalog not in entry.catalogs
         assert served.live._watched is None
         for key in list(kept._served):

@@ -120,8 +120,8 @@ async def test_nothing_is_different_for_whom_nothing_is_hidden(tmp_path: Path) -
     async with workbench_with(tmp_path, boxes(), options=options, policy=HIDING) as bench:
         gateway = bench.gateway
         views = gateway.router.views
-        assert views.of_principal("alice").face is gateway.face_of("alice")
-        assert views.of_principal("bob").face is not gateway.face_of("bob")
+        assert views.of_principal("alice").face is gateway.gate.whole_face_of("alice")
+        assert views.of_principal("bob").face is not gateway.gate.whole_face_of("bob")
         assert views.of_principal("bob").face is views.begin_session("bob").face, "one face for a role"
 
 
@@ -154,10 +154,10 @@ async def test_a_toolbox_with_prompts_to_be_seen_is_there_once_somebody_knows_of
 
 async def test_the_toolboxes_of_a_key_hide_all_others_without_any_policy(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(), options={"use_cache": False}) as bench:
-        assert bench.gateway.access is None
+        assert bench.gateway.gate.access is None
         async with served_to(bench, "ci") as client:
             assert "ops" in json.dumps(await client.call_tool("open_toolbox", {}))
-            bench.gateway.identities().remember(Identity(principal="ci", toolboxes=("dev",)))
+            bench.gateway.gate.identities().remember(Identity(principal="ci", toolboxes=("dev",)))
             assert "ops" not in json.dumps(await client.call_tool("open_toolbox", {})), "in force at once"
             refused = await client.call_tool("open_toolbox", {"toolbox_name": "ops"})
             assert refused["isError"] and "`ops`" in text_of(refused)
@@ -189,7 +189,7 @@ async def test_a_changed_policy_is_in_force_at_once_and_told_to_those_whom_it_co
             assert [each["method"] for each in bob.notifications] == ["notifications/tools/list_changed"]
             assert not alice.notifications, "nothing has changed for her"
             await bench.gateway.apply_boxes(tmp_path, served)
-            assert bench.gateway.access is None and bench.gateway.steps() == ()
+            assert bench.gateway.gate.access is None and bench.gateway.gate.steps() == ()
 
 
 async def test_a_change_of_what_is_hidden_is_not_announced(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ async def test_a_held_call_is_judged_by_the_rules_that_are_in_force_when_the_use
 ) -> None:
     async with rigged(tmp_path, "legacy", "stdio", "legacy") as rig:
         await rig.decide("ask")
-        assert rig.gateway.access is not None
-        step = rig.gateway.access.approval_step
+        assert rig.gateway.gate.access is not None
+        step = rig.gateway.gate.access.approval_step
         assert step is not None
         call = GuardedRequest(
             principal="bob",
@@ -67,7 +67,7 @@ async def test_a_call_that_waits_for_its_server_is_judged_by_who_made_it(
     options = {"use_cache": False}
     async with workbench_with(tmp_path, {"dev": {"git": server}}, options=options, policy=policy) as bench:
         async with MemoryClient.of(bench.gateway, "alice") as client:
-            identities = bench.gateway.identities()
+            identities = bench.gateway.gate.identities()
             identities.remember(mine)
             await introduce(client, "legacy")
             server.gate = asyncio.Event()
@@ -85,8 +85,8 @@ async def test_a_call_that_waits_for_the_user_is_judged_by_who_made_it(
 ) -> None:
     policy = [{"who": ["group:admins"], "then": "ask"}, {"then": "deny"}]
     async with workbench_with(tmp_path, {"dev": {"git": Server(tool("push"))}}, policy=policy) as bench:
-        assert bench.gateway.access is not None
-        access, identities = bench.gateway.access, bench.gateway.identities()
+        assert bench.gateway.gate.access is not None
+        access, identities = bench.gateway.gate.access, bench.gateway.gate.identities()
         step = access.approval_step
         assert step is not None
         request = GuardedRequest(
@@ -113,7 +113,7 @@ async def test_a_list_that_waits_for_its_servers_is_of_who_asked_for_it(tmp_path
     options = {"use_cache": False, "face": "flat"}
     async with workbench_with(tmp_path, {"dev": {"git": server}}, options=options, policy=policy) as bench:
         async with MemoryClient.of(bench.gateway, "alice") as client:
-            identities = bench.gateway.identities()
+            identities = bench.gateway.gate.identities()
             identities.remember(GUEST)
             await introduce(client, "legacy")
             server.gate = asyncio.Event()

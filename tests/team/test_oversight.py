@@ -116,11 +116,11 @@ async def test_an_audit_that_cannot_be_had_leaves_the_one_that_is(tmp_path: Path
     server, good = Server(READ), {"file": "audit.jsonl"}
     async with workbench_with(tmp_path, {"box": {"files": server}}, options=UNCACHED, audit=good) as client:
         await settings(client, tmp_path, server, audit=audit, budget=1230)
-        assert "the audit cannot be written to" in str(client.gateway.rejected)
+        assert "the audit cannot be written to" in str(client.gateway.reloads.rejected)
         assert client.gateway.config.budget != 1230, "nothing else of it is in force either"
         await client.use("box/files/read")
         await settings(client, tmp_path, server, audit=good)
-        assert client.gateway.rejected is None
+        assert client.gateway.reloads.rejected is None
     told = [line.get("decision") for line in lines(tmp_path / "audit.jsonl", "call", "configuration")]
     assert told == ["rejected", "passed"]
 
@@ -291,12 +291,12 @@ async def test_the_steps_stand_in_their_order_whatever_was_configured_first(
     ]
     async with workbench_with(tmp_path, {"box": {"files": server}}, options=UNCACHED) as client:
         gateway = client.gateway
-        monkeypatch.setattr(gateway.router, "use_steps", used.append)
+        monkeypatch.setattr(gateway.router, "on_steps_changed", lambda: used.append(gateway.gate.steps()))
         for part, expected in parts:
             configured |= part
             await settings(client, tmp_path, server, **configured)
-            assert gateway.rejected is None
-            assert tuple(type(step).__name__ for step in gateway.steps()) == expected
+            assert gateway.reloads.rejected is None
+            assert tuple(type(step).__name__ for step in gateway.gate.steps()) == expected
             assert tuple(type(step).__name__ for step in used[-1]) == expected
         gateway.runtime._use_call_watch(CallWatch())
         assert tuple(type(step).__name__ for step in used[-1]) == ("CallWatch", *expected)
@@ -304,5 +304,5 @@ async def test_the_steps_stand_in_their_order_whatever_was_configured_first(
         for part, _ in parts:
             configured = {key: value for key, value in configured.items() if key not in part}
             await settings(client, tmp_path, server, **configured)
-            assert [type(step) for step in used[-1]] == [type(step) for step in gateway.steps()]
+            assert [type(step) for step in used[-1]] == [type(step) for step in gateway.gate.steps()]
         assert used[-1] == ()

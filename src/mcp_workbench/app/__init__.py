@@ -1,8 +1,9 @@
 """The composition root: builds the parts of the program for one configuration, and owns what runs.
 
 - `gateway`: one configuration in force, from the catalogue to the steps around a call; `live` keeps it up to date with
-  its file; `users` is what each user other than our own is shown.
+  its file; `team_gate` is what its users see and may do, `users` what each of them but our own is shown.
 - `runtime`: what a process has once: processes, connections, sign-ins, the task group. `server_links` starts a program
   or reaches for an address, `client_sign_ins` begins sign-ins for clients, `watching` answers `top`.
-- `serving`: serves clients over stdio or HTTP, then shuts down in order.
+- `serving`: serves clients over stdio or HTTP, then shuts down in order; `http_callers` are those who may call over
+  HTTP, `http_token` is the token that they need.
 """

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from mcp_workbench import __version__
-from mcp_workbench.app.runtime import Runtime
+from mcp_workbench.app.runtime import ProcessOwner, Runtime
+from mcp_workbench.app.team_gate import TeamGate
 from mcp_workbench.engine.catalog.catalog import Catalog, read_manifests
 from mcp_workbench.engine.catalog.entry import OWN_CONTEXT, ServerEntry
 from mcp_workbench.engine.config.model import FaceName, ServerContext, WorkbenchConfig
@@ -36,16 +37,12 @@ from mcp_workbench.errors import ConfigError, DownstreamError
 
 if TYPE_CHECKING:
     from mcp_workbench.app.client_sign_ins import ClientSignIns
-    from mcp_workbench.app.users import UserFaces
     from mcp_workbench.engine.catalog.replacement import Difference
+    from mcp_workbench.engine.config.auth_model import AuthConfig
     from mcp_workbench.engine.downstream.connection import Connection
     from mcp_workbench.engine.router.toolbox_summaries import ToolboxSummaries
-    from mcp_workbench.engine.steps import EventKind, Step
     from mcp_workbench.engine.transport.http.header_parameters import HeaderParameters
-    from mcp_workbench.engine.transport.http.parameter_cache import HeaderParameterCache
-    from mcp_workbench.team.access import Access
-    from mcp_workbench.team.identity.identities import Identities, Identity
-    from mcp_workbench.team.oversight import Oversight
+    from mcp_workbench.team.identity.identities import Identity
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +66,20 @@ class Options(Struct, frozen=True, kw_only=True):
     stdout_is_free: bool = False
     # Commands that only look at what servers offer are not audited.
     is_audited: bool = True
+    # Where a generated token for clients over HTTP is stored. Shown only to our own user.
+    token_file: str | None = None
 
 
-class Gateway:
+class ReloadStatus(Struct):
+    """What became of changes of the configuration."""
+
+    count: int = 0
+    # Why the last one is not used.
+    rejected: str | None = None
+    needs_restart: list[str] = []
+
+
+class Gateway(ProcessOwner):
     """One configuration, its catalogue, its face and its clients, connected. If it is alone in its process, use it as
     `async with gateway.running():`; of several on one runtime, each is opened and closed."""
 
@@ -83,86 +91,40 @@ class Gateway:
         *,
         runtime: Runtime | None = None,
         context: ServerContext = OWN_CONTEXT,
+        auth: AuthConfig | None = None,
     ) -> None:
+        """`auth`: that of the configuration, with its references resolved."""
         check_names(config, options.face or config.face_in_force)
         self.config = config
-        self._is_alone = runtime is None
-        self.runtime = runtime = runtime or Runtime(redactor or Redactor(config.secrets))
-        self.catalog = Catalog(config, runtime.store(use_cache=options.use_cache), runtime.servers, context)
-        self.face = make_face(self.catalog, config, options)
-        self._options = options
-        self._sessions = SessionRegistry()
-        self.parking = Parking()
-        self._sessions.follow(self.catalog)
-        self.catalog.subscribe(partial(self._summarise_soon, self.face))
-        # Only if users other than our own are served.
-        self.users: UserFaces | None = None
+        self.options = options
+        self.auth = auth or config.auth
         self.welcome = Welcome(options.name, options.version)
-        if self._is_alone:
-            # With several gateways on one runtime, none speaks for all: the shared workbench sets these itself.
-            runtime.own_info = self.welcome.info
-            runtime.describe = self._status_for_our_user
-            runtime.look_up = lambda: self.lists.load(self.catalog.entries())
-            runtime.auth = config.auth
-            runtime.identity_of = lambda principal: self.identities().of_request(principal)
-        else:
-            runtime.redactor.replace(self, config.secrets)
-        self._identities: Identities | None = None
+        # With several gateways on one runtime, none speaks for all.
+        self._is_alone = runtime is None
+        self.runtime = runtime = runtime or Runtime(redactor or Redactor(config.secrets), self)
+        self.catalog = Catalog(config, runtime.store(use_cache=options.use_cache), runtime.servers, context)
+        self.face = self.make_face(self.catalog)
+        self.gate = TeamGate(self)
+        self.sessions = SessionRegistry(self.gate)
+        self.parking = Parking()
+        self.sessions.follow(self.catalog)
+        self.catalog.subscribe(partial(self.summarise_soon, self.face))
         # One after another: a plan is made against the current configuration, and reading manifests takes time.
         self._applying = asyncio.Lock()
-        # How often the configuration was reloaded, and why the last one is not used.
-        self.reloads = 0
-        self.rejected: str | None = None
-        self.needs_restart: list[str] = []
-        # `stdio` or the address, set by the code that serves; None if no client is served.
-        self.serving: str | None = None
-        # Where a generated token for clients over HTTP is stored. Shown only to our own user.
-        self.token_file: str | None = None
+        self.reloads = ReloadStatus()
+        # `stdio` or the address; None if no client is served.
+        self._serving: str | None = None
         self._is_prepared = False
-        self._is_open = False
+        self.is_open = False
         self._is_closed = False
-        self._parameters: HeaderParameterCache | None = None
-        # Only if the configuration or a key restricts a principal.
-        self.access: Access | None = None
-        # Only if there is, or was, an audit or a lock file.
-        self.oversight: Oversight | None = None
-        if self._is_alone and (oversight := self._overseeing(config)) is not None:
-            oversight.lock_at_once(config)
+        if self._is_alone:
+            self.gate.lock_at_once(config)
+        else:
+            runtime.redactor.replace(self, config.secrets)
 
-    def _overseeing(self, config: WorkbenchConfig) -> Oversight | None:
-        if self.oversight is None and (config.lock is not None or (config.audit and self._options.is_audited)):
-            from mcp_workbench.team.oversight import Oversight
-
-            self.oversight = Oversight(
-                self.catalog, self.runtime.redactor, self._options, lambda principal: self.face_of(principal).catalog
-            )
-        return self.oversight
-
-    def steps(self) -> tuple[Step, ...]:
-        """The steps that every request to a server passes, in this order; each learns how it ended
-        (`engine/steps.py`)."""
-        access, oversight = self.access, self.oversight
-        # Those that record come first, so that they learn of every outcome, including refusals by the others. The lock
-        # comes after the policy: it discloses nothing that is hidden from a principal. Limits count only what is
-        # allowed. Approval is last: the user is asked only about what would pass otherwise.
-        ordered = (
-            self.runtime.call_watch,
-            None if oversight is None else oversight.audit_step,
-            None if access is None else access.policy_step,
-            None if oversight is None else oversight.lock_step,
-            None if access is None else access.limit_step,
-            None if access is None else access.approval_step,
-        )
-        return tuple(step for step in ordered if step is not None)
-
-    def _use_steps(self) -> None:
-        self.router.use_steps(self.steps())
-        self.parking.record = self.record if self.oversight is not None and self.oversight.is_recording else None
-
-    def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
-        """Record an event that is not a request in the audit, if there is one (`steps.EventRecorder`)."""
-        if self.oversight is not None:
-            self.oversight.record(kind, **fields)
+    def make_face(self, catalog: Catalog) -> Face:
+        """The face over a catalogue, by the current configuration."""
+        return make_face(catalog, self.config, self.options)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -173,123 +135,66 @@ class Gateway:
                 yield
             finally:
                 self._stop_work()
-                if self.oversight is not None:
-                    await self.oversight.wait_recorded()
+                if self.gate.oversight is not None:
+                    await self.gate.oversight.wait_recorded()
 
     async def open(self) -> None:
         """Begin to serve. The runtime is already running."""
-        if (oversight := self._overseeing(self.config)) is not None:
-            await oversight.prepare(self.config)
-            oversight.use(self.catalog.entries())
-        self._is_open = True
+        await self.gate.prepare(self.config)
+        self.gate.use_prepared(self.catalog.entries())
+        self.is_open = True
         start_task = self.runtime.start_task
         self.lists = Lists(
             self.catalog,
             start_task,
-            patience=self._options.list_timeout,
-            use_cache=self._options.use_cache,
+            patience=self.options.list_timeout,
+            use_cache=self.options.use_cache,
         )
-        self.router = Router(self.catalog, self.runtime.pool, self.face, start_task, self.lists)
-        self.router.views.face_of = self.face_of
-        self._use_steps()
-        self.runtime.on_call_watch.append(self._use_steps)
-        self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
-        self.router.own_resources[STATUS_URI] = lambda view: self._status_json(view.principal, view.face)
-        self._session_type = _session_type()
-        self._services = Services(self.router, self.welcome, self.parking, self._sessions, self.sign_ins)
-        if self.config.policy or self.config.limits or (self._identities is not None and self._identities.has_limits):
-            self._restrict()
+        self.router = Router(
+            self.catalog,
+            self.runtime.pool,
+            self.face,
+            start_task,
+            self.lists,
+            self.gate,
+            on_opened=(self.sessions.on_opened, self._summarise_if_missing),
+            own_resources={STATUS_URI: lambda view: self._status_json(view.principal, view.face)},
+        )
+        self.runtime.on_call_watch.append(self.gate.tell_of_steps)
+        services = Services(self.router, self.welcome, self.parking, self.sessions, self.sign_ins)
+        self._begin_session = partial(_session_type().begin, services)
+        self.gate.restrict()
         if not self._is_alone:
             # Clients of other configurations must not wait while this one reads what its first client needs.
-            await self.lists.load(self.face.needed_first() if self.access is None else self.catalog.entries())
+            await self.lists.load(self.catalog.entries() if self.gate.has_rules else self.face.needed_first())
             await asyncio.to_thread(self._prepare)
 
-    def _on_identity(self, identity: Identity) -> None:
-        # A key may be limited to some toolboxes even without a policy.
-        if self.access is None and identity.toolboxes is not None and self._is_open:
-            self._restrict()
-        elif self.access is not None:
-            self.access.reassign(identity.principal)
-
-    def _restrict(self) -> None:
-        """Replace the current access rules by those of the configuration."""
-        former, config = self.access, self.config
-        if former is not None and not (config.policy or config.limits or self.identities().has_limits):
-            former.detach()
-            self.access = None
-        else:
-            from mcp_workbench.team.access import Access
-            from mcp_workbench.team.policy.approval import Approvals
-
-            # Approvals and waiting calls outlive a change of the rules, and are judged by the rules of that time.
-            approvals = Approvals() if former is None else former.approvals
-            approvals.on_waiting = lambda: self.runtime.take_approvals(self.approve)
-            self.access = Access(
-                config.policy,
-                config.limits,
-                identities=self.identities(),
-                face=self.face,
-                face_of=self.face_of,
-                make_face=lambda catalog: make_face(catalog, config, self._options),
-                router=self.router,
-                sessions=self._sessions,
-                parking=self.parking,
-                approvals=approvals,
-                record=self.record,
-            )
-            self.access.attach()
-        self._use_steps()
-        if self._parameters is not None:
-            self._parameters.own = OWN_PRINCIPALS if self.access is None else ()
-
-    # ── users other than our own ──
-
-    def face_of(self, principal: str) -> Face:
-        """The face of a principal, before any policy."""
-        if principal in OWN_PRINCIPALS:
-            return self.face
-        if self.users is None:
-            from mcp_workbench.app.users import UserFaces
-
-            self.users = UserFaces(
-                self.face,
-                lambda catalog: make_face(catalog, self.config, self._options),
-                self.router,
-                self._sessions,
-                self.runtime,
-                judge=lambda entries: None if self.oversight is None else self.oversight.judge(entries),
-                summarise_soon=self._summarise_soon,
-                keeping=lambda: (self.access, self.oversight),
-            )
-        return self.users.of(principal)
-
-    def _faces(self) -> list[Face]:
-        return [self.face, *(() if self.users is None else self.users)]
-
-    def _every_entry(self) -> list[ServerEntry]:
-        return list(dict.fromkeys(entry for face in self._faces() for entry in face.catalog.entries()))
+    def serve_at(self, address: str) -> None:
+        """Clients are served from now on: over `stdio`, or at this address."""
+        self._serving = address
 
     def close(self) -> None:
         """Stop serving: servers that no other catalogue shows are ended, the others continue."""
         self._is_closed = True
         self._stop_work()
-        entries = self._every_entry()
-        for face in reversed(self._faces()):
+        entries = self.gate.every_entry()
+        for face in reversed(self.gate.whole_faces()):
             face.catalog.close(DownstreamError(NOT_IN_USE))
-        if self.oversight is not None:
-            self.oversight.release(entries)
+        if self.gate.oversight is not None:
+            self.gate.oversight.release(entries)
         self.runtime.forget(entry for entry in entries if entry.ended is not None)
         self.runtime.redactor.release(self)
         self.runtime.pool.drain_ended()
 
     def _stop_work(self) -> None:
-        self.runtime.on_call_watch = [use for use in self.runtime.on_call_watch if use != self._use_steps]
+        if self.gate.tell_of_steps in self.runtime.on_call_watch:
+            self.runtime.on_call_watch.remove(self.gate.tell_of_steps)
         self.runtime.drop_approvals(self.approve)
         if "_summaries" in self.__dict__:
             self._summaries.close()
         self.parking.close()
-        if self.oversight is not None:
-            self.oversight.stop_recording()
+        if self.gate.oversight is not None:
+            self.gate.oversight.stop_recording()
 
     async def apply(self, config: WorkbenchConfig) -> Difference | None:
         """Switch to another configuration while everything runs. Unchanged servers keep their processes and calls;
@@ -302,9 +207,8 @@ class Gateway:
         async with self._applying:
             config, needs_restart = with_fixed_settings(self.config, config)
             check_names(config, self.face.name)
-            if (oversight := self._overseeing(config)) is not None:
-                await oversight.prepare(config)
-            self.needs_restart = needs_restart
+            await self.gate.prepare(config)
+            self.reloads.needs_restart = needs_restart
             plan = self.catalog.plan(config)
             manifests = await aside(partial(read_manifests, plan.beginning))
             while not self._is_closed and any(entry.ended is not None for entry in plan.beginning):
@@ -315,64 +219,51 @@ class Gateway:
                 self.catalog.abandon(plan, DownstreamError(NOT_IN_USE))
                 return None
             # No awaits from here on: every request sees either the old or the new configuration.
-            if oversight is not None:
-                oversight.use(plan.beginning)
-                self._use_steps()
+            self.gate.use_prepared(plan.beginning)
             for entry, manifest in manifests.items():
                 entry.take_manifest(manifest)
             # Before the catalogue is replaced, so that secrets are redacted from the first output of new servers.
             self.runtime.redactor.replace(self, config.secrets)
-            has_rules = self.access is not None or bool(config.policy or config.limits)
+            has_rules = self.gate.has_rules or bool(config.policy or config.limits)
             # Rules hide and show items that no server has changed, so compare what clients see with what they saw.
-            before = self._sessions.shown() if has_rules else {}
+            before = self.sessions.shown() if has_rules else {}
             self.config = plan.config
-            settings = _face_settings(plan.config, self._options)
+            settings = _face_settings(plan.config, self.options)
             self.face.configure(settings)
             difference = self.catalog.replace(plan)
-            if self.users is not None:
-                self.users.apply(plan.config, settings)
+            if self.gate.users is not None:
+                self.gate.users.apply(plan.config, settings)
             if has_rules:
-                self._restrict()
-                self._sessions.notify_differences(before)
-            if oversight is not None:
-                oversight.settle(plan.ending, self._every_entry())
+                self.gate.restrict()
+                self.sessions.notify_differences(before)
+            self.gate.settle(plan.ending)
             self.runtime.forget(entry for entry in plan.ending if entry.ended is not None)
             self._summarise(self.face)
-            self.reloads += 1
-            self.rejected = None
+            self.reloads.count += 1
+            self.reloads.rejected = None
             self._notice(None)
             return difference
 
     def reject(self, problem: str, in_short: str) -> None:
         """Keep the current configuration because the changed one cannot be used, and report why."""
-        self.reloads += 1
-        if self.rejected != problem:
-            self.record("configuration", decision="rejected", reason=in_short, config=self.config.path)
-        self.rejected = problem
+        self.reloads.count += 1
+        if self.reloads.rejected != problem:
+            self.gate.record("configuration", decision="rejected", reason=in_short, config=self.config.path)
+        self.reloads.rejected = problem
         self._notice(
             f"Note: the configuration file has changed, and the change is not in force because of a problem that the "
             f"user has to solve: {self.runtime.redactor.text(in_short)}"
         )
 
     def _notice(self, text: str | None) -> None:
-        for face in (*self._faces(), *(() if self.access is None else self.access.faces())):
+        for face in self.gate.faces():
             face.give_notice(text)
 
     def sign_ins(self) -> ClientSignIns:
         """Sign-ins to servers for clients, by the current configuration."""
         from mcp_workbench.app.client_sign_ins import ClientSignIns
 
-        return ClientSignIns(self.runtime, self.config, self.serving, self.oversight)
-
-    def identities(self) -> Identities:
-        """What is known about principals besides their names; set by authentication."""
-        from mcp_workbench.team.identity.identities import Identities
-
-        if self._identities is None:
-            self._identities = Identities()
-            self._identities.on_change.append(self._on_identity)
-            self._identities.served = lambda: {session.view.principal for session in self._sessions}
-        return self._identities
+        return ClientSignIns(self.runtime, self.config, self._serving, self.gate.oversight)
 
     def readiness(self, principal: str) -> tuple[bool, bytes]:
         """Whether clients may be sent here, and a JSON report for operators."""
@@ -380,33 +271,45 @@ class Gateway:
 
     def _status_json(self, principal: str, face: Face) -> bytes:
         """For a client: without what is hidden from it, and without the connections of others."""
-        described = self._describe(principal)
-        return encode(described if self.access is None else self.access.status_for(face, described))
+        return encode(self.gate.status_for(face, self._describe(principal)))
 
     def status(self) -> bytes:
         """The status of this workbench and of every server, as JSON."""
         return encode(self._describe())
 
-    def _status_for_our_user(self) -> bytes:
+    # ── for the process, if this is its only gateway (`ProcessOwner`) ──
+
+    @property
+    def own_info(self) -> bytes:
+        return self.welcome.info
+
+    def identity_of(self, principal: str) -> Identity:
+        return self.gate.identities().of_request(principal)
+
+    async def look_up(self) -> None:
+        await self.lists.load(self.catalog.entries())
+
+    def describe(self) -> bytes:
         from mcp_workbench.engine.session.client_name import client_names
 
         return encode(
             {
                 **self._describe(names=True),
-                "clientNames": client_names(self._sessions),
-                "tokenFile": self.token_file,
+                "clientNames": client_names(self.sessions),
+                "tokenFile": self.options.token_file,
                 "approvals": self.waiting_approvals(),
             }
         )
 
     def waiting_approvals(self) -> list[dict[str, object]]:
         """Calls that wait for their user's approval. Shown only to our own user."""
-        return [] if self.access is None else self.access.approvals.waiting()
+        return [] if self.gate.access is None else self.gate.access.approvals.waiting()
 
     def approve(self, id: str, seconds: float | None = None, only_shows: bool = False, by: str = "") -> str | None:
         """Approve a waiting call, or show it to our own user. `by`: who does. Returns its description; None if no call
         waits under this id."""
-        return None if self.access is None else self.access.approve(id, seconds, only_shows=only_shows, by=by)
+        access = self.gate.access
+        return None if access is None else access.approve(id, seconds, only_shows=only_shows, by=by)
 
     def _describe(self, principal: str | None = None, *, names: bool = False) -> dict[str, Any]:
         """As one principal may see it; None for our own user. The output of another user's process is private to
@@ -414,8 +317,8 @@ class Gateway:
         from mcp_workbench.engine.downstream.server_status import status_of
         from mcp_workbench.engine.version import full_version
 
-        now = asyncio.get_running_loop().time()
-        rejected = None if self.rejected is None else self.runtime.redactor.text(self.rejected)
+        now, shown = asyncio.get_running_loop().time(), self.gate.whole_face_of(principal or "").catalog
+        rejected = None if self.reloads.rejected is None else self.runtime.redactor.text(self.reloads.rejected)
         seen = (each for each in self.runtime.pool.connections() if each.is_seen_by(principal))
         connections = [each for each in seen if self._is_alone or self.catalog in each.entry.catalogs]
         return {
@@ -424,19 +327,21 @@ class Gateway:
             # A path need not be valid Unicode, which JSON requires.
             "config": self.config.path.encode(errors="backslashreplace").decode(),
             "face": self.face.name,
-            "serving": self.serving,
+            "serving": self._serving,
             "uptimeSeconds": round(now - self.runtime.started_at, 3),
-            "configuration": {"reloads": self.reloads, "rejected": rejected, "needsRestart": self.needs_restart},
-            "lock": None if self.oversight is None else self.oversight.problem,
+            "configuration": {
+                "reloads": self.reloads.count,
+                "rejected": rejected,
+                "needsRestart": self.reloads.needs_restart,
+            },
+            "lock": None if self.gate.oversight is None else self.gate.oversight.problem,
             # Counts over all users are shown only to our own.
             "parkedCalls": len(self.parking) if (principal or "") in OWN_PRINCIPALS else None,
             "tasks": len(asyncio.all_tasks()) if (principal or "") in OWN_PRINCIPALS else None,
-            "servers": status_of(
-                self.face_of(principal or "").catalog.entries(), connections, now, _users_of if names else None
-            ),
+            "servers": status_of(shown.entries(), connections, now, _users_of if names else None),
         }
 
-    def _summarise_soon(self, face: Face, entry: ServerEntry, kinds: frozenset[str]) -> None:
+    def summarise_soon(self, face: Face, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """Schedule new toolbox summaries a moment after servers have changed their tools."""
         if "tools" in kinds:
             self._summarise(face)
@@ -444,12 +349,12 @@ class Gateway:
     def _summarise_if_missing(self, view: View, toolbox: str) -> None:
         """Servers that list what another process has cached meanwhile report no change, but there is no summary for it
         yet."""
-        if (index := self.face_of(view.principal).tool_index) is not None and index.is_summary_missing:
+        if (index := self.gate.whole_face_of(view.principal).tool_index) is not None and index.is_summary_missing:
             self._summaries.start_timer(index)
 
     def _summarise(self, face: Face) -> None:
         # A command that joins the shared workbench has its own catalogue, but serves no client from it.
-        if face.tool_index is not None and self._is_open:
+        if face.tool_index is not None and self.is_open:
             self._summaries.start_timer(face.tool_index)
 
     @cached_property
@@ -467,9 +372,12 @@ class Gateway:
             definition = self.router.views.face_of(principal).definition_of(tool)
             return None if definition is None else read_parameters(definition)
 
-        self._parameters = parameters = HeaderParameterCache(self.face.definition_of, lambda: self.catalog.revision)
-        parameters.own, parameters.read_for = OWN_PRINCIPALS if self.access is None else (), read_for
-        return parameters
+        return HeaderParameterCache(
+            self.face.definition_of,
+            lambda: self.catalog.revision,
+            is_own=lambda principal: principal in OWN_PRINCIPALS and not self.gate.has_rules,
+            read_for=read_for,
+        )
 
     def _prepare(self) -> None:
         """Read what the first client needs at once. Called before any client is served, so none has to wait."""
@@ -485,7 +393,7 @@ class Gateway:
         be done then than releasing it. `lasts`: the link is one of several, and lives as long as its client."""
         if not self._is_prepared:
             self._prepare()
-        return self._session_type.begin(self._services, link, principal, closed, lasts)
+        return self._begin_session(link, principal, closed, lasts)
 
 
 def _users_of(connection: Connection) -> dict[str, object]:

@@ -67,7 +67,7 @@ class LiveConfig:
     def _look(self) -> tuple[Sequence[str], Fingerprint | None]:
         files = self._files()
         known = fingerprint(files)
-        oversight = self._gateway.oversight
+        oversight = self._gateway.gate.oversight
         is_outdated = has_changed(self._gateway.config) or (oversight is not None and oversight.has_lock_changed())
         return files, None if is_outdated else known
 
@@ -138,7 +138,7 @@ class LiveConfig:
                 return
             if difference:
                 about = {"reason": summary(difference), "config": chosen.config.path}
-                self._gateway.record("configuration", decision="applied", **about)
+                self._gateway.gate.record("configuration", decision="applied", **about)
             await self._follow()
             if difference:
                 log.info("now using the configuration `%s`: %s", chosen.config.path, summary(difference))
@@ -160,7 +160,7 @@ class LiveConfig:
 
     def _reject(self, problem: str, in_short: str) -> None:
         path = self._gateway.config.path
-        if problem not in (self._gateway.rejected, self._reported.get(path)):
+        if problem not in (self._gateway.reloads.rejected, self._reported.get(path)):
             self._reported[path] = problem
             log.error("the changed configuration is invalid; the previous one stays in effect\n%s", problem)
         self._gateway.reject(problem, in_short)

@@ -45,21 +45,41 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+class ProcessOwner:
+    """What the process is asked about everything that it serves: its only gateway, or the shared workbench."""
+
+    # The settings for users' identities, with references resolved.
+    auth: AuthConfig | None = None
+
+    @property
+    def own_info(self) -> bytes:
+        """How we introduce ourselves to servers, as JSON."""
+        return b"{}"
+
+    def describe(self) -> bytes:
+        """The report for `mcp-workbench status`, as JSON."""
+        return b"{}"
+
+    async def look_up(self) -> None:
+        """Read from the disk what that report needs."""
+
+    def identity_of(self, principal: str) -> Identity:
+        """What is known about a user whose identity is forwarded to servers."""
+        from mcp_workbench.team.identity.identities import known_by_name
+
+        return known_by_name(principal)
+
+
 class Runtime:
     """Use as `async with runtime.running():`."""
 
-    def __init__(self, redactor: Redactor, servers: Servers | None = None) -> None:
+    def __init__(self, redactor: Redactor, owner: ProcessOwner, servers: Servers | None = None) -> None:
         self.redactor = redactor
+        self.owner = owner
         self.servers = Servers() if servers is None else servers
         self.processes = ProcessTable()
-        # How we introduce ourselves to servers, and how one is reached.
-        self.own_info = b"{}"
         self.open_link: LinkOpener = self.open_server
         self.header_source: Callable[[Connection], HeaderSource] = self._header_source
-        # Produces the report for `mcp-workbench status`.
-        self.describe: Callable[[], bytes] = lambda: b"{}"
-        # Reads from the disk what that report needs.
-        self.look_up: Callable[[], Awaitable[None]] = _nothing
         self.started_at = 0.0
         self.batch: WriteBatch | None = None
         self._stores: dict[bool, ManifestStore] = {}
@@ -77,9 +97,6 @@ class Runtime:
         # By the `keychain` setting: each configuration has the store that it requires.
         self._sign_ins: dict[bool | None, SignIns] = {}
         self._resolved: ResolvedServers | None = None
-        # What is known about users whose identity is forwarded, and the address by which servers know us.
-        self.identity_of: Callable[[str], Identity] = _known_by_name
-        self.auth: AuthConfig | None = None
         self._assertions: IdentityAssertions | None = None
         self._subjects: SubjectTokens | None = None
         self._exchanges: TokenExchanges | None = None
@@ -91,7 +108,7 @@ class Runtime:
         """Run the process; everything happens within this context."""
         self.batch = WriteBatch()
         self.started_at = asyncio.get_running_loop().time()
-        self.pool = Pool(self.servers, self.own_info, self.open_link, self.start_task)
+        self.pool = Pool(self.servers, self.owner.own_info, self.open_link, self.start_task)
         failure: WorkbenchError | None = None
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -194,18 +211,22 @@ class Runtime:
             self._sign_ins[keychain] = SignIns(self.http, TokenStore(keychain=keychain), self.redactor)
         return self._sign_ins[keychain]
 
+    def identity_of(self, principal: str) -> Identity:
+        """What is known about a user whose identity is forwarded to servers."""
+        return self.owner.identity_of(principal)
+
     def identity_assertions(self) -> IdentityAssertions:
         """Signs who the user is, for servers that require it. Raises `DownstreamError`."""
         from mcp_workbench.errors import DownstreamError
         from mcp_workbench.team.identity.identity_assertions import IdentityAssertions, key_path
 
         if self._assertions is None:
-            path = key_path()
+            path, auth = key_path(), self.owner.auth
             if path is None:
                 raise DownstreamError(
                     "there is no home folder to keep a key for `forwardIdentity` in", hint="set `HOME`"
                 )
-            self._assertions = IdentityAssertions(path, None if self.auth is None else self.auth.public_url)
+            self._assertions = IdentityAssertions(path, None if auth is None else auth.public_url)
         return self._assertions
 
     def subject_tokens(self) -> SubjectTokens:
@@ -222,7 +243,8 @@ class Runtime:
         from mcp_workbench.team.identity.token_exchange import TokenExchanges
 
         if self._exchanges is None:
-            self._exchanges = TokenExchanges(self.auth, self.subject_tokens(), lambda asked: send(self.http(), asked))
+            auth, subjects = self.owner.auth, self.subject_tokens()
+            self._exchanges = TokenExchanges(auth, subjects, lambda asked: send(self.http(), asked))
         return self._exchanges
 
     def reap_strays_when_they_end(self) -> None:
@@ -248,7 +270,7 @@ class Runtime:
             full_version()
             # Servers are processes of our own user, and could read the secrets of all others.
             hide_memory()
-            self._status_socket = StatusSocket(lambda: self.describe(), self._watch, lambda: self.look_up())
+            self._status_socket = StatusSocket(self.owner.describe, self._watch, self.owner.look_up)
             await self._status_socket.open()
 
     async def reopen_status_socket(self) -> None:
@@ -292,19 +314,9 @@ class Runtime:
         from mcp_workbench.app.watching import Watching
 
         if self._watching is None:
-            self._watching = Watching(self.pool.connections, lambda: self.describe(), self._use_call_watch)
+            self._watching = Watching(self.pool.connections, self.owner.describe, self._use_call_watch)
         # Our own task, which ends with us: `top` may stay connected indefinitely.
         _ = self.start_task(self._watching.serve(reader, writer))
-
-
-def _known_by_name(principal: str) -> Identity:
-    from mcp_workbench.team.identity.identities import known_by_name
-
-    return known_by_name(principal)
-
-
-async def _nothing() -> None:
-    pass
 
 
 async def _contained(work: Awaitable[None]) -> None:

@@ -56,7 +56,8 @@ class Means(Protocol):
     def reap_strays_when_they_end(self) -> None:
         """Called with the first server."""
 
-    identity_of: Callable[[str], Identity]
+    def identity_of(self, principal: str) -> Identity:
+        """What is known about a user whose identity is forwarded to servers."""
 
     def identity_assertions(self) -> IdentityAssertions:
         """Signs who the user is, for servers that require it."""

@@ -68,7 +68,7 @@ async def serve_stdio(
     """Serve one client on stdin and stdout until it disconnects or a signal arrives. `config`: follow its changes."""
     from mcp_workbench.engine.transport.stdio import StdioLink
 
-    gateway.serving = "stdio"
+    gateway.serve_at("stdio")
     async with _until_the_end(gateway, config) as ending:
         assert gateway.runtime.batch is not None
         link = StdioLink(gateway.runtime.batch, gateway.config.max_message_bytes)
@@ -138,7 +138,7 @@ async def serve_http(
         try:
             if callers is not None:
                 callers(server)
-            gateway.serving = server.url
+            gateway.serve_at(server.url)
             await gateway.runtime.open_status_socket()
             started(server.url)
             await ending.begun.wait()
@@ -163,7 +163,7 @@ async def serve_http(
 
 def record_refusal(gateway: Gateway, peer: str, reason: str) -> None:
     """Record a failed authentication in the audit."""
-    gateway.record("authentication", peer=peer, decision="denied", reason=reason)
+    gateway.gate.record("authentication", peer=peer, decision="denied", reason=reason)
 
 
 def _hand_over(loop: asyncio.AbstractEventLoop, changed: Callable[[], None], seen: object) -> None:

@@ -12,8 +12,7 @@ Everything else here is shared by several commands:
 - Servers: `engine` reaches them in this process, `shared_engine` in the shared workbench; `interactive_client` shows
   their progress and questions. `unlisted_servers` are in no file, `prompts_and_resources` lists what servers offer,
   `process_memory` measures their memory, `watched_workbenches` looks into the workbenches that run them.
-- Serving: `http_token` is the token of `serve --http`, `http_callers` the other callers it accepts, `serving_context`
-  what the shared workbench serves a client with.
+- Serving: `serving_context` is what the shared workbench serves a client with.
 - Parts of single commands: `token_report` and `tokens_page` for `tokens`, `completion_words` for `completion`,
   `top_view` for `top`, `demo_client` for `demo`, `server_copies` for `status` and `top`, `overview` for no command at
   all. `demo` has the included servers.

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mcp_workbench import __version__
@@ -17,9 +18,11 @@ from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from mcp_workbench.app.gateway import Gateway, Options
-    from mcp_workbench.cli.http_token import HttpToken
+    from mcp_workbench.app.http_token import HttpToken
+    from mcp_workbench.engine.config.auth_model import ProxyConfig
     from mcp_workbench.engine.config.choose import ChosenConfig, ConfigSource
     from mcp_workbench.engine.config.model import FaceName, WorkbenchConfig
+    from mcp_workbench.engine.transport.http.server.tls import TlsCertificate
     from mcp_workbench.sharing.front.handing_over import Handover
 
 FLAGS = (
@@ -223,13 +226,22 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
     if (log_file := parsed.value("log-file")) is not None:
         warn_if_others_can_read(os.stat(log_file), f"log file `{log_file}`")
     _log_choice(choice)
+    auth, proxy = config.auth, config.trusted_proxy
     try:
-        gateway = Gateway(config, options, redactor)
+        if token is not None:
+            from msgspec.structs import replace
+
+            options = replace(options, token_file=token.path)
+            if auth is not None or proxy is not None:
+                from mcp_workbench.app.http_callers import fetch_secrets
+
+                auth, proxy = fetch_secrets(config, redactor, partial(remark, "warning"))
+        gateway = Gateway(config, options, redactor, auth=auth)
     except ConfigError as error:
         return complain(error.message, error.hint)
     _warn_of_ignored_options(parsed, gateway.face.name)
     if token is not None:
-        return _serve_http(parsed, gateway, token)
+        return _serve_http(parsed, gateway, token, proxy)
     from mcp_workbench.app.serving import serve_stdio
 
     # A person trying it out would mistake the silence for a hang.
@@ -251,9 +263,9 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
     return 0
 
 
-def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
+def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken, proxy: ProxyConfig | None) -> int:
+    from mcp_workbench.app.http_callers import CallerOptions, HttpCallers
     from mcp_workbench.app.serving import Draining, serve_http
-    from mcp_workbench.cli.http_callers import HttpCallers, certificate_of
     from mcp_workbench.engine.run import run as run_loop
     from mcp_workbench.engine.transport.http.server.http_server import HttpOptions
     from mcp_workbench.engine.transport.http.server.limits import Limits
@@ -265,7 +277,17 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
         host, port = parse_address(parsed.value("http") or "")
         unix_path = host.removeprefix(UNIX_PREFIX) if host.startswith(UNIX_PREFIX) else None
         certificate = certificate_of(parsed)
-        callers = HttpCallers(parsed, gateway, token, is_unix=unix_path is not None)
+        if parsed.has("allow-user") and unix_path is None:
+            # TCP does not reveal which user is at the other end.
+            raise UsageError("--allow-user requires --http unix:PATH")
+        allowed = CallerOptions(
+            token=token.value,
+            serves_everyone=parsed.has("no-token"),
+            is_unix=unix_path is not None,
+            users=tuple(parsed.values("allow-user")),
+            proxy=proxy,
+        )
+        callers = HttpCallers(gateway, allowed)
         draining = Draining(_seconds(parsed, "drain-delay"), _seconds(parsed, "drain-seconds"))
     except UsageError as error:
         return complain(str(error), error.hint)
@@ -274,7 +296,6 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
     raise_limit()
     try:
         _refuse_ourselves(gateway.config, host, port)
-        gateway.token_file = token.path
         options = HttpOptions(
             host=host,
             port=port,
@@ -332,7 +353,7 @@ def _warn_of_ignored_options(parsed: Parsed, face: str) -> None:
 
 def _chosen_token(parsed: Parsed, config: WorkbenchConfig) -> HttpToken:
     """Raises `UsageError` and `ConfigError`."""
-    from mcp_workbench.cli.http_token import HttpToken, chosen_token
+    from mcp_workbench.app.http_token import HttpToken, TokenChoice, chosen_token
     from mcp_workbench.engine.transport.http.server.admission import is_loopback
     from mcp_workbench.engine.transport.http.server.listening import UNIX_PREFIX, parse_address
 
@@ -341,7 +362,23 @@ def _chosen_token(parsed: Parsed, config: WorkbenchConfig) -> HttpToken:
     proved = config.auth is not None or config.trusted_proxy is not None or host.startswith(UNIX_PREFIX)
     if proved and parsed.has("no-token") and not parsed.has("token") and not parsed.has("token-file"):
         return HttpToken(None)
-    return chosen_token(parsed, os.environ, is_loopback=is_loopback(host) and not proved)
+    choice = TokenChoice(parsed.value("token"), parsed.value("token-file"), parsed.has("no-token"))
+    is_loopback_only = is_loopback(host) and not proved
+    return chosen_token(choice, os.environ, is_loopback=is_loopback_only, on_file=warn_if_others_can_read)
+
+
+def certificate_of(parsed: Parsed) -> TlsCertificate | None:
+    """Return the certificate that the command line names. Raises `UsageError` and `ConfigError`."""
+    certificate, key = parsed.value("tls-cert"), parsed.value("tls-key")
+    if (certificate is None) != (key is None):
+        raise UsageError("--tls-cert and --tls-key belong together", hint="give both, or neither")
+    if certificate is None or key is None:
+        if parsed.has("tls-client-ca"):
+            raise UsageError("--tls-client-ca requires --tls-cert and --tls-key")
+        return None
+    from mcp_workbench.engine.transport.http.server.tls import TlsCertificate
+
+    return TlsCertificate(certificate, key, parsed.value("tls-client-ca"))
 
 
 def _with_secret_token(config: WorkbenchConfig, token: str) -> WorkbenchConfig:

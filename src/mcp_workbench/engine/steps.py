@@ -89,6 +89,8 @@ class Denial(Struct, frozen=True):
     data: object = None
     # What decided, for the audit: `policy[3]`, `lock`.
     rule: str = ""
+    # The client must not learn that what it asked for exists.
+    hides: bool = False
 
 
 class Pass(Struct, frozen=True):

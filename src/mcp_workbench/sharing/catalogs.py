@@ -87,7 +87,7 @@ class Catalogs:
     async def reload(self) -> list[str]:
         """Reread every configuration in use. Returns what is wrong with those that cannot be used."""
         await asyncio.gather(*(served.live.reload() for served in list(self._served.values()) if served.opened.done()))
-        return sorted({gateway.rejected for gateway in self.gateways if gateway.rejected is not None})
+        return sorted({each.reloads.rejected for each in self.gateways if each.reloads.rejected is not None})
 
     async def read_manifests(self) -> None:
         """Read the cached manifests of all servers."""
@@ -102,7 +102,7 @@ class Catalogs:
 
     async def stop_recording(self) -> None:
         """Write the last lines of audit logs, after every call has ended."""
-        overseen = [gateway.oversight for gateway in self.gateways if gateway.oversight is not None]
+        overseen = [each.gate.oversight for each in self.gateways if each.gate.oversight is not None]
         for oversight in overseen:
             oversight.stop_recording()
         await asyncio.gather(*(oversight.wait_recorded() for oversight in overseen))
@@ -110,7 +110,7 @@ class Catalogs:
     def _make(self, context: ClientContext) -> ServedCatalog:
         where = ServerContext(environ=context.environ, folder=context.folder, programs=context.programs)
         gateway = Gateway(context.config, context.options, runtime=self.runtime, context=where)
-        gateway.serving = "stdio"
+        gateway.serve_at("stdio")
         return ServedCatalog(gateway, LiveConfig(gateway, context.source, self.watch, self._reported))
 
     async def _open(self, key: ClientKey, served: ServedCatalog) -> None:

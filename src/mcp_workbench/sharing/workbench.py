@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from mcp_workbench import __version__
-from mcp_workbench.app.runtime import Runtime
+from mcp_workbench.app.runtime import ProcessOwner, Runtime
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.registry import SharedServers
 from mcp_workbench.engine.config.model import DEFAULT_SHARED_IDLE_EXIT
@@ -84,7 +84,7 @@ class Refused(Exception):
         self.verb = verb
 
 
-class SharedWorkbench:
+class SharedWorkbench(ProcessOwner):
     def __init__(
         self,
         listener: socket.socket,
@@ -98,11 +98,7 @@ class SharedWorkbench:
         descriptor of the lock that marks the shared workbench."""
         # Read now: an update in place changes what the files say.
         self._runs = RunningVersion(full_version(), time.monotonic())
-        runtime = Runtime(redactor, SharedServers())
-        runtime.own_info = encode({"name": "mcp-workbench", "title": "MCP Workbench", "version": __version__})
-        runtime.describe = lambda: encode(self.status())
-        self.catalogs = Catalogs(runtime)
-        runtime.look_up = self.catalogs.read_manifests
+        self.catalogs = Catalogs(Runtime(redactor, self, SharedServers()))
         self._listener = listener
         self._place = SocketPlace(listener, lock)
         self._context_of = context_of
@@ -126,6 +122,16 @@ class SharedWorkbench:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._accept_timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup | None = None
+
+    @property
+    def own_info(self) -> bytes:
+        return encode({"name": "mcp-workbench", "title": "MCP Workbench", "version": __version__})
+
+    def describe(self) -> bytes:
+        return encode(self.status())
+
+    async def look_up(self) -> None:
+        await self.catalogs.read_manifests()
 
     async def run(self) -> None:
         """Serve until told to end, or until there has been no client for a while."""

@@ -85,17 +85,17 @@ async def test_a_workbench_has_the_step_while_somebody_looks(tmp_path: Path, aud
     servers = {"box": {"s": Server(tool("work"), tool("fail"), answer=answer)}}
     settings: dict[str, Any] = {"audit": {"file": str(tmp_path / "audit.jsonl")}} if audited else {}
     async with workbench_with(tmp_path, servers, **settings) as seen:
-        runtime, without = seen.gateway.runtime, seen.gateway.steps()
+        runtime, without = seen.gateway.runtime, seen.gateway.gate.steps()
         assert bool(without) is audited
         await seen.use("box/s/work")
         watch = CallWatch()
         runtime._use_call_watch(watch)
-        assert seen.gateway.steps() == (watch, *without)
+        assert seen.gateway.gate.steps() == (watch, *without)
         await seen.use("box/s/work")
         await seen.use("box/s/fail")
         assert [(each["item"], each["end"]) for each in watch.last_calls()] == [("work", "ok"), ("fail", "error")]
         runtime._use_call_watch(None)
-        assert seen.gateway.steps() == without
+        assert seen.gateway.gate.steps() == without
         await seen.use("box/s/work")
         assert watch.figures()["box/s"]["calls"] == 2
     assert runtime.on_call_watch == []

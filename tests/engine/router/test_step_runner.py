@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from mcp_workbench.app.team_gate import TeamGate
 from mcp_workbench.engine.config.model import FaceName
 from mcp_workbench.engine.router.step_runner import MOST_HELD_NOTIFICATIONS
 from mcp_workbench.engine.steps import Denial, GuardedRequest, Outcome, Step, Substitute, Verdict
@@ -19,7 +20,6 @@ from tests.bridge.fake_server import FakeServer
 from tests.bridge.in_process import (
     ERAS,
     Client,
-    GatewayToFakeServers,
     InProcessWorkbench,
     Json,
     in_process_workbench,
@@ -122,7 +122,7 @@ async def guarded_pair(
 ) -> AsyncIterator[GuardedPair]:
     step = Recorder()
     steps: tuple[Step, ...] = (step,)
-    monkeypatch.setattr(GatewayToFakeServers, "steps", lambda gateway: steps)
+    monkeypatch.setattr(TeamGate, "steps", lambda gate: steps)
     async with in_process_workbench(server_era, face=face) as workbench:
         client = workbench.client(client_era)
         server = await workbench.connect(client)

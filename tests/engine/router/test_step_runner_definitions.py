@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from mcp_workbench.app.team_gate import TeamGate
 from mcp_workbench.engine.protocol.constants import HEADER_MISMATCH
 from mcp_workbench.engine.steps import Denial, GuardedRequest, Outcome, Step
 from tests.bridge.conversation import FORM, input_required
@@ -45,7 +46,7 @@ async def judged(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Client,
     """A modern client of a modern server at an address."""
     step = LikeTheLock()
     steps: tuple[Step, ...] = (step,)
-    monkeypatch.setattr(GatewayToFakeServers, "steps", lambda gateway: steps)
+    monkeypatch.setattr(TeamGate, "steps", lambda gate: steps)
     async with in_process_workbench("modern") as workbench:
         step.gateway = workbench.gateway
         client = workbench.client("modern")

@@ -11,6 +11,7 @@ from time import monotonic
 import pytest
 
 from mcp_workbench.app.gateway import Gateway
+from mcp_workbench.app.team_gate import TeamGate
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.steps import Denial, EndKind, GuardedRequest, Outcome, Step, UncheckedPassage
@@ -62,7 +63,7 @@ async def watched(
     era: str = "legacy",
     face: str = "proxy",
 ) -> AsyncIterator[ConnectedClient]:
-    monkeypatch.setattr(InProcessGateway, "steps", lambda gateway: steps)
+    monkeypatch.setattr(TeamGate, "steps", lambda gate: steps)
     options = {"face": face, **FRESH}
     abilities: Json = {"elicitation": {"url": {}}}
     async with workbench_with(folder, {"box": {"slow": server}}, options=options, era=era, abilities=abilities) as at:

@@ -123,7 +123,7 @@ async def happen(client: ConnectedClient, folder: Path, server: Server) -> None:
     write(folder, {"box": {"files": server}}, **SETTINGS, budget="much")
     await live.reload()
     server.tools[0] = tool("read", "Reads and sends.", n="string")
-    (entry,) = gateway.face_of("ada").catalog.entries()
+    (entry,) = gateway.gate.whole_face_of("ada").catalog.entries()
     server.say_changed()
     await eventually(lambda: b"sends" in bytes(entry.tools["read"]))
 
@@ -180,7 +180,7 @@ async def test_a_line_is_one_line_for_every_program(tmp_path: Path, space: str, 
     async with workbench_with(tmp_path, boxes, audit=audit) as client:
         await client.open(toolbox_name="box")
         await client.use("box/files/read", {"n": forged, forged: 1})
-        client.gateway.record("approval", principal="bob", reason=forged)
+        client.gateway.gate.record("approval", principal="bob", reason=forged)
     text = (tmp_path / "audit.jsonl").read_text()
     assert len(text.splitlines()) == text.count("\n")
     lines = [json.loads(line) for line in text.splitlines()]

@@ -387,8 +387,8 @@ async def test_calls_of_a_client_are_written_down(tmp_path: Path, era: str) -> N
 
 async def test_a_workbench_without_it_imports_nothing_of_it_and_has_no_steps(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, {"box": {"a": Server(tool("t"))}}) as client:
-        assert client.gateway.steps() == ()
-        client.gateway.record("approval", principal="nobody")
+        assert client.gateway.gate.steps() == ()
+        client.gateway.gate.record("approval", principal="nobody")
 
 
 @pytest.mark.requirement("audit.events")

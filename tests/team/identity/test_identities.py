@@ -38,8 +38,7 @@ def test_the_principal_that_has_not_called_for_longest_is_forgotten(monkeypatch:
 
 def test_nobody_is_forgotten_who_is_served_or_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identities_module, "MOST_IDENTITIES", 10)
-    identities = Identities()
-    identities.served = lambda: {"alice"}
+    identities = Identities(lambda: {"alice"})
     identities.remember(Identity(principal="alice", groups=frozenset({"guests"})))
     identities.remember(Identity(principal="ci", toolboxes=("build*",)))
     for number in range(500):

@@ -274,7 +274,7 @@ async def test_a_server_is_told_who_the_user_is_and_never_gets_their_token(
         gateway = Gateway(WorkbenchConfig(path="c.json", toolboxes={"box": box}, auth=AUTH), Options(use_cache=False))
         entry = gateway.catalog.toolboxes["box"]["server"]
         async with asyncio.timeout(20), gateway.running():
-            gateway.identities().remember(Identity(principal=ALICE, groups=frozenset({"dev"})))
+            gateway.gate.identities().remember(Identity(principal=ALICE, groups=frozenset({"dev"})))
             await gateway.runtime.pool.connection(entry, Caller(ALICE, "legacy")).ensure_listed()
         keys = KeySet.import_key_set(json.loads(gateway.runtime.identity_assertions().jwks()))
     token = jwt.decode(seen[0]["x-workbench-identity"], keys)
@@ -302,7 +302,7 @@ async def test_users_elsewhere_are_shown_no_page_that_another_could_follow(servi
     config = ServerConfig(name="server", url="https://server.example.com/mcp", transport="http")
     box = ToolboxConfig(name="box", description="A box.", servers={"server": config})
     gateway = Gateway(WorkbenchConfig(path="c.json", toolboxes={"box": box}, **file), Options(use_cache=False))
-    gateway.serving = serving
+    gateway._serving = serving
     entry = gateway.catalog.toolboxes["box"]["server"]
     with pytest.raises(DownstreamError, match="served over the network"):
         await gateway.sign_ins().begin_sign_in(entry, ALICE)

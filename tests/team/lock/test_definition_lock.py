@@ -425,7 +425,7 @@ async def test_without_a_lock_a_changed_definition_is_logged_and_in_the_status_o
             (entry,) = client.gateway.catalog.entries()
             await eventually(lambda: entry.is_live)
             stream = Stream()
-            status_command._show(Screen(stream), json.loads(client.gateway._status_for_our_user()))
+            status_command._show(Screen(stream), json.loads(client.gateway.describe()))
             return stream.text()
 
     assert "differently" not in await started()

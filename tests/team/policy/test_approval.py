@@ -23,10 +23,16 @@ ASKING = (PolicyRule(tools=("box",), then="ask"), PolicyRule(then="allow"))
 class Rig:
     def __init__(self) -> None:
         self.now = 0.0
-        self.approvals = Approvals(lambda: self.now)
+        # How often a call began to wait, and the rules that replace those of the step.
+        self.told = 0
+        self.in_force: Policy | None = None
+        self.approvals = Approvals(lambda: self.now, on_waiting=self._on_waiting, in_force=lambda: self.in_force)
         self.recorded: list[tuple[str, dict[str, Any]]] = []
         policy = Policy(ASKING, Identities(), lambda *place: None, lambda *place: "")
         self.step = ApprovalStep(policy, self.approvals, self._record)
+
+    def _on_waiting(self) -> None:
+        self.told += 1
 
     def _record(self, kind: EventKind, /, **fields: Any) -> None:
         self.recorded.append((kind, fields))
@@ -83,7 +89,7 @@ def test_a_yes_does_not_count_against_rules_that_came_while_the_call_was_held(th
     rig = Rig()
     held = rig.asked(request())
     now = (PolicyRule(who=("bob",), then="allow"), PolicyRule(tools=("box",), then=then), PolicyRule(then="allow"))
-    rig.approvals.in_force = Policy(now, Identities(), lambda *place: None, lambda *place: "")
+    rig.in_force = Policy(now, Identities(), lambda *place: None, lambda *place: "")
     verdict = held.answered(b'{"action":"accept","content":{"allow":"hour"}}')
     assert isinstance(verdict, Denial) and verdict.rule == "policy[1]"
     recorded = rig.recorded[-1][1]
@@ -297,10 +303,8 @@ def test_an_approval_from_outside_may_last() -> None:
 
 def test_calls_that_wait_are_bounded_for_each_principal() -> None:
     rig = Rig()
-    told = []
-    rig.approvals.on_waiting = lambda: told.append(1)
     ids = {referred(rig, request({"n": n})) for n in range(approval.MOST_WAITING_OF_ONE)}
-    assert len(ids) == len(told) == approval.MOST_WAITING_OF_ONE
+    assert len(ids) == rig.told == approval.MOST_WAITING_OF_ONE
     assert referred(rig, request({"n": 0})) in ids, "the same call waits once"
     assert "too many" in rig.asked(request({"n": 99})).cannot_ask().message
     assert referred(rig, request(principal="bob"))

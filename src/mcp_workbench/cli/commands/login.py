@@ -97,7 +97,7 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
 def record_sign_in(gateway: Gateway, entry: ServerEntry, target: SignInTarget, decision: str, reason: str = "") -> None:
     """Record in the audit log that a user has signed in or out here."""
     who = {"principal": target.principal or LOCAL, "peer": "command line"}
-    gateway.record("sign_in", **who, toolbox=entry.toolbox, server=entry.name, decision=decision, reason=reason)
+    gateway.gate.record("sign_in", **who, toolbox=entry.toolbox, server=entry.name, decision=decision, reason=reason)
 
 
 async def _visit(sign_in: BrowserSignIn, no_browser: bool) -> SignInRecord:

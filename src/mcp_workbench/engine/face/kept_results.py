@@ -24,6 +24,7 @@ from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.face.wording import error_result
 from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
 from mcp_workbench.engine.slices import sliced
+from mcp_workbench.engine.steps import Subject
 
 # Long enough for an agent to finish what it is doing.
 KEPT_SECONDS: Final = 1800.0
@@ -81,9 +82,6 @@ _decode_type: Final = Decoder(_Typed).decode
 
 
 class KeptResults:
-    # Whether the policy still permits a principal to make the call that returned a result.
-    permits: Callable[[str, Origin], bool] | None = None
-
     def __init__(self) -> None:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._bytes = 0
@@ -128,7 +126,7 @@ class KeptResults:
             wanted = _decode_read_on(call.arguments)
         except (DecodeError, ValidationError) as error:
             return Answer(error_result(f"{error}; expected one of {HOW}"))
-        kept = self._find(view.principal, uri.removeprefix(SCHEME))
+        kept = self._find(view, uri.removeprefix(SCHEME))
         if kept is None:
             return Answer(error_result(f"`{uri[:100]}` is no longer kept; make the call again"))
         tokens = call.max_tokens or wanted.max_tokens or DEFAULT_PIECE
@@ -138,7 +136,7 @@ class KeptResults:
     def resource(self, view: View, uri: str) -> bytes | None:
         """A kept result, or one of its blocks, as the contents of a resource."""
         id, _, block = uri.removeprefix(SCHEME).partition("/")
-        kept = self._find(view.principal, id)
+        kept = self._find(view, id)
         if kept is None:
             return None
         if not block:
@@ -170,12 +168,14 @@ class KeptResults:
     def _oldest_is_over(self) -> bool:
         return bool(self._kept) and next(iter(self._kept.values())).expires <= time.monotonic()
 
-    def _find(self, principal: str, id: str) -> _Kept | None:
+    def _find(self, view: View, id: str) -> _Kept | None:
         self._forget()
         kept = self._kept.get(id)
-        if kept is None or kept.principal != principal:
+        if kept is None or kept.principal != view.principal:
             return None
-        return kept if self.permits is None or self.permits(principal, kept.origin) else None
+        toolbox, server, tool = kept.origin
+        call = Subject(principal=view.principal, method="tools/call", toolbox=toolbox, server=server, item=tool)
+        return kept if view.gate.refuses(call) is None else None
 
 
 class Shortening:

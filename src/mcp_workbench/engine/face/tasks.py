@@ -10,7 +10,7 @@ recorded in the same way.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from os import urandom
 from typing import Final
 
@@ -23,6 +23,7 @@ from mcp_workbench.engine.face.decisions import Decision, Forward, Load, Reject
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, decode_object, encode
 from mcp_workbench.engine.protocol.revisions import Revision
+from mcp_workbench.engine.steps import Subject
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 RELATED: Final = "io.modelcontextprotocol/related-task"
@@ -81,9 +82,6 @@ class _Given(Struct, frozen=True):
 
 class Tasks:
     """Which server issued which handle."""
-
-    # The policy's decision about a task, by principal, server and the server's handle: hidden tasks are never shown.
-    judge: Callable[[str, ServerEntry, str], str] | None = None
 
     def __init__(self) -> None:
         self._given: OrderedDict[_Key, _Given] = OrderedDict()
@@ -185,7 +183,7 @@ class Tasks:
             except (DecodeError, ValidationError):
                 # Without a handle, no client could ask for it.
                 continue
-            if self.judge is not None and self.judge(view.principal, entry, own) in ("deny", "hide"):
+            if view.gate.refuses(_request(view, entry, own)) is not None:
                 continue
             if entry.config.share == "everyone" and not self._is_known(view.principal, client, entry, own):
                 # Another user's.
@@ -232,13 +230,17 @@ class Tasks:
             # On a server that users share, each user has only the tasks issued to them.
             is_sole = len(having) == 1 and having[0].config.share != "everyone"
             given = _Given(having[0], handle) if is_sole else None
-        if given is not None and self.judge is not None:
-            given = None if self.judge(view.principal, given.entry, given.own) == "hide" else given
-        if given is None:
+        # One that may be seen and not used is refused by the steps, which say why.
+        denial = None if given is None else view.gate.refuses(_request(view, given.entry, given.own))
+        if given is None or (denial is not None and denial.hides):
             return Reject(INVALID_PARAMS, f"task `{handle[:200]}` is not known")
         if given.own != handle:
             params = {**params, "taskId": Raw(encode(given.own))}
         return Forward(given.entry, given.own, encode(method), open_body(params))
+
+
+def _request(view: View, entry: ServerEntry, own: str) -> Subject:
+    return Subject(principal=view.principal, method="tasks/get", toolbox=entry.toolbox, server=entry.name, item=own)
 
 
 def _life(milliseconds: float | None) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
+
+from mcp_workbench.engine.face.gate import OPEN, Gate
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.catalog import Catalog
@@ -23,12 +25,14 @@ LONGEST_INFO: Final = 16 * 1024
 class View:
     """Belongs to a session, or to a principal in the modern era, which has no sessions."""
 
-    __slots__ = ("changed", "client", "client_info", "face", "missing", "opened", "principal")
+    __slots__ = ("changed", "client", "client_info", "face", "gate", "missing", "opened", "principal")
     # What its client sees. Unset only in views without requests.
     face: Face
 
-    def __init__(self, principal: str, face: Face | None = None) -> None:
+    def __init__(self, principal: str, face: Face | None = None, gate: Gate = OPEN) -> None:
         self.principal = principal
+        # Asked before anything is used that was kept for this principal.
+        self.gate = gate
         if face is not None:
             self.face = face
         # The `clientInfo` as JSON, and what is known about such clients, looked up when needed.
@@ -45,7 +49,7 @@ class View:
         """A copy of this view for a client that sends its `clientInfo`. Not stored, because others share this view."""
         if client_info in (self.client_info, NO_CLIENT_INFO):
             return self
-        view = View(self.principal, self.face)
+        view = View(self.principal, self.face, self.gate)
         view.opened, view.changed, view.missing = self.opened, self.changed, self.missing
         view.client_info = client_info
         view.client = self.face.recognise(client_info)
@@ -55,10 +59,9 @@ class View:
 class Views:
     """All views: one for each session, and one for all clients of a principal without a session."""
 
-    def __init__(self, face: Face) -> None:
+    def __init__(self, face: Face, gate: Gate) -> None:
         self._face = face
-        # Returns the face for a principal, restricted by a policy if there is one.
-        self.face_of: Callable[[str], Face] = lambda principal: face
+        self._gate = gate
         # Whether different clients of one principal see different things.
         self.tells_clients_apart = face.tells_clients_apart
         self._of_principals: dict[str, View] = {}
@@ -94,13 +97,28 @@ class Views:
         return view
 
     def _new(self, principal: str) -> View:
-        view = View(principal, self._face)
+        view = View(principal, self._face, self._gate)
         self.settle(view)
         return view
+
+    def face_of(self, principal: str) -> Face:
+        """The face for a principal, restricted by a policy if there is one."""
+        return self._gate.face_of(principal, self._face)
 
     def settle(self, view: View) -> None:
         """Choose the face for its principal and client."""
         view.face = self.face_of(view.principal).for_client(view)
+
+    def settle_again(self, principal: str | None) -> None:
+        """The face of this principal, or of any, may be another now."""
+        for view in [view for view in self if principal is None or view.principal == principal]:
+            self.settle(view)
+            toolboxes = view.face.catalog.toolboxes
+            # Toolboxes opened before may be hidden now. The removal of a toolbox may still be announced.
+            for name in [name for name in view.opened if name not in toolboxes]:
+                del view.opened[name]
+            for name in [name for name, how in view.changed.items() if how != "removed" and name not in toolboxes]:
+                del view.changed[name]
 
     def introduce(self, view: View, client_info: bytes) -> None:
         """Set the `clientInfo` of its client."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,7 @@ from mcp_workbench.engine.downstream.pool import Pool
 from mcp_workbench.engine.downstream.sharing import SHARED
 from mcp_workbench.engine.face.base import Face, Params, unsupported
 from mcp_workbench.engine.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject, Work
+from mcp_workbench.engine.face.gate import Gate
 from mcp_workbench.engine.face.view import View, Views
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
 from mcp_workbench.engine.protocol.results import result_type
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 
 # Results larger than this are shortened in a thread, so that other calls need not wait.
 LARGE_TO_SHORTEN: Final = 256 * 1024
+NO_RESOURCES: Final[Mapping[str, Callable[[View], bytes]]] = {}
 UNKNOWN_STATE: Final = "`requestState` does not belong to any question asked here; send the request again without it"
 
 
@@ -56,20 +58,27 @@ class Router:
         face: Face,
         start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
         lists: Lists,
+        gate: Gate,
+        *,
+        on_opened: Sequence[Callable[[View, str], None]] = (),
+        own_resources: Mapping[str, Callable[[View], bytes]] = NO_RESOURCES,
     ) -> None:
+        """`on_opened`: called when a toolbox is opened for the first time in a view. `own_resources`: our own by URI,
+        such as our status, limited to what a view shows."""
+        self.gate = gate
         self._pool = pool
         self._start_task = start_task
         self._lists = lists
-        self.views = Views(face)
+        self.views = Views(face, gate)
         self.connections = CallerConnections(pool)
         self._catalog = catalog
-        # None unless steps are configured.
+        # None unless there are steps.
         self.steps: StepRunner | None = None
-        # Called when a toolbox is opened for the first time in a view.
-        self.on_opened: list[Callable[[View, str], None]] = []
-        # Our own resources by URI, such as our status, limited to what a view shows.
-        self.own_resources: dict[str, Callable[[View], bytes]] = {}
+        self._on_opened = on_opened
+        self._own_resources = own_resources
         self.follow(catalog)
+        gate.follow(self)
+        self.on_steps_changed()
 
     def follow(self, catalog: Catalog) -> None:
         """From now on, pass changes in this catalogue on to views."""
@@ -86,7 +95,7 @@ class Router:
     def _toolboxes(self) -> Toolboxes:
         from mcp_workbench.engine.router.toolboxes import Toolboxes
 
-        return Toolboxes(self._catalog, self.connections, self._lists, self._start_task, self.on_opened)
+        return Toolboxes(self._catalog, self.connections, self._lists, self._start_task, self._on_opened)
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
@@ -102,9 +111,15 @@ class Router:
 
         return TaskRequests(self, self._pool, self._lists)
 
-    def use_steps(self, steps: tuple[Step, ...]) -> None:
-        """Send every new request through these steps. Requests in flight continue as they began."""
+    def on_steps_changed(self) -> None:
+        """Send every new request through the steps of the gate (`GateFollower`). Requests in flight continue as they
+        began."""
+        steps = self.gate.steps()
         self.steps = _make_runner(steps, self) if steps else None
+
+    def on_rules_changed(self, principal: str | None) -> None:
+        """Show clients what they may see now (`GateFollower`)."""
+        self.views.settle_again(principal)
 
     def in_background(self, work: Awaitable[None]) -> None:
         """Start work that no request waits for. The task group owns it."""
@@ -461,8 +476,8 @@ class Router:
 
     def own_resource(self, view: View, uri: str) -> bytes | None:
         """The result of reading our own resource; None if there is none with this URI."""
-        if uri in self.own_resources:
-            text = self.own_resources[uri](view).decode()
+        if uri in self._own_resources:
+            text = self._own_resources[uri](view).decode()
             return encode({"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]})
         return view.face.own_resource(view, uri)
 

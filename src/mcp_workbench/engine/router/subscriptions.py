@@ -17,7 +17,7 @@ from mcp_workbench.engine.face.decisions import Answer, Reject
 from mcp_workbench.engine.jsonrpc.messages import decode_object, decode_string, encode
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
 from mcp_workbench.engine.router.routed_call import RoutedCall
-from mcp_workbench.engine.steps import Passage
+from mcp_workbench.engine.steps import Passage, Subject
 from mcp_workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
@@ -200,6 +200,21 @@ class Subscriptions:
         if kept:
             self._router.in_background(_end_all(subscriber, kept.copy()))
             kept.clear()
+
+    def end_refused(self, principal: str, subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
+        """End those about resources that a principal may no longer read: each update reveals that the resource exists,
+        and when it changes."""
+        refused = {uri: each for uri, each in kept.items() if self._is_refused(principal, each)}
+        for uri in refused:
+            del kept[uri]
+        self.end(subscriber, refused)
+
+    def _is_refused(self, principal: str, kept: Subscription) -> bool:
+        entry = kept.entry
+        request = Subject(
+            principal=principal, method=SUBSCRIBE, toolbox=entry.toolbox, server=entry.name, item=kept.uri
+        )
+        return self._router.gate.refuses(request) is not None
 
     # ── servers that a new configuration has replaced ──
 

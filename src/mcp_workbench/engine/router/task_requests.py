@@ -83,7 +83,7 @@ class TaskRequests:
         """Handle one of the methods of tasks. Without the extension, those of a sole server pass unchanged, unless
         users share the server, or a policy needs the tool of a task."""
         router, client = self._router, call.revision
-        sole = None if self.handles.judge is not None else call.view.face.sole_entry()
+        sole = None if router.gate.has_rules else call.view.face.sole_entry()
         passes = not client.has_task_extension and sole is not None and sole.config.share != "everyone"
         # With one server, ids of tasks are not ambiguous.
         if call.method not in client.task_methods or passes:

@@ -13,7 +13,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
@@ -29,7 +29,7 @@ from mcp_workbench.errors import DownstreamError
 if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.traffic import Traffic
     from mcp_workbench.engine.session.client_call import ClientCall
-    from mcp_workbench.engine.steps import Denial, EventRecorder
+    from mcp_workbench.engine.steps import Denial
 
 # How long a client may take to retry, and so how long its user has for the form.
 PARKED_SECONDS: Final = 600.0
@@ -101,11 +101,6 @@ class Parked:
 
 class Parking:
     """All parked calls of this process."""
-
-    # Returns why the policy no longer lets a client continue a parked call.
-    refuses: Callable[[ClientCall], Denial | None] | None = None
-    # Records questions of servers, if there is an audit.
-    record: EventRecorder | None = None
 
     def __init__(self) -> None:
         self.seconds = PARKED_SECONDS
@@ -234,7 +229,7 @@ class Parking:
         # Only the newest state of a call is valid: with an older one, answers would go to questions already answered.
         if parked is None or sealed.round != parked.round or not parked.is_away:
             raise BadState(USED_ALREADY)
-        denial = None if self.refuses is None else self.refuses(parked.call)
+        denial = _refused(parked.call)
         if denial is not None:
             # It was allowed when it was sent and no longer is, so its client learns nothing about the outcome.
             self._expire(parked)
@@ -329,6 +324,29 @@ class Parking:
     def _sealed(self, call: ClientCall, key: str, round: int, digest: str) -> Sealed:
         # Wall-clock time, which goes on while the machine sleeps; the user's answer may be hours away.
         return Sealed(key, round, call.view.principal, digest, time.time() + self.seconds)
+
+
+def _refused(call: ClientCall) -> Denial | None:
+    """Why a client may not resume a call that is parked for it."""
+    entry, decision = call.route.entry, call.route.decision
+    if entry is None or decision is None:
+        return None
+    from mcp_workbench.engine.steps import GuardedRequest
+
+    # With its arguments, which the steps keep: new rules may depend on them. For a call that began without steps they
+    # are gone, and then such a rule is undecidable.
+    passage = call.route.passage
+    request = GuardedRequest(
+        principal=call.view.principal,
+        method=call.method,
+        toolbox=entry.toolbox,
+        server=entry.name,
+        item=decision.item,
+        client=b"{}",
+        session=0,
+        body=decision.body if passage is None else passage.body,
+    )
+    return call.view.gate.refuses(request)
 
 
 def input_required(requests: dict[str, Raw], state: str, made_by: bytes) -> bytes:

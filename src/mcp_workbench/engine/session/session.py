@@ -498,6 +498,14 @@ class Session(Struct, eq=False):
             elif stream.subscriptions:
                 self.router.subscriptions.renew(stream, stream.subscriptions)
 
+    def end_refused_subscriptions(self) -> None:
+        principal, router = self.view.principal, self.router
+        if self.subscriptions:
+            router.subscriptions.end_refused(principal, self, self.subscriptions)
+        for stream in self.streams.values():
+            if stream.subscriptions:
+                router.subscriptions.end_refused(principal, stream, stream.subscriptions)
+
     # ── messages from servers outside of any call (`ClientPeer`) ──
 
     def ask(self, traffic: Traffic, id: bytes, method: str, params: Raw | None, about: bytes | None) -> bool:
@@ -512,7 +520,7 @@ class Session(Struct, eq=False):
         # Imported with the first question, to keep it out of start-up.
         from mcp_workbench.engine.session.attribution import Attribution, noted_by
 
-        note = noted_by(self.parking.record, self, label)
+        note = noted_by(self.view.gate.recorder, self, label)
         is_plain, is_alone = self.view.face.settings.plain, self.router.has_one_server(self.view)
         if is_plain:
             # The user has written no toolbox.

@@ -11,6 +11,7 @@ from msgspec import Raw
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.offer import KINDS
+from mcp_workbench.engine.face.gate import Gate
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.session.notifications import ListChangeNotifier, ListenStream
 
@@ -47,13 +48,17 @@ class NotifiedSession(Protocol):
     def renew_subscriptions(self) -> None:
         """Subscribe again where a new configuration has replaced the servers of subscriptions."""
 
+    def end_refused_subscriptions(self) -> None:
+        """End subscriptions to resources that its principal may no longer read."""
+
     @property
     def list_changes(self) -> ListChangeNotifier: ...
 
 
 class SessionRegistry:
-    def __init__(self) -> None:
+    def __init__(self, gate: Gate) -> None:
         self._sessions: set[NotifiedSession] = set()
+        gate.follow(self)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -106,6 +111,15 @@ class SessionRegistry:
                 session.list_changes.add(view.face.announces_opening(view, toolbox))
 
     # ── a changed policy, which may change the lists of some clients ──
+
+    def on_steps_changed(self) -> None:
+        """Nothing that sessions have depends on them (`GateFollower`)."""
+
+    def on_rules_changed(self, principal: str | None) -> None:
+        """End what the rules no longer allow (`GateFollower`)."""
+        for session in self:
+            if principal is None or session.view.principal == principal:
+                session.end_refused_subscriptions()
 
     def shown(self) -> dict[View, Lists]:
         """The lists of all clients."""

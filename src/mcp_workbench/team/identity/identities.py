@@ -40,14 +40,14 @@ _proved: Final[ContextVar[Identity | None]] = ContextVar("proved", default=None)
 class Identities:
     """Bounded: the principals that were neither seen nor looked up for longest are dropped first."""
 
-    __slots__ = ("_known", "on_change", "served")
+    __slots__ = ("_known", "_served", "on_change")
 
-    def __init__(self) -> None:
+    def __init__(self, served: Callable[[], Collection[str]] = frozenset) -> None:
+        """`served`: principals with something open, as a stream may be silent for hours."""
         # Called with an identity that has changed.
         self.on_change: list[Callable[[Identity], None]] = []
         self._known: OrderedDict[str, Identity] = OrderedDict()
-        # Principals with something open: a stream may be silent for hours.
-        self.served: Callable[[], Collection[str]] = frozenset
+        self._served = served
 
     def __len__(self) -> int:
         return len(self._known)
@@ -85,7 +85,7 @@ class Identities:
                 listener(identity)
 
     def _forget_some(self, newest: str) -> None:
-        served = self.served()
+        served = self._served()
         idle = (
             principal
             for principal, each in self._known.items()

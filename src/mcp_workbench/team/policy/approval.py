@@ -93,8 +93,18 @@ _decode_interim: Final = Decoder(_Interim).decode
 class Approvals:
     """What was approved, and what waits for approval. Outlives the rules that required it."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        on_waiting: Callable[[], None] = lambda: None,
+        in_force: Callable[[], Policy | None] = lambda: None,
+    ) -> None:
+        """`on_waiting` is called when a call begins to wait: from then on the user may approve it. `in_force`: the
+        current policy, as a call may be held for minutes, and the policy may have changed since."""
         self.now = now
+        self._on_waiting = on_waiting
+        self.in_force = in_force
         # By principal and digest.
         self._granted: OrderedDict[tuple[str, str], GrantedApproval] = OrderedDict()
         # By principal and digest: when they expire, and their `requestState`. These calls passed, but their server
@@ -103,10 +113,6 @@ class Approvals:
         self._waiting: OrderedDict[str, WaitingCall] = OrderedDict()
         # By principal and item: the parameters that were approved last.
         self._last: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-        # Called when a call begins to wait: from then on the user may approve it.
-        self.on_waiting: Callable[[], None] | None = None
-        # The current policy: a call may be held for minutes, and the policy may have changed since.
-        self.in_force: Policy | None = None
 
     def grant(self, principal: str, digest: str, grant: GrantedApproval) -> None:
         self._granted[principal, digest] = grant
@@ -190,8 +196,7 @@ class Approvals:
         self._waiting[id] = WaitingCall(
             id, principal, place, described, digest, arguments_digest(params), expires, kept, compared
         )
-        if self.on_waiting is not None:
-            self.on_waiting()
+        self._on_waiting()
         return id
 
     def approve(self, id: str, seconds: float | None = None) -> WaitingCall | None:
@@ -300,7 +305,7 @@ class ApprovalStep:
     def _answered(self, request: GuardedRequest, digest: str, rule: str, answer: Raw | bytes | None) -> Pass | Denial:
         place = _place(request)
         duration = None if answer is None else chosen(answer, has_session=request.session > 0)
-        judged = (self._approvals.in_force or self._policy).decide(request)
+        judged = (self._approvals.in_force() or self._policy).decide(request)
         is_forbidden = judged.then in ("deny", "hide")
         rule = judged.rule if is_forbidden else rule
         decision = "denied" if duration is None or is_forbidden else "passed"

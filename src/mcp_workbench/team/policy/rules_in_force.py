@@ -101,10 +101,6 @@ class Policy:
             item=tool,
         )
 
-    def permits(self, subject: Subject) -> bool:
-        """Whether something that was let through before is still permitted. The user is not asked again."""
-        return self.decide(subject).then in ("allow", "ask")
-
     def may_hide_from(self, principal: str) -> bool:
         return self._hides or self.identities.of(principal).toolboxes is not None
 
@@ -175,8 +171,9 @@ def denied(subject: Subject, decision: PolicyDecision) -> Denial:
                 f"resource `{subject.item[:500]}` was not found",
                 {"uri": subject.item},
                 rule=decision.rule,
+                hides=True,
             )
-        return Denial(FORBIDDEN, f"`{place}` is not available", rule=decision.rule)
+        return Denial(FORBIDDEN, f"`{place}` is not available", rule=decision.rule, hides=True)
     text = f"the policy of this workbench does not allow `{place}` ({decision.rule})"
     return Denial(FORBIDDEN, text, {"rule": decision.rule}, rule=decision.rule)
 

@@ -6,7 +6,7 @@ nothing about where definitions come from and when they change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 
 from msgspec import DecodeError, Raw
 from msgspec.json import decode
@@ -24,21 +24,29 @@ _WORD = f'"{ANNOTATION}"'.encode()
 class HeaderParameterCache:
     """Valid as long as `state` stays the same."""
 
-    __slots__ = ("_definition_of", "_known", "_known_for", "_state", "own", "read_for")
+    __slots__ = ("_definition_of", "_is_own", "_known", "_known_for", "_read_for", "_state")
 
-    def __init__(self, definition_of: Callable[[str], Raw | None], state: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        definition_of: Callable[[str], Raw | None],
+        state: Callable[[], object],
+        *,
+        is_own: Callable[[str], bool] | None = None,
+        read_for: Callable[[str, str], HeaderParameters | None] | None = None,
+    ) -> None:
+        """`is_own`: whether a principal is shown these definitions. For others, `read_for` reads the definitions that
+        they are shown, each time."""
         self._definition_of = definition_of
         self._state = state
-        # Principals that are shown these definitions; for others, the definitions they are shown are read each time.
-        self.own: Container[str] = ("",)
-        self.read_for: Callable[[str, str], HeaderParameters | None] | None = None
+        self._is_own = is_own
+        self._read_for = read_for
         self._known: dict[str, HeaderParameters | None] = {}
         self._known_for: object = None
 
     def __call__(self, tool: str, principal: str = "") -> HeaderParameters | None:
         """None for a tool without any, for an unknown tool, or if its definition cannot be used over HTTP."""
-        if self.read_for is not None and principal not in self.own:
-            return self.read_for(tool, principal)
+        if self._read_for is not None and self._is_own is not None and not self._is_own(principal):
+            return self._read_for(tool, principal)
         known, state = self._known, self._state()
         if state is not self._known_for:
             if state != self._known_for:

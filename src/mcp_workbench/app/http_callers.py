@@ -1,4 +1,4 @@
-"""Who may call `serve --http`: turns options, keys and settings into the authenticator of the endpoint.
+"""Who may call an HTTP endpoint: turns options, keys and settings into its authenticator.
 
 Owns which proofs are accepted together. Imports what a single token does not need only when another proof is presented.
 """
@@ -11,15 +11,16 @@ from collections.abc import Callable, Coroutine
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from mcp_workbench.cli.error_output import remark
-from mcp_workbench.cli.flags import Parsed, UsageError
+from msgspec import Struct
+
+from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.transport.http.server.authentication import Authenticator, BearerToken
 from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from mcp_workbench.app.gateway import Gateway
-    from mcp_workbench.cli.http_token import HttpToken
-    from mcp_workbench.engine.config.model import ReferringValue
+    from mcp_workbench.engine.config.auth_model import AuthConfig, ProxyConfig
+    from mcp_workbench.engine.config.model import ReferringValue, WorkbenchConfig
     from mcp_workbench.engine.transport.http.server.http_server import HttpServer
     from mcp_workbench.engine.transport.http.server.pages import Page
     from mcp_workbench.engine.transport.http.server.tls import TlsCertificate
@@ -34,96 +35,105 @@ LITERAL: Final = (
 )
 
 
+class CallerOptions(Struct, frozen=True, kw_only=True):
+    """Who may call, in addition to the configuration."""
+
+    # The single token; None if there is none.
+    token: str | None = None
+    # Without a token, everyone is served, even if there are keys.
+    serves_everyone: bool = False
+    # Callers are the users of this machine at the other end of a Unix socket: we and these.
+    is_unix: bool = False
+    users: tuple[str, ...] = ()
+    # `trustedProxy` of the configuration, with its references resolved.
+    proxy: ProxyConfig | None = None
+
+
+def fetch_secrets(
+    config: WorkbenchConfig, redactor: Redactor, warn: Callable[[str], None]
+) -> tuple[AuthConfig | None, ProxyConfig | None]:
+    """Return `auth` and `trustedProxy` with the secrets that they refer to, fetched before any client is served. The
+    configuration keeps the references as written, because it is compared with versions read later. Raises
+    `ConfigError` if one cannot be fetched."""
+    from msgspec.structs import replace
+
+    auth, proxy = config.auth, config.trusted_proxy
+    if auth is not None:
+        issuers = list(auth.issuers)
+        for value in config.references:
+            if value.field[0] == "auth":
+                index = value.field[1] if isinstance(value.field[1], int) else 0
+                issuers[index] = replace(issuers[index], client_secret=_fetched(value, redactor, warn))
+        auth = replace(auth, issuers=tuple(issuers))
+    for value in config.references:
+        if proxy is not None and value.field[0] == "trustedProxy":
+            proxy = replace(proxy, secret=_fetched(value, redactor, warn))
+    if any(each.has_literal_secret for each in (*(auth.issuers if auth else ()), proxy) if each):
+        warn(LITERAL)
+    return auth, proxy
+
+
+def _fetched(value: ReferringValue, redactor: Redactor, warn: Callable[[str], None]) -> str:
+    from mcp_workbench.engine.run import run as run_loop
+    from mcp_workbench.signin.secrets.resolve import ReferenceUnresolved, resolve_value
+
+    try:
+        found = run_loop(resolve_value(value, os.environ))
+    except ReferenceUnresolved as error:
+        raise ConfigError(error.message, hint=error.hint) from None
+    redactor.replace(value, found.secrets)
+    for warning in found.warnings:
+        warn(warning)
+    return found.text
+
+
 class HttpCallers:
     """Everyone who may call one endpoint."""
 
-    def __init__(self, parsed: Parsed, gateway: Gateway, token: HttpToken, *, is_unix: bool) -> None:
-        """Raises `UsageError`, and `ConfigError` if a secret cannot be fetched."""
-        self._parsed = parsed
+    def __init__(self, gateway: Gateway, options: CallerOptions) -> None:
         self._gateway = gateway
-        self._token = token
-        self._is_unix = is_unix
+        self._options = options
         self._server: HttpServer | None = None
-        if parsed.has("allow-user") and not is_unix:
-            # TCP does not reveal which user is at the other end.
-            raise UsageError("--allow-user requires --http unix:PATH")
-        config = gateway.config
-        # The configuration keeps the references as written, because it is compared with versions read later.
-        self._auth, self._proxy = config.auth, config.trusted_proxy
-        if self._auth is not None or self._proxy is not None:
-            self._fetch_secrets()
-
-    def _fetch_secrets(self) -> None:
-        """Fetch the secrets that `auth` and `trustedProxy` refer to, before any client is served."""
-        from msgspec.structs import replace
-
-        if self._auth is not None:
-            issuers = list(self._auth.issuers)
-            for value in self._gateway.config.references:
-                if value.field[0] == "auth":
-                    index = value.field[1] if isinstance(value.field[1], int) else 0
-                    issuers[index] = replace(issuers[index], client_secret=self._fetched(value))
-            self._auth = self._gateway.runtime.auth = replace(self._auth, issuers=tuple(issuers))
-        for value in self._gateway.config.references:
-            if self._proxy is not None and value.field[0] == "trustedProxy":
-                self._proxy = replace(self._proxy, secret=self._fetched(value))
-        if any(each.has_literal_secret for each in (*(self._auth.issuers if self._auth else ()), self._proxy) if each):
-            remark("warning", LITERAL)
-
-    def _fetched(self, value: ReferringValue) -> str:
-        from mcp_workbench.engine.run import run as run_loop
-        from mcp_workbench.signin.secrets.resolve import ReferenceUnresolved, resolve_value
-
-        try:
-            found = run_loop(resolve_value(value, os.environ))
-        except ReferenceUnresolved as error:
-            raise ConfigError(error.message, hint=error.hint) from None
-        self._gateway.runtime.redactor.replace(value, found.secrets)
-        for warning in found.warnings:
-            remark("warning", warning)
-        return found.text
 
     @property
     def _is_plain(self) -> bool:
         """Whether there is only the single token, and perhaps keys."""
         config = self._gateway.config
-        return config.auth is None and config.trusted_proxy is None and not self._is_unix
+        return config.auth is None and config.trusted_proxy is None and not self._options.is_unix
 
     @cached_property
     def authenticator(self) -> Authenticator | None:
         """Return the authenticator; None if every caller is served. Raises `ConfigError`."""
         if not self._is_plain:
             return self.callers
-        if self._token.value is not None:
+        if self._options.token is not None:
             # Callers with the single token pay for nothing else.
-            return BearerToken(self._token.value, lambda head: self.callers.authenticate(head))
-        # `--no-token` opens the endpoint to everyone, even if there are keys.
-        return None if self._parsed.has("no-token") or not self._has_keys() else self.callers
+            return BearerToken(self._options.token, lambda head: self.callers.authenticate(head))
+        return None if self._options.serves_everyone or not self._has_keys() else self.callers
 
     @cached_property
     def callers(self) -> Callers:
         from mcp_workbench.team.identity.callers import Callers, CallerSettings
 
-        users = None
-        if self._is_unix:
+        options, users = self._options, None
+        if options.is_unix:
             from mcp_workbench.team.identity.unix_users import UnixUsers
 
-            users = UnixUsers(self._parsed.values("allow-user"))
+            users = UnixUsers(options.users)
         settings = CallerSettings(
-            token=self._token.value,
+            token=options.token,
             keys=self._keys,
-            auth=self._auth,
-            proxy=self._proxy,
+            auth=self._gateway.auth,
+            proxy=options.proxy,
             users=users,
             subjects=self._gateway.runtime.subject_tokens() if self._wants("token_exchange") else None,
         )
-        remember = self._gateway.identities().remember
+        remember = self._gateway.gate.identities().remember
         runtime = self._gateway.runtime
         return Callers(settings, remember, self._fetch, lambda work: runtime.start_task(work), self._load)
 
     def _load(self, principal: str) -> Coroutine[None, None, None] | None:
-        access = self._gateway.access
-        unread = [] if access is None else access.unread(principal)
+        unread = self._gateway.gate.unread(principal)
         return self._gateway.lists.load(unread) if unread else None
 
     @property
@@ -170,7 +180,7 @@ class HttpCallers:
     def started(self, server: HttpServer) -> None:
         """Note the running server: revoking a key closes its connections there."""
         self._server = server
-        if self._auth is not None:
+        if self._gateway.auth is not None:
             self.callers.prepare()
 
     @cached_property
@@ -193,14 +203,9 @@ class HttpCallers:
         if self._server is None:
             return
         self._server.end_those_of(names, REVOKED)
-        # Somebody else may be given the name: nothing of its former holder is for them. Sign-ins stay, so that a key
-        # can be replaced; `key` warns of them.
         gateway = self._gateway
-        if gateway.access is not None:
-            gateway.access.approvals.forget(names)
         gateway.parking.close(names)
-        if gateway.users is not None:
-            gateway.users.revoke(names, REVOKED)
+        gateway.gate.revoke(names, REVOKED)
         _ = gateway.runtime.start_task(asyncio.to_thread(gateway.catalog.store.drop_users))
 
     def _has_keys(self) -> bool:
@@ -211,20 +216,6 @@ class HttpCallers:
         from mcp_workbench.signin.flow_runner import send
 
         return await send(self._gateway.runtime.http(), request)
-
-
-def certificate_of(parsed: Parsed) -> TlsCertificate | None:
-    """Return the certificate that the command line names. Raises `UsageError` and `ConfigError`."""
-    certificate, key = parsed.value("tls-cert"), parsed.value("tls-key")
-    if (certificate is None) != (key is None):
-        raise UsageError("--tls-cert and --tls-key belong together", hint="give both, or neither")
-    if certificate is None or key is None:
-        if parsed.has("tls-client-ca"):
-            raise UsageError("--tls-client-ca requires --tls-cert and --tls-key")
-        return None
-    from mcp_workbench.engine.transport.http.server.tls import TlsCertificate
-
-    return TlsCertificate(certificate, key, parsed.value("tls-client-ca"))
 
 
 def _folder_of_keys() -> str | None:

@@ -17,17 +17,21 @@ from pathlib import Path
 
 import pytest
 
+from mcp_workbench.app.http_token import HttpToken, TokenChoice, chosen_token, kept_token, token_path
 from mcp_workbench.cli.commands import status
-from mcp_workbench.cli.flags import UsageError, parse
-from mcp_workbench.cli.http_token import HttpToken, chosen_token, kept_token, token_path
+from mcp_workbench.cli.error_output import warn_if_others_can_read
+from mcp_workbench.cli.flags import parse
 from mcp_workbench.cli.screen import Screen
 from mcp_workbench.cli.serve import FLAGS
+from mcp_workbench.errors import ConfigError
 from tests.cli.shell import COMMAND, environment, run
 from tests.support.workbench import write_config
 
 
 def choose(*arguments: str, is_loopback: bool = True, **environ: str) -> HttpToken:
-    return chosen_token(parse(["--http", *arguments], FLAGS, positionals=1), environ, is_loopback=is_loopback)
+    parsed = parse(["--http", *arguments], FLAGS, positionals=1)
+    choice = TokenChoice(parsed.value("token"), parsed.value("token-file"), parsed.has("no-token"))
+    return chosen_token(choice, environ, is_loopback=is_loopback, on_file=warn_if_others_can_read)
 
 
 @pytest.fixture
@@ -80,7 +84,7 @@ def test_without_a_token_the_user_is_told_what_that_means() -> None:
     assert (
         chosen.remark is not None and chosen.remark[0] == "warning" and "every user of this machine" in chosen.remark[1]
     )
-    with pytest.raises(UsageError, match="both given"):
+    with pytest.raises(ConfigError, match="both given"):
         choose("--no-token", "--token", "a")
 
 
@@ -88,7 +92,7 @@ def test_without_a_token_the_user_is_told_what_that_means() -> None:
 def test_a_kept_token_that_others_may_know_is_refused(mode: int) -> None:
     choose()
     kept_at().chmod(mode)
-    with pytest.raises(UsageError, match="others may have read or written it"):
+    with pytest.raises(ConfigError, match="others may have read or written it"):
         choose()
 
 
@@ -97,7 +101,7 @@ def test_a_kept_file_without_a_token_is_refused_and_not_overwritten(content: byt
     kept_at().parent.mkdir(parents=True)
     kept_at().write_bytes(content)
     kept_at().chmod(0o600)
-    with pytest.raises(UsageError, match="cannot be used"):
+    with pytest.raises(ConfigError, match="cannot be used"):
         choose()
     assert kept_at().read_bytes() == content
 
@@ -108,7 +112,7 @@ def test_a_link_to_another_file_is_refused(tmp_path: Path) -> None:
     other.chmod(0o600)
     kept_at().parent.mkdir(parents=True)
     kept_at().symlink_to(other)
-    with pytest.raises(UsageError, match="cannot be used"):
+    with pytest.raises(ConfigError, match="cannot be used"):
         choose()
 
 
@@ -173,6 +177,7 @@ def status_of(url: str, token: str | None) -> int:
 
 
 @pytest.mark.requirement("http.token")
+@pytest.mark.processes
 def test_on_loopback_nobody_comes_in_without_the_token_that_was_made(tmp_path: Path, short_folder: Path) -> None:
     config = write_config(tmp_path, {"box": {"a": {"command": "x"}}})
     env = {"XDG_RUNTIME_DIR": str(short_folder)}

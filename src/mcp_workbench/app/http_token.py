@@ -10,14 +10,13 @@ import contextlib
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec import Struct
 
-from mcp_workbench.cli.error_output import warn_if_others_can_read
-from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.engine.config.redact import TOKEN_VARIABLE
+from mcp_workbench.errors import ConfigError
 
 # Anything longer is not a token file.
 LONGEST_TOKEN: Final = 64 * 1024
@@ -28,6 +27,10 @@ UNPROTECTED: Final = (
     "without a token, every user of this machine, and every program they run, can use your servers as you; "
     "web pages of other origins are still refused"
 )
+
+
+# Called with the properties of a file that a token is read from, and what it is.
+OnFile = Callable[[os.stat_result, str], None]
 
 
 class HttpToken(Struct, frozen=True):
@@ -41,19 +44,27 @@ class HttpToken(Struct, frozen=True):
     remark: tuple[str, str] | None = None
 
 
-def chosen_token(parsed: Parsed, environ: Mapping[str, str], *, is_loopback: bool) -> HttpToken:
-    """Return the token that clients must present. Raises `UsageError`.
+class TokenChoice(Struct, frozen=True):
+    """What the command line says about the token."""
+
+    value: str | None = None
+    file: str | None = None
+    # Serve everyone on this machine without one.
+    is_none: bool = False
+
+
+def chosen_token(choice: TokenChoice, environ: Mapping[str, str], *, is_loopback: bool, on_file: OnFile) -> HttpToken:
+    """Return the token that clients must present. Raises `ConfigError`.
 
     If others can reach us, no token is generated: users who expose a server must decide what protects it.
     """
-    if parsed.has("no-token"):
-        if parsed.has("token") or parsed.has("token-file"):
-            raise UsageError("--no-token and a token were both given", hint="keep the token")
+    if choice.is_none:
+        if choice.value is not None or choice.file is not None:
+            raise ConfigError("--no-token and a token were both given", hint="keep the token")
         return HttpToken(None, remark=("warning", UNPROTECTED))
-    path = parsed.value("token-file")
-    if path is not None:
-        return HttpToken(_checked(_read_given(path)))
-    given = parsed.value("token") if parsed.has("token") else environ.get(TOKEN_VARIABLE)
+    if choice.file is not None:
+        return HttpToken(_checked(_read_given(choice.file, on_file)))
+    given = environ.get(TOKEN_VARIABLE) if choice.value is None else choice.value
     if given is not None:
         return HttpToken(_checked(given))
     # Loopback is no protection: every user and every program on this machine can connect there.
@@ -61,7 +72,7 @@ def chosen_token(parsed: Parsed, environ: Mapping[str, str], *, is_loopback: boo
 
 
 def kept_token() -> HttpToken:
-    """Return the generated token, now or from an earlier start. Raises `UsageError` if its file cannot be trusted."""
+    """Return the generated token, now or from an earlier start. Raises `ConfigError` if its file cannot be trusted."""
     path = token_path()
     if path is None:
         return _for_this_run("there is no home folder to store it in")
@@ -118,8 +129,8 @@ def _read_stored(path: str) -> str | None:
     return token
 
 
-def _distrusted(path: str, reason: str | None) -> UsageError:
-    return UsageError(
+def _distrusted(path: str, reason: str | None) -> ConfigError:
+    return ConfigError(
         f"the stored token `{path}` cannot be used: {reason}",
         hint="delete the file to generate a new token, or provide one with --token-file",
     )
@@ -139,25 +150,25 @@ def _write_new(path: str, token: str) -> None:
             os.unlink(draft)
 
 
-def _read_given(path: str) -> str:
+def _read_given(path: str, on_file: OnFile) -> str:
     try:
         with open(path, encoding="utf-8") as file:
-            warn_if_others_can_read(os.fstat(file.fileno()), f"token file `{path}`")
+            on_file(os.fstat(file.fileno()), f"token file `{path}`")
             # Editors end a file with a line break.
             return file.read(LONGEST_TOKEN).rstrip("\r\n")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise UsageError(f"token file `{path}` cannot be read: {reason}") from None
+        raise ConfigError(f"token file `{path}` cannot be read: {reason}") from None
 
 
 def _checked(token: str) -> str:
     if not token.strip():
         hint = "remove --token, --token-file and WORKBENCH_TOKEN to have one generated on loopback"
-        raise UsageError("the token is empty", hint=hint)
+        raise ConfigError("the token is empty", hint=hint)
     if not _fits_into_header(token):
         # A token that a header cannot carry would always be refused, for no visible reason.
         hint = "use ASCII letters, digits and punctuation only; `openssl rand -hex 32` generates one"
-        raise UsageError("the token contains white space or other characters that a header cannot carry", hint=hint)
+        raise ConfigError("the token contains white space or other characters that a header cannot carry", hint=hint)
     return token
 
 

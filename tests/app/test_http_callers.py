@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from mcp_workbench.app.gateway import Gateway, Options
+from mcp_workbench.app.http_callers import CallerOptions, HttpCallers, fetch_secrets
 from mcp_workbench.cli.flags import UsageError, parse
-from mcp_workbench.cli.http_callers import HttpCallers, certificate_of
-from mcp_workbench.cli.http_token import HttpToken
-from mcp_workbench.cli.serve import FLAGS
+from mcp_workbench.cli.serve import FLAGS, certificate_of
 from mcp_workbench.engine.catalog.entry import Manifest, ServerEntry
 from mcp_workbench.engine.config.auth_settings import (
     AuthConfig,
@@ -28,6 +27,7 @@ from mcp_workbench.engine.config.fixed_settings import with_fixed_settings
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.engine.config.policy_settings import PolicyRule
+from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.transport.http.server.authentication import AuthenticationChallenge, BearerToken
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.errors import ConfigError
@@ -51,12 +51,20 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeyFolder:
 
 
 async def callers(
-    *flags: str, token: str | None = "secret", is_unix: bool = False, server: dict[str, Any] | None = None, **file: Any
+    token: str | None = "secret",
+    *,
+    serves_everyone: bool = False,
+    users: tuple[str, ...] = (),
+    is_unix: bool = False,
+    server: dict[str, Any] | None = None,
+    **file: Any,
 ) -> HttpCallers:
     config = ServerConfig(name="server", url="http://127.0.0.1:9/mcp", transport="http", **(server or {}))
     box = ToolboxConfig(name="box", description="A box.", servers={"server": config})
     gateway = Gateway(WorkbenchConfig(path="c.json", toolboxes={"box": box}, **file), Options(use_cache=False))
-    return HttpCallers(parse(["--http", *flags], FLAGS, positionals=1), gateway, HttpToken(token), is_unix=is_unix)
+    proxy = gateway.config.trusted_proxy
+    options = CallerOptions(token=token, serves_everyone=serves_everyone, is_unix=is_unix, users=users, proxy=proxy)
+    return HttpCallers(gateway, options)
 
 
 def arrived(token: str | None = None, peer: str = "192.0.2.1", **headers: str) -> RequestHead:
@@ -82,21 +90,22 @@ async def test_with_one_token_there_is_nothing_but_that_until_a_key_is_shown(key
 async def test_without_a_token_keys_are_enough_and_without_either_there_is_none(keys: KeyFolder) -> None:
     assert (await callers(token=None)).authenticator is None
     token = keys.create("alice")
-    assert (await callers("--no-token", token=None)).authenticator is None
+    assert (await callers(token=None, serves_everyone=True)).authenticator is None
     authenticator = (await callers(token=None)).authenticator
     assert authenticator is not None and authenticator.authenticate(arrived(token)) == "alice"
 
 
+@pytest.mark.processes
 async def test_a_revoked_key_loses_what_it_has_open(keys: KeyFolder) -> None:
     token = keys.create("alice")
     found = await callers(policy=(PolicyRule(then="ask"),))
     gateway = found._gateway
     async with gateway.running(), echoing(authenticator=found.authenticator) as rig:
         found.started(rig.server)
-        assert gateway.access is not None
+        assert gateway.gate.access is not None
         for name in ("alice", "bob"):
-            gateway.access.approvals.grant(name, "digest", GrantedApproval(float("inf")))
-        faces = [gateway.face_of(name) for name in ("alice", "bob")]
+            gateway.gate.access.approvals.grant(name, "digest", GrantedApproval(float("inf")))
+        faces = [gateway.gate.whole_face_of(name) for name in ("alice", "bob")]
         opened = await rig.client.request(body=initialize(), authorization=f"Bearer {token}")
         assert opened.status == 200 and rig.server.session_count == 1
         ((files, changed),) = found.watched(None)
@@ -104,9 +113,9 @@ async def test_a_revoked_key_loses_what_it_has_open(keys: KeyFolder) -> None:
         keys.revoke("alice")
         changed()
         assert rig.server.session_count == 0
-        took = [gateway.access.approvals.take(name, 1, "digest") for name in ("alice", "bob")]
+        took = [gateway.gate.access.approvals.take(name, 1, "digest") for name in ("alice", "bob")]
         assert took == [False, True], "the next `alice` may be somebody else"
-        assert gateway.face_of("alice") is not faces[0] and gateway.face_of("bob") is faces[1]
+        assert gateway.gate.whole_face_of("alice") is not faces[0] and gateway.gate.whole_face_of("bob") is faces[1]
         assert (await rig.client.request(body=initialize(), authorization=f"Bearer {token}")).status == 401
 
 
@@ -133,14 +142,12 @@ async def test_a_proxy_brings_its_headers(keys: KeyFolder) -> None:
 
 
 async def test_on_a_socket_users_are_recognised(keys: KeyFolder) -> None:
-    found = await callers("--allow-user", "4711", token=None, is_unix=True)
+    found = await callers(token=None, users=("4711",), is_unix=True)
     assert found.authenticator is not None
     assert found.authenticator.authenticate(arrived(peer="uid:4711")) == "unix#4711"
     assert found.authenticator.authenticate(arrived(peer=f"uid:{os.geteuid()}")) == "local"
-    with pytest.raises(UsageError, match="--allow-user requires"):
-        await callers("--allow-user", "4711")
     with pytest.raises(ConfigError, match="there is no user"):
-        _ = (await callers("--allow-user", "nobody-of-this-name", is_unix=True)).authenticator
+        _ = (await callers(users=("nobody-of-this-name",), is_unix=True)).authenticator
 
 
 async def test_servers_that_want_to_know_the_user_bring_our_key(keys: KeyFolder) -> None:
@@ -207,23 +214,26 @@ def referring(tmp_path: Path, secret: str) -> WorkbenchConfig:
     return load(str(path), os.environ)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("how", ["file", "cmd"])
-def test_secrets_of_callers_are_fetched_before_anybody_is_served(
-    tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_secrets_of_callers_are_fetched_before_anybody_is_served(tmp_path: Path, how: str) -> None:
     (tmp_path / "kept").write_text("s3cret-of-ours\n")
     (tmp_path / "kept").chmod(0o600)
-    config = referring(tmp_path, "${file:kept}" if how == "file" else "${cmd:cat kept}")
-    gateway = Gateway(config, Options(use_cache=False))
-    callers = HttpCallers(parse([], FLAGS, positionals=1), gateway, HttpToken(None), is_unix=False)
-    assert callers._auth is not None and callers._auth.issuers[1].client_secret == "s3cret-of-ours"
-    assert callers._proxy is not None and callers._proxy.secret == "s3cret-of-ours"
-    assert gateway.runtime.auth is callers._auth, "tokens are exchanged with it too"
-    assert gateway.runtime.redactor.text("it is s3cret-of-ours") != "it is s3cret-of-ours"
+    config, redactor, warnings = referring(tmp_path, "${file:kept}" if how == "file" else "${cmd:cat kept}"), *noted()
+    auth, proxy = fetch_secrets(config, redactor, warnings.append)
+    assert auth is not None and auth.issuers[1].client_secret == "s3cret-of-ours"
+    assert proxy is not None and proxy.secret == "s3cret-of-ours"
+    assert redactor.text("it is s3cret-of-ours") != "it is s3cret-of-ours"
+    gateway = Gateway(config, Options(use_cache=False), redactor, auth=auth)
+    assert gateway.runtime.owner.auth is auth, "tokens are exchanged with it too"
     assert with_fixed_settings(gateway.config, referring(tmp_path, gateway_secret(config)))[1] == [], (
         "nothing to restart"
     )
-    assert "warning" not in capsys.readouterr().err
+    assert not warnings
+
+
+def noted() -> tuple[Redactor, list[str]]:
+    return Redactor(()), []
 
 
 def gateway_secret(config: WorkbenchConfig) -> str:
@@ -232,18 +242,16 @@ def gateway_secret(config: WorkbenchConfig) -> str:
 
 
 def test_a_secret_that_cannot_be_fetched_keeps_us_from_serving(tmp_path: Path) -> None:
-    gateway = Gateway(referring(tmp_path, "${file:gone}"), Options(use_cache=False))
+    config, redactor, warnings = referring(tmp_path, "${file:gone}"), *noted()
     with pytest.raises(ConfigError, match=r"auth\.1\.clientSecret.*cannot be resolved"):
-        HttpCallers(parse([], FLAGS, positionals=1), gateway, HttpToken(None), is_unix=False)
-    found = look(gateway.config, gateway.runtime.redactor)
-    assert [each.label for each in found.unfetched] == ["auth", "trustedProxy"]
+        fetch_secrets(config, redactor, warnings.append)
+    assert [each.label for each in look(config, redactor).unfetched] == ["auth", "trustedProxy"]
 
 
-def test_a_secret_in_the_file_itself_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gateway = Gateway(referring(tmp_path, "in-the-file"), Options(use_cache=False))
-    HttpCallers(parse([], FLAGS, positionals=1), gateway, HttpToken(None), is_unix=False)
-    said = capsys.readouterr().err
-    assert "written in the configuration itself" in said and "in-the-file" not in said
+def test_a_secret_in_the_file_itself_is_warned_of(tmp_path: Path) -> None:
+    config, redactor, warnings = referring(tmp_path, "in-the-file"), *noted()
+    fetch_secrets(config, redactor, warnings.append)
+    assert "written in the configuration itself" in warnings[0] and "in-the-file" not in warnings[0]
 
 
 async def test_the_keys_of_a_provider_are_fetched_when_we_begin_to_serve(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +265,7 @@ async def test_the_keys_of_a_provider_are_fetched_when_we_begin_to_serve(monkeyp
     config = WorkbenchConfig(path="", toolboxes={}, auth=AUTH)
     gateway = Gateway(config, Options(use_cache=False))
     async with gateway.running(), echoing() as rig:
-        HttpCallers(parse([], FLAGS, positionals=1), gateway, HttpToken(None), is_unix=False).started(rig.server)
+        HttpCallers(gateway, CallerOptions()).started(rig.server)
         await eventually(lambda: len(asked) == 2, what="a look at both places where its metadata may be")
     assert all(url.startswith("https://id.example.com/.well-known/") for url in asked)
 
