@@ -38,7 +38,7 @@ from mcp_workbench.errors import ConfigError, DownstreamError
 if TYPE_CHECKING:
     from mcp_workbench.app.client_sign_ins import ClientSignIns
     from mcp_workbench.engine.catalog.replacement import Difference
-    from mcp_workbench.engine.config.auth_model import AuthConfig
+    from mcp_workbench.engine.config.auth_settings import AuthConfig
     from mcp_workbench.engine.downstream.connection import Connection
     from mcp_workbench.engine.router.toolbox_summaries import ToolboxSummaries
     from mcp_workbench.engine.transport.http.header_parameters import HeaderParameters

@@ -19,7 +19,7 @@ from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from mcp_workbench.app.gateway import Gateway
-    from mcp_workbench.engine.config.auth_model import AuthConfig, ProxyConfig
+    from mcp_workbench.engine.config.auth_settings import AuthConfig, ProxyConfig
     from mcp_workbench.engine.config.model import ReferringValue, WorkbenchConfig
     from mcp_workbench.engine.transport.http.server.http_server import HttpServer
     from mcp_workbench.engine.transport.http.server.pages import Page

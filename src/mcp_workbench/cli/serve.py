@@ -19,7 +19,7 @@ from mcp_workbench.errors import ConfigError
 if TYPE_CHECKING:
     from mcp_workbench.app.gateway import Gateway, Options
     from mcp_workbench.app.http_token import HttpToken
-    from mcp_workbench.engine.config.auth_model import ProxyConfig
+    from mcp_workbench.engine.config.auth_settings import ProxyConfig
     from mcp_workbench.engine.config.choose import ChosenConfig, ConfigSource
     from mcp_workbench.engine.config.model import FaceName, WorkbenchConfig
     from mcp_workbench.engine.transport.http.server.tls import TlsCertificate

@@ -15,10 +15,11 @@ from mcp_workbench.engine.face.gate import OPEN, Gate
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.steps import Denial, Subject
 from tests.support.client import Json
-from tests.support.policy_rig import PATIENCE, SECRET, Rig, rigged
+from tests.support.policy_rig import PATIENCE, SECRET, Rig, StdioClient, rigged
 
 ENGINE = Path(mcp_workbench.__file__).parent / "engine"
 RESULT, TASK, PARKED, SUBSCRIPTION = "kept result", "task", "parked call", "subscription"
+TASK_SUBSCRIPTION = "task subscription"
 VIEW = "settled by the face that the gate chooses, again with each change of the rules"
 IN_FLIGHT = "belongs to a request in flight, which ends as it began"
 DEFINITIONS = "computed from the catalogue of a face, which the gate has chosen"
@@ -60,6 +61,7 @@ KEPT: dict[str, str] = {
     "session.notifications.ListenStream._stamp": IN_FLIGHT,
     "session.notifications.ListenStream.request": IN_FLIGHT,
     "session.notifications.ListenStream.subscriptions": SUBSCRIPTION,
+    "session.notifications.ListenStream.tasks": TASK_SUBSCRIPTION,
     "session.parking.Parked.questions": PARKED,
     "session.parking.Parking._bytes": BOOKKEEPING,
     "session.parking.Parking._counts": BOOKKEEPING,
@@ -186,12 +188,32 @@ async def stay_subscribed(rig: Rig, resource: str) -> Callable[[], Awaitable[boo
     return is_subscribed
 
 
+async def stay_told_of_task(rig: Rig, tool: str) -> Callable[[], Awaitable[bool]]:
+    assert "t-1" in said(await rig.client.request(*rig.use(tool, task=True)))
+    client = rig.client
+    assert isinstance(client, StdioClient)
+    listening = asyncio.ensure_future(client.send("subscriptions/listen", {"notifications": {"taskIds": ["t-1"]}}))
+    async with asyncio.timeout(PATIENCE):
+        while not client.notified:
+            await asyncio.sleep(0)
+    listening.cancel()
+    (stream,) = client.session.streams.values()
+    assert "t-1" in stream.tasks
+
+    async def is_told() -> bool:
+        rig.gateway.gate._tell_of_rules()
+        return "t-1" in stream.tasks
+
+    return is_told
+
+
 # By kind: the eras of client and server; what is kept, and what the gate is asked about it.
 Scenario = Callable[[Rig, str], Awaitable[Callable[[], Awaitable[bool]]]]
 SCENARIOS: dict[str, tuple[str, str, Scenario, str]] = {
     RESULT: ("legacy", "legacy", read_result, SECRET),
     TASK: ("modern", "modern", ask_about_task, "t-1"),
     PARKED: ("modern", "legacy", come_back, SECRET),
+    TASK_SUBSCRIPTION: ("modern", "modern", stay_told_of_task, "t-1"),
     SUBSCRIPTION: ("legacy", "legacy", stay_subscribed, f"test:///{SECRET}"),
 }
 

@@ -101,7 +101,7 @@ def test_the_audit_names_the_rule_that_asked_though_another_would_allow_by_now()
     rig = Rig()
     held = rig.asked(request())
     now = (PolicyRule(who=("bob",), then="deny"), PolicyRule(then="allow"))
-    rig.approvals.in_force = Policy(now, Identities(), lambda *place: None, lambda *place: "")
+    rig.in_force = Policy(now, Identities(), lambda *place: None, lambda *place: "")
     assert held.answered(b'{"action":"accept","content":{"allow":"once"}}') == Pass("approved")
     assert (rig.recorded[-1][1]["decision"], rig.recorded[-1][1]["rule"]) == ("passed", "policy[0]")
 

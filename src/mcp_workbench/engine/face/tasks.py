@@ -23,7 +23,7 @@ from mcp_workbench.engine.face.decisions import Decision, Forward, Load, Reject
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, decode_object, encode
 from mcp_workbench.engine.protocol.revisions import Revision
-from mcp_workbench.engine.steps import Subject
+from mcp_workbench.engine.steps import Denial, Subject
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 RELATED: Final = "io.modelcontextprotocol/related-task"
@@ -183,7 +183,7 @@ class Tasks:
             except (DecodeError, ValidationError):
                 # Without a handle, no client could ask for it.
                 continue
-            if view.gate.refuses(_request(view, entry, own)) is not None:
+            if refused(view, entry, own) is not None:
                 continue
             if entry.config.share == "everyone" and not self._is_known(view.principal, client, entry, own):
                 # Another user's.
@@ -231,7 +231,7 @@ class Tasks:
             is_sole = len(having) == 1 and having[0].config.share != "everyone"
             given = _Given(having[0], handle) if is_sole else None
         # One that may be seen and not used is refused by the steps, which say why.
-        denial = None if given is None else view.gate.refuses(_request(view, given.entry, given.own))
+        denial = None if given is None else refused(view, given.entry, given.own)
         if given is None or (denial is not None and denial.hides):
             return Reject(INVALID_PARAMS, f"task `{handle[:200]}` is not known")
         if given.own != handle:
@@ -239,8 +239,10 @@ class Tasks:
         return Forward(given.entry, given.own, encode(method), open_body(params))
 
 
-def _request(view: View, entry: ServerEntry, own: str) -> Subject:
-    return Subject(principal=view.principal, method="tasks/get", toolbox=entry.toolbox, server=entry.name, item=own)
+def refused(view: View, entry: ServerEntry, own: str) -> Denial | None:
+    """Why a client may not use this task of a server."""
+    request = Subject(principal=view.principal, method="tasks/get", toolbox=entry.toolbox, server=entry.name, item=own)
+    return view.gate.refuses(request)
 
 
 def _life(milliseconds: float | None) -> float:

@@ -19,7 +19,7 @@ from mcp_workbench.engine.downstream.sharing import declared_capabilities
 from mcp_workbench.engine.face.base import Params, unsupported
 from mcp_workbench.engine.face.decisions import Forward, Load
 from mcp_workbench.engine.face.error_context import with_context_in_task
-from mcp_workbench.engine.face.tasks import Tasks
+from mcp_workbench.engine.face.tasks import Tasks, refused
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.jsonrpc.messages import encode
 from mcp_workbench.engine.protocol.results import may_be_failure
@@ -154,6 +154,13 @@ class TaskRequests:
         if kept:
             self._router.in_background(_end_all(list(kept.values())))
             kept.clear()
+
+    def end_refused(self, kept: dict[str, TaskSubscription]) -> None:
+        """End those to tasks that a client may no longer ask about: each report is what it would get then."""
+        found = {handle: each for handle, each in kept.items() if refused(each.call.view, each.entry, each.own)}
+        for handle in found:
+            del kept[handle]
+        self.end(found)
 
     def has_lost(self, kept: dict[str, TaskSubscription]) -> bool:
         """Whether a new configuration has replaced one of their servers."""

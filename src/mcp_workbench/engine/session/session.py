@@ -505,6 +505,8 @@ class Session(Struct, eq=False):
         for stream in self.streams.values():
             if stream.subscriptions:
                 router.subscriptions.end_refused(principal, stream, stream.subscriptions)
+            if stream.tasks:
+                router.tasks.end_refused(stream.tasks)
 
     # ── messages from servers outside of any call (`ClientPeer`) ──
 
