@@ -326,6 +326,14 @@ def test_the_guide_for_contributors_names_every_package() -> None:
     assert not missing, f"CLAUDE.md does not mention {sorted(missing)}"
 
 
+def test_the_guide_for_contributors_names_files_that_exist() -> None:
+    named = re.findall(r"`((?:app|cli|engine|setup|sharing|signin|team|tests|scripts)/[\w/.]+)`", text("CLAUDE.md"))
+    assert len(named) > 25
+    assert [
+        path for path in named if not any((base / path).exists() for base in (ROOT, ROOT / "src/mcp_workbench"))
+    ] == []
+
+
 def test_make_help_names_every_target() -> None:
     targets = re.findall(r"^\.PHONY: (.*)$", text("Makefile"), re.MULTILINE)[0].split()
     shown = "\n".join(re.findall(r"^\t@echo '(.*)'$", text("Makefile"), re.MULTILINE))

@@ -80,9 +80,13 @@ def limits() -> tuple[Named, ...]:
 def in_the_code(name: str) -> float:
     """The value of `module.CONSTANT`, or of `module.Class.field` as a new object has it."""
     module, _, constant = name.rpartition(".")
-    if module.endswith(".Limits"):
-        return float(getattr(Limits(), constant))
-    return float(getattr(import_module(f"mcp_workbench.{module}"), constant))
+    module, _, owner = module.rpartition(".") if module.rpartition(".")[2][0].isupper() else (module, "", "")
+    found = import_module(f"mcp_workbench.{module}")
+    if not owner:
+        return float(getattr(found, constant))
+    struct = getattr(found, owner)
+    defaults = dict(zip(reversed(struct.__struct_fields__), reversed(struct.__struct_defaults__), strict=False))
+    return float(defaults[constant])
 
 
 def bounds() -> Iterator[str]:
