@@ -4,6 +4,7 @@
   its file; `team_gate` is what its users see and may do, `users` what each of them but our own is shown.
 - `runtime`: what a process has once: processes, connections, sign-ins, the task group. `server_links` starts a program
   or reaches for an address, `client_sign_ins` begins sign-ins for clients, `watching` answers `top`.
+- `optional_parts`: whether the parts are installed without which the engine serves, too.
 - `serving`: serves clients over stdio or HTTP, then shuts down in order; `http_callers` are those who may call over
   HTTP, `http_token` is the token that they need.
 """

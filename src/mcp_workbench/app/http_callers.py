@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from mcp_workbench.app.optional_parts import has_part
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.transport.http.server.authentication import Authenticator, BearerToken
 from mcp_workbench.errors import ConfigError
@@ -108,7 +109,9 @@ class HttpCallers:
             return self.callers
         if self._options.token is not None:
             # Callers with the single token pay for nothing else.
-            return BearerToken(self._options.token, lambda head: self.callers.authenticate(head))
+            # Other tokens are those of users.
+            otherwise = (lambda head: self.callers.authenticate(head)) if has_part("team") else None
+            return BearerToken(self._options.token, otherwise)
         return None if self._options.serves_everyone or not self._has_keys() else self.callers
 
     @cached_property
@@ -219,6 +222,8 @@ class HttpCallers:
 
 
 def _folder_of_keys() -> str | None:
+    if not has_part("team"):
+        return None
     from mcp_workbench.team.identity.named_keys import folder
 
     return folder()

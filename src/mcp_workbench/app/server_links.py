@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from shlex import quote
 from typing import TYPE_CHECKING, Protocol
 
+from mcp_workbench.app.optional_parts import has_part
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.config.environment import advice, server_environment
 from mcp_workbench.engine.config.model import ServerConfig
@@ -172,12 +173,13 @@ def _headers_of_user(means: Means, connection: Connection, config: ServerConfig)
 
 def _own_headers(means: Means, connection: Connection, config: ServerConfig) -> HeaderSource:
     from mcp_workbench.engine.transport.http.client.headers import FixedHeaders, UntilRefused
-    from mcp_workbench.signin.store_location import may_hold
 
     assert config.url is not None
     # If it is refused, the user has to fix it: nothing else is tried.
-    if any(name.lower() == "authorization" for name in config.headers):
+    if any(name.lower() == "authorization" for name in config.headers) or not has_part("signin"):
         return FixedHeaders(config.headers)
+    from mcp_workbench.signin.store_location import may_hold
+
     entry, principal = connection.entry, connection.caller.principal
 
     def signed_in(headers: Mapping[str, str]) -> HeaderSource:
