@@ -241,8 +241,8 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
     device, code, page = given.get("device_code"), given.get("user_code"), given.get("verification_uri")
     if not begun.is_good or not all(isinstance(each, str) and each for each in (device, code, page)):
         raise SignInFailed(f"{origin_of(server.identifier)} issued no device code (status {begun.status})")
-    pause, waited = _seconds(given.get("interval"), DEVICE_PAUSE), 0.0
     limit = min(_seconds(given.get("expires_in"), LONGEST_DEVICE_WAIT), LONGEST_DEVICE_WAIT)
+    pause, waited = min(_seconds(given.get("interval"), DEVICE_PAUSE), limit), 0.0
     asked = token_requests.request(
         server.token_endpoint,
         client,

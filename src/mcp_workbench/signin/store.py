@@ -16,7 +16,7 @@ import os
 import stat
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
 from msgspec import MsgspecError, Struct, field
 from msgspec.json import decode, encode, format
@@ -220,7 +220,7 @@ class TokenStore:
 
     def _has_sealed_head(self) -> bool:
         try:
-            with open(self.path, "rb") as file:
+            with self._opened() as file:
                 return file.read(len(SEALED_HEAD)) == SEALED_HEAD
         except OSError:
             return False
@@ -239,9 +239,13 @@ class TokenStore:
                 )
             self.is_sealed = True
 
+    def _opened(self) -> BinaryIO:
+        """Follows no link, and a pipe does not block."""
+        return open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+
     def _read_file(self) -> bytes | None:
         try:
-            with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            with self._opened() as file:
                 self._check(os.fstat(file.fileno()))
                 return file.read(LARGEST_STORE + 1)
         except FileNotFoundError:
