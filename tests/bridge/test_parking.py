@@ -94,6 +94,21 @@ async def test_progress_and_log_messages_go_to_whoever_waits_and_to_nobody_while
         assert [each["data"] for each in on.client.told("notifications/message")] == [1, 3]
 
 
+@pytest.mark.bridge("logging")
+@pytest.mark.parametrize(
+    ("first", "second", "told"), [("info", "error", [1]), ("error", "info", [2]), ("info", None, [1])]
+)
+async def test_a_retry_says_itself_what_is_logged(first: str, second: str | None, told: list[int]) -> None:
+    async with modern_to_legacy() as on:
+        request = on.client.call(meta={META + "logLevel": first})
+        on.server.notify("notifications/message", {"level": "info", "data": 1})
+        request, _ = await on.ask(request=request)
+        fields = {"requestState": request.result["requestState"], "inputResponses": answered(request)}
+        on.client.call(meta={} if second is None else {META + "logLevel": second}, **fields)
+        on.server.notify("notifications/message", {"level": "info", "data": 2})
+        assert [each["data"] for each in on.client.told("notifications/message")] == told
+
+
 @pytest.mark.bridge("page-to-visit")
 async def test_that_a_page_was_visited_is_not_told_to_modern_clients() -> None:
     """They learn it from the result of their retry; their era does not know the notification."""

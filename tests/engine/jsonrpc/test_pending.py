@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Raw
 
+from mcp_workbench.engine.jsonrpc import pending
 from mcp_workbench.engine.jsonrpc.pending import (
     DEADLINE_CHECK_INTERVAL,
     AwaitedExchange,
@@ -227,3 +229,21 @@ async def test_a_failure_that_nobody_awaits_is_not_reported_as_unread() -> None:
     del exchange
     await asyncio.sleep(0)
     assert complaints == []
+
+
+@pytest.mark.parametrize("looks", [0, 2])
+async def test_a_deadline_that_was_met_leaves_no_timer(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending, "DEADLINE_CHECK_INTERVAL", 0.001)
+    loop = asyncio.get_running_loop()
+    made: list[asyncio.TimerHandle] = []
+    real = loop.call_later
+
+    def call_later(*arguments: Any) -> asyncio.TimerHandle:
+        made.append(real(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(loop, "call_later", call_later)
+    async with within(60):
+        while len(made) <= looks:
+            await asyncio.sleep(0)
+    assert made[-1].cancelled()

@@ -17,8 +17,10 @@ from mcp_workbench.engine.protocol.meta import (
     TOO_CAPABLE,
     BadStamp,
     Stamp,
+    canonical,
     meta_for_server,
     read_stamp,
+    usable,
 )
 from mcp_workbench.engine.protocol.revisions import Era, Revision, newest
 
@@ -164,3 +166,10 @@ def test_a_bad_stamp_is_refused_each_time(meta: Raw, code: int, words: str) -> N
         assert found.code == code and words in found.message
         if code == -32022:
             assert found.data == {"supported": ("2026-07-28",), "requested": "2027-01-01"}
+
+
+def test_capabilities_that_are_nested_beyond_all_measure_are_none() -> None:
+    deep = b'{"experimental":' + b"[" * (MOST_CAPABILITIES // 2 - 50) + b"]" * (MOST_CAPABILITIES // 2 - 50) + b"}"
+    assert len(deep) <= MOST_CAPABILITIES
+    assert canonical(deep) == usable(deep) == b"{}"
+    assert canonical(b'{"roots":{},"experimental":{"a":{}}}') == b'{"experimental":{"a":{}},"roots":{}}'

@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from mcp_workbench.engine.protocol import results
 from mcp_workbench.engine.protocol.results import COMPLETE, modern_parts, result_type, type_and_spelling
+from mcp_workbench.engine.protocol.revisions import Era, newest
 
 objects = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.lists(st.none(), max_size=2))
 
@@ -85,3 +86,17 @@ def test_a_member_is_found_wherever_it_lies_in_a_result() -> None:
         assert results.may_mention(data, "resultType") and not results.may_mention(data, "inputRequests")
     assert not results.may_mention(b" " * 1000, "resultType")
     assert results.may_mention(b" " * 61 + rb"\u0041" + b" " * 200, "resultType"), "however it is spelt"
+
+
+@pytest.mark.parametrize("method", ["resources/read", "tools/call"])
+@pytest.mark.parametrize("code", [-32002, -32602, -32603])
+@pytest.mark.parametrize("data", [None, {"uri": "a:b"}, {"field": "uri"}], ids=str)
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_missing_resource_has_the_code_of_the_clients_era(
+    method: str, code: int, data: dict[str, str] | None, era: Era
+) -> None:
+    error = {"code": code, "message": "m", **({} if data is None else {"data": data}), "x": 1}
+    is_missing = method == "resources/read" and (code == -32002 or (code == -32602 and "uri" in (data or {})))
+    expected = {"legacy": -32002, "modern": -32602}[era] if is_missing else code
+    shown = results.error_for_client(json.dumps(error).encode(), method, newest(era))
+    assert json.loads(bytes(shown)) == {**error, "code": expected}

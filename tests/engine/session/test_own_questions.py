@@ -131,6 +131,22 @@ async def test_a_modern_client_cannot_come_back_with_other_arguments_or_as_someb
         assert not sent(workbench)
 
 
+async def test_a_question_that_was_answered_leaves_no_timer() -> None:
+    async with in_process_workbench("legacy") as workbench:
+        client = workbench.client("legacy")
+        server = await workbench.connect(client)
+        client.call()
+        for _ in range(2):
+            server.ask("elicitation/create", {"message": "?", "requestedSchema": {"type": "object", "properties": {}}})
+        first, second = client.questions()
+        timers = dict(client.session.questions._timers)
+        assert len(timers) == 2
+        client.answer(second, {"action": "decline"})
+        assert [timers[each["id"]].cancelled() for each in (first, second)] == [False, True]
+        client.answer(first, {"action": "decline"})
+        assert all(timer.cancelled() for timer in timers.values()) and not client.session.questions._timers
+
+
 @pytest.mark.parametrize("client_era", ERAS)
 async def test_a_client_that_cannot_be_asked_is_told_how_to_allow_it(client_era: str) -> None:
     async with in_process_workbench("legacy", policy=ASK) as workbench:

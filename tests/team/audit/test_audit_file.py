@@ -368,3 +368,14 @@ def lines_with(path: Path, member: str) -> list[tuple[int, Any]]:
             if member in read:
                 found.append((read["seq"], read[member]))
     return found
+
+
+def test_a_file_that_was_closed_leaves_no_descriptor(path: Path) -> None:
+    """It is closed and opened again whenever the configuration is."""
+    before = os.listdir("/proc/self/fd")
+    for number in range(2):
+        file = opened(path)
+        write(file, number)
+        file.close()
+        file.close()
+    assert os.listdir("/proc/self/fd") == before
