@@ -11,8 +11,8 @@ from mcp_workbench.engine.config.model import OAuthConfig
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.challenge import Challenge
 from mcp_workbench.signin.discovery import AuthorizationServer, Discovery
-from mcp_workbench.signin.flow import DEVICE_PAUSE, LONGEST_DEVICE_PAUSE, LONGEST_DEVICE_WAIT, DeviceCodeWait
-from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse, SignInFailed
+from mcp_workbench.signin.flow import DEVICE_PAUSE, LONGEST_DEVICE_PAUSE, LONGEST_DEVICE_WAIT
+from mcp_workbench.signin.flow_io import DeviceCodeWait, OAuthRequest, OAuthResponse, SignInFailed
 from mcp_workbench.signin.profiles import Profile
 
 ORIGIN = "https://mcp.example.com"
