@@ -252,6 +252,10 @@ def test_the_toolboxes_of_a_key_come_before_all_rules() -> None:
         ([PolicyRule(read_only=True, then="allow"), HIDE], False, True),
         ([PolicyRule(who=("bob",), then="hide"), ALLOW], True, False),
         ([PolicyRule(tools=("*",), then="allow"), HIDE], True, False),
+        ([PolicyRule(arguments={"/path": "/etc*"}, then="hide"), DENY], True, True),
+        ([PolicyRule(arguments={"/path": "/tmp*"}, then="allow"), HIDE], True, True),
+        # Denied, as by a last rule that says so.
+        ([PolicyRule(tools=("box/other",), then="hide"), PolicyRule(tools=("box/other",), then="allow")], True, False),
     ],
 )
 def test_what_a_server_can_show_is_known_before_it_has_spoken(

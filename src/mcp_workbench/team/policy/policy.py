@@ -264,9 +264,11 @@ def _may_show(rules: Sequence[Rule], kind: str, toolbox: str, server: str) -> bo
             continue
         if rule.then != "hide":
             return True
-        if _covers(rule, kind, toolbox, server):
+        # With a condition on arguments, it hides no item.
+        if not rule.written.arguments and _covers(rule, kind, toolbox, server):
             return False
-    return False
+    # What no rule matches is denied, and so it is shown.
+    return True
 
 
 def may_hide(rules: Sequence[Rule], identity: Identity, kind: str, toolbox: str, server: str) -> bool:
@@ -282,6 +284,8 @@ def may_hide(rules: Sequence[Rule], identity: Identity, kind: str, toolbox: str,
 
 def _reaches(rule: Rule, kind: str, toolbox: str, server: str) -> bool:
     if rule.written.has_annotations and kind != "tools":
+        return False
+    if rule.written.arguments and kind == "resources":
         return False
     return rule.paths is None or any(path.reaches(toolbox, server) for path in rule.paths.get(kind, ()))
 
