@@ -19,6 +19,10 @@ LOAD ?=
 AGAIN ?=
 # make coverage FLOOR=83: percent of lines and branches of the last run with --cov
 FLOOR ?= 0
+# make mutants MODULE=team/policy/limit_step [TESTS="tests/team tests/bridge"] [MUTANTS_ARGS="--processes --sample 100"]
+MODULE ?=
+TESTS ?=
+MUTANTS_ARGS ?=
 # For example: make soak SOAK_ARGS="--minutes 5 --clients 200 --servers 20"
 SOAK_ARGS   ?=
 # For example: make conformance CONFORMANCE_ARGS="server --only stdio-modern --keep kept"
@@ -29,7 +33,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test coverage quick other-pythons lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build docs sbom bundle pictures constraints conformance clean
+.PHONY: help demo install dev test coverage quick other-pythons mutants lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build docs sbom bundle pictures constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
@@ -41,6 +45,7 @@ help:
 	@echo 'make coverage     what the last run with PYTEST_ARGS=--cov did not reach'
 	@echo 'make quick        the tests that start no programs and open no sockets: under a minute'
 	@echo 'make other-pythons  the same on every other Python of this machine, the system one as an ordinary user'
+	@echo 'make mutants MODULE=team/policy/limit_step   small mistakes in a module that no test notices'
 	@echo 'make check        lint, format-check, types, docs, test and test-external: what CI runs'
 	@echo 'make lint         ruff check'
 	@echo 'make format       ruff format, and what ruff can fix by itself'
@@ -84,6 +89,10 @@ quick: $(DEV)
 
 other-pythons: $(DEV)
 	@$(BIN)/python -m scripts.other_pythons
+
+mutants: $(DEV)
+	@test -n "$(MODULE)" || { echo 'make mutants MODULE=<below src/mcp_workbench, for example team/policy/limit_step>' >&2; exit 2; }
+	@$(BIN)/python -m scripts.mutants $(MUTANTS_ARGS) $(MODULE) $(TESTS)
 
 # They look into processes of ours, which are hidden otherwise.
 faults soak soak-sharing soak-signin bench: export WORKBENCH_DEBUGGER = 1
