@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.config.model import OAuthConfig
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.challenge import Challenge
 from mcp_workbench.signin.discovery import AuthorizationServer, Discovery

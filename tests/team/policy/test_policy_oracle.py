@@ -12,13 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mcp_workbench.engine.config.model import (
-    DEFAULT_MAX_DEFINITION_BYTES,
-    FaceName,
-    LimitRule,
-    PolicyRule,
-    Then,
-)
+from mcp_workbench.engine.config.model import DEFAULT_MAX_DEFINITION_BYTES, FaceName
+from mcp_workbench.engine.config.policy_settings import LimitRule, PolicyRule, Then
 from mcp_workbench.engine.steps import Ask, Denial, EndKind, GuardedRequest, Outcome, Pass
 from mcp_workbench.team.identity.identities import Identities, Identity
 from mcp_workbench.team.policy import approval
