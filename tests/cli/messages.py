@@ -29,7 +29,7 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     "Fault": (0, "found", "{}"),
     "problem": (1, "found", "{}"),
     "wrong": (2, "expected", "found …, expected {}"),
-    **dict.fromkeys(("read_object", "read_whole"), (3, "expected", "found …, expected {}")),
+    "Members": (1, "expected", "found …, expected {}"),
     "_unreadable": (1, "found", "{}"),
     "_fault": (0, "found", "found {}"),
     # secrets
@@ -131,7 +131,9 @@ def _with_derived(trees: Iterable[ast.Module]) -> dict[str, tuple[int, str, str]
         derived = {
             each.name: places[base.id]
             for each in classes
-            for base in each.bases
+            for written in each.bases
+            # `Members[OAuthConfig]`
+            for base in (written.value if isinstance(written, ast.Subscript) else written,)
             if isinstance(base, ast.Name) and base.id in places and each.name not in places
         }
         if not derived:
