@@ -10,7 +10,6 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from mcp_workbench.engine.config.foreign_keys import UNSUPPORTED_KEYS
 from mcp_workbench.engine.config.jsonc import Document
 from mcp_workbench.engine.config.load import parse
 from mcp_workbench.engine.config.schema import json_schema
@@ -136,21 +135,3 @@ def test_every_key_of_the_schema_is_explained_there_and_in_the_documentation() -
     for where, key, schema in found:
         assert schema.get("title") and schema.get("description"), f"{where}: {key}"
         assert f"`{key}`" in DOCUMENTATION, f"{key} is not documented"
-
-
-def test_every_default_of_the_schema_stands_in_the_documentation() -> None:
-    rows = re.findall(r"^\| `[^`]+` \|.*$", DOCUMENTATION, re.MULTILINE)
-    for _, key, schema in _properties(json_schema()):
-        if "default" in schema:
-            default = schema["default"]
-            shown = f"{default:g}" if isinstance(default, float) else json.dumps(default).strip('"')
-            described = [row for row in rows if row.startswith(f"| `{key}` |")]
-            assert any(f"`{shown}`" in row for row in described), f"the default of {key}"
-
-
-def test_every_key_of_the_documentation_is_known() -> None:
-    known = {key for _, key, _ in _properties(json_schema())} | set(UNSUPPORTED_KEYS)
-    table = re.findall(r"^\| ((?:`[A-Za-z$]+`(?:, )?)+) \|", DOCUMENTATION, re.MULTILINE)
-    documented = {name for cell in table for name in re.findall(r"`([^`]+)`", cell)}
-    assert documented
-    assert documented <= known
