@@ -291,4 +291,10 @@ def test_looking_for_binary_data_takes_memory_for_what_is_found_alone() -> None:
 
 def test_a_long_word_with_escape_sequences_is_no_binary_data() -> None:
     for written in (b'{"a": "%b"}' % (b"aB1\\n" * 100), b'{"a": "%b\\"b"}' % (b"aB1" * 100)):
-        assert result_pieces.without_base64(written)[0] == written
+        assert result_pieces.without_base64(written) == (written, 0)
+
+
+def test_only_what_is_replaced_counts_as_binary_data() -> None:
+    written = b'["%b", "%b", "%b"]' % (b"a" * 300, b"aB1/" * 100, b"B" * 300)
+    found, count = result_pieces.without_base64(written)
+    assert b"(binary data, 300 bytes)" in found and count == 1

@@ -7,6 +7,7 @@ import json
 import random
 import re
 import threading
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -429,3 +430,28 @@ def test_a_value_that_is_too_large_for_select_is_said_to_be() -> None:
     stored = b'{"content":[],"structuredContent":[' + b"[]," * 500_000 + b"1]}"
     with pytest.raises(ValueError, match="this large"):
         kept._piece(stored, kept.ReadOn(select="0"), 300)
+
+
+@pytest.mark.parametrize("size", [10_000, 2 * LARGE_TO_SHORTEN])
+async def test_a_shortened_error_is_not_repeated_beside_itself(tmp_path: Path, size: int) -> None:
+    own = text("no " * (size // 3), isError=True, _meta={"a": 1})
+    async with workbench_with(tmp_path, boxes(own, resultBudget=500)) as seen:
+        shown = await seen.use("dev/api/get")
+        assert shown["isError"] is True and text_of(shown).startswith("[dev/api/get] Full result: ")
+        assert shown["_meta"] == {"a": 1}
+        assert own["content"][0]["text"][:100] in await read_on(seen, uri_in(shown))
+
+
+def test_shortening_takes_memory_for_a_few_copies_alone() -> None:
+    result = json.dumps(text("word " * (1 << 20))).encode()
+    shortening = kept.Shortening(result, 500, "id", lambda id, data: None)
+    # Modules that are loaded with the first one.
+    kept.Shortening(result[-1000:], 500, "id", lambda id, data: None).work()
+    tracemalloc.start()
+    try:
+        shortening.work()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert shortening.finish() is not result
+    assert peak < 2.5 * len(result)

@@ -97,7 +97,8 @@ def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
     if text.lstrip()[:1] in ("{", "["):
         text = without_base64(text.encode())[0].decode()
     structured = _unwrapped(without_base64(bytes(opened.structured))[0], texts)
-    raw = structured or text.strip().encode()
+    # A long text is not copied to find out that it is no JSON.
+    raw = structured or (text.strip().encode() if text.lstrip()[:1] in ("{", "[") else b"")
     value: object = None
     is_json = raw[:1] in (b"{", b"[")
     is_too_large = is_json and not _can_be_decoded(raw)
@@ -105,7 +106,7 @@ def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
         value, is_json = _decoded(raw)
     else:
         is_json = False
-    if len(text.encode()) < len(structured) and not (is_json and _says(texts, value)):
+    if structured and len(text.encode()) < len(structured) and not (is_json and _says(texts, value)):
         # The text does not contain the value, so the value is shown as well.
         text = f"{text}\n\n{structured.decode()}" if text else structured.decode()
     return Reading(text, value, is_json, others, is_too_large)
@@ -131,21 +132,32 @@ def _unwrapped(structured: bytes, texts: Sequence[str]) -> bytes:
         return structured
 
 
-def without_base64(written: bytes) -> tuple[bytes, int]:
+def without_base64(written: bytes | memoryview) -> tuple[bytes, int]:
     """JSON with binary data replaced by its size, and how often: no agent can read it, and it would take the room of
     what it can."""
-    return _BASE64.subn(_size_of_base64, written)
+    replaced = 0
+
+    def size_of(found: re.Match[bytes]) -> bytes:
+        nonlocal replaced
+        size = _size_of_base64(found[2])
+        if size is None:
+            return found[0]
+        replaced += 1
+        return b'"%s(binary data, %d bytes)"' % (found[1] or b"", size)
+
+    return _BASE64.sub(size_of, written), replaced
 
 
-def _size_of_base64(found: re.Match[bytes]) -> bytes:
-    data = found[2].replace(b"\\/", b"/")
+def _size_of_base64(written: bytes) -> int | None:
+    """How many bytes it stands for; None for text."""
+    data = written.replace(b"\\/", b"/")
     if b"\\" in data:
-        # Another escape sequence, so it is text.
-        return found[0]
+        # Another escape sequence.
+        return None
     # A long word is no binary data: random bytes have letters of both cases and digits.
     if data.isalpha() or data.islower() or data.isupper() or not any(48 <= byte <= 57 for byte in data):
-        return found[0]
-    return b'"%s(binary data, %d bytes)"' % (found[1] or b"", len(data) * 3 // 4)
+        return None
+    return len(data) * 3 // 4
 
 
 def _blocks(content: msgspec.Raw) -> tuple[list[str], tuple[str, ...]]:

@@ -34,9 +34,9 @@ _decode_result: Final = Decoder(_Result).decode
 _decode_block: Final = Decoder(_Block).decode
 
 
-def with_context(result: Raw, where: str) -> Raw:
-    """The result with `[where] ` before its first text, and itself in its `_meta`, if it is an error; otherwise
-    unchanged."""
+def with_context(result: Raw, where: str, *, is_whole: bool = True) -> Raw:
+    """The result with `[where] ` before its first text, if it is an error; otherwise unchanged. Its `_meta` has what
+    the server sent, if `result` is the whole of that."""
     written = bytes(result)
     try:
         read = _decode_result(written)
@@ -46,8 +46,10 @@ def with_context(result: Raw, where: str) -> Raw:
     except UNREADABLE:
         # The client decides what to make of it.
         return result
-    meta = {**read.meta, ORIGINAL_META: result}
-    return Raw(with_members(written, {"content": encode(content), "_meta": encode(meta)}))
+    members = {"content": encode(content)}
+    if is_whole:
+        members["_meta"] = encode({**read.meta, ORIGINAL_META: result})
+    return Raw(with_members(written, members))
 
 
 def with_context_in_task(result: Raw, where: str) -> Raw:

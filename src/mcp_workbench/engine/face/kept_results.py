@@ -195,8 +195,8 @@ class Shortening:
         data = bytes(self._result)
         members, content = _opened(data)
         # Servers often return the same content as text and as structured content, and clients show one of them.
-        shown = max((bytes(members.get(name, b"")) for name in ("content", "structuredContent")), key=len) or data
-        readable, images = without_base64(shown)
+        shown = max((memoryview(members.get(name, b"")) for name in ("content", "structuredContent")), key=len)
+        readable, images = without_base64(shown or data)
         if members and estimated_tokens(readable) + images * TOKENS_OF_IMAGE <= self._budget:
             return
         # For links and members, which are alike in all results.
@@ -217,6 +217,8 @@ class Shortening:
         )
         around = estimated_tokens(encode({"content": links, **others}) + encode(how))
         left = bytes_of_tokens(max(self._budget - around, 25), readable)
+        # Results may have a hundred megabytes, and what follows makes copies of its own.
+        del readable
         read = reading(data, largest_value=LARGEST_SHAPED)
         said = facts(read)
         text = overview(read, max(left, 100), said)

@@ -102,7 +102,7 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
 
     def finish_result(self, result: bytes) -> None: ...
 
-    def pass_on(self, result: Raw) -> None:
+    def pass_on(self, result: Raw, *, is_whole: bool = True) -> None:
         """Answer with the server's own result."""
 
     def finish_error(self, code: int, message: str, data: object = None) -> None: ...

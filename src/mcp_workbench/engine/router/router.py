@@ -405,19 +405,21 @@ class Router:
             self.start_for(call, self._shorten_aside(call, decision, result))
         # A client needs the whole of a result that asks for input or is a task.
         elif result_type(result) in (None, "complete"):
-            call.pass_on(Raw(bytes(call.view.face.shorten(call.view, decision, result))))
+            shown = call.view.face.shorten(call.view, decision, result)
+            call.pass_on(Raw(bytes(shown)), is_whole=shown is result)
         else:
             call.pass_on(result)
 
     async def _shorten_aside(self, call: RoutedCall, decision: Forward, result: Raw) -> None:
         """Shorten a large result in a thread, so that other calls need not wait."""
+        shown: Raw | bytes = result
         if await asyncio.to_thread(result_type, result) in (None, "complete"):
             shortening = call.view.face.shortening(call.view, decision, result)
             if shortening is not None:
                 await asyncio.to_thread(shortening.work)
-                result = Raw(bytes(shortening.finish()))
+                shown = shortening.finish()
         call.route.task = None
-        call.pass_on(result)
+        call.pass_on(result if shown is result else Raw(bytes(shown)), is_whole=shown is result)
 
     # ── lists ──
 

@@ -145,17 +145,17 @@ class ClientCall(Struct, eq=False):
                 return
         self.session.router.take_result(self, result)
 
-    def pass_on(self, result: Raw, *, is_examined: bool = False) -> None:
-        """Answer the client with the server's result, as rewritten by the face. `is_examined`: if it is an error, it
-        says already where it comes from."""
+    def pass_on(self, result: Raw, *, is_whole: bool = True, is_examined: bool = False) -> None:
+        """Answer the client with the server's result, as rewritten by the face. `is_whole`: it was not shortened.
+        `is_examined`: if it is an error, it says already where it comes from."""
         decision, changed, traffic = self.route.decision, self.view.changed, self.route.traffic
         if decision is not None and (decision.shows_errors or self._ends_task):
             if not is_examined:
                 if len(result) > LARGE_RESULT:
-                    self.session.router.start_for(self, self._pass_on_large(result))
+                    self.session.router.start_for(self, self._pass_on_large(result, is_whole=is_whole))
                     return
                 if may_be_failure(result):
-                    result = self._with_context(result)
+                    result = self._with_context(result, is_whole=is_whole)
             # A question is for the client, which does not show it to the agent.
             if changed and decision.shows_errors and result_type(result) != ASKING:
                 result = Raw(with_notice(bytes(result), changed))
@@ -164,10 +164,10 @@ class ClientCall(Struct, eq=False):
             result = self._with_restart(result, traffic)
         self.finish_result(result, self._server_info() if self.revision.has_result_types else None)
 
-    async def _pass_on_large(self, result: Raw) -> None:
+    async def _pass_on_large(self, result: Raw, *, is_whole: bool) -> None:
         """Like `pass_on`, but searched in a thread."""
         if await asyncio.to_thread(may_be_failure, result):
-            result = await asyncio.to_thread(self._with_context, result)
+            result = await asyncio.to_thread(self._with_context, result, is_whole=is_whole)
         self.session.router.work_done(self)
         self.pass_on(result, is_examined=True)
 
@@ -180,17 +180,19 @@ class ClientCall(Struct, eq=False):
             return result
         return Raw(with_restart(bytes(result), entry))
 
-    def _with_context(self, result: Raw) -> Raw:
+    def _with_context(self, result: Raw, *, is_whole: bool) -> Raw:
         # Imported with the first tool that fails, to keep it out of start-up.
         from mcp_workbench.engine.face.error_context import with_context, with_context_in_task
 
         if self.method not in ENDS_TASK:
-            return with_context(result, self.where)
+            return with_context(result, self.where, is_whole=is_whole)
         decision, entry = self.route.decision, self.route.entry
         assert decision is not None and entry is not None
         tool = self.session.router.tasks.tool_of(self, decision.item)
         where = f"{entry.toolbox}/{entry.name}/{tool}".rstrip("/")
-        return (with_context if self.method == "tasks/result" else with_context_in_task)(result, where)
+        if self.method == "tasks/result":
+            return with_context(result, where, is_whole=is_whole)
+        return with_context_in_task(result, where)
 
     @property
     def _ends_task(self) -> bool:
