@@ -38,7 +38,7 @@ class Remote:
 
     def entry(self, **settings: Any) -> Json:
         """It is let go soon after its last call: what is left then is a leak."""
-        return {"url": self.url, "protocol": "legacy", "idleTimeout": 0.5, **settings}
+        return {"url": self.url, "protocol": "legacy", "idleTimeout": 0.5, "resultBudget": None, **settings}
 
     async def start(self) -> None:
         options = ["--name", "remote", "--http", self._port_file, "--faults", self._faults.path("faults")]

@@ -44,9 +44,10 @@ POLL_INTERVAL = 0.05
 
 
 def bad_entry(*flags: object, name: str = "bad", **settings: Any) -> Json:
-    """An entry of `mcpServers` for a bad server. It is spoken to as legacy, which needs no probing."""
+    """An entry of `mcpServers` for a bad server. It is spoken to as legacy, which needs no probing, and its results are
+    not shortened: how they pass is the subject."""
     arguments = [BAD_SERVER, "--name", name, *map(str, flags)]
-    return {"command": sys.executable, "args": arguments, "protocol": "legacy", **settings}
+    return {"command": sys.executable, "args": arguments, "protocol": "legacy", "resultBudget": None, **settings}
 
 
 def small_workbench_command(config: Path) -> list[str]:

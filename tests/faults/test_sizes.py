@@ -47,6 +47,20 @@ async def test_results_pass_in_linear_time_and_bounded_memory(faults: Faults, er
         assert await workbench.value("bad", "count") == {"count": 2}
 
 
+async def test_results_are_shortened_in_linear_time_and_bounded_memory(faults: Faults) -> None:
+    async with faults.serving({"bad": bad_entry(resultBudget=20_000)}, large=True) as workbench:
+        await workbench.value("bad", "count")
+        work: dict[int, float] = {}
+        for size in SIZES:
+            params = {"name": "use_tool", "arguments": use("bad", "large", {"bytes": size * MIB})}
+            result, work[size], memory = await measured(workbench, "tools/call", params)
+            assert result["content"][0]["text"].startswith("Full result: ")
+            # The whole result is kept for a while.
+            assert memory <= 4 * size * MIB + workbench.kept_bytes, f"{memory:,} bytes for {size} MiB"
+            workbench.kept_bytes += size * MIB
+        assert work[64] <= LINEAR * work[16] + WORK_FLOOR, work
+
+
 async def test_requests_pass_in_linear_time_and_bounded_memory(faults: Faults) -> None:
     async with faults.serving({"bad": bad_entry()}, large=True) as workbench:
         await workbench.value("bad", "count")
