@@ -179,7 +179,7 @@ class Transcript:
             paths = [self.address.shown(tool["name"]) for tool in opened.structured_content["tools"]]
             named = await self._client.call_tool("open_toolbox", {"tools": paths, **WHOLE})
             assert named.structured_content is not None
-            where = ("toolbox_name", "source_server")
+            where = ("toolbox_name", "source_server", "signature")
             tools = [{k: v for k, v in tool.items() if k not in where} for tool in named.structured_content["tools"]]
             return {tool["name"]: tool for tool in tools}
         cursor = None

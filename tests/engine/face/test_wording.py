@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
+from msgspec import Raw
 
-from mcp_workbench.engine.face.wording import ERROR_META, MOST_NAMES, error_result, failure_text, no_such
+from mcp_workbench.engine.face.wording import (
+    CHANGED_META,
+    ERROR_META,
+    MOST_NAMES,
+    error_result,
+    failure_text,
+    no_such,
+    with_notice,
+)
 from mcp_workbench.engine.jsonrpc.messages import read_error
 from mcp_workbench.errors import DownstreamError
 
@@ -47,3 +57,29 @@ def test_many_names_and_long_names_are_cut() -> None:
     text = no_such("tool", "zzz" * 1000, known, " on server `s`")
     assert f"and {1000 - MOST_NAMES} more" in text
     assert len(text) < 600
+
+
+@pytest.mark.parametrize("content", ["[]", "[ \n]", '[{"type":"text","text":"a"}, {"type":"text","text":"b"}]'])
+def test_a_notice_is_a_line_after_the_servers_own(content: str) -> None:
+    written = f'{{"content": {content}, "x": 1.50, "_meta": {{"a": 1}}}}'.encode()
+    result = json.loads(bytes(with_notice(Raw(written), {"desk": "changed"})))
+    *own, note = result["content"]
+    assert own == json.loads(content) and "tools of desk have changed" in note["text"]
+    assert result["_meta"] == {"a": 1, CHANGED_META: ["desk"]} and result["x"] == 1.5
+
+
+@pytest.mark.parametrize("content", ["5", "null", '"text"', '{"a": []}'])
+def test_content_that_is_no_list_stays_as_it_is(content: str) -> None:
+    result = json.loads(bytes(with_notice(Raw(f'{{"content": {content}}}'.encode()), {"desk": "changed"})))
+    assert result == {"content": json.loads(content), "_meta": {CHANGED_META: ["desk"]}}
+
+
+def test_a_notice_copies_a_large_result_once() -> None:
+    result = Raw(b'{"content": [{"type": "text", "text": "%b"}]}' % (b"x" * (1 << 22)))
+    tracemalloc.start()
+    try:
+        with_notice(result, {"desk": "changed"})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * (1 << 22)

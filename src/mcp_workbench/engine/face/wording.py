@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
@@ -23,6 +24,7 @@ REVIEW: Final = "the user can review it with `mcp-workbench lock diff` and accep
 Change = Literal["changed", "new", "removed"]
 # How many valid names an error lists if none is similar.
 MOST_NAMES: Final = 20
+_EMPTY_LIST: Final = re.compile(rb"\[\s*\]")
 
 
 def error_result(text: str, error: ErrorObject | None = None) -> bytes:
@@ -33,12 +35,12 @@ def error_result(text: str, error: ErrorObject | None = None) -> bytes:
     return encode(result)
 
 
-def with_notice(result: bytes, changed: Mapping[str, Change]) -> bytes:
+def with_notice(result: Raw, changed: Mapping[str, Change]) -> Raw:
     """Append a note about changed toolboxes to a tool result, leaving the rest unchanged."""
     return _with_line(result, _about_changes(changed), CHANGED_META, list(changed))
 
 
-def with_restart(result: bytes, entry: ServerEntry) -> bytes:
+def with_restart(result: Raw, entry: ServerEntry) -> Raw:
     """Append to a tool result that its server was stopped while its client had it open."""
     text = (
         f"Note: {entry.label} was stopped after {entry.config.idle_timeout or 0:g} s without a call (`idleTimeout` in "
@@ -47,23 +49,25 @@ def with_restart(result: bytes, entry: ServerEntry) -> bytes:
     return _with_line(result, text, RESTARTED_META, entry.label)
 
 
-def _with_line(result: bytes, text: str, key: str, value: object) -> bytes:
+def _with_line(result: Raw, text: str, key: str, value: object) -> Raw:
     """Append a line to a tool result, and a member to its `_meta`."""
     try:
         members = decode_object(result)
-        content = bytes(members.get("content", b"")).rstrip()
-        meta: dict[str, object] = dict(decode_object(members["_meta"])) if "_meta" in members else {}
+        meta: dict[str, object] = dict(decode_object(members.pop("_meta"))) if "_meta" in members else {}
     except (DecodeError, ValidationError):
         return result
-    if content.startswith(b"[") and content.endswith(b"]"):
-        block = encode({"type": "text", "text": text})
-        # Written into the bytes: decoding and encoding a result of megabytes for one line would take longer than the
-        # call.
-        separator = b"" if content[1:-1].strip() == b"" else b","
-        members["content"] = Raw(content[:-1] + separator + block + b"]")
     meta[key] = value
-    members["_meta"] = Raw(encode(meta))
-    return encode(members)
+    parts: list[bytes | memoryview] = [b"{"]
+    # Written between the bytes: a result may have a hundred megabytes, and is copied once.
+    for name, member in members.items():
+        written = memoryview(member)
+        parts += (encode(name), b":")
+        if name == "content" and bytes(written[:1]) == b"[":
+            separator = b"" if _EMPTY_LIST.fullmatch(written) else b","
+            parts += (written[:-1], separator, encode({"type": "text", "text": text}), b"],")
+        else:
+            parts += (written, b",")
+    return Raw(b"".join((*parts, b'"_meta":', encode(meta), b"}")))
 
 
 def _about_changes(changed: Mapping[str, Change]) -> str:

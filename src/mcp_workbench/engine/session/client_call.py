@@ -158,7 +158,7 @@ class ClientCall(Struct, eq=False):
                     result = self._with_context(result, is_whole=is_whole)
             # A question is for the client, which does not show it to the agent.
             if changed and decision.shows_errors and result_type(result) != ASKING:
-                result = Raw(with_notice(bytes(result), changed))
+                result = with_notice(result, changed)
                 changed.clear()
         if traffic is not None and traffic.clients.untold:
             result = self._with_restart(result, traffic)
@@ -178,7 +178,7 @@ class ClientCall(Struct, eq=False):
         is_shown = self.method == "tools/call" and result_type(result) != ASKING
         if not is_shown or entry is None or not traffic.clients.take_loss(self.client):
             return result
-        return Raw(with_restart(bytes(result), entry))
+        return with_restart(result, entry)
 
     def _with_context(self, result: Raw, *, is_whole: bool) -> Raw:
         # Imported with the first tool that fails, to keep it out of start-up.
