@@ -73,7 +73,7 @@ def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_
                 # Checked again after the draft is written, because a slow disk gives the client time to write too.
                 write_whole(target, content, lambda: _refuse_changes(path, target, expected))
             is_written = True
-            if read_file(target) != content:
+            if not _is_now(target, content):
                 raise ChangedAfterwards(
                     f"`{path}` was changed by another program right after it was written",
                     hint="quit the client, look at the file, and run the command again",
@@ -84,6 +84,14 @@ def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_
             return
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         raise ConfigError(f"`{path}` cannot be written: {why}; it is as it was", hint="run the command again") from None
+
+
+def _is_now(target: str, content: bytes | None) -> bool:
+    try:
+        return read_file(target) == content
+    except ConfigError:
+        # It was written, so nothing may be raised that says otherwise.
+        return False
 
 
 def _remove_drafts(target: str) -> None:
@@ -193,9 +201,7 @@ def write_whole(target: str, content: bytes, check: Callable[[], None] = lambda:
     try:
         # Private until `fchmod`, whatever the umask, because the file may contain secrets.
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o700 | 0o200)
-        if hasattr(os, "fchmod"):
-            os.fchmod(descriptor, mode)
-        _write_all(descriptor, content)
+        _write_all(descriptor, content, mode)
         check()
         os.replace(draft, target)
     except BaseException:
@@ -205,8 +211,10 @@ def write_whole(target: str, content: bytes, check: Callable[[], None] = lambda:
     _sync_folder(target)
 
 
-def _write_all(descriptor: int, content: bytes) -> None:
+def _write_all(descriptor: int, content: bytes, mode: int | None = None) -> None:
     try:
+        if mode is not None and hasattr(os, "fchmod"):
+            os.fchmod(descriptor, mode)
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(descriptor, rest) :]

@@ -403,11 +403,19 @@ class TokenStore:
             with contextlib.suppress(OSError):
                 self._replace_file(room, os.O_WRONLY | os.O_NOFOLLOW, content)
                 return
+        self._remove_drafts()
         draft = f"{self.path}.{os.getpid()}-{os.urandom(4).hex()}.new"
         try:
             self._replace_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, content)
         except OSError as error:
             raise StoreUnusable(f"`{self.path}` cannot be written: {error.strerror}", hint=_FOLDER_HINT) from None
+
+    def _remove_drafts(self) -> None:
+        """A process that was killed leaves its draft, with tokens. Under the lock, no other one is in use."""
+        with contextlib.suppress(OSError):
+            for each in os.listdir(self._folder):
+                if each.startswith(f"{FILE_NAME}.") and each.endswith(".new"):
+                    os.unlink(os.path.join(self._folder, each))
 
     def _replace_file(self, draft: str, flags: int, content: bytes) -> None:
         try:
