@@ -35,7 +35,7 @@ _SAID_PLAINLY = 0.8  # The share of a word's value that it has in a name or a fi
 SYNONYM = 0.4
 # The same for what tools are called that do what an everyday word says. A catalogue that has the word knows better.
 EVERYDAY_WORD = 0.5
-EVERYDAY_WORD_OF_A_TOOL = 0.2
+EVERYDAY_WORD_OF_A_TOOL = 0.1
 # What a tool gains whose name has the action that the query names, and loses if it has another one. Little: it decides
 # between tools for the same thing. In a long query, actions are those of a whole task.
 AGREES = 1.1

@@ -22,7 +22,7 @@ from mcp_workbench.engine.economy.fields import Fields
 from mcp_workbench.engine.economy.terms import Splitter, runs
 
 # Raised with every change to terms, weights or layout: an index on disk outlives an update.
-VERSION = 5
+VERSION = 6
 # Arrays are written as they are in memory, so a file of another architecture (a shared home) does not fit.
 TAG = f"economy-index/{VERSION}/{sys.byteorder}/{array('I').itemsize}"
 
@@ -30,13 +30,13 @@ TAG = f"economy-index/{VERSION}/{sys.byteorder}/{array('I').itemsize}"
 # `bench/context`: results hold over wide ranges, so these are round numbers from the middle. In the order of `Fields`.
 FIELDS: dict[str, tuple[float, float]] = {
     "name": (3.0, 0.3),
-    "lead": (1.5, 0.75),
+    "lead": (2.0, 0.5),
     "arguments": (1.0, 0.3),
     "place": (2.0, 0.3),
-    "rest": (1.5, 0.5),
+    "rest": (1.2, 0.5),
 }
 _NAME = 0
-SATURATION = 1.5
+SATURATION = 1.2
 STEPS = 255  # Frequencies and shares are kept in a byte.
 _LOWEST_BYTE = 0 if sys.byteorder == "little" else array("I").itemsize - 1
 # Terms that more than this fraction of all tools have are dropped unless they are prominent: they do not affect the
