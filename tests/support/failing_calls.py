@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 
@@ -19,8 +19,8 @@ CALLS = (
     *("rename", "replace", "link", "unlink", "makedirs", "listdir"),
 )
 # It ends there; half of a write is written before; the call fails and the program goes on, now and then for good.
-Mode = Literal["dies", "dies halfway", "disk is full", "disk stays full", "interrupted"]
-MODES: tuple[Mode, ...] = ("dies", "dies halfway", "disk is full", "disk stays full", "interrupted")
+Mode = Literal["dies", "dies halfway", "disk is full", "disk fills up", "disk stays full", "interrupted"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 NEEDS_ROOM = ("open", "write", "pwrite", "fsync", "rename", "replace", "link", "makedirs", "ftruncate")
 
 
@@ -46,6 +46,10 @@ class FailingCalls:
                 raise Died
             if self.left == 0 and self._mode == "interrupted":
                 raise OSError(errno.EIO, "Input/output error")
+            if self.left == 0 and self._mode == "disk fills up" and name == "write":
+                # The next one finds it full.
+                self.left, self._mode = 1, "disk is full"
+                return real(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
             is_full = self.left == 0 or self._mode == "disk stays full"
             if is_full and self._mode.startswith("disk") and name in NEEDS_ROOM and _adds(name, arguments):
                 raise OSError(errno.ENOSPC, "No space left on device")

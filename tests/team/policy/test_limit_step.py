@@ -192,3 +192,72 @@ def test_bytes_of_what_reaches_no_server_count_and_limits_of_servers_do_not_appl
     assert limits.count(request(), 60) is None
     assert limits.count(request(), 60) is not None
     assert limits.count(request(), 40) is None, "what was refused was not counted"
+
+
+def test_a_limit_about_others_counts_nobody_else() -> None:
+    limits = LimitStep(
+        [LimitRule(who=("bob",), calls_per_minute=1), LimitRule(servers=("box/two",), calls_per_minute=1)],
+        Identities(),
+        Clock(),
+    )
+    assert all(passes(limits, request("alice", "one")) for _ in range(3))
+    assert all(limits.count(request("alice", "one"), 1) is None for _ in range(3))
+    assert passes(limits, request("bob", "one")) and not passes(limits, request("bob", "one"))
+    assert passes(limits, request("alice", "two")) and not passes(limits, request("alice", "two"))
+
+
+@pytest.mark.parametrize("seconds", [(2.0, 5.0), (5.0, 2.0)])
+def test_the_shortest_of_two_times_counts_wherever_it_stands(seconds: tuple[float, float]) -> None:
+    limits = LimitStep([LimitRule(who=("*",), call_seconds=each) for each in seconds], Identities(), Clock())
+    verdict = limits.check(request())
+    assert isinstance(verdict, Pass) and verdict.within == 2.0
+
+
+def test_bytes_of_an_answer_count_from_when_it_came() -> None:
+    clock = Clock()
+    limits = step(clock, who=("*",), bytes_per_minute=100)
+    slow = request()
+    assert passes(limits, slow)
+    clock.now += 50
+    limits.on_end(slow, ended(100))
+    clock.now += 20
+    refused = limits.check(request())
+    assert isinstance(refused, Denial) and refused.data == {"rule": "limits[0]", "retryAfterSeconds": 40}
+    clock.now += 40
+    assert passes(limits, request())
+
+
+def test_what_is_too_much_at_once_may_be_tried_again_soon() -> None:
+    limits = step(who=("*",), calls_in_flight=1)
+    assert passes(limits, request())
+    refused = limits.check(request())
+    assert isinstance(refused, Denial) and refused.data == {"rule": "limits[0]", "retryAfterSeconds": 1}
+
+
+@pytest.mark.parametrize("use", ["in flight", "calls", "bytes", "none"])
+def test_only_whoever_used_nothing_for_a_minute_makes_room(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit_step, "MOST_COUNTED", 1)
+    clock = Clock()
+    limits = step(clock, who=("*",), calls_per_minute=9)
+    first = request("alice")
+    assert passes(limits, first)
+    if use != "in flight":
+        clock.now += 59
+        limits.on_end(first, ended(5 if use == "bytes" else 0))
+    clock.now += 0 if use == "calls" else 60 if use != "bytes" else 30
+    for refused in (limits.check(request("bob")), limits.count(request("bob"), 1)):
+        assert isinstance(refused, Denial) is (use != "none")
+    assert passes(limits, request("alice")) is (use != "none")
+
+
+def test_room_is_looked_for_further_on_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit_step, "MOST_COUNTED", 2)
+    monkeypatch.setattr(limit_step, "_LOOKED_AT", 1)
+    clock = Clock()
+    limits = step(clock, who=("*",), calls_per_minute=9)
+    busy, idle = request("busy"), request("idle")
+    assert passes(limits, busy) and passes(limits, idle)
+    limits.on_end(idle, ended())
+    clock.now += 61
+    assert not passes(limits, request("new")), "the first that was looked at is busy"
+    assert passes(limits, request("new"))

@@ -352,3 +352,73 @@ def test_what_is_allowed_is_allowed_as_it_is_written(rule: str, uri: str, expect
         then([PolicyRule(resources=(f"*/*/{rule}",), then="allow"), DENY], subject(uri, "resources/read"))[0]
         == expected
     )
+
+
+TOOLS = ("tools",)
+
+
+@pytest.mark.parametrize(
+    ("rules", "kinds", "shown"),
+    [
+        ([PolicyRule(tools=("box/server/a*",), then="hide")], TOOLS, True),
+        ([PolicyRule(tools=("box/server/a*",), then="hide"), HIDE], TOOLS, False),
+        # Everything of another server, and something of this one.
+        ([PolicyRule(tools=("box/other", "box/server/a*"), then="hide")], TOOLS, True),
+        ([PolicyRule(tools=("box/other", "box/server"), then="hide")], TOOLS, False),
+        # Rules about annotations and arguments are not about resources.
+        ([PolicyRule(read_only=True, then="allow"), HIDE], ("resources",), False),
+        ([PolicyRule(arguments={"/a": "b"}, then="allow"), HIDE], ("resources",), False),
+        ([PolicyRule(arguments={"/a": "b"}, then="allow"), HIDE], ("prompts",), True),
+        ([], TOOLS, True),
+    ],
+)
+def test_what_a_server_can_show_of_some_kinds(rules: list[PolicyRule], kinds: tuple[str, ...], shown: bool) -> None:
+    assert may_show(made_ready(rules), ALICE, "box", "server", kinds) is shown
+    limited = Identity(principal="alice", toolboxes=("dev", "box"))
+    assert may_show(made_ready(rules), limited, "box", "server", kinds) is shown
+    assert may_show(made_ready(rules), limited, "other", "server", kinds) is False
+
+
+@pytest.mark.parametrize(("kind", "hides"), [("tools", True), ("prompts", True), ("resources", False)])
+def test_what_can_be_hidden_of_a_kind(kind: str, hides: bool) -> None:
+    rules = made_ready([PolicyRule(arguments={"/a": "b"}, then="hide"), PolicyRule(read_only=True, then="hide"), ALLOW])
+    assert may_hide(rules, ALICE, kind, "box", "server") is hides
+    assert may_hide(rules[1:], ALICE, kind, "box", "server") is (kind == "tools")
+
+
+def test_other_spellings_are_those_of_addresses_alone() -> None:
+    about_address = PolicyRule(resources=("*/*/note://%73ecret",), then="hide")
+    about_tool = PolicyRule(tools=("*/*/secret",), then="hide")
+    assert then([about_address, ALLOW], subject("note://secret"))[0] == "allow", "a tool of that name"
+    assert then([about_tool, ALLOW], subject("%73ecret"))[0] == "allow"
+    assert then([about_address, ALLOW], subject("note://secret", "resources/read"))[0] == "hide"
+
+
+@pytest.mark.parametrize("open_world", [True, False])
+def test_a_rule_about_an_open_world(open_world: bool) -> None:
+    rules = [PolicyRule(open_world=open_world, then="deny"), ALLOW]
+    for found in (True, False):
+        told = then(rules, annotations=Annotations(open_world=found))
+        assert told == (("deny", "policy[0]") if found is open_world else ("allow", "policy[1]"))
+    assert then(rules)[0] == ("deny" if open_world else "allow"), "the worst is assumed"
+
+
+def test_a_completion_is_judged_as_what_is_completed() -> None:
+    rules = [PolicyRule(tools=("*",), then="hide"), PolicyRule(prompts=("*",), then="deny"), ALLOW]
+    about = subject("p", "completion/complete")
+    assert then(rules, about, kind="prompts") == ("deny", "policy[1]")
+    assert then(rules, about, kind="resources") == ("allow", "policy[2]")
+
+
+def test_a_decision_says_what_its_rule_is_about() -> None:
+    written = PolicyRule(
+        who=("alice", "bob"),
+        tools=("box", "dev"),
+        arguments={"/a": "b*"},
+        read_only=False,
+        destructive=True,
+        then="deny",
+    )
+    why = decide(made_ready([written, ALLOW]), ALICE, subject(), arguments=b'{"a":"bc"}').why
+    assert why == "who alice, bob; tools box, dev; /a is b*; not read-only; destructive"
+    assert decide(made_ready([ALLOW]), ALICE, subject()).why == "everything else"

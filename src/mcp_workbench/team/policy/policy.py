@@ -254,7 +254,7 @@ def may_show(
     if identity.toolboxes is not None and not any(fits(glob, toolbox) for glob in identity.toolboxes):
         return False
     concerned = [rule for rule in rules if rule.concerns(identity)]
-    return not rules or any(_may_show(concerned, kind, toolbox, server) for kind in kinds)
+    return any(_may_show(concerned, kind, toolbox, server) for kind in kinds)
 
 
 def _may_show(rules: Sequence[Rule], kind: str, toolbox: str, server: str) -> bool:
