@@ -22,9 +22,10 @@ _MOST_CHARACTERS = 4_000
 _MOST_REMEMBERED = 5_000
 
 # Quoted text is mostly what the tool is given (a title, a message), sometimes the name of what is needed.
+# No quote may begin inside another: what is never closed would be read again from each beginning.
 _QUOTED = re.compile(
-    r"\"[^\"\n]{1,400}\"|“[^”\n]{1,400}”|「[^」\n]{1,400}」|『[^』\n]{1,400}』|《[^》\n]{1,400}》"
-    r"|(?<!\w)['‘][^'’\n]{1,400}['’](?!\w)"
+    r"\"[^\"\n]{1,400}\"|“[^“”\n]{1,400}”|「[^「」\n]{1,400}」|『[^『』\n]{1,400}』|《[^《》\n]{1,400}》"
+    r"|(?<!\w)['‘][^'‘’\n]{1,400}['’](?!\w)"
 )
 _IN_QUOTES = 0.4
 # Words of people who talk to somebody. Some tools have them too, so they still count.
