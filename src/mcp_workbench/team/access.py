@@ -104,12 +104,10 @@ class Access:
     def unread(self, principal: str) -> list[ServerEntry]:
         """Servers whose manifests must be read before this principal can be shown anything. Callers that can wait read
         them in a thread."""
-        if not self.policy.may_hide_from(principal):
+        if self.policy.role_of(principal) is None:
             return []
-        # Called with every request: whether anything is unread is known at once, the role is not.
         catalogs = (self._whole_face_of(principal).catalog, self._face.catalog)
-        unread = [entry for catalog in catalogs for entry in catalog.unread(catalog.entries())]
-        return unread if unread and self.policy.role_of(principal) is not None else []
+        return [entry for catalog in catalogs for entry in catalog.unread(catalog.entries())]
 
     def _face_for(self, whole: Face, identity: Identity) -> Face:
         # What a role sees is computed from everything that is cached, before it is shown anything.

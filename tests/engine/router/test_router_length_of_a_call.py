@@ -35,6 +35,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.paths: list[str] = []
 
     def __enter__(self) -> Steps:
         sys.setprofile(self._on_event)
@@ -46,6 +47,7 @@ class Steps:
     def _on_event(self, frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
             self.names.append(f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_name}")
+            self.paths.append(frame.f_code.co_filename)
 
 
 @pytest.mark.parametrize(("client_era", "server_era", "face"), MOST_STEPS)

@@ -55,11 +55,11 @@ class Route(Struct, eq=False):
     wire_id: int = 0
     # The task that it waits for before it is sent or answered.
     task: asyncio.Task[None] | None = None
-    # With steps: its passage through them; if it has to wait before them, also when it arrived and the identity of the
-    # requester.
+    # What authentication proved about the requester; if nothing, what the steps knew when it had to wait.
+    identity: object = None
+    # With steps: its passage through them; if it has to wait before them, also when it arrived.
     passage: Passage | UncheckedPassage | None = None
     arrived: float | None = None
-    identity: object = None
     # Whether it has been counted as a request that reaches no server.
     is_counted: bool = False
 

@@ -149,7 +149,8 @@ class ClientCall(Struct, eq=False):
         """Answer the client with the server's result, as rewritten by the face. `is_whole`: it was not shortened.
         `is_examined`: if it is an error, it says already where it comes from."""
         decision, changed, traffic = self.route.decision, self.view.changed, self.route.traffic
-        if decision is not None and (decision.shows_errors or self._ends_task):
+        # The method is looked at here: nearly no call is about a task.
+        if decision is not None and (decision.shows_errors or (self.method in ENDS_TASK and self._ends_task)):
             if not is_examined:
                 if len(result) > LARGE_RESULT:
                     self.session.router.start_for(self, self._pass_on_large(result, is_whole=is_whole))
@@ -196,8 +197,8 @@ class ClientCall(Struct, eq=False):
 
     @property
     def _ends_task(self) -> bool:
-        """Whether the response holds the result of a tool, in a face that names the tools that failed."""
-        return self.method in ENDS_TASK and self.view.face.names_failed_tools and self.route.entry is not None
+        """Whether the response about a task holds the result of a tool, in a face that names the tools that failed."""
+        return self.view.face.names_failed_tools and self.route.entry is not None
 
     def on_error(self, error: Raw) -> None:
         """The server answered with a JSON-RPC error.

@@ -107,6 +107,8 @@ class Session(Struct, eq=False):
     # The revision agreed in `initialize`; None before that.
     revision: Revision | None = None
     client_info: bytes = b"{}"
+    # What authentication proved with the last request besides the principal; each call keeps its own.
+    identity: object = None
     log_level: str | None = None
     # The lists that this client has fetched; it is notified only about these.
     listed: set[str] = set()
@@ -336,7 +338,7 @@ class Session(Struct, eq=False):
             self.view,
             caller,
             revision,
-            Route(caller),
+            Route(caller, identity=self.identity),
             meta,
             stamp.progress_token,
             log_level,

@@ -159,6 +159,7 @@ class Callers:
             if not head.is_of_stream:
                 subject = None if self._subjects is None or not token else self._tokens.subject(token)
                 self._recall(found, subject)
+                head.identity = found
                 # The body may arrive later, after a request of the same principal with another token.
                 head.recall = partial(self._recall, found, subject)
             return found.principal

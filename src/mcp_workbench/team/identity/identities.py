@@ -22,7 +22,7 @@ MOST_IDENTITIES: Final = 20_000
 _FORGOTTEN_AT_ONCE: Final = 200
 
 
-class Identity(Struct, frozen=True, kw_only=True):
+class Identity(Struct, frozen=True, kw_only=True, cache_hash=True):
     """The identity of a caller, as far as rules can depend on it."""
 
     # A key's name, `issuer#subject`, `default` (the single token), `anonymous`, or `local` (stdio, our own user).

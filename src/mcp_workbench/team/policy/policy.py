@@ -137,6 +137,12 @@ class Rule:
             paths += self._bare
         return any(path.fits(subject.toolbox, subject.server, subject.item) for path in paths)
 
+    def looks_at_arguments(self, identity: Identity, subject: Subject, kind: str | None) -> bool:
+        """Whether its decision about this item depends on the arguments."""
+        if not self.written.arguments:
+            return False
+        return self.concerns(identity) and self.is_about(kind or KIND_OF.get(subject.method, ""), subject)
+
     def agrees(self, annotations: Annotations) -> bool:
         """Whether the annotations are those that this rule requires."""
         wanted = self.written

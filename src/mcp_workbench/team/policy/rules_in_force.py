@@ -23,6 +23,11 @@ FORBIDDEN: Final = -32010
 # The prefix of methods about tasks: a task is judged as the tool that created it.
 TASKS: Final = "tasks/"
 COMPLETION: Final = "completion/complete"
+# Decisions and roles that are remembered; beyond this, all are made again. A decision takes about 600 bytes.
+MAX_DECISIONS: Final = 4096
+MAX_ROLES: Final = 4096
+# Longer names and addresses are data, which hardly anybody asks for again.
+MAX_REMEMBERED_CHARACTERS: Final = 500
 
 # A tool's definition as listed by a principal's own connection, by principal, toolbox, server and name.
 DefinitionOf = Callable[[str, str, str, str], Raw | None]
@@ -47,6 +52,19 @@ _decode_params: Final = Decoder(_CallParams).decode
 _decode_completion: Final = Decoder(_Completion).decode
 
 
+# Who, the method, the kind of item if the method does not determine it, toolbox, server and item.
+_DecisionKey = tuple[Identity, str, str | None, str, str, str]
+
+
+class _Known(Struct, frozen=True):
+    """What was decided about an item."""
+
+    # None if it depends on the arguments.
+    decision: PolicyDecision | None
+    # The definition that it was decided by.
+    definition: Raw | None
+
+
 class Role(Struct, frozen=True):
     """Principals that see the same items, because the same rules apply to them."""
 
@@ -62,7 +80,10 @@ class Policy:
         self.identities = identities
         self._definition_of = definition_of
         self._tool_of_task = tool_of_task
-        self._hides = any(rule.then == "hide" for rule in self.rules)
+        # What depends on nothing but its key. Other rules are another `Policy`, and a token that was revoked, has
+        # expired or was made again proves no identity or another one: nothing here outlives what it was decided by.
+        self._decisions: dict[_DecisionKey, _Known] = {}
+        self._roles: dict[Identity, Role | None] = {}
         # Whether any rule depends on annotations.
         self.judges_annotations = any(rule.written.has_annotations for rule in self.rules)
 
@@ -76,19 +97,35 @@ class Policy:
         if not subject.toolbox:
             # About the client itself: its log level, and notifications to the servers that it uses.
             return policy.NO_RULES
-        kind, arguments = None, None
+        identity, kind = identity_in(subject, self.identities), None
         if subject.method.startswith(TASKS):
             subject = self._as_call(subject)
         elif subject.method == COMPLETION and isinstance(subject, GuardedRequest):
             kind = _completed(subject)
-        elif isinstance(subject, GuardedRequest) and subject.method in ("tools/call", "prompts/get"):
-            arguments = _arguments(subject)
-        annotations = None
-        if subject.method == "tools/call":
+        definition = None
+        if self.judges_annotations and subject.method == "tools/call":
             definition = self._definition_of(subject.principal, subject.toolbox, subject.server, subject.item)
-            annotations = annotations_of(definition)
-        identity = identity_in(subject, self.identities)
-        return policy.decide(self.rules, identity, subject, annotations, arguments, kind)
+        key = identity, subject.method, kind, subject.toolbox, subject.server, subject.item
+        known = self._decisions.get(key)
+        # A server that was listed again has other objects as definitions.
+        if known is None or known.definition is not definition:
+            known = self._remember(key, subject, identity, definition, kind)
+        return known.decision or policy.decide(
+            self.rules, identity, subject, annotations_of(definition), _arguments(subject), kind
+        )
+
+    def _remember(
+        self, key: _DecisionKey, subject: Subject, identity: Identity, definition: Raw | None, kind: str | None
+    ) -> _Known:
+        decision = None
+        if not any(rule.looks_at_arguments(identity, subject, kind) for rule in self.rules):
+            decision = policy.decide(self.rules, identity, subject, annotations_of(definition), None, kind)
+        known = _Known(decision, definition)
+        if len(subject.item) <= MAX_REMEMBERED_CHARACTERS:
+            if len(self._decisions) >= MAX_DECISIONS:
+                self._decisions.clear()
+            self._decisions[key] = known
+        return known
 
     def _as_call(self, subject: Subject) -> Subject:
         tool = self._tool_of_task(subject.principal, subject.toolbox, subject.server, subject.item)
@@ -101,16 +138,21 @@ class Policy:
             item=tool,
         )
 
-    def may_hide_from(self, principal: str) -> bool:
-        return self._hides or self.identities.of(principal).toolboxes is not None
-
     def role_of(self, principal: str) -> Role | None:
         """What determines the items that this principal sees; None if nothing can be hidden from it."""
-        identity = self.identities.of(principal)
+        return self._role_of(self.identities.of(principal))
+
+    def _role_of(self, identity: Identity) -> Role | None:
+        if identity in self._roles:
+            return self._roles[identity]
         concerned = tuple(rule for rule in self.rules if rule.concerns(identity))
-        if identity.toolboxes is None and not any(rule.then == "hide" for rule in concerned):
-            return None
-        return Role(tuple(rule.name for rule in concerned), identity.toolboxes)
+        role = None
+        if identity.toolboxes is not None or any(rule.then == "hide" for rule in concerned):
+            role = Role(tuple(rule.name for rule in concerned), identity.toolboxes)
+        if len(self._roles) >= MAX_ROLES:
+            self._roles.clear()
+        self._roles[identity] = role
+        return role
 
 
 class PolicyStep:
@@ -178,9 +220,11 @@ def denied(subject: Subject, decision: PolicyDecision) -> Denial:
     return Denial(FORBIDDEN, text, {"rule": decision.rule}, rule=decision.rule)
 
 
-def _arguments(request: GuardedRequest) -> bytes | Raw:
+def _arguments(subject: Subject) -> bytes | Raw | None:
+    if not isinstance(subject, GuardedRequest) or subject.method not in ("tools/call", "prompts/get"):
+        return None
     try:
-        return _decode_params(request.params).arguments
+        return _decode_params(subject.params).arguments
     except (DecodeError, ValidationError, RecursionError):
         # A rule that depends on them is undecidable.
         return b"unreadable"

@@ -38,6 +38,7 @@ class EchoSession:
         self.received: list[Json] = []
         self.ended: list[str] = []
         self.peer = ""
+        self.identity: object = None
 
     def on_message(self, line: bytes) -> None:
         assert b"\n" not in line and b"\r" not in line

@@ -329,7 +329,9 @@ class Endpoint:
             assert id is not None
             origin = head.forwarded or head.address
             request = ModernRequest(id, method, writer, timer, self._limits, self._now(), origin, principal)
-            request.start(self._make_session(request, principal), body, summary)
+            session = self._make_session(request, principal)
+            session.identity = head.identity
+            request.start(session, body, summary)
             if method == LISTEN:
                 self._watch(head, writer)
 
@@ -372,7 +374,8 @@ class Endpoint:
         if found is None:
             return Refusal(404, "there is no such session; send `initialize` again")
         if found.session is not None:
-            found.session.peer = head.origin
+            found.session.peer = head.forwarded or head.address
+            found.session.identity = head.identity
         return found
 
 

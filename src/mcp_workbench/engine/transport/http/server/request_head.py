@@ -55,6 +55,7 @@ class RequestHead:
         "address",
         "forwarded",
         "headers",
+        "identity",
         "is_of_stream",
         "is_slowed",
         "method",
@@ -89,6 +90,8 @@ class RequestHead:
         self.repeated: str | None = None
         # The caller, and why the request is refused; known when the head is complete.
         self.principal = ""
+        # What authentication proved besides the principal; None if nothing. The steps of the request decide by it.
+        self.identity: object = None
         self.refusal: Refusal | None = None
         # Called when the request is served: makes the identity that it proved the current one of its principal again,
         # since another token may have been used meanwhile. None if the principal alone is known.

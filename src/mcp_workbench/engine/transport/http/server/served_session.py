@@ -15,8 +15,9 @@ from mcp_workbench.errors import WorkbenchError
 class ServedSession(Receiver, ReadReceiver, Protocol):
     """One client, as seen by the endpoint."""
 
-    # The address of its last request.
+    # The address of its last request, and what authentication proved with it besides the principal.
     peer: str
+    identity: object
 
     @property
     def calls(self) -> Collection[bytes]:
