@@ -23,10 +23,9 @@ HIDING = [{"who": ["bob"], "tools": [f"*/*/{SECRET}*"], "then": "hide"}, {"then"
 
 def boxes(*, with_secret: bool = True) -> dict[str, dict[str, Server]]:
     """Two toolboxes: of the first one a tool is hidden, of the second one everything."""
-    more = [tool(f"{SECRET}_push", f"Push the {SECRET}.", ref_="string")] if with_secret else []
-    found = {
-        "dev": {"git": Server(tool("status", "Show the state.", path="string"), *more, instructions="How to git.")}
-    }
+    more = [tool(f"{SECRET}_push", f"Push the {SECRET}.", ref_="string"), tool(f"{SECRET}_reset")] if with_secret else []
+    status = tool("status", "Show the state.", path="string")
+    found = {"dev": {"git": Server(status, *more, instructions="How to git.", toolFilters=["!*_reset"])}}
     if with_secret:
         found["ops"] = {"db": Server(tool(f"{SECRET}_drop", "Drop it."), instructions=f"Use {SECRET}.")}
     else:
@@ -71,6 +70,7 @@ async def everything_told(client: MemoryClient, face: str, era: str = "legacy") 
             await ask("tools/call", name="use_tool", arguments={"tool": incomplete})
     for path in (
         f"dev/git/{SECRET}_push",
+        f"dev/git/{SECRET}_reset",
         f"ops/db/{SECRET}_drop",
         f"{SECRET}_push",
         f"dev/git/{SECRET}_pusk",

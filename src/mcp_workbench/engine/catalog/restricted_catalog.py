@@ -58,9 +58,8 @@ class RestrictedEntry(ServerEntry):
         if name == "withheld":
             return self._visible_withheld()
         if name == "hidden":
-            return self.real.hidden - (
-                self.real.withheld.get("tools", {}).keys() - self.withheld.get("tools", {}).keys()
-            )
+            # What a filter or the lock leaves out: the answer would say so, and that it exists.
+            return self.real.hidden & self.offer.tools.keys() if self.offer is not None else self.real.hidden
         return getattr(self.real, name)
 
     # Equal to the real entry, so that dictionaries keyed by server work with either.
