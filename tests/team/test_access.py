@@ -23,7 +23,9 @@ HIDING = [{"who": ["bob"], "tools": [f"*/*/{SECRET}*"], "then": "hide"}, {"then"
 
 def boxes(*, with_secret: bool = True) -> dict[str, dict[str, Server]]:
     """Two toolboxes: of the first one a tool is hidden, of the second one everything."""
-    more = [tool(f"{SECRET}_push", f"Push the {SECRET}.", ref_="string"), tool(f"{SECRET}_reset")] if with_secret else []
+    more = (
+        [tool(f"{SECRET}_push", f"Push the {SECRET}.", ref_="string"), tool(f"{SECRET}_reset")] if with_secret else []
+    )
     status = tool("status", "Show the state.", path="string")
     found = {"dev": {"git": Server(status, *more, instructions="How to git.", toolFilters=["!*_reset"])}}
     if with_secret:

@@ -11,6 +11,7 @@ from msgspec.json import decode, encode
 
 from mcp_workbench.engine.observe.status_socket import WATCH_SUFFIX
 from mcp_workbench.engine.process_context import runtime_folder
+from mcp_workbench.engine.socket_peers import is_posing
 
 # A workbench on the same machine answers in milliseconds; ending a server takes up to ten seconds.
 ANSWER_SECONDS: Final = 15.0
@@ -77,4 +78,8 @@ class Workbenches:
             if suffix == WATCH_SUFFIX and pid.isdecimal() and int(pid) not in self._open:
                 with contextlib.suppress(OSError):
                     path = os.path.join(folder, name)
-                    self._open[int(pid)] = await asyncio.open_unix_connection(path, limit=LARGEST_ANSWER)
+                    reader, writer = await asyncio.open_unix_connection(path, limit=LARGEST_ANSWER)
+                    if is_posing(writer.get_extra_info("socket")):
+                        writer.close()
+                    else:
+                        self._open[int(pid)] = reader, writer

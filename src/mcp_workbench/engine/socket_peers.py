@@ -80,6 +80,14 @@ def may_decide(connection: _socket.socket) -> bool:
         return False
 
 
+def is_posing(connection: _socket.socket) -> bool:
+    """Whether a server listens where a workbench is expected: it can put a socket of its own into our folder, and would
+    be given a client's environment, or say what a person then approves. False if that cannot be told. Raises
+    `OSError`."""
+    # Elsewhere a workbench that we have just started would count as a server of ours.
+    return IS_LINUX and is_of_server(connection) is True and not is_confined()
+
+
 def is_of_server(connection: _socket.socket) -> bool | None:
     """Whether the other end is a process of a server, of any workbench; None if that cannot be told. Raises
     `OSError`."""
@@ -91,8 +99,9 @@ def is_of_server(connection: _socket.socket) -> bool | None:
     try:
         handle = connection.getsockopt(_socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError:
-        # A kernel before 6.5. A number that was given to another process since then goes unnoticed.
-        return _has_mark(pid)
+        # A kernel before 6.5, or the process has ended. A number that was given to another process since then goes
+        # unnoticed.
+        return True if _is_gone(pid) else _has_mark(pid)
     try:
         found = _has_mark(pid)
         # Read afterwards: if the process has ended, its number may be another's by now, and it waits for no answer.
@@ -114,6 +123,14 @@ def _has_mark(pid: int | None) -> bool | None:
     except OSError:
         return None
     return rest.split(None, 1)[0] != b"0" if name else None
+
+
+def _is_gone(pid: int | None) -> bool:
+    try:
+        os.kill(pid or os.getpid(), 0)
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
+    return False
 
 
 def _is_running(handle: int) -> bool:

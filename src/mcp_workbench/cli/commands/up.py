@@ -13,6 +13,7 @@ from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.engine.process_context import WANTED, hide_memory, make_private, runtime_folder
 from mcp_workbench.sharing.front.commanding import ask
 from mcp_workbench.sharing.front.joining import (
+    BACKLOG,
     HANDED_OVER,
     CannotJoin,
     NotRunning,
@@ -137,7 +138,10 @@ def _descriptors() -> tuple[socket.socket | None, int | None]:
         for descriptor in (int(listener), int(lock)):
             # They were inherited on purpose; servers must not inherit them.
             os.set_inheritable(descriptor, False)
-        return socket.socket(fileno=int(listener)), int(lock)
+        found = socket.socket(fileno=int(listener))
+        # Once more: clients check the process that listened last, and the one that started us may end.
+        found.listen(BACKLOG)
+        return found, int(lock)
     folder = runtime_folder()
     make_private(folder)
     taken = take_lock(folder)

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from mcp_workbench.engine.process_context import make_private, runtime_folder
-from mcp_workbench.engine.socket_peers import may_ask
+from mcp_workbench.engine.socket_peers import is_posing, may_ask
 
 # The status of a hundred servers has about 50 KB.
 READ_BYTES: Final = 4 * 1024 * 1024
@@ -106,6 +106,8 @@ async def _query(path: str) -> bytes | None:
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await asyncio.open_unix_connection(path)
             try:
+                if is_posing(writer.get_extra_info("socket")):
+                    return None
                 answer = b""
                 while chunk := await reader.read(READ_BYTES):
                     answer += chunk

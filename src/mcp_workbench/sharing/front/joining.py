@@ -23,7 +23,7 @@ from mcp_workbench.engine.process_context import (
     runtime_folder,
     state_folder,
 )
-from mcp_workbench.engine.socket_peers import peer_uid
+from mcp_workbench.engine.socket_peers import is_posing, peer_uid
 from mcp_workbench.sharing.front.line_protocol import ACCEPTED, AGAIN, ALONE, written_hello
 
 TYPE_CHECKING = False
@@ -148,7 +148,7 @@ def connect() -> _socket.socket:
     try:
         connection.settimeout(ANSWER_SECONDS)
         connection.connect(path)
-        uid = peer_uid(connection)
+        uid, is_server = peer_uid(connection), is_posing(connection)
     except (FileNotFoundError, ConnectionRefusedError):
         # A dead workbench leaves its socket behind, which refuses connections.
         connection.close()
@@ -162,6 +162,9 @@ def connect() -> _socket.socket:
     if uid is not None and uid != os.getuid():
         connection.close()
         raise CannotJoin(f"`{path}` belongs to another user (uid {uid})")
+    if is_server:
+        connection.close()
+        raise CannotJoin(f"a process of a server listens at `{path}`, in place of the shared workbench")
     return connection
 
 

@@ -16,7 +16,7 @@ from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder, encode
 
 from mcp_workbench.engine.process_context import make_private, runtime_folder
-from mcp_workbench.engine.socket_peers import described_peer, may_decide
+from mcp_workbench.engine.socket_peers import described_peer, is_posing, may_decide
 
 # Its file name after the process id.
 APPROVAL_SUFFIX: Final = "approve.sock"
@@ -113,6 +113,8 @@ async def _approve(path: str, request: ApprovalRequest) -> ApprovalReply:
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await asyncio.open_unix_connection(path, limit=LARGEST_REPLY)
             try:
+                if is_posing(writer.get_extra_info("socket")):
+                    return ApprovalReply()
                 writer.write(encode(request) + b"\n")
                 return _decode_reply(await reader.readline())
             finally:
