@@ -373,6 +373,22 @@ async def test_only_so_many_bytes_are_kept(tmp_path: Path, monkeypatch: pytest.M
         assert [(await seen.use(uri)).get("isError", False) for uri in uris] == [True, True, False, False]
 
 
+@pytest.mark.parametrize(("limit", "most"), [("MOST_RESULTS", 4), ("MOST_BYTES", 50_000)])
+def test_whoever_keeps_most_makes_room(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
+    monkeypatch.setattr(kept, limit, most)
+    results = kept.KeptResults()
+    data = json.dumps(text("x " * 6_000)).encode()
+
+    def keep(principal: str) -> tuple[View, str]:
+        view = View(principal)
+        return view, json.loads(bytes(results.shorten(view, data, 300)))["content"][1]["uri"]
+
+    made = [keep(principal) for principal in ("alice", "bob", *["mallory"] * 6, "carol")]
+    left = [view.principal for view, uri in made if results.resource(view, uri) is not None]
+    assert left == ["alice", "bob", "mallory", "carol"]
+    assert (len(results), results.kept_bytes) == (4, 4 * len(data))
+
+
 async def test_a_result_that_is_too_large_to_be_kept_is_shortened_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,7 +152,10 @@ class KeptResults:
     def drop(self, principals: Collection[str]) -> None:
         """Drop the results of these."""
         for id in [id for id, kept in self._kept.items() if kept.principal in principals]:
-            self._bytes -= len(self._kept.pop(id).result)
+            self._drop(id)
+
+    def _drop(self, id: str) -> None:
+        self._bytes -= len(self._kept.pop(id).result)
 
     def _keep(self, principal: str, origin: Origin, id: str, data: bytes) -> None:
         self._kept[id] = _Kept(principal, data, time.monotonic() + KEPT_SECONDS, origin)
@@ -160,10 +163,23 @@ class KeptResults:
         self._forget()
 
     def _forget(self) -> None:
-        """Drop the oldest results until none is too old and all fit the limits."""
-        while len(self._kept) > MOST_RESULTS or self._bytes > MOST_BYTES or self._oldest_is_over():
-            _, gone = self._kept.popitem(last=False)
-            self._bytes -= len(gone.result)
+        """Drop results until none is too old and all fit the limits."""
+        while self._oldest_is_over():
+            self._drop(next(iter(self._kept)))
+        while len(self._kept) > MOST_RESULTS:
+            self._drop(self._superfluous(lambda kept: 1))
+        while self._bytes > MOST_BYTES:
+            self._drop(self._superfluous(lambda kept: len(kept.result)))
+
+    def _superfluous(self, weight: Callable[[_Kept], int]) -> str:
+        """The oldest result of the principal who keeps most, so that nobody loses theirs to the calls of another. Never
+        the newest one, of which the client is about to hear."""
+        older = list(islice(self._kept.items(), len(self._kept) - 1))
+        held: dict[str, int] = {}
+        for _, kept in older:
+            held[kept.principal] = held.get(kept.principal, 0) + weight(kept)
+        most = max(held, key=held.__getitem__)
+        return next(id for id, kept in older if kept.principal == most)
 
     def _oldest_is_over(self) -> bool:
         return bool(self._kept) and next(iter(self._kept.values())).expires <= time.monotonic()
