@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 
-from mcp_workbench.engine.run import run
+from mcp_workbench.engine.run import SWITCH_INTERVAL, run
 
 
 async def _is_collecting() -> bool:
@@ -23,3 +24,15 @@ def test_garbage_is_collected_while_the_loop_runs_though_it_was_not_before() -> 
     finally:
         gc.enable()
         gc.unfreeze()
+
+
+def test_threads_that_compute_let_the_event_loop_in_soon() -> None:
+    async def interval() -> float:
+        return sys.getswitchinterval()
+
+    before = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(0.005)
+        assert abs(run(interval()) - SWITCH_INTERVAL) < 1e-6
+    finally:
+        sys.setswitchinterval(before)
