@@ -8,10 +8,13 @@ import re
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from mcp_workbench import __main__ as entry_point
+from mcp_workbench.cli import main as main_module
 from mcp_workbench.cli.usage import COMMANDS, GROUPS
 from mcp_workbench.engine.version import full_version
 from tests.cli import shell
@@ -385,3 +388,24 @@ def test_a_token_file_that_others_can_read_is_warned_about(tmp_path: Path) -> No
         done = run("serve", config, "--http", "127.0.0.1:0", "--token-file", file)
         assert "the token is empty" in done.stderr
         assert (f"warning: token file `{file}` can be read by other users; chmod 600" in done.stderr) is warned
+
+
+@pytest.mark.parametrize("arguments", [["call", "x"], ["serve", "--private"], ["up"]])
+def test_our_memory_is_hidden_before_anything_else_is_done(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def noted(what: str, returned: object) -> Callable[..., object]:
+        def note(*_: object) -> object:
+            done.append(what)
+            return returned
+
+        return note
+
+    monkeypatch.setattr(entry_point, "hide_memory", noted("hidden", None))
+    monkeypatch.setattr(entry_point, "runtime_folder", noted("looked for others", "/nowhere"))
+    monkeypatch.setattr(main_module, "main", noted("run", 0))
+    monkeypatch.setattr("gc.disable", lambda: None)
+    assert entry_point.main(arguments) == 0
+    assert done[0] == "hidden" and done[-1] == "run"

@@ -10,7 +10,7 @@ from typing import Final
 
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.engine.process_context import WANTED, hide_memory, make_private, runtime_folder
+from mcp_workbench.engine.process_context import WANTED, make_private, runtime_folder
 from mcp_workbench.sharing.front.commanding import ask
 from mcp_workbench.sharing.front.joining import (
     BACKLOG,
@@ -89,8 +89,6 @@ def _be_it() -> int:
     from mcp_workbench.engine.transport.open_files import raise_limit
     from mcp_workbench.sharing.workbench import SharedWorkbench
 
-    # It is sent the environments of all clients.
-    hide_memory()
     # Clients of a previous workbench are taken over.
     number_questions_elsewhere()
     # A front end that starts it hands over socket and lock; without those, a user or a service manager started it and
