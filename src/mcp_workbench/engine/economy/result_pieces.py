@@ -132,20 +132,19 @@ def _unwrapped(structured: bytes, texts: Sequence[str]) -> bytes:
         return structured
 
 
-def without_base64(written: bytes | memoryview) -> tuple[bytes, int]:
+def without_base64(written: bytes) -> tuple[bytes, int]:
     """JSON with binary data replaced by its size, and how often: no agent can read it, and it would take the room of
     what it can."""
-    replaced = 0
-
-    def size_of(found: re.Match[bytes]) -> bytes:
-        nonlocal replaced
+    view = memoryview(written)
+    parts: list[bytes | memoryview] = []
+    end = replaced = 0
+    for found in _BASE64.finditer(written):
         size = _size_of_base64(found[2])
-        if size is None:
-            return found[0]
-        replaced += 1
-        return b'"%s(binary data, %d bytes)"' % (found[1] or b"", size)
-
-    return _BASE64.sub(size_of, written), replaced
+        if size is not None:
+            parts += (view[end : found.start()], b'"%s(binary data, %d bytes)"' % (found[1] or b"", size))
+            end = found.end()
+            replaced += 1
+    return (b"".join((*parts, view[end:])), replaced) if replaced else (written, 0)
 
 
 def _size_of_base64(written: bytes) -> int | None:
