@@ -95,8 +95,8 @@ def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
         return Reading(result.decode(errors="replace"), None, False)
     text = "\n".join(texts)
     if text.lstrip()[:1] in ("{", "["):
-        text = without_base64(text.encode())[0].decode()
-    structured = _unwrapped(without_base64(bytes(opened.structured))[0], texts)
+        text = bytes(without_base64(text.encode())[0]).decode()
+    structured = _unwrapped(bytes(without_base64(bytes(opened.structured))[0]), texts)
     # A long text is not copied to find out that it is no JSON.
     raw = structured or (text.strip().encode() if text.lstrip()[:1] in ("{", "[") else b"")
     value: object = None
@@ -132,7 +132,7 @@ def _unwrapped(structured: bytes, texts: Sequence[str]) -> bytes:
         return structured
 
 
-def without_base64(written: bytes) -> tuple[bytes, int]:
+def without_base64(written: bytes | memoryview) -> tuple[bytes | memoryview, int]:
     """JSON with binary data replaced by its size, and how often: no agent can read it, and it would take the room of
     what it can."""
     view = memoryview(written)
@@ -222,7 +222,8 @@ def _laid_out(line: str) -> str:
 def facts(read: Reading) -> str:
     """How large a result is."""
     lines = read.text.count("\n") + 1
-    said = [f"{len(read.text.encode()):,} bytes, {lines:,} line{'s' * (lines != 1)}"]
+    size = len(read.text) if read.text.isascii() else len(read.text.encode())
+    said = [f"{size:,} bytes, {lines:,} line{'s' * (lines != 1)}"]
     if read.others:
         said.append("and " + ", ".join(read.others))
     return "Full result: " + " ".join(said) + "."

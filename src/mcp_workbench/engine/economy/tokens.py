@@ -38,11 +38,11 @@ def _kind(byte: int) -> str:
 _KINDS: Final = "".join(map(_kind, range(256))).encode()
 
 
-def estimated_tokens(written: bytes) -> int:
+def estimated_tokens(written: bytes | memoryview) -> int:
     """Approximately how many tokens a text takes, which may be that of a string in JSON. Counts in C: 10 ns a byte.
 
     A long text is counted in slices, because counting copies it several times."""
-    return sum(_counted(written[at : at + _SLICE_BYTES]) for at in range(0, len(written), _SLICE_BYTES))
+    return sum(_counted(bytes(written[at : at + _SLICE_BYTES])) for at in range(0, len(written), _SLICE_BYTES))
 
 
 def _counted(written: bytes) -> int:
@@ -64,7 +64,7 @@ def _counted(written: bytes) -> int:
     return round(runs + 0.55 * punctuation + 0.15 * count(b".") + breaks + gaps + others)
 
 
-def bytes_of_tokens(budget: int, written: bytes) -> int:
+def bytes_of_tokens(budget: int, written: bytes | memoryview) -> int:
     """How many bytes of a text like this take `budget` tokens."""
     sample = written[:_SAMPLE_BYTES]
     return budget * len(sample) // max(estimated_tokens(sample), 1) if sample else budget * BYTES_PER_TOKEN

@@ -212,7 +212,7 @@ class Shortening:
         members, content = _opened(data)
         # Servers often return the same content as text and as structured content, and clients show one of them.
         shown = max((memoryview(members.get(name, b"")) for name in ("content", "structuredContent")), key=len)
-        readable, images = without_base64(bytes(shown) or data)
+        readable, images = without_base64(shown or data)
         if members and estimated_tokens(readable) + images * TOKENS_OF_IMAGE <= self._budget:
             return
         # For links and members, which are alike in all results.
