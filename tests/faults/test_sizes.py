@@ -57,7 +57,8 @@ async def test_results_are_shortened_in_linear_time_and_bounded_memory(faults: F
             assert result["content"][0]["text"].startswith("Full result: ")
             # The whole result is kept for a while.
             assert memory <= 4 * size * MIB + workbench.kept_bytes, f"{memory:,} bytes for {size} MiB"
-            workbench.kept_bytes += size * MIB
+            # And the C library keeps a little more for each.
+            workbench.kept_bytes += size * MIB + 2 * MIB
         assert work[64] <= LINEAR * work[16] + WORK_FLOOR, work
 
 

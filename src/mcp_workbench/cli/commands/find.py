@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Final
 
 from msgspec import Raw
@@ -12,6 +13,7 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.interactive_client import configured_engine, interactive_client
 from mcp_workbench.cli.result_content import ResultContent
 from mcp_workbench.cli.screen import stdout
+from mcp_workbench.cli.wrapping import folded, width_of
 from mcp_workbench.engine.economy.prose import clip
 from mcp_workbench.engine.economy.search_answer import FULL_DEFINITIONS, MORE, NOTHING
 from mcp_workbench.errors import WorkbenchError
@@ -49,7 +51,7 @@ def run(parsed: Parsed) -> int:
     if parsed.has("json"):
         stdout().json({"query": words, "text": text} if reading.structured is None else reading.structured)
     else:
-        stdout().text(_for_people(text))
+        stdout().text(folded(_for_people(text), width_of(sys.stdout)))
     return FAILED if text.startswith(NOTHING) else 0
 
 
