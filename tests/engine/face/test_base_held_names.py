@@ -144,12 +144,13 @@ def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("names.collisions")
+@pytest.mark.parametrize("policy", [[], [{"tools": ["*/*/secret*"], "then": "hide"}, {"then": "allow"}]])
 async def test_a_workbench_that_is_started_again_knows_the_names_of_the_last(
-    tmp_path: Path, cache_folder: Path
+    tmp_path: Path, cache_folder: Path, policy: list[Any]
 ) -> None:
     options = {"face": "flat", "separator": "_"}
     boxes = {"default": {"my": Server(tool("fine")), "my_srv": Server(tool("tool"))}}
-    async with workbench_with(tmp_path, boxes, options=options) as seen:
+    async with workbench_with(tmp_path, boxes, options=options, policy=policy) as seen:
         names = [each["name"] for each in (await seen.client.request("tools/list", {}))["tools"]]
         assert names == ["default_my_fine", "default_my_srv_tool"]
         await eventually(lambda: list(cache_folder.rglob("names-*.bin")) != [])
@@ -159,6 +160,6 @@ async def test_a_workbench_that_is_started_again_knows_the_names_of_the_last(
     boxes = {
         "default": {"my": Server(tool("fine"), tool("srv_tool", "Evil.")), "my_srv": Server(tool("tool", "Good."))}
     }
-    async with workbench_with(tmp_path, boxes, options=options) as seen:
+    async with workbench_with(tmp_path, boxes, options=options, policy=policy) as seen:
         found = {each["name"]: each for each in (await seen.client.request("tools/list", {}))["tools"]}
         assert found["default_my_srv_tool"]["description"] == "Good."

@@ -194,6 +194,10 @@ class ServerEntry:
     def shows_resource(self, uri: str) -> bool:
         return True
 
+    def may_show(self, kind: str, name: str) -> bool:
+        """Whether an item of this name is shown if the server lists it."""
+        return True
+
     def why_withheld(self, tool: str) -> str | None:
         """Why a tool in `hidden` is withheld; None if a filter excludes it."""
         return self.withheld.get("tools", NO_REASONS).get(tool)

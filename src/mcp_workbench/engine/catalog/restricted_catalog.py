@@ -129,6 +129,10 @@ class RestrictedEntry(ServerEntry):
         """Whether the server offers something, but all of it is hidden."""
         return self.hides_something and not any(self.definitions(kind) for kind in KINDS)
 
+    def may_show(self, kind: str, name: str) -> bool:
+        every = {} if self.real.offer is None else self.real.offer.lists.get(kind, {})
+        return self._visibility.shows(self.real, kind, name, every.get(name))
+
     # ── resources, whose addresses need not be listed ──
 
     @property

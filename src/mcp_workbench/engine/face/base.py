@@ -28,6 +28,7 @@ from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOU
 from mcp_workbench.engine.protocol.revisions import Revision
 
 if TYPE_CHECKING:
+    from mcp_workbench.engine.catalog.held_names import Held
     from mcp_workbench.engine.catalog.replacement import Plan
     from mcp_workbench.engine.catalog.tool_index import ToolIndex
     from mcp_workbench.engine.face.client_behaviour import Behaviour, Recogniser
@@ -315,29 +316,33 @@ class Face:
         holders = self.holders(kind)
         self._reserve(kind, holders, expose)
         table = build(entries, kind, expose, holders)
-        if self._keeps_names:
-            held = {exposed: (each.entry.toolbox, each.entry.name, each.name) for exposed, each in holders.items()}
-            self.catalog.held_names.note(self.name, kind, held)
+        held = {exposed: (each.entry.toolbox, each.entry.name, each.name) for exposed, each in holders.items()}
+        known = self.catalog.whole.held_names
+        # The face of a role cannot tell what became of names that it does not see.
+        unseen = {exposed: who for exposed, who in known.of(self.name, kind).items() if not self._sees(kind, who)}
+        known.note(self.name, kind, held | unseen)
         for exposed, rivals in table.collisions.items():
             self.report(describe_collision(exposed, rivals, self.collision_remedy(kind)))
         return table
 
-    @property
-    def _keeps_names(self) -> bool:
-        """Not the face of a role, which sees some of them only."""
-        return self.catalog.whole is self.catalog
+    def _sees(self, kind: str, who: Held) -> bool:
+        """Whether this may be shown here, or is nowhere any more."""
+        toolbox, server, name = who
+        entry = self.catalog.toolboxes.get(toolbox, {}).get(server)
+        if entry is None:
+            return server not in self.catalog.whole.toolboxes.get(toolbox, {})
+        return entry.may_show(kind, name)
 
     def _reserve(self, kind: str, holders: Holders, expose: Callable[[ServerEntry, str], str]) -> None:
         """Keep the names that servers had before, also for those that are not listed yet."""
-        if not self._keeps_names:
-            return
-        known = self.catalog.held_names
+        known = self.catalog.whole.held_names
         if self._reserved.get(kind) == known.version:
             return
         self._reserved[kind] = known.version
         for exposed, (toolbox, server, name) in known.of(self.name, kind).items():
             entry = self.catalog.toolboxes.get(toolbox, {}).get(server)
-            if entry is None or exposed in holders:
+            # A name that is not to be seen must not be missing either.
+            if entry is None or exposed in holders or not entry.may_show(kind, name):
                 continue
             holders[exposed] = Target(entry, name, entry.definitions(kind).get(name, NOT_LISTED))
             # Settings may give it another name by now.
