@@ -86,7 +86,7 @@ MAKERS = (
 COMPOSED = (
     "… `…` does not exist…; did you mean …?",
     "… `…` does not exist…; there are …",
-    "… `…` does not exist…; there are none",
+    "… `…` does not exist…; none are available",
     "… last lines of its stderr: …",
     "… from its stderr: …",
     "… on its stdout, where only protocol messages belong: …",

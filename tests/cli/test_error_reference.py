@@ -58,7 +58,7 @@ def test_what_servers_said_is_quoted_as_documented(stderr: list[str], stdout: li
     [
         ("dve", ["dev"], "… `…` does not exist…; did you mean …?"),
         ("xyz", ["dev"], "… `…` does not exist…; there are …"),
-        ("xyz", [], "… `…` does not exist…; there are none"),
+        ("xyz", [], "… `…` does not exist…; none are available"),
     ],
 )
 def test_texts_that_are_put_together_read_as_documented(name: str, known: list[str], expected: str) -> None:

@@ -167,9 +167,9 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="leads nowhere"):
         read_file(str(tmp_path / "link"))
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is not a file"):
         read_file(str(tmp_path / "pipe"))
-    with pytest.raises(ConfigError, match=r"is no file|cannot be read"):
+    with pytest.raises(ConfigError, match=r"is not a file|cannot be read"):
         read_file(str(tmp_path))
 
 

@@ -50,7 +50,7 @@ class ClientSignIns:
         """Begin a sign-in for a client whose user can be shown a page."""
         # The page leads back to this machine, so the user's browser must run here.
         if not are_users_here(self._config.auth, self._config.trusted_proxy, self._serving):
-            raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
+            raise SignInFailed("you are connected over the network, but the page leads back to the workbench's machine")
         await self._runtime.resolve(entry)
         target = self.target(entry, principal)
         is_joined = self.stored.under_way(target) is not None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_USERS: Final = 1_000
 # How many are dropped at once: finding out who is being served requires a pass over all users.
 FORGOTTEN_AT_ONCE: Final = 50
-FORGOTTEN: Final = "this user has not been served for long"
+FORGOTTEN: Final = "this user has been inactive for too long"
 
 
 class KeepsUsers(Protocol):

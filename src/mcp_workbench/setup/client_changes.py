@@ -284,7 +284,7 @@ def _file_of(client: Client, change: Change) -> ClientFile:
     ]
     named = [file for file, rule in rules if fnmatchcase(base, rule.rstrip("}"))]
     if not same:
-        raise ConfigError(f"`{change.path}` is no file of {client.title} any more", hint=_by_hand(change))
+        raise ConfigError(f"`{change.path}` is no longer a file of {client.title}", hint=_by_hand(change))
     return (named or same)[0]
 
 

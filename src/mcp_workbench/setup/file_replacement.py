@@ -37,7 +37,7 @@ def read_file(path: str) -> bytes | None:
         # Non-blocking, because opening a named pipe would block until something writes to it.
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(f"`{path}` is no file", hint="move it away, and try again")
+                raise ConfigError(f"`{path}` is not a file", hint="move it away, and try again")
             content = file.read(LARGEST_FILE + 1)
     except FileNotFoundError:
         if os.path.islink(path):
@@ -186,7 +186,7 @@ def back_up(path: str, content: bytes, folder: str) -> str:
                 os.unlink(name)
             raise
         return name
-    raise ConfigError(f"`{folder}` holds too many backups of this second")
+    raise ConfigError(f"`{folder}` already holds too many backups from this second")
 
 
 def write_whole(target: str, content: bytes, check: Callable[[], None] = lambda: None) -> None:

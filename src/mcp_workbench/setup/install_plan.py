@@ -85,7 +85,7 @@ def refuse_cached_program(program: str) -> None:
     """Refuse programs that `uvx` and `pipx run` start from a cache, because they will be deleted some day."""
     if _CACHED_PROGRAM.search(program.replace("\\", "/")):
         raise ConfigError(
-            f"`{program}` is in a cache, which is cleaned now and then",
+            f"`{program}` is in a cache folder, which may be emptied at any time",
             hint="install the workbench first, with `uv tool install` or `pipx install`, and run this again",
         )
 

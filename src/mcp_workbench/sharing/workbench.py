@@ -294,7 +294,9 @@ class SharedWorkbench(ProcessOwner):
                         counted += len(piece)
                         self._hello_bytes += len(piece)
                         if self._hello_bytes > MOST_HELLO_BYTES:
-                            raise Refused(AGAIN, "too many others with long first lines are just arriving")
+                            raise Refused(
+                                AGAIN, "too many other clients are connecting with long first lines right now"
+                            )
                     data += piece
         finally:
             self._hello_bytes -= counted

@@ -191,7 +191,7 @@ class SignedInHeaders:
         pause = self._back_off.pause(issuer, self.target.key, time.time())
         if pause is not None:
             seconds, why = pause
-            raise NotNow(f"{why}; it is asked again in {math.ceil(seconds)} s", hint="try again later")
+            raise NotNow(f"{why}; the next attempt is in {math.ceil(seconds)} s", hint="try again later")
         try:
             if self._is_machine():
                 return await self._machine_token(None if record is None else record.issuer)

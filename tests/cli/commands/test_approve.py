@@ -118,7 +118,7 @@ async def test_whatever_else_is_sent_approves_nothing(folder: Path, sent: bytes)
 
 def test_nothing_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = command(monkeypatch, "approve", "abc")
-    assert done.status == 2 and "no call waits for the approval `abc`" in done.stderr
+    assert done.status == 2 and "no call is waiting for the approval `abc`" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_a_name_that_clients_would_refuse_or_misread_is_refused(home: Path, name
     if not name:
         assert done.status == 0, "as if it had not been given"
         return
-    assert done.status == 2 and "is no name that every client takes" in done.stderr and not done.stdout
+    assert done.status == 2 and "is not a name that every client accepts" in done.stderr and not done.stdout
 
 
 def test_what_is_printed_is_what_is_written(home: Path) -> None:

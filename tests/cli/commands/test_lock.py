@@ -108,7 +108,7 @@ def test_what_is_locked_is_counted_and_what_is_not_is_said(rig: Rig) -> None:
     rig.offer("git", tool("commit", "Commits."))
     assert "locked 2 servers: 2 tools, in" in rig.run().stdout
     (rig.folder / "git.json").unlink()
-    assert "a server cannot be started: what was locked of it stays as it was" in rig.run().stderr
+    assert "a server cannot be started; its locked definitions are unchanged" in rig.run().stderr
 
 
 @pytest.mark.requirement("lock.enforce")

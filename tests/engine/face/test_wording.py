@@ -44,7 +44,7 @@ def test_a_failure_says_where_and_what_to_do() -> None:
         ("dve", ["dev", "docs"], "toolbox `dve` does not exist; did you mean `dev`?"),
         ("Dev", ["dev"], "toolbox `Dev` does not exist; did you mean `dev`?"),
         ("xyz", ["dev", "docs"], "toolbox `xyz` does not exist; there are `dev`, `docs`"),
-        ("x", [], "toolbox `x` does not exist; there are none"),
+        ("x", [], "toolbox `x` does not exist; none are available"),
         ("", ["dev"], "toolbox `` does not exist; there are `dev`"),
     ],
 )

@@ -120,9 +120,9 @@ async def test_a_file_that_others_can_read_is_used_with_a_warning(tmp_path: Path
 @pytest.mark.parametrize(
     ("entry", "content", "words"),
     [
-        ({"env": {"T": "${file:F}"}}, "a\0b", "`env.T` holds a NUL character"),
-        ({"url": "https://a.example", "headers": {"X": "${file:F}"}}, "a\nb: c", "`headers.X` holds a line break"),
-        ({"url": "${file:F}"}, "ftp://hunter2", "`url`, once it is put together: found an address with `…`"),
+        ({"env": {"T": "${file:F}"}}, "a\0b", "`env.T` contains a NUL character"),
+        ({"url": "https://a.example", "headers": {"X": "${file:F}"}}, "a\nb: c", "`headers.X` contains a line break"),
+        ({"url": "${file:F}"}, "ftp://hunter2", "`url`, once expanded: found an address with `…`"),
     ],
 )
 async def test_a_value_that_does_not_fit(tmp_path: Path, entry: Any, content: str, words: str) -> None:
@@ -167,7 +167,7 @@ async def test_the_environment_comes_first(tmp_path: Path) -> None:
             "OTHER=1\n",
             "`${{GONE}}` in `args.0` cannot be resolved: the variable `GONE` is neither set nor in `envFile`",
         ),
-        ("A='x\0y'\n", "`envFile`: `A` in the file `{}` holds a NUL character"),
+        ("A='x\0y'\n", "`envFile`: `A` in the file `{}` contains a NUL character"),
     ],
 )
 async def test_a_file_of_variables_that_cannot_be_used(tmp_path: Path, content: str | None, words: str) -> None:

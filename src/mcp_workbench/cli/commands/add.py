@@ -290,7 +290,8 @@ def _toolbox(file: OwnConfiguration, name: str, entry: dict[str, Any], wanted: s
         return next(iter(file.toolboxes)), ""
     listed = ", ".join(f"`{each}`" for each in file.toolboxes)
     raise UsageError(
-        f"into which toolbox? there are {listed}", hint="--toolbox NAME chooses one; a new name creates one"
+        f"which toolbox should it go into? there are {listed}",
+        hint="--toolbox NAME chooses one; a new name creates one",
     )
 
 

@@ -28,7 +28,8 @@ def run(parsed: Parsed) -> int:
         )
     if approved is None:
         return complain(
-            f"no call waits for the approval `{id[:50]}`: it has been approved already, has expired, or never existed",
+            f"no call is waiting for the approval `{id[:50]}`: it has been approved already, has expired, or never "
+            "existed",
             hint="`mcp-workbench status` shows the calls that are waiting",
         )
     if only_shows:

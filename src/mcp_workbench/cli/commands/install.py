@@ -99,7 +99,8 @@ def _name(parsed: Parsed) -> str:
     name = parsed.value("name") or DEFAULT_NAME
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"`{name}` is no name that every client takes", hint="--name takes letters, digits, - and _, at most 64"
+            f"`{name}` is not a name that every client accepts",
+            hint="--name takes letters, digits, - and _, at most 64",
         )
     return name
 

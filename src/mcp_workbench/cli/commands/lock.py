@@ -290,9 +290,9 @@ class _Locking:
                 status=FAILED,
             )
         return complain(
-            "a server cannot be started: what was locked of it stays as it was"
+            "a server cannot be started; its locked definitions are unchanged"
             if count == 1
-            else f"{count} servers cannot be started: what was locked of them stays as it was",
+            else f"{count} servers cannot be started; their locked definitions are unchanged",
             status=FAILED,
         )
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 # The reason given to calls that were waiting for a server when it was removed.
 REMOVED: Final = "the server was removed from the configuration"
-CHANGED: Final = "the server was changed in the configuration, and what it was before has ended"
+CHANGED: Final = "the server was changed in the configuration, and its previous version has stopped"
 
 Listener = Callable[[ServerEntry, frozenset[str]], None]
 

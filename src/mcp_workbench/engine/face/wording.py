@@ -101,7 +101,7 @@ def no_such(kind: str, name: str, known: Iterable[str], where: str = "", *, most
     if near:
         return f"{text}; did you mean {_listed(near, ' or ')}?"
     if not names:
-        return f"{text}; there are none"
+        return f"{text}; none are available"
     if not most_others:
         return text
     more = f" and {len(names) - most_others} more" if len(names) > most_others else ""
@@ -118,7 +118,7 @@ def shared_text(rivals: tuple[ServerEntry, ServerEntry], shared: Sequence[str]) 
     """The message for the user about addresses that two servers list."""
     servers = " and ".join(f"`{entry.toolbox}/{entry.name}`" for entry in rivals)
     others = f" and {len(shared) - 1} more" if len(shared) > 1 else ""
-    return f"{servers} both list the address `{shared[0][:200]}`{others}; while both are in view, it cannot be read"
+    return f"{servers} both list the address `{shared[0][:200]}`{others}; it cannot be read while both are visible"
 
 
 def _listed(names: Sequence[str], separator: str) -> str:

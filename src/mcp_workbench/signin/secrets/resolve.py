@@ -205,7 +205,7 @@ class _Resolving:
             ) from None
         for name, value in found.items():
             if "\0" in value:
-                raise ReferenceUnresolved(f"`envFile`: {quote(name)} in the file `{path}` holds a NUL character")
+                raise ReferenceUnresolved(f"`envFile`: {quote(name)} in the file `{path}` contains a NUL character")
             self.secrets.update(secrets_in(name, value))
         return found
 
@@ -264,15 +264,13 @@ class _Resolving:
         if name in ("url", "headers"):
             text = text.strip()
         if "\0" in text:
-            raise ReferenceUnresolved(f"{where} holds a NUL character once it is put together")
+            raise ReferenceUnresolved(f"{where} contains a NUL character once expanded")
         if name == "headers" and has_control(text):
-            raise ReferenceUnresolved(
-                f"{where} holds a line break or control character once it is put together", hint=_HOW
-            )
+            raise ReferenceUnresolved(f"{where} contains a line break or control character once expanded", hint=_HOW)
         if name == "url" and self._is_whole(value):
             fault = url_fault(text)
             if fault is not None:
-                raise ReferenceUnresolved(f"{where}, once it is put together: {fault}", hint=_HOW)
+                raise ReferenceUnresolved(f"{where}, once expanded: {fault}", hint=_HOW)
             self.secrets.update(secrets_in_url(text))
         if self._is_whole(value):
             self.secrets.update(secrets_in(str(value.field[-1]), text) if name in ("env", "headers") else ())

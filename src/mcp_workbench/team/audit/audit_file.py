@@ -247,7 +247,7 @@ class AuditFile:
 
     def _reopen(self, found: os.stat_result) -> None:
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(0, "is no file")
+            raise OSError(0, "is not a file")
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

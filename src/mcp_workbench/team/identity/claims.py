@@ -43,7 +43,7 @@ def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now
         return TokenRejection("this token is bound to a key of its client, and the workbench does not check its proof")
     expires = _moment(claims.get("exp"))
     if expires is None:
-        return TokenRejection("this token does not say when it ends")
+        return TokenRejection("this token has no expiry time")
     if now >= expires + settings.clock_skew:
         return TokenRejection("this token has expired")
     for name in ("nbf", "iat"):

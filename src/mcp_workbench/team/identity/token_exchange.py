@@ -72,7 +72,7 @@ class SubjectTokens:
             )
         if time.time() >= found.expires:
             raise DownstreamError(
-                "your access token has expired, so none can be got for this server", hint="call again"
+                "your access token has expired, so none can be obtained for this server", hint="call again"
             )
         return found
 

@@ -179,7 +179,7 @@ class PolicyStep:
         if decision.then == "ask" and APPROVED not in rules:
             # It is already being sent, and the user must be asked before that.
             text = (
-                f"what the server says of `{request.item[:500]}` has changed, and it needs the user's approval now: "
+                f"the server's definition of `{request.item[:500]}` has changed, and it now needs the user's approval: "
                 "make the same call again"
             )
             return Denial(FORBIDDEN, text, {"rule": decision.rule}, rule=decision.rule)
