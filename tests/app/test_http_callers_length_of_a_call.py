@@ -38,7 +38,7 @@ RULES = [
     {"then": "deny"},
 ]
 CALL = {"tool": {"toolbox": "box", "server": "files", "tool": "echo"}, "arguments": {"text": "heard"}}
-MOST_STEPS = {"legacy": 109, "modern": 124}
+MOST_STEPS = {"legacy": 103, "modern": 124}
 
 
 class Connection:
@@ -114,3 +114,4 @@ async def test_a_call_with_a_key_and_rules_takes_no_more_steps_than_it_needs(tmp
     assert "traffic.forward" in steps.names and "bearer_tokens.recognise" in steps.names, "otherwise nothing is counted"
     assert len(steps.names) <= MOST_STEPS[era], "\n".join(steps.names)
     assert not [path for path in steps.paths if "/cli/" in path]
+    assert "message_summary.kind_and_id" not in steps.names, "the answer is not read to learn which one it is"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.engine.transport.http.server import sessions
 from mcp_workbench.engine.transport.http.server.authentication import AuthenticationChallenge
 from mcp_workbench.engine.transport.http.server.limits import Limits
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
@@ -119,6 +120,25 @@ async def test_calls_run_side_by_side_and_each_answer_finds_its_post() -> None:
             rig.last.answer(b"%d" % number, {"number": number})
         for number, connection in enumerate(connections):
             assert (await connection.response()).json["result"] == {"number": number}
+
+
+@pytest.mark.parametrize("size", [1, 200_000])
+@pytest.mark.parametrize("id", [7, "plain", 'a,"result":', 'ü\\"', '"id":1,"error":'])
+async def test_an_answer_finds_its_post_whatever_its_id_and_without_being_read(
+    monkeypatch: pytest.MonkeyPatch, id: int | str, size: int
+) -> None:
+    async with echoing() as rig:
+        session = await rig.client.begin_session()
+        other = await begin(rig, session, legacy("later", id="other"))
+        called = await begin(rig, session, legacy("later", id=id))
+        await rig.under_way(2)
+        monkeypatch.setattr(sessions, "kind_and_id", None)
+        result = {"id": 1, "error": "x" * size}
+        rig.last.answer(json.dumps(id).encode(), result)
+        answered = await called.response()
+        assert (answered.status, answered.json["id"], answered.json["result"]) == (200, id, result)
+        rig.last.answer(b'"other"', {"ok": 1})
+        assert (await other.response()).json["result"] == {"ok": 1}
 
 
 async def test_an_id_that_is_under_way_is_refused_without_harm_to_the_first() -> None:

@@ -309,7 +309,7 @@ class Endpoint:
             if isinstance(session, Refusal):
                 _complain(head, writer, summary.id, INVALID_REQUEST, session.message, status=session.status)
             else:
-                _serve_legacy(head, session, [(body, summary)], writer)
+                _serve_one(head, session, body, summary, writer)
 
     def _serve_modern(self, head: RequestHead, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> None:
         if summary.kind == "notification":
@@ -360,7 +360,7 @@ class Endpoint:
         elif any(summary.method == "initialize" for _, summary in posted):
             _complain(head, writer, None, INVALID_REQUEST, "`initialize` cannot be part of a batch")
         else:
-            _serve_legacy(head, session, posted, writer)
+            _serve_several(head, session, posted, writer)
 
     def _find_session(self, head: RequestHead) -> LegacySession | Refusal:
         id = head.get(names.SESSION_ID)
@@ -384,14 +384,27 @@ def _answer_refusal(refusal: Refusal, writer: ResponseWriter) -> None:
     writer.answer(refusal.status, JSON_HEADERS + refusal.headers, body)
 
 
-def _serve_legacy(head: RequestHead, session: LegacySession, posted: Posted, writer: ResponseWriter) -> None:
+def _serve_one(
+    head: RequestHead, session: LegacySession, message: bytes, summary: MessageSummary, writer: ResponseWriter
+) -> None:
+    id = summary.id
+    if summary.kind != "request" or id is None:
+        session.deliver(message, summary)
+        writer.answer(202, NO_HEADERS)
+    elif session.is_under_way(id):
+        _complain(head, writer, id, INVALID_REQUEST, "a request with this id is still in progress")
+    else:
+        session.request(message, summary, id, writer)
+
+
+def _serve_several(head: RequestHead, session: LegacySession, posted: Posted, writer: ResponseWriter) -> None:
     ids = {summary.id for _, summary in posted if summary.kind == "request" and summary.id is not None}
     for id in ids:
         if session.is_under_way(id):
             _complain(head, writer, id, INVALID_REQUEST, "a request with this id is still in progress")
             return
     if ids:
-        session.request(posted, ids, writer)
+        session.request_all(posted, ids, writer)
         return
     for message, summary in posted:
         session.deliver(message, summary)

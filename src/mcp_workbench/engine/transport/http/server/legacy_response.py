@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.transport.http.server.modern_request import JSON_HEADERS
 from mcp_workbench.engine.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
 from mcp_workbench.engine.transport.http.server.resumable_stream import ResumableStream
@@ -26,10 +27,11 @@ class LegacyResponse:
         make_stream: Callable[[], ResumableStream],
         timer: SharedTimer[LegacyResponse],
         now: float,
+        is_primed: bool = False,
     ) -> None:
         # The requests without an answer yet.
         self.ids = ids
-        self.is_primed = False
+        self.is_primed = is_primed
         self._writer: ResponseWriter | None = writer
         self._stream: ResumableStream | None = None
         self._make_stream = make_stream
@@ -65,19 +67,20 @@ class LegacyResponse:
         if stream is not None:
             stream.put(message)
 
-    def answer(self, id: bytes, message: bytes, now: float) -> None:
+    def answer(self, id: bytes, now: float, *message: Part) -> None:
+        """Send the answer to one request, given in parts."""
         self.ids.discard(id)
         if self._stream is not None:
-            self._stream.put(message)
+            self._stream.put(b"".join(message))
             self._end_if_over(now)
         # Several requests in one POST are each answered as soon as possible, which requires a stream.
         elif self.ids:
-            self.put(message)
+            self.put(b"".join(message))
         else:
             self._timer.discard(self)
             if self._writer is not None:
                 # A single message: plain JSON costs both ends less than a stream.
-                self._writer.answer(200, JSON_HEADERS + self._headers, message)
+                self._writer.answer(200, JSON_HEADERS + self._headers, *message)
 
     def cancel(self, id: bytes, now: float) -> None:
         """Drop a request that the client cancelled; it will not be answered."""

@@ -19,7 +19,6 @@ from mcp_workbench.engine.transport.http.server.served_session import ServedSess
 from mcp_workbench.engine.transport.http.server.status_codes import status_of_error
 from mcp_workbench.engine.transport.http.sse import KEEP_ALIVE, encode_event
 from mcp_workbench.engine.transport.shared_timer import SharedTimer
-from mcp_workbench.engine.transport.write_batch import JOIN_BELOW
 
 JSON_HEADERS: Final[Headers] = b"content-type: application/json\r\n"
 # No buffering: nginx otherwise holds events back until a buffer is full.
@@ -67,11 +66,7 @@ class ModernRequest(Struct, eq=False):
         # The prefix of a result as we write it: recognised without parsing.
         result = b'{"jsonrpc":"2.0","id":%b,"result":' % self._id
         if parts[0] == result and not self._is_streaming:
-            # The server's result is the part before the closing brace; whatever we add to it is small.
-            if len(parts[-2]) < JOIN_BELOW:
-                self._writer.answer(200, JSON_HEADERS, b"".join(parts))
-            else:
-                self._writer.answer(200, JSON_HEADERS, *parts)
+            self._writer.answer(200, JSON_HEADERS, *parts)
             self._end("answered")
             return
         message = b"".join(parts)

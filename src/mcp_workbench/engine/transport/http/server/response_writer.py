@@ -81,11 +81,11 @@ class ResponseWriter(Struct, eq=False):
         """Add headers to this response, whatever it will be."""
         self._extra += headers
 
-    def answer(self, status: int, headers: Headers, body: Part = b"", *more: Part) -> None:
-        """Write a whole response; `more` are further parts of a large body, written without copying."""
+    def answer(self, status: int, headers: Headers, *body: Part) -> None:
+        """Write a whole response. The parts of a large body are written without copying."""
         if self.is_over:
             return
-        size = len(body) + sum(map(len, more)) if more else len(body)
+        size = sum(map(len, body))
         # A 204 must not have a `Content-Length` (RFC 9110, 8.6).
         length = NO_HEADERS if status == 204 else b"content-length: %d\r\n" % size
         head = self._head(status, headers, length)
@@ -93,11 +93,10 @@ class ResponseWriter(Struct, eq=False):
         if self._without_body:
             connection.write(head)
         elif size < JOIN_BELOW:
-            connection.write_soon(head + body)
+            connection.write_soon(b"".join((head, *body)))
         else:
             connection.write(head)
-            connection.write(body)
-            for part in more:
+            for part in body:
                 connection.write(part)
         self.is_over = True
         self.gone = None

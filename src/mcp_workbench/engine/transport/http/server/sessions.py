@@ -37,6 +37,11 @@ ID_BYTES: Final = 32
 Posted = list[tuple[bytes, MessageSummary]]
 
 
+# Around the id at the beginning of a result, as sessions write it.
+_ID_AT: Final = len(b'{"jsonrpc":"2.0","id":')
+_RESULT: Final = b',"result":'
+
+
 class LegacySession:
     """One client of the legacy era, and the link of its session."""
 
@@ -89,11 +94,25 @@ class LegacySession:
         assert summary.id is not None
         self.session = session
         self._initialize_id = summary.id
-        self._feed(self._response(writer, {summary.id}), [(body, summary)])
+        self.request(body, summary, summary.id, writer)
 
-    def request(self, posted: Posted, ids: set[bytes], writer: ResponseWriter) -> None:
-        """Serve a POST with requests. The answers may have been sent when this returns."""
+    def request(self, message: bytes, summary: MessageSummary, id: bytes, writer: ResponseWriter) -> None:
+        """Serve a POST with one request. The answer may have been sent when this returns."""
+        response = self._responses[id] = self._response(writer, {id})
+        assert self.session is not None
+        self._feeding = response
+        try:
+            hand_over(self.session, message, summary)
+        finally:
+            self._feeding = None
+        if response.ids:
+            self._wait(response)
+
+    def request_all(self, posted: Posted, ids: set[bytes], writer: ResponseWriter) -> None:
+        """Serve a batch with requests."""
         response = self._response(writer, ids)
+        for id in ids:
+            self._responses[id] = response
         if len(posted) > 1:
             # The answers to a batch are sent one by one, as they become available.
             response.stream()
@@ -134,11 +153,9 @@ class LegacySession:
         return stream is not None
 
     def _response(self, writer: ResponseWriter, ids: set[bytes]) -> LegacyResponse:
-        response = LegacyResponse(writer, ids, self._new_stream, self._table.responses, self._table.now())
-        response.is_primed = self._is_primed
-        for id in ids:
-            self._responses[id] = response
-        return response
+        table, revision = self._table, self.revision
+        is_primed = revision is not None and revision.has_primed_streams
+        return LegacyResponse(writer, ids, self._new_stream, table.responses, table.now(), is_primed)
 
     def _feed(self, response: LegacyResponse, posted: Posted) -> None:
         assert self.session is not None
@@ -150,15 +167,26 @@ class LegacySession:
         finally:
             self._feeding = None
         if not response.is_over:
-            limits = self._table.limits
-            is_primed = response.is_primed
-            response.wait(limits.prime_seconds if is_primed else limits.comment_seconds, is_primed=is_primed)
+            self._wait(response)
+
+    def _wait(self, response: LegacyResponse) -> None:
+        limits = self._table.limits
+        is_primed = response.is_primed
+        response.wait(limits.prime_seconds if is_primed else limits.comment_seconds, is_primed=is_primed)
 
     # ── to the client: the link ──
 
     def send(self, *parts: Part, about: bytes | None = None) -> None:
         if self.is_over:
             return
+        if len(parts) > 1 and parts[0][-len(_RESULT) :] == _RESULT:
+            # The result of a call, nearly all that is sent: the session has just written its id there.
+            called = bytes(parts[0][_ID_AT : -len(_RESULT)])
+            waiting = self._responses.get(called)
+            if waiting is not None and called != self._initialize_id:
+                del self._responses[called]
+                waiting.answer(called, self._table.now(), *parts)
+                return
         message = b"".join(parts)
         kind, id = kind_and_id(message)
         if kind in ("request", "notification"):
@@ -175,12 +203,12 @@ class LegacySession:
             if id == self._initialize_id:
                 self._answer_initialize(response, id, message)
             else:
-                response.answer(id, message, self._table.now())
+                response.answer(id, self._table.now(), message)
         elif self._feeding is not None and self._feeding.ids:
             # An error about the message being processed, whose id could not be read.
             answered = next(iter(self._feeding.ids))
             self._responses.pop(answered, None)
-            self._feeding.answer(answered, message, self._table.now())
+            self._feeding.answer(answered, self._table.now(), message)
 
     @property
     def unsent_bytes(self) -> int:
@@ -235,13 +263,13 @@ class LegacySession:
         self._initialize_id = None
         version = version_in_answer(message)
         if version is None:
-            response.answer(id, message, self._table.now())
+            response.answer(id, self._table.now(), message)
             self.end("`initialize` was refused")
             return
         self.revision = KNOWN.get(version)
         response.add_headers(header(names.SESSION_ID.encode(), self.id.encode()))
         self._table.enter(self)
-        response.answer(id, message, self._table.now())
+        response.answer(id, self._table.now(), message)
 
     def _standalone(self) -> ResumableStream:
         stream = self._streams.get(STANDALONE)
