@@ -35,7 +35,9 @@ ROOMS = (
     "team.lock",
     "team.policy",
 )
-BOUND = re.compile(r"^((?:MOST|LARGEST)_[A-Z_]+|[A-Z_]+_(?:SECONDS|TIMEOUT|GRACE))(?:: Final)? = ", re.MULTILINE)
+BOUND = re.compile(
+    r"^((?:MOST|LARGEST|MAX)_[A-Z_]+|[A-Z_]+_(?:SECONDS|TIMEOUT|INTERVAL|LIMIT|GRACE))(?:: Final)? = ", re.MULTILINE
+)
 # Bounds of how something is done: nobody can notice them.
 INNER = {
     "sharing.front.copying.MOST_PASSED": "when what has passed is looked at",
@@ -44,8 +46,14 @@ INNER = {
     "team.policy.approval_socket.ANSWER_SECONDS": "of our own command",
     "team.policy.approval_socket.LARGEST_REQUEST": "of our own command",
     "team.policy.approval_socket.LARGEST_REPLY": "of our own command",
-    "signin.secrets.keychain_names.LARGEST_RECORD": "whether a file is one of ours",
+    "signin.secrets.keychain_names.MAX_KEYCHAIN_RECORD_BYTES": "whether a file is one of ours",
     "team.identity.named_keys.LARGEST_RECORD": "whether a file is one of ours",
+    "signin.token_requests.MAX_TOKEN_LIFETIME": "whether a lifetime is one at all",
+    "team.policy.rules_in_force.MAX_DECISIONS": "a memory of what was decided before",
+    "team.policy.rules_in_force.MAX_ROLES": "a memory of what was decided before",
+    "team.policy.rules_in_force.MAX_REMEMBERED_CHARACTERS": "a memory of what was decided before",
+    "engine.session.client_name.MAX_NAME_CHARACTERS": "the length of a quotation",
+    "engine.transport.http.server.listening.KEEP_ALIVE_INTERVAL": "of packets that the system sends",
     "engine.transport.pipes.MOST_BUFFERS": "what one system call takes",
     "engine.transport.http.client.decompression.MOST_INFLATED": "what one read may become; together they are a message",
     "engine.transport.http.client.failures.MOST_QUOTED": "the length of a quotation",

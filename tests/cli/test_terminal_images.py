@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.cli.terminal_images import MOST_BYTES, protocol_of, shown
+from mcp_workbench.cli.terminal_images import MAX_IMAGE_BYTES, protocol_of, shown
 
 
 @pytest.mark.parametrize(
@@ -39,5 +39,5 @@ def test_what_cannot_be_shown_is_left_to_others() -> None:
     kitty = {"TERM": "xterm-kitty"}
     assert shown(b"image", "image/jpeg", kitty) is None
     assert shown(b"audio", "audio/wav", {"TERM_PROGRAM": "iTerm.app"}) is None
-    assert shown(b"x" * (MOST_BYTES + 1), "image/png", kitty) is None
+    assert shown(b"x" * (MAX_IMAGE_BYTES + 1), "image/png", kitty) is None
     assert shown(b"image", "image/png", {}) is None

@@ -142,7 +142,7 @@ def test_of_two_at_once_one_is_told(file: Path, tmp_path: Path) -> None:
 def test_a_lock_that_is_never_released_is_not_waited_for_for_ever(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_replacement, "LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(file_replacement, "FILE_LOCK_TIMEOUT", 0.0)
     with file_replacement.locked(str(file), str(tmp_path / "state")):
         with pytest.raises(ConfigError, match="another mcp-workbench is writing"):
             replace_file(str(file), OLD, NEW, str(tmp_path / "state"))

@@ -455,7 +455,7 @@ async def test_who_signs_out_elsewhere_is_signed_out_in_workbenches_that_run(
         assert await at.call() == 200
         other = another(at)
         await other.sign_ins.sign_out(other.target)
-        let_time_pass(monkeypatch, signed_in_headers.LOOK_SECONDS + 1)
+        let_time_pass(monkeypatch, signed_in_headers.STORE_CHECK_INTERVAL + 1)
         with pytest.raises(SignInNeeded):
             await at.call()
         assert "access-1" in at.authority.valid, "it would have been taken"
@@ -468,7 +468,7 @@ async def test_who_signs_in_elsewhere_as_somebody_else_is_somebody_else_here(
         await at.log_in()
         assert await at.call() == 200
         await another(at).log_in()
-        let_time_pass(monkeypatch, signed_in_headers.LOOK_SECONDS + 1)
+        let_time_pass(monkeypatch, signed_in_headers.STORE_CHECK_INTERVAL + 1)
         assert await at.call() == 200
         assert at.server.requests[-1].headers["authorization"] == "Bearer access-2"
         assert at.authority.refreshes == 0
@@ -481,6 +481,6 @@ async def test_a_store_that_has_not_changed_is_not_read_again(tmp_path: Path, mo
         headers = at.source.headers()
         monkeypatch.setattr(at.sign_ins.store, "read", lambda: pytest.fail("it was read"))
         for _ in range(3):
-            let_time_pass(monkeypatch, signed_in_headers.LOOK_SECONDS + 1)
+            let_time_pass(monkeypatch, signed_in_headers.STORE_CHECK_INTERVAL + 1)
             assert await at.call() == 200
         assert at.source.headers() is headers, "and what was written of heads is still good"

@@ -70,7 +70,7 @@ async def test_a_lock_that_another_process_holds_is_not_waited_for_longer_than_a
     await put(store, "https://one.example")
     before = Path(store.path).read_bytes()
     other = TokenStore(os.path.dirname(store.path), keychain=False)
-    monkeypatch.setattr(module, "LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(module, "STORE_LOCK_TIMEOUT", 0.0)
     monkeypatch.setattr(module, "LOCK_LOOK_SECONDS", 0.001)
     async with other.locked("store", 0.0), other.refreshing("one", 0.0):
         with pytest.raises(StoreUnusable, match="another workbench has held"):

@@ -20,7 +20,7 @@ from mcp_workbench.engine.protocol.revisions import newest
 from mcp_workbench.errors import WorkbenchError
 
 # Nothing in the demo takes more than a second; a machine that needs this long will not complete it.
-PATIENCE: Final = 30.0
+DEMO_ANSWER_TIMEOUT: Final = 30.0
 EXIT_TIMEOUT: Final = 10.0
 
 
@@ -39,7 +39,7 @@ class DemoClient:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment
         )
         # Reads block, and `readline` has no timeout.
-        self._watchdog = threading.Timer(PATIENCE, self._process.kill)
+        self._watchdog = threading.Timer(DEMO_ANSWER_TIMEOUT, self._process.kill)
         self._watchdog.daemon = True
         self._watchdog.start()
         self._last_id = 0

@@ -26,7 +26,7 @@ CAPABILITIES: Final = b'{"elicitation":{"form":{},"url":{}}}'
 DECLINED: Final = {"action": "decline"}
 CANCELLED: Final = {"action": "cancel"}
 # Wrong answers to one question before the command is aborted.
-MOST_TRIES: Final = 5
+MAX_INPUT_TRIES: Final = 5
 # A prompt that fills the screen would hide who asks.
 _LONGEST_TITLE: Final = 80
 _LONGEST_CHOICES: Final = 300
@@ -109,7 +109,7 @@ class TerminalAsker:
         if isinstance(about.get("description"), str):
             self._screen.line((about["description"], "dim"), indent=2)
         # A pipe that looks like a terminal could give wrong answers forever.
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_INPUT_TRIES):
             title = clip(str(about.get("title") or name), _LONGEST_TITLE)
             wanted = clip(expected(about), _LONGEST_CHOICES)
             typed = await self._line(f"{title}{wanted}{'' if is_required else '?'}: ")

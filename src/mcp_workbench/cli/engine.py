@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 TO_PEOPLE: Final = Advice("mcp-workbench list --connect", "mcp-workbench find", "")
 # Programs started concurrently. More would slow all of them down, and those with a short timeout would fail.
-MOST_AT_ONCE: Final = 8
+MAX_SERVERS_AT_ONCE: Final = 8
 # A server at a URL costs this machine only a connection, so it need not queue behind programs.
 MOST_ADDRESSES_AT_ONCE: Final = 32
 
@@ -52,7 +52,7 @@ class StartingPlaces:
     """Limits how many servers start concurrently: `async with places.of(entry):`."""
 
     def __init__(self) -> None:
-        self._programs = asyncio.Semaphore(MOST_AT_ONCE)
+        self._programs = asyncio.Semaphore(MAX_SERVERS_AT_ONCE)
         self._addresses = asyncio.Semaphore(MOST_ADDRESSES_AT_ONCE)
 
     def of(self, entry: ServerEntry) -> asyncio.Semaphore:

@@ -39,7 +39,7 @@ T = TypeVar("T")
 GONE: Final = "the shared workbench ended before it answered"
 SILENT: Final = "the shared workbench accepted the command and does not answer any more (is it stopped?)"
 _WHEN_SILENT: Final = "mcp-workbench status says how to end it; with --private the command starts servers of its own"
-_READ_BYTES: Final = 256 * 1024
+_SHARED_READ_BYTES: Final = 256 * 1024
 
 
 def engine_for(
@@ -128,7 +128,7 @@ class SharedEngine(Engine):
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[None]:
         # A copy, because a command may call `run` more than once.
-        reader, writer = await asyncio.open_unix_connection(sock=self._socket.dup(), limit=_READ_BYTES)
+        reader, writer = await asyncio.open_unix_connection(sock=self._socket.dup(), limit=_SHARED_READ_BYTES)
         client = self._client = SharedClientEnd(reader, writer)
         self._introduced(client)
         reading = asyncio.create_task(client.read())
@@ -225,6 +225,6 @@ class SharedClientEnd(ToolClient):
         # The second round is for data that arrived while this process was stopped and is still unread.
         for seconds in (SILENCE_SECONDS, SILENCE_SECONDS):
             with contextlib.suppress(TimeoutError):
-                return await asyncio.wait_for(self._reader.read(_READ_BYTES), seconds)
+                return await asyncio.wait_for(self._reader.read(_SHARED_READ_BYTES), seconds)
             self._writer.write(PING_LINE)
-        return await asyncio.wait_for(self._reader.read(_READ_BYTES), DEADLINE_CHECK_INTERVAL)
+        return await asyncio.wait_for(self._reader.read(_SHARED_READ_BYTES), DEADLINE_CHECK_INTERVAL)

@@ -16,7 +16,7 @@ Protocol = Literal["kitty", "iterm2"]
 # The kitty protocol transmits chunks of this size.
 _PIECE: Final = 4096
 # Larger images are slow, and not what people look at in a terminal.
-MOST_BYTES: Final = 8 * 1024 * 1024
+MAX_IMAGE_BYTES: Final = 8 * 1024 * 1024
 # VS Code's terminal can too, but only with a setting that the environment does not reveal.
 _ITERM2_PROGRAMS: Final = ("iTerm.app", "WezTerm", "mintty")
 
@@ -34,7 +34,7 @@ def protocol_of(environ: Mapping[str, str]) -> Protocol | None:
 def shown(data: bytes, type: str, environ: Mapping[str, str]) -> bytes | None:
     """Return what to write to the terminal for an image; None if it cannot be shown."""
     protocol = protocol_of(environ)
-    if protocol is None or not type.startswith("image/") or len(data) > MOST_BYTES:
+    if protocol is None or not type.startswith("image/") or len(data) > MAX_IMAGE_BYTES:
         return None
     encoded = base64.b64encode(data)
     if protocol == "iterm2":

@@ -14,9 +14,9 @@ from mcp_workbench.engine.process_context import runtime_folder
 from mcp_workbench.engine.socket_peers import is_posing
 
 # A workbench on the same machine answers in milliseconds; ending a server takes up to ten seconds.
-ANSWER_SECONDS: Final = 15.0
+WATCHED_ANSWER_TIMEOUT: Final = 15.0
 # Many times the size of an answer with hundreds of servers, or with all that a hundred of them offer.
-LARGEST_ANSWER: Final = 64 * 1024 * 1024
+MAX_WATCHED_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 
 class Workbenches:
@@ -52,7 +52,7 @@ class Workbenches:
             return None
         reader, writer = self._open[pid]
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(WATCHED_ANSWER_TIMEOUT):
                 writer.write(encode(request) + b"\n")
                 await writer.drain()
                 line = await reader.readline()
@@ -78,7 +78,7 @@ class Workbenches:
             if suffix == WATCH_SUFFIX and pid.isdecimal() and int(pid) not in self._open:
                 with contextlib.suppress(OSError):
                     path = os.path.join(folder, name)
-                    reader, writer = await asyncio.open_unix_connection(path, limit=LARGEST_ANSWER)
+                    reader, writer = await asyncio.open_unix_connection(path, limit=MAX_WATCHED_ANSWER_BYTES)
                     if is_posing(writer.get_extra_info("socket")):
                         writer.close()
                     else:

@@ -17,7 +17,7 @@ from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.errors import WorkbenchError
 
 # Each keychain lookup starts a process, which takes a third of a second.
-MOST_AT_ONCE: Final = 8
+MAX_REFERENCES_AT_ONCE: Final = 8
 
 
 class Unfetched(Struct, frozen=True):
@@ -50,7 +50,7 @@ def look(config: WorkbenchConfig, redactor: Redactor) -> Looked:
             return await resolve.look(server, os.environ)
 
     async def look_at_all() -> None:
-        places = asyncio.Semaphore(MOST_AT_ONCE)
+        places = asyncio.Semaphore(MAX_REFERENCES_AT_ONCE)
         found = await asyncio.gather(*(look_at(server, places) for _, server in servers))
         for (label, _), (problems, warnings) in zip(servers, found, strict=True):
             looked.unfetched += (Unfetched(label, redactor.text(each.message), each.hint) for each in problems)

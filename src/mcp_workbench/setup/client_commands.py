@@ -16,7 +16,7 @@ from mcp_workbench.setup.clients.literal_secrets import secrets_of
 from mcp_workbench.setup.clients.table import Client
 
 # Programs on Node take seconds on a busy machine, and some check for updates first.
-COMMAND_SECONDS: Final = 60.0
+CLIENT_COMMAND_TIMEOUT: Final = 60.0
 _MOST_OUTPUT: Final = 500
 
 
@@ -64,10 +64,10 @@ def run(client: Client, command: Sequence[str]) -> str:
     try:
         # No input: a command that asks a question must fail, not wait for an answer.
         done = subprocess.run(
-            [program, *command[1:]], stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS
+            [program, *command[1:]], stdin=subprocess.DEVNULL, capture_output=True, timeout=CLIENT_COMMAND_TIMEOUT
         )
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"`{command[0]}` did not end within {COMMAND_SECONDS:g} s", hint="try again") from None
+        raise ConfigError(f"`{command[0]}` did not end within {CLIENT_COMMAND_TIMEOUT:g} s", hint="try again") from None
     except OSError as error:
         raise ConfigError(f"`{command[0]}` cannot be started: {error.strerror}") from None
     # Some clients report errors on stdout.

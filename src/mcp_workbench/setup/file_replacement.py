@@ -19,10 +19,10 @@ from typing import Final
 from mcp_workbench.errors import ConfigError
 
 # How long to wait for another workbench to replace the file, which takes milliseconds.
-LOCK_SECONDS: Final = 10.0
-_LOCK_POLL_SECONDS: Final = 0.05
+FILE_LOCK_TIMEOUT: Final = 10.0
+_FILE_LOCK_POLL_INTERVAL: Final = 0.05
 # Clients' settings are small, but Claude Code's include its history and have several megabytes.
-LARGEST_FILE: Final = 16 * 1024 * 1024
+MAX_CLIENT_FILE_BYTES: Final = 16 * 1024 * 1024
 _NEW_FILE_MODE: Final = 0o600
 _DRAFT: Final = re.compile(r"\.[0-9]+-[0-9a-f]{8}\.new$")
 
@@ -38,7 +38,7 @@ def read_file(path: str) -> bytes | None:
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"`{path}` is not a file", hint="move it away, and try again")
-            content = file.read(LARGEST_FILE + 1)
+            content = file.read(MAX_CLIENT_FILE_BYTES + 1)
     except FileNotFoundError:
         if os.path.islink(path):
             raise ConfigError(f"`{path}` is a link that leads nowhere", hint="repair or remove the link") from None
@@ -48,8 +48,10 @@ def read_file(path: str) -> bytes | None:
         raise ConfigError(f"`{path}` cannot be read: permission denied", hint=hint) from None
     except OSError as error:
         raise ConfigError(f"`{path}` cannot be read: {error.strerror}") from None
-    if len(content) > LARGEST_FILE:
-        raise ConfigError(f"`{path}` is larger than {LARGEST_FILE // 1024**2} MiB, too large for a configuration")
+    if len(content) > MAX_CLIENT_FILE_BYTES:
+        raise ConfigError(
+            f"`{path}` is larger than {MAX_CLIENT_FILE_BYTES // 1024**2} MiB, too large for a configuration"
+        )
     return content
 
 
@@ -141,7 +143,7 @@ def _lock(descriptor: int, path: str) -> None:
         import fcntl
     except ImportError:  # pragma: no cover - Windows
         return
-    end = time.monotonic() + LOCK_SECONDS
+    end = time.monotonic() + FILE_LOCK_TIMEOUT
     while True:
         try:
             # Unlike `fcntl` locks, it does not end when another descriptor of the same file is closed; like them, it
@@ -152,7 +154,7 @@ def _lock(descriptor: int, path: str) -> None:
             if time.monotonic() > end:
                 hint = "wait for the other mcp-workbench to end, and try again"
                 raise ConfigError(f"another mcp-workbench is writing `{path}`", hint=hint) from None
-            time.sleep(_LOCK_POLL_SECONDS)
+            time.sleep(_FILE_LOCK_POLL_INTERVAL)
 
 
 def refuse_what_is_not_ours(path: str) -> None:

@@ -23,8 +23,8 @@ from mcp_workbench.errors import DownstreamError
 # For each request, until its last byte. A registry answers in a fraction of a second, and a user is waiting.
 REGISTRY_SECONDS: Final = 20.0
 # One server.json takes a few kilobytes, a page of them a hundred times that.
-LARGEST_ANSWER: Final = 4 * 1024 * 1024
-_MOST_NAMES: Final = 50
+MAX_REGISTRY_ANSWER_BYTES: Final = 4 * 1024 * 1024
+_MAX_REGISTRY_NAMES: Final = 50
 _INSTEAD: Final = "check the network, or pass a server.json, an address or a command instead"
 
 
@@ -42,7 +42,7 @@ def fetched(registry: str, name: str) -> bytes:
 
 def _names_like(registry: str, name: str) -> list[str]:
     """Return similar names to suggest; nothing if they cannot be found out."""
-    words = urllib.parse.urlencode({"search": name.rpartition("/")[2], "limit": _MOST_NAMES})
+    words = urllib.parse.urlencode({"search": name.rpartition("/")[2], "limit": _MAX_REGISTRY_NAMES})
     try:
         answer = msgspec.json.decode(_get(registry, f"{registry.rstrip('/')}/v0/servers?{words}") or b"")
         return [str(each.get("server", each)["name"]) for each in answer["servers"]]
@@ -67,8 +67,10 @@ def _get(registry: str, address: str) -> bytes | None:
         return None
     if status != 200:
         raise DownstreamError(f"the registry `{registry}` answered with status {status}", hint=_INSTEAD)
-    if len(content) > LARGEST_ANSWER:
-        raise DownstreamError(f"the registry `{registry}` answered with more than {LARGEST_ANSWER // 1024**2} MiB")
+    if len(content) > MAX_REGISTRY_ANSWER_BYTES:
+        raise DownstreamError(
+            f"the registry `{registry}` answered with more than {MAX_REGISTRY_ANSWER_BYTES // 1024**2} MiB"
+        )
     return content
 
 
@@ -78,9 +80,9 @@ def _read(address: str) -> tuple[int, bytes]:
     request = urllib.request.Request(address, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=REGISTRY_SECONDS) as answer:
-            content: bytes = answer.read(LARGEST_ANSWER + 1)
+            content: bytes = answer.read(MAX_REGISTRY_ANSWER_BYTES + 1)
             # With `read(n)`, a connection that breaks off looks like a normal end.
-            if not answer.length or len(content) > LARGEST_ANSWER:
+            if not answer.length or len(content) > MAX_REGISTRY_ANSWER_BYTES:
                 return 200, content
             why = f"it broke off {answer.length:,} bytes before the end"
     except urllib.error.HTTPError as error:

@@ -31,7 +31,7 @@ from mcp_workbench.signin.flow_io import (
 T = TypeVar("T")
 
 # Metadata and tokens are a few kilobytes.
-LARGEST_ANSWER: Final = 1024 * 1024
+MAX_OAUTH_ANSWER_BYTES: Final = 1024 * 1024
 # One request to an authorization server, including the connection. A workbench that shuts down waits this long for the
 # response to a refresh, so anyone waiting for it to exit must wait longer (`sharing.front.joining.END_SECONDS`).
 REQUEST_SECONDS: Final = 20.0
@@ -83,7 +83,7 @@ async def send(client: HttpClient, request: OAuthRequest, environ: Mapping[str, 
         async with within(REQUEST_SECONDS):
             response = await _request(client, request, target, environ)
             try:
-                body = await read_whole(response, LARGEST_ANSWER)
+                body = await read_whole(response, MAX_OAUTH_ANSWER_BYTES)
                 assert isinstance(body, bytes), "in pieces only beyond what is read here"
             finally:
                 response.release()

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 # authorization server, late enough not to refresh needlessly.
 REFRESH_AT: Final = 0.8
 # After a temporary failure to refresh, keep using the old token for this long before the next attempt.
-RETRY_SECONDS: Final = 30.0
+REFRESH_RETRY_INTERVAL: Final = 30.0
 # Another process may be refreshing: time for its request, and for reading and writing the store.
 REFRESH_LOCK_SECONDS: Final = REQUEST_SECONDS + 15.0
 # At shutdown, for a refresh that has been sent: time for the response, and for storing it.
@@ -51,7 +51,7 @@ SETTLE_SECONDS: Final = REQUEST_SECONDS + 2.0
 LAST_CHANCE_SECONDS: Final = 60.0
 # Signing out, or in as someone else, applies to all running workbenches: while calls are made, each checks this often
 # whether the store has changed, at the cost of a stat.
-LOOK_SECONDS: Final = 10.0
+STORE_CHECK_INTERVAL: Final = 10.0
 
 
 class SignedInHeaders:
@@ -107,7 +107,7 @@ class SignedInHeaders:
     async def fetch(self) -> Mapping[str, str]:
         now = time.time()
         if self._stamp is not None and now < self._refresh_at and self._stamp == self._store.stamp():
-            self._good_until = min(self._refresh_at, now + LOOK_SECONDS)
+            self._good_until = min(self._refresh_at, now + STORE_CHECK_INTERVAL)
         else:
             await self._once(self._renew(None))
         return self._headers
@@ -183,7 +183,7 @@ class SignedInHeaders:
                 raise
             log.warning("%s; still using the old token", error.message)
             self._adopt(record)
-            self._good_until = min(time.time() + RETRY_SECONDS, record.expires_at or math.inf)
+            self._good_until = min(time.time() + REFRESH_RETRY_INTERVAL, record.expires_at or math.inf)
 
     async def _new_token(self, record: SignInRecord | None, turn: RefreshTurn) -> SignInRecord:
         """Ask the authorization server, unless it has just failed."""
@@ -288,7 +288,7 @@ class SignedInHeaders:
             self._token = record.access_token
             self._headers = {**self._base, "authorization": _bearer(record)}
         self._refresh_at = due_at(record)
-        self._good_until = min(self._refresh_at, time.time() + LOOK_SECONDS)
+        self._good_until = min(self._refresh_at, time.time() + STORE_CHECK_INTERVAL)
 
     def _is_machine(self) -> bool:
         return profile_for(self.target.url, self.target.settings).grant == "client_credentials"

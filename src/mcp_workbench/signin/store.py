@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FORMAT: Final = 1
+STORE_FORMAT: Final = 1
 # Enough for hundreds of servers with large tokens; anything larger is not our file.
 LARGEST_STORE: Final = 16 * 1024 * 1024
 # Reading and writing take milliseconds; a process that holds the lock longer than this is hung.
-LOCK_SECONDS: Final = 10.0
+STORE_LOCK_TIMEOUT: Final = 10.0
 LOCK_LOOK_SECONDS: Final = 0.02
 # Reserved before a refresh is sent, in addition to the size of the file. Tokens are a few kilobytes at most.
 ANSWER_ROOM_BYTES: Final = 64 * 1024
@@ -89,7 +89,7 @@ class WantedSignIn(Struct, frozen=True, kw_only=True):
 
 
 class Contents(Struct, kw_only=True):
-    format: int = FORMAT
+    format: int = STORE_FORMAT
     records: list[SignInRecord] = field(default_factory=list)
     clients: list[OAuthClient] = field(default_factory=list)
     wanted: list[WantedSignIn] = field(default_factory=list)
@@ -174,12 +174,12 @@ class TokenStore:
         self.is_sealed = content.startswith(SEALED_HEAD)
         try:
             contents = decode(self._unsealed(content) if self.is_sealed else content, type=Contents)
-            if contents.format > FORMAT:
+            if contents.format > STORE_FORMAT:
                 # Not renamed like a damaged file: an older version running alongside would sign the user out.
                 raise StoreUnusable(
                     f"the sign-ins in `{self.path}` were written by a newer workbench", hint="update this one"
                 )
-            if contents.format == FORMAT and len(content) <= LARGEST_STORE:
+            if contents.format == STORE_FORMAT and len(content) <= LARGEST_STORE:
                 self._check_kind(contents)
                 return contents
         except (MsgspecError, UnicodeError, RecursionError):
@@ -195,7 +195,7 @@ class TokenStore:
 
     async def convert(self, *, sealed: bool) -> Contents:
         """Rewrite the file encrypted, or in plain text."""
-        async with self.locked("store", LOCK_SECONDS):
+        async with self.locked("store", STORE_LOCK_TIMEOUT):
             contents = await aside(self.read)
             self.is_sealed = sealed
             await aside(lambda: self._write(contents, None))
@@ -267,7 +267,7 @@ class TokenStore:
         """Lock, read again, apply `change`, and write, into a reserved file if there is one. Returns what is now on
         disk."""
         await self.unlock()
-        async with self.locked("store", LOCK_SECONDS):
+        async with self.locked("store", STORE_LOCK_TIMEOUT):
             contents = self.read()
             change(contents)
             self._write(contents, room)

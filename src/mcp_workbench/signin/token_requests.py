@@ -27,7 +27,7 @@ from mcp_workbench.signin.flow_io import (
 )
 
 # A longer lifetime is nonsense; such a token is used for as long as the server accepts it.
-LONGEST_LIFE: Final = 10 * 366 * 86400.0
+MAX_TOKEN_LIFETIME: Final = 10 * 366 * 86400.0
 # Errors that end a grant, although RFC 6749, section 5.2, defines only `invalid_grant` for this: Atlassian
 # (`unauthorized_client`), older better-auth (`invalid_request`), and servers that renamed their resource. In the RFC,
 # the others mean that the request is malformed. But a refresh repeats a request that worked before, so it would be
@@ -155,7 +155,7 @@ def _life(value: object) -> float | None:
         seconds = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
     except ValueError:
         return None
-    return seconds if 0 <= seconds <= LONGEST_LIFE else None
+    return seconds if 0 <= seconds <= MAX_TOKEN_LIFETIME else None
 
 
 def _said(answer: OAuthResponse, fields: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.cli.commands import check
-from mcp_workbench.cli.engine import MOST_AT_ONCE, StartingPlaces
+from mcp_workbench.cli.engine import MAX_SERVERS_AT_ONCE, StartingPlaces
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.manifests import ManifestStore
 from mcp_workbench.engine.config.model import ServerConfig
@@ -279,7 +279,7 @@ async def test_servers_at_an_address_do_not_queue_behind_programs() -> None:
     program = ServerEntry("box", ServerConfig(name="program", command="npx"), store)
     remote = ServerEntry("box", ServerConfig(name="remote", url="https://a.b", transport="auto"), store)
     places = StartingPlaces()
-    for _ in range(MOST_AT_ONCE):
+    for _ in range(MAX_SERVERS_AT_ONCE):
         await places.of(program).acquire()
     assert places.of(program).locked()
     assert not places.of(remote).locked()

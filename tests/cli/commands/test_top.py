@@ -74,7 +74,7 @@ def folder(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_in_a_pipe_one_picture_is_printed(folder: str, serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.cli.commands.top.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("mcp_workbench.cli.commands.top.REDRAW_INTERVAL", 0.01)
     status, shown, complaints = command(monkeypatch, "top")
     assert (status, complaints) == (0, "")
     lines = shown.splitlines()
@@ -191,7 +191,7 @@ def test_each_key_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     others = b"\x1b[5~\x1b[3~\x1bOP\x1b[1;5A\x1bx"
     fake = FakeWorkbenches(descriptor, [b"\x1b[B", b"\r", others, b"q", b"s", b"k", b"r", b"x", b"\x1b[A", b"\x1b"])
     monkeypatch.setattr("mcp_workbench.cli.commands.top.Workbenches", lambda: fake)
-    monkeypatch.setattr("mcp_workbench.cli.commands.top.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("mcp_workbench.cli.commands.top.REDRAW_INTERVAL", 0.05)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "24")
     shown = Stream(is_terminal=True)

@@ -224,7 +224,7 @@ async def test_a_program_that_is_missing() -> None:
 
 @pytest.mark.requirement("secrets.commands")
 async def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolving, "COMMAND_SECONDS", 2.0)
+    monkeypatch.setattr(resolving, "SECRET_COMMAND_TIMEOUT", 2.0)
     pids = tmp_path / "pids"
     (tmp_path / "hang").write_text(f"sleep 600 & echo $$ $! > {pids}; wait")
     error = await refused(env={"T": f"${{cmd:sh {tmp_path / 'hang'}}}"})

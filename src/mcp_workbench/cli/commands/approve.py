@@ -10,7 +10,7 @@ from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.team.policy.approval_socket import ApprovalRefused, approve_anywhere
 
 # A day: by tomorrow, users will not remember what they allowed today.
-MOST_SECONDS = 86_400
+MAX_APPROVAL_SECONDS = 86_400
 
 
 def run(parsed: Parsed) -> int:
@@ -43,6 +43,6 @@ def run(parsed: Parsed) -> int:
 def _seconds(written: str | None) -> float | None:
     if written is None:
         return None
-    if not (written.isascii() and written.isdecimal()) or not 0 < int(written[:9]) <= MOST_SECONDS:
-        raise UsageError(f"`--for {written[:50]}` is not a number of seconds", hint=f"1 to {MOST_SECONDS:,}")
+    if not (written.isascii() and written.isdecimal()) or not 0 < int(written[:9]) <= MAX_APPROVAL_SECONDS:
+        raise UsageError(f"`--for {written[:50]}` is not a number of seconds", hint=f"1 to {MAX_APPROVAL_SECONDS:,}")
     return float(written)

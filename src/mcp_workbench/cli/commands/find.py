@@ -19,7 +19,7 @@ from mcp_workbench.engine.economy.search_answer import FULL_DEFINITIONS, MORE, N
 from mcp_workbench.errors import WorkbenchError
 
 _MOST: Final = 1000
-_LONGEST_REASON: Final = 100
+_MAX_FOUND_REASON_LENGTH: Final = 100
 _MORE_ABOUT_SERVERS: Final = "More about servers: mcp-workbench doctor"
 _WHOLE: Final = "Full definitions: mcp-workbench open TOOLBOX --budget null."
 
@@ -64,7 +64,7 @@ def _for_people(text: str) -> str:
     if not missing:
         return text
     # An agent has to decide whether to ask again and is told everything; a person wants to see what was found.
-    reasons = [clip(each.partition("\n")[0], _LONGEST_REASON) for each in missing]
+    reasons = [clip(each.partition("\n")[0], _MAX_FOUND_REASON_LENGTH) for each in missing]
     return "\n".join([found, "", *reasons, _MORE_ABOUT_SERVERS])
 
 

@@ -38,7 +38,7 @@ from mcp_workbench.team.lock.lock_file import (
     written,
 )
 
-NEW_FILE_MODE = 0o644
+LOCK_FILE_MODE = 0o644
 
 
 def run(parsed: Parsed) -> int:
@@ -252,7 +252,7 @@ class _Locking:
             replace_file(self._path, self._seen, content, lock_folder())
             if self._seen is None:
                 # It is not secret: others who check out the configuration must be able to read it.
-                os.chmod(self._path, NEW_FILE_MODE)
+                os.chmod(self._path, LOCK_FILE_MODE)
         for entry in entries:
             assert entry.offer is not None
             # The lock contains only hashes; the definitions are stored on this machine to show differences later.

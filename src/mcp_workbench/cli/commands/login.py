@@ -25,7 +25,7 @@ from mcp_workbench.signin.sign_ins import BrowserSignIn
 from mcp_workbench.signin.store import SignInRecord
 
 # Longer than any address that a browser shows.
-_READ_BYTES: Final = 64 * 1024
+_CALLBACK_READ_BYTES: Final = 64 * 1024
 
 
 def run(parsed: Parsed) -> int:
@@ -121,7 +121,7 @@ async def _wait_or_paste(sign_in: BrowserSignIn) -> SignInRecord:
 
     def read() -> None:
         # Not through `sys.stdin`: the event loop would not see what its buffer holds.
-        text = os.read(sys.stdin.fileno(), _READ_BYTES).decode(errors="replace")
+        text = os.read(sys.stdin.fileno(), _CALLBACK_READ_BYTES).decode(errors="replace")
         if not text:
             # Nothing more can be pasted; the callback may still come.
             loop.remove_reader(sys.stdin.fileno())

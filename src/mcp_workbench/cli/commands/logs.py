@@ -18,7 +18,7 @@ from mcp_workbench.sharing.front.joining import log_path
 LAST_LINES: Final = 200
 LAST_LINES_BEFORE_FOLLOWING: Final = 20
 # The delay until a new line is seen, which only has to suit a person.
-LOOK_SECONDS: Final = 0.2
+FOLLOW_INTERVAL: Final = 0.2
 # `[toolbox/server]`, as lines about a server contain it.
 _LABEL: Final = re.compile(rb"\[([^\[\]\s]+/[^\[\]\s]+)\]")
 
@@ -90,7 +90,7 @@ def _follow(path: str, file: BinaryIO | None, server: str | None) -> None:
     try:
         while True:
             sys.stdout.flush()
-            time.sleep(LOOK_SECONDS)
+            time.sleep(FOLLOW_INTERVAL)
             if file is not None:
                 rest = _print_new(file, rest, server)
             if file is None or _is_another(path, file):

@@ -20,7 +20,7 @@ from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.engine.socket_peers import peer_pid
 
 # Reading a file takes milliseconds; a disk that does not respond is reported.
-PATIENCE: Final = 10.0
+RELOAD_TIMEOUT: Final = 10.0
 LOOK_EVERY: Final = 0.05
 
 
@@ -54,7 +54,7 @@ def _reload(screen: Screen, status: dict[str, Any]) -> bool:
     # A signal has no reply: the counter of reloads shows that it was handled.
     after = run_loop(_outcome(status["pid"], before["reloads"]))
     if after is None:
-        screen.line(f"{who}: has not reloaded within {PATIENCE:.0f} s")
+        screen.line(f"{who}: has not reloaded within {RELOAD_TIMEOUT:.0f} s")
         return False
     rejected = after["configuration"]["rejected"]
     screen.line(f"{who}: {'not reloaded' if rejected else 'reloaded'}: {after['config']}")
@@ -69,7 +69,7 @@ def _hang_up(pid: int) -> None:
     """Send SIGHUP to the workbench with this process id, and to no other process: the id comes from a file, and process
     ids are reused. Raises `OSError`."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(PATIENCE)
+        connection.settimeout(RELOAD_TIMEOUT)
         # Kept open until the signal is sent: the process lives as long as it accepts connections.
         connection.connect(os.path.join(runtime_folder(), f"{pid}.sock"))
         if peer_pid(connection) not in (None, pid):
@@ -100,7 +100,7 @@ def _reload_shared(screen: Screen) -> bool | None:
 async def _outcome(pid: int, reloads: int) -> dict[str, Any] | None:
     """Return the workbench's status once it has read its configuration again."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(RELOAD_TIMEOUT):
             while True:
                 for status in await running_workbenches():
                     if status["pid"] == pid and status["configuration"]["reloads"] > reloads:

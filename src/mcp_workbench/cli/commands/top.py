@@ -21,7 +21,7 @@ from mcp_workbench.cli.top_view import ServerRow, log_picture, picture, rows_of
 from mcp_workbench.cli.watched_workbenches import Workbenches
 from mcp_workbench.engine.run import run as run_loop
 
-LOOK_SECONDS: Final = 1.0
+REDRAW_INTERVAL: Final = 1.0
 _PIPE_WIDTH: Final = 100
 _KEYS: Final = {b"k": "up", b"j": "down", b"\r": "l", b"\n": "l", b"\x1b": "q"}
 _KEYS_OF_SEQUENCES: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
@@ -55,7 +55,7 @@ async def _one_picture() -> list[str]:
     try:
         if await workbenches.look():
             # Calls are measured only from the first `look` on.
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(REDRAW_INTERVAL)
         looks = await workbenches.look()
         return [line.rstrip() for line in picture(looks, memory_in(looks), _PIPE_WIDTH, None, None)]
     finally:
@@ -95,7 +95,7 @@ class _Live:
                 self._looks = await self._workbenches.look()
                 self._memory = memory_in(self._looks)
                 self._draw()
-                end = loop.time() + LOOK_SECONDS
+                end = loop.time() + REDRAW_INTERVAL
                 while (left := end - loop.time()) > 0:
                     key = await self._key(left)
                     if key is not None and await self._handle_key(key):

@@ -23,8 +23,8 @@ USAGE = "usage: python -m mcp_workbench.cli.demo.files [FOLDER]"
 # Enough to be useful, few enough to stay readable.
 MOST_FILES = 500
 MOST_MATCHES = 100
-MOST_LINES = 2000
-LARGEST_FILE = 4 * 1024 * 1024
+MAX_DEMO_LINES = 2000
+MAX_DEMO_FILE_BYTES = 4 * 1024 * 1024
 
 PATH = {"type": "string", "description": "Relative to the folder that this server shows"}
 PATTERN = {"type": "string", "minLength": 1, "description": "File names, such as *.py"}
@@ -69,8 +69,8 @@ class Folder:
         if not os.path.isfile(place):
             raise ToolError(f"`{path}` is not a file")
         try:
-            if os.path.getsize(place) > LARGEST_FILE:
-                raise ToolError(f"`{path}` is larger than {LARGEST_FILE} bytes")
+            if os.path.getsize(place) > MAX_DEMO_FILE_BYTES:
+                raise ToolError(f"`{path}` is larger than {MAX_DEMO_FILE_BYTES} bytes")
             with open(place, encoding="utf-8") as file:
                 return file.read()
         except UnicodeDecodeError:
@@ -94,15 +94,15 @@ def build(folder: Folder) -> Server:
         return _listing(found, complete=False)
 
     @server.tool(
-        f"Read a text file, at most {MOST_LINES} lines at a time.",
+        f"Read a text file, at most {MAX_DEMO_LINES} lines at a time.",
         {
             "path": {**PATH, "minLength": 1},
             "first_line": {"type": "integer", "minimum": 1},
-            "lines": {"type": "integer", "minimum": 1, "maximum": MOST_LINES},
+            "lines": {"type": "integer", "minimum": 1, "maximum": MAX_DEMO_LINES},
         },
         required=("path",),
     )
-    def read_file(request: Request, path: str, first_line: int = 1, lines: int = MOST_LINES) -> Outcome:
+    def read_file(request: Request, path: str, first_line: int = 1, lines: int = MAX_DEMO_LINES) -> Outcome:
         every = shown.text(path).splitlines(keepends=True)
         end = first_line - 1 + lines
         more = f"\n[{len(every) - end} more lines; go on with first_line {end + 1}]" if len(every) > end else ""

@@ -18,7 +18,7 @@ from mcp_workbench.engine.config.problems import quote
 
 # The system refuses arguments and variables beyond 128 KiB; eight times that is a mistake, not a value.
 MAX_LENGTH = 1024 * 1024
-_MAX_DEPTH = 8
+_MAX_NESTED_DEFAULTS = 8
 
 _OPENING = re.compile(r"\$\{(?P<prefix>[A-Za-z]+:(?!-))?(?P<name>[A-Za-z_][A-Za-z0-9_]*)?(?P<end>\}|:-)?")
 # Editors fill these in for the files that they read; here there is no editor and no open folder.
@@ -159,8 +159,8 @@ def _variable(
             expansion.brought_in.append((name, value))
             parts.append(value)
         return match.end()
-    if depth == _MAX_DEPTH:
-        expansion.faults.append(Fault(f"found more than {_MAX_DEPTH} nested defaults"))
+    if depth == _MAX_NESTED_DEFAULTS:
+        expansion.faults.append(Fault(f"found more than {_MAX_NESTED_DEFAULTS} nested defaults"))
         return -1
     # As in a shell: an empty variable gets its default too, and what an unused default refers to need not exist.
     default: list[Part] = []

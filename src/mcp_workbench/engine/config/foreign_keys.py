@@ -56,9 +56,9 @@ UNSUPPORTED_KEYS = {
 }
 
 # Servers named in one sentence; a file with fifty of them needs no fifty names.
-_MOST_NAMED: Final = 3
+_MAX_NAMED_SERVERS: Final = 3
 # Users look for their own among these, so more of them are named.
-_MOST_OF_PROJECTS: Final = 10
+_MAX_NAMED_OF_PROJECTS: Final = 10
 
 
 def about_ignored_keys(config: WorkbenchConfig) -> list[str]:
@@ -69,15 +69,15 @@ def about_ignored_keys(config: WorkbenchConfig) -> list[str]:
 
 
 def _about(key: str, servers: tuple[str, ...]) -> str:
-    named = ", ".join(map(quote, servers[:_MOST_NAMED]))
-    if len(servers) > _MOST_NAMED:
-        named += f" and {len(servers) - _MOST_NAMED} more"
+    named = ", ".join(map(quote, servers[:_MAX_NAMED_SERVERS]))
+    if len(servers) > _MAX_NAMED_SERVERS:
+        named += f" and {len(servers) - _MAX_NAMED_SERVERS} more"
     return f"{quote(key)} of {named} has no effect: {IDLE_KEYS[key]}"
 
 
 def _about_projects(servers: Mapping[str, Sequence[str]]) -> str:
     named = [f"{quote(name)} of {quote(project)}" for project, names in servers.items() for name in names]
-    shown = ", ".join(named[:_MOST_OF_PROJECTS])
-    if len(named) > _MOST_OF_PROJECTS:
-        shown += f" and {len(named) - _MOST_OF_PROJECTS} more"
+    shown = ", ".join(named[:_MAX_NAMED_OF_PROJECTS])
+    if len(named) > _MAX_NAMED_OF_PROJECTS:
+        shown += f" and {len(named) - _MAX_NAMED_OF_PROJECTS} more"
     return f"servers of single projects are not read: {shown}; copy those you need to `mcpServers` of another file"

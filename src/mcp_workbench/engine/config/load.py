@@ -15,13 +15,13 @@ import msgspec
 from msgspec.structs import replace
 
 from mcp_workbench.engine.config.model import WorkbenchConfig, modified_at
-from mcp_workbench.engine.config.problems import MAX_DEPTH, ConfigProblems, Problem, quote
+from mcp_workbench.engine.config.problems import MAX_NESTING, ConfigProblems, Problem, quote
 from mcp_workbench.engine.config.validate import foreign_part, validate
 from mcp_workbench.engine.nesting import is_nested_deeper
 
 # Claude Code keeps its history next to `mcpServers` in files of several megabytes; a larger file is something else.
 MAX_BYTES = 16 * 1024 * 1024
-PIECE_BYTES = 64 * 1024
+CONFIG_READ_BYTES = 64 * 1024
 
 
 def load(path: str, environ: Mapping[str, str]) -> WorkbenchConfig:
@@ -65,7 +65,7 @@ def parse(content: bytes, path: str, environ: Mapping[str, str]) -> WorkbenchCon
     try:
         document = msgspec.json.decode(content)
         # If a key is repeated, `msgspec` silently keeps the last one; the number of members reveals it.
-        understood = not is_nested_deeper(content, MAX_DEPTH) and _members_written(content) == _members_read(document)
+        understood = not is_nested_deeper(content, MAX_NESTING) and _members_written(content) == _members_read(document)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         document, understood = None, False
     if not understood:
@@ -113,7 +113,7 @@ def _read_whole(file: BinaryIO) -> bytes:
     # for files that are generated as they are read.
     pieces: list[bytes] = []
     length = 0
-    while length <= MAX_BYTES and (piece := file.read(PIECE_BYTES)):
+    while length <= MAX_BYTES and (piece := file.read(CONFIG_READ_BYTES)):
         pieces.append(piece)
         length += len(piece)
     return b"".join(pieces)

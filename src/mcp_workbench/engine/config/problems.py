@@ -15,12 +15,12 @@ from mcp_workbench.errors import ConfigError
 Path = tuple[str | int, ...]
 
 # Clients nest 6 levels at most, and this is many times that; whoever reads a configuration may recurse.
-MAX_DEPTH = 200
+MAX_NESTING = 200
 # A generated file can be wrong in a million places; no one reads past this, and the error text stays bounded.
 _MOST_RENDERED = 200
 _MOST_IN_ONE_LINE = 3
-_LONGEST_QUOTE = 60
-_LONGEST_PATH = 16
+_MAX_QUOTE_LENGTH = 60
+_MAX_PATH_STEPS = 16
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ def in_one_line(problems: Sequence[Problem]) -> str:
 def render_path(steps: Path) -> str:
     """Return `$.toolboxes.dev.mcpServers["my server"].args[0]`: dots where a name allows them, else brackets."""
     text = "$"
-    for step in steps[:_LONGEST_PATH]:
+    for step in steps[:_MAX_PATH_STEPS]:
         if isinstance(step, int):
             text += f"[{step}]"
         # As people write paths: `$.a.my-server` rather than `$.a["my-server"]`.
@@ -111,7 +111,7 @@ def render_path(steps: Path) -> str:
             text += f".{shortened(step)}"
         else:
             text += f'["{shortened(step)}"]'
-    return f"{text}…" if len(steps) > _LONGEST_PATH else text
+    return f"{text}…" if len(steps) > _MAX_PATH_STEPS else text
 
 
 def quote(value: str) -> str:
@@ -120,8 +120,8 @@ def quote(value: str) -> str:
 
 
 def shortened(value: str) -> str:
-    if len(value) > _LONGEST_QUOTE:
-        value = value[: _LONGEST_QUOTE - 1] + "…"
+    if len(value) > _MAX_QUOTE_LENGTH:
+        value = value[: _MAX_QUOTE_LENGTH - 1] + "…"
     if value.isprintable():
         return value
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in value)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _WITH_REFERENCES = "`args`, `env`, `headers`, `url`, and the secrets of `oauth`, `auth` and `trustedProxy`"
 
 # Names are part of every call and every error text; this is more than anyone needs, and lists stay readable.
-LONGEST_NAME = 200
+MAX_NAME_LENGTH = 200
 _SEPARATES = "contains `__`", "a name without `__`, which separates toolbox and server in tool names"
 # All expanded text together. Otherwise ten thousand references to one large variable would fill the memory.
 _MOST_EXPANDED = 64 * 1024 * 1024
@@ -172,8 +172,8 @@ def name_fault(name: str, what: str) -> tuple[str, str] | None:
         return "is empty", "at least one character"
     if what == "toolbox" and "__" in name:
         return _SEPARATES
-    if len(name) > LONGEST_NAME:
-        return f"has {len(name):,} characters", f"at most {LONGEST_NAME}"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"has {len(name):,} characters", f"at most {MAX_NAME_LENGTH}"
     if has_white_space(name[0] + name[-1]):
         return "starts or ends with white space", "a name without it"
     if has_control(name):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MASK = "***"
 # Shorter values occur in ordinary words; hiding them would garble the log and protect nothing.
-_SHORTEST = 4
+_MIN_SECRET_LENGTH = 4
 
 # Removed servers whose secrets are still hidden.
 MOST_RELEASED = 64
@@ -57,7 +57,7 @@ _Span = tuple[str, int, int]
 def secrets_in(name: str, value: str) -> list[str]:
     """Return the parts of a named value (a variable, an `env` entry, a header) that must not be printed."""
     value = value.strip()
-    if len(value) < _SHORTEST:
+    if len(value) < _MIN_SECRET_LENGTH:
         return []
     if _is_plain(value) and not is_secret_name(name):
         return []
@@ -69,14 +69,14 @@ def secrets_in(name: str, value: str) -> list[str]:
     # Logs are written line by line: each line of a key file is as secret as the whole.
     if "\n" in value:
         found.extend(line.strip() for line in value.splitlines())
-    return [part for part in found if len(part) >= _SHORTEST]
+    return [part for part in found if len(part) >= _MIN_SECRET_LENGTH]
 
 
 def secrets_fetched(value: str) -> list[str]:
     """Return the parts of a fetched value that must not be printed: it is a secret, whatever it looks like."""
     value = value.strip()
     lines = (line.strip() for line in value.splitlines()) if "\n" in value else ()
-    return [part for part in (value, *lines) if len(part) >= _SHORTEST]
+    return [part for part in (value, *lines) if len(part) >= _MIN_SECRET_LENGTH]
 
 
 def secrets_in_url(url: str) -> list[str]:
@@ -85,7 +85,7 @@ def secrets_in_url(url: str) -> list[str]:
     # Not `urlsplit`, which refuses some URLs: a malformed URL must not keep its password from being hidden.
     authority = address.partition("://")[2].partition("/")[0]
     password = authority.rpartition("@")[0].partition(":")[2]
-    found = [password] if len(password) >= _SHORTEST else []
+    found = [password] if len(password) >= _MIN_SECRET_LENGTH else []
     for pair in query.split("&"):
         name, _, value = pair.partition("=")
         found += secrets_in(name, value)

@@ -18,7 +18,7 @@ from mcp_workbench.engine.config.model import (
     ToolboxConfig,
     WorkbenchConfig,
 )
-from mcp_workbench.engine.config.reading import LONGEST_NAME
+from mcp_workbench.engine.config.reading import MAX_NAME_LENGTH
 from mcp_workbench.engine.config.server import ADDRESSES
 from mcp_workbench.engine.config.setting import schemas_of
 from mcp_workbench.engine.faces import JOINING_FACES
@@ -27,7 +27,7 @@ from mcp_workbench.engine.faces import JOINING_FACES
 # `__` either.
 _NAME: Schema = {
     "minLength": 1,
-    "maxLength": LONGEST_NAME,
+    "maxLength": MAX_NAME_LENGTH,
     "pattern": r"^(?!\s)(?!.*\s$)[^\u0000-\u001f\u007f-\u009f]+$",
 }
 _TOOLBOX_NAME: Schema = {**_NAME, "pattern": str(_NAME["pattern"]).replace("^", "^(?!.*__)", 1)}

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from mcp_workbench.engine.config.kinds import MOST_SECONDS
+from mcp_workbench.engine.config.kinds import MAX_DURATION_SECONDS
 from mcp_workbench.engine.config.model import ReferringValue, ServerConfig, Share, Transport, modified_at
 from mcp_workbench.engine.config.problems import Path, quote
 from mcp_workbench.engine.config.reading import Reader
@@ -21,7 +21,7 @@ SETTINGS = ServerConfig.SETTINGS
 # Clients that count in seconds (Cline, Roo Code) allow at most an hour; those that count in milliseconds (Gemini CLI,
 # Claude Code) write thousands. So in a plain file, which another program wrote, anything larger is milliseconds.
 _MOST_FOREIGN_SECONDS = 3_600
-_MOST_FOREIGN_MILLISECONDS = MOST_SECONDS * 1000
+_MOST_FOREIGN_MILLISECONDS = MAX_DURATION_SECONDS * 1000
 ADDRESSES = ("url", "serverUrl", "httpUrl")
 _TRANSPORTS = ("transport", "type")
 _INCLUDING = ("includeTools", "tools")

@@ -22,7 +22,7 @@ from mcp_workbench.engine.config.state_folder import state_path
 from mcp_workbench.errors import ConfigError
 
 # A record holds a path and a hash; anything larger is not a record.
-_LARGEST_RECORD: Final = 64 * 1024
+_MAX_TRUST_RECORD_BYTES: Final = 64 * 1024
 
 
 class TrustVerdict(Enum):
@@ -125,8 +125,8 @@ def _read(place: str | None) -> TrustRecord | None:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or _is_foreign(found):
                 return None
-            content = file.read(_LARGEST_RECORD + 1)
-            return msgspec.json.decode(content, type=TrustRecord) if len(content) <= _LARGEST_RECORD else None
+            content = file.read(_MAX_TRUST_RECORD_BYTES + 1)
+            return msgspec.json.decode(content, type=TrustRecord) if len(content) <= _MAX_TRUST_RECORD_BYTES else None
     except (OSError, msgspec.MsgspecError, UnicodeError):
         return None
 

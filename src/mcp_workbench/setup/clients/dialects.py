@@ -100,7 +100,7 @@ _OAUTH: Final = {
     "clientSecret": ("clientSecret", "client_secret", "CLIENT_SECRET"),
     "callbackPort": ("callbackPort",),
 }
-_MOST_SECONDS: Final = 3_600
+_MAX_FOREIGN_TIMEOUT: Final = 3_600
 # A path that is neither absolute nor begins with a variable or `~`.
 _RELATIVE: Final = re.compile(r"(?![/\\$~%{]|[A-Za-z]:).*[/\\]")
 _ASKED: Final = r"\$\{(?:input|command|config):[^}]+\}"
@@ -305,7 +305,7 @@ class _Translation:
         timeout = self._written.get("timeout", self._written.get("tool_timeout_sec"))
         if _is_positive(timeout):
             # Clients that count in seconds allow at most an hour, so larger values are milliseconds in any file.
-            is_thousandth = self._dialect.milliseconds or timeout > _MOST_SECONDS
+            is_thousandth = self._dialect.milliseconds or timeout > _MAX_FOREIGN_TIMEOUT
             entry["timeout"] = timeout / 1000 if is_thousandth else timeout
         if _is_positive(seconds := self._written.get("startup_timeout_sec")):
             entry["startupTimeout"] = seconds

@@ -14,7 +14,7 @@ from msgspec import MsgspecError
 from msgspec.json import decode, encode
 
 # A record is a quoted name; anything larger is not ours.
-LARGEST_RECORD: Final = 4096
+MAX_KEYCHAIN_RECORD_BYTES: Final = 4096
 
 
 def folder() -> str | None:
@@ -49,7 +49,7 @@ def names() -> list[str]:
     with contextlib.suppress(OSError):
         for file in os.listdir(where) if where is not None else ():
             with contextlib.suppress(OSError, MsgspecError), open(os.path.join(where or "", file), "rb") as record:
-                found.append(decode(record.read(LARGEST_RECORD), type=str))
+                found.append(decode(record.read(MAX_KEYCHAIN_RECORD_BYTES), type=str))
     return sorted(found)
 
 

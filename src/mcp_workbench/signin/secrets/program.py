@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_STDERR_BYTES: Final = 4096
 # A killed process is gone at once, unless it is stuck in the kernel.
 KILLED_SECONDS: Final = 1.0
-_READ_BYTES: Final = 64 * 1024
+_PROGRAM_READ_BYTES: Final = 64 * 1024
 
 
 class ProgramEnd(Struct, frozen=True):
@@ -129,7 +129,7 @@ def _read(stdout: IO[bytes], stderr: IO[bytes], ends_at: float, most_bytes: int)
         while selector.get_map() and (left := ends_at - time.monotonic()) > 0:
             for key, _ in selector.select(left):
                 pipe = stdout if key.fileobj is stdout else stderr
-                piece = os.read(key.fd, _READ_BYTES)
+                piece = os.read(key.fd, _PROGRAM_READ_BYTES)
                 if not piece:
                     selector.unregister(pipe)
                 taken[pipe] += piece

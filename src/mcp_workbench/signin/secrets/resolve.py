@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.transport.processes import ProcessTable
 
 # A password manager may ask for a fingerprint first. Shorter than the time limit for starting a server.
-COMMAND_SECONDS: Final = 30.0
-_LONGEST_QUOTE: Final = 300
+SECRET_COMMAND_TIMEOUT: Final = 30.0
+_MAX_QUOTED_STDERR: Final = 300
 _HOW: Final = "docs/guides/secrets.md explains references"
 
 
@@ -238,7 +238,7 @@ class _Resolving:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise _Missing(f"the program {quote(name)} cannot be started: {reason}", "check its path") from None
         try:
-            end = await aside(lambda: started.finish(COMMAND_SECONDS, MOST_SECRET_BYTES))
+            end = await aside(lambda: started.finish(SECRET_COMMAND_TIMEOUT, MOST_SECRET_BYTES))
         finally:
             started.release()
         # Also where it failed: half a secret on stdout is one.
@@ -306,11 +306,11 @@ class _Missing(Exception):
 
 def _printed(name: str, end: ProgramEnd) -> str:
     """The output of a program as a value. Errors quote its stderr, never its output."""
-    said = " ".join(end.errors.decode(errors="replace").split())[-_LONGEST_QUOTE:]
+    said = " ".join(end.errors.decode(errors="replace").split())[-_MAX_QUOTED_STDERR:]
     quoted = f": {said}" if said else ""
     hint = f"run {quote(name)} in a terminal to see what it needs"
     if end.is_late:
-        raise _Missing(f"the program {quote(name)} did not end within {COMMAND_SECONDS:g} s{quoted}", hint)
+        raise _Missing(f"the program {quote(name)} did not end within {SECRET_COMMAND_TIMEOUT:g} s{quoted}", hint)
     if end.status is None:
         raise _Missing(f"the program {quote(name)} printed more than {MOST_SECRET_BYTES // 1024} KiB", hint)
     if end.status < 0:
