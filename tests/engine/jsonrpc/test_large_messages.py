@@ -190,3 +190,11 @@ def test_a_large_line_without_a_brace_is_json_or_not_as_a_small_one_is(value: An
     with pytest.raises(Malformed) as caught:
         read_large(line, size)
     assert caught.value.code == (INVALID_REQUEST if messages.is_json(line) else PARSE_ERROR)
+
+
+@pytest.mark.parametrize("twice", [b'"id":1,"id":2', b'"id":10,"id":1', b'"id":12.5,"id":12', b'"id":1,"id":10'])
+def test_a_member_that_appears_twice_is_refused_even_if_one_value_begins_with_the_other(twice: bytes) -> None:
+    with pytest.raises(Malformed, match="a member appears twice"):
+        read_large(b'{"jsonrpc":"2.0",%b,"result":{}}' % twice, 64)
+    with pytest.raises(Malformed, match="a member appears twice"):
+        read_large(b'{"jsonrpc":"2.0","result":{},%b}' % twice, 64)

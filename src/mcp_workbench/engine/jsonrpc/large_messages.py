@@ -223,6 +223,9 @@ class _Outline:
             if key in members or text[value:at] != bytes(found[key]):
                 raise _NoMessage("a member appears twice")
             members[key] = (place(value), place(at - 1) + 1)
+        if text[at:].strip(b" \t\r\n") != b"}":
+            # The last value of a member begins its first one: `"id":10,"id":1`.
+            raise _NoMessage("a member appears twice")
         return members
 
     def _long_string(self, quote: int) -> int:
