@@ -218,6 +218,7 @@ class FakeServer:
         loop = self.traffic.loop
         self.traffic.loop = self.traffic.deadlines._loop = Clock(loop, seconds)  # type: ignore[assignment]
         # It passes as it does for somebody who is awake: nobody was stopped meanwhile.
+        self.traffic.deadlines.stop()
         self.traffic.deadlines.looked_at = self.traffic.loop.time()
         self.traffic.deadlines.look()
 

@@ -278,7 +278,10 @@ async def in_process_workbench(
     config = WorkbenchConfig(path="fake.json", toolboxes={"box": box}, policy=policy, limits=limits, plain=plain)
     gateway = GatewayToFakeServers(config, Options(face=face, use_cache=use_cache), eras, versions, capabilities or {})
     async with gateway.running():
-        yield InProcessWorkbench(gateway, face)
+        workbench = InProcessWorkbench(gateway, face)
+        yield workbench
+        for client in workbench.clients:
+            client.session.leave()
 
 
 async def until(condition: Callable[[], bool]) -> None:

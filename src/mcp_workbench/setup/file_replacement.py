@@ -35,7 +35,7 @@ def read_file(path: str) -> bytes | None:
     """The content of the file; None if it does not exist. Raises `ConfigError`."""
     try:
         # Non-blocking, because opening a named pipe would block until something writes to it.
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | getattr(os, "O_NONBLOCK", 0))) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"`{path}` is not a file", hint="move it away, and try again")
             content = file.read(MAX_CLIENT_FILE_BYTES + 1)

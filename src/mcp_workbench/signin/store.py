@@ -241,7 +241,8 @@ class TokenStore:
 
     def _opened(self) -> BinaryIO:
         """Follows no link, and a pipe does not block."""
-        return open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        more = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return open(self.path, "rb", opener=lambda path, flags: os.open(path, flags | more))
 
     def _read_file(self) -> bytes | None:
         try:

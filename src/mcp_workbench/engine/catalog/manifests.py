@@ -282,10 +282,15 @@ class ManifestStore:
         return os.path.join(self._folder, f"{key}.json")
 
 
+def _own_file(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
 def _read(path: str) -> bytes:
     """Read one of our files. Raises OSError for a pipe, which would block, or a symbolic link."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
+    # With an opener, the descriptor of a folder is closed when `open` refuses it.
+    with open(path, "rb", opener=_own_file) as file:
+        descriptor = file.fileno()
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             raise PermissionError(f"{path} is not a file of ours")

@@ -100,6 +100,9 @@ class ListRefresh:
 
     def on_end(self, error: DownstreamError) -> None:
         """The server has ended: nothing will be listed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if not self._listed.done():
             self._listed.set_exception(error)
 

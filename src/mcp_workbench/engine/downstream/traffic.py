@@ -127,6 +127,7 @@ class Traffic:
         self.questions.end()
         for exchange in self.pending.drain():
             exchange.on_failure(error)
+        self.deadlines.stop()
 
     # ── requests to the server ──
 

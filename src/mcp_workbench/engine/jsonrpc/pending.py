@@ -212,7 +212,7 @@ class PendingRequests:
 class DeadlineTimer:
     """Checks the deadlines of one connection's requests, while there are any."""
 
-    __slots__ = ("_check", "_loop", "is_running", "looked_at")
+    __slots__ = ("_check", "_loop", "_timer", "is_running", "looked_at")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, check: Callable[[float, float], bool]) -> None:
         """`check` gets the time of the previous check, and for how long the process was stopped since: what was overdue
@@ -220,6 +220,7 @@ class DeadlineTimer:
         anything left to check."""
         self._loop = loop
         self._check = check
+        self._timer: asyncio.TimerHandle | None = None
         self.is_running = False
         self.looked_at = 0.0
 
@@ -227,7 +228,13 @@ class DeadlineTimer:
         if not self.is_running:
             self.is_running = True
             self.looked_at = self._loop.time()
-            self._loop.call_later(DEADLINE_CHECK_INTERVAL, self.look)
+            self._timer = self._loop.call_later(DEADLINE_CHECK_INTERVAL, self.look)
+
+    def stop(self) -> None:
+        """There is nothing left to check."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.is_running = False
 
     def look(self) -> None:
         self.is_running = False
