@@ -17,7 +17,8 @@ BYTES_PER_TOKEN: Final = 4
 LEAST_BUDGET: Final = 300
 # How much of a text is looked at to learn how many of its bytes make a token.
 _SAMPLE_BYTES: Final = 64 * 1024
-_SLICE_BYTES: Final = 1 << 20
+# Each count holds the interpreter, so slices are short.
+_SLICE_BYTES: Final = 1 << 16
 
 
 def tokens(text: str) -> int:
