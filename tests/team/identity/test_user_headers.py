@@ -304,7 +304,7 @@ async def test_users_elsewhere_are_shown_no_page_that_another_could_follow(servi
     gateway = Gateway(WorkbenchConfig(path="c.json", toolboxes={"box": box}, **file), Options(use_cache=False))
     gateway._serving = serving
     entry = gateway.catalog.toolboxes["box"]["server"]
-    with pytest.raises(DownstreamError, match="served over the network"):
+    with pytest.raises(DownstreamError, match="connected over the network"):
         await gateway.sign_ins().begin_sign_in(entry, ALICE)
     assert gateway.sign_ins().target(entry, "alice").command.endswith("--as alice")
     assert "--as" not in gateway.sign_ins().target(entry, "default").command
