@@ -18,7 +18,7 @@ LEAST_BUDGET: Final = 300
 # How much of a text is looked at to learn how many of its bytes make a token.
 _SAMPLE_BYTES: Final = 64 * 1024
 # Each count holds the interpreter, so slices are short.
-_SLICE_BYTES: Final = 1 << 16
+_COUNTED_BYTES: Final = 1 << 16
 
 
 def tokens(text: str) -> int:
@@ -43,7 +43,7 @@ def estimated_tokens(written: bytes | memoryview) -> int:
     """Approximately how many tokens a text takes, which may be that of a string in JSON. Counts in C: 10 ns a byte.
 
     A long text is counted in slices, because counting copies it several times."""
-    return sum(_counted(bytes(written[at : at + _SLICE_BYTES])) for at in range(0, len(written), _SLICE_BYTES))
+    return sum(_counted(bytes(written[at : at + _COUNTED_BYTES])) for at in range(0, len(written), _COUNTED_BYTES))
 
 
 def _counted(written: bytes) -> int:
