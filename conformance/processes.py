@@ -5,6 +5,7 @@ Each is started, waited for until it can be used, and ended as a whole. Nothing 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -22,6 +23,7 @@ Transport = Literal["stdio", "http", "front end"]
 # `both`: tools that ask are then written in the way of one era each, as people write them.
 Era = Literal["legacy", "modern", "both"]
 
+PR_SET_NO_NEW_PRIVS: Final = 38
 ROOT: Final = Path(__file__).resolve().parents[1]
 # The SDK takes a second to import, several of them at once on a busy machine much longer.
 START_TIMEOUT: Final = 60.0
@@ -78,6 +80,11 @@ def server_entry(transport: Transport, era: Era, url: str = "") -> dict[str, Any
     return {"command": command, "args": arguments, "cwd": str(ROOT)}
 
 
+def _confine() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
 @contextmanager
 def behind_front_end(server: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
     """A shared workbench with this one server; its front end as an entry of `mcpServers`. The suite speaks HTTP, so
@@ -89,7 +96,9 @@ def behind_front_end(server: Mapping[str, Any], folder: Path) -> Iterator[dict[s
     with tempfile.TemporaryDirectory(prefix="wb-") as place:
         variables = {"XDG_RUNTIME_DIR": place, "XDG_STATE_HOME": str(folder)}
         environ = {**os.environ, **variables}
-        subprocess.run([*ours, "up"], env=environ, check=True, stdout=subprocess.DEVNULL)
+        # The front end is a server of the workbench before it, and servers may not join: where everything runs without
+        # new privileges, they cannot be told apart.
+        subprocess.run([*ours, "up"], env=environ, check=True, stdout=subprocess.DEVNULL, preexec_fn=_confine)
         try:
             command, *arguments = [*ours, "serve", str(config), "--face", "flat", "--no-prefix", "--no-cache"]
             yield {"command": command, "args": arguments, "env": variables}

@@ -26,7 +26,6 @@ NOISE = {
     "other JSON": ('{"hello":"world"}\n"text"\n5\nnull\ntrue\n[]\n', 6),
     "a log line in JSON": ('{"level":"info","time":1,"msg":"started"}\n', 1),
     "a batch": ('[{"jsonrpc":"2.0","id":$ID,"result":{"content":[]}}]\n', 1),
-    "an id alone": ('{"jsonrpc":"2.0","id":$ID}\n', 1),
     "no UTF-8": ("\xff\xfe\xfd\n", 1),
     "NUL": ("\x00\x00\x00\n", 1),
     "deep nesting": ("[" * 100_000 + "\n", 1),
@@ -56,6 +55,8 @@ async def test_noise_is_skipped_counted_and_logged_at_a_limited_rate(faults: Fau
 async def test_a_flood_of_noise_holds_up_nothing_and_fills_no_log(faults: Faults) -> None:
     # The requests that ask for the flood are large themselves, and the C library keeps some of what they took.
     async with faults.serving({"bad": bad_entry()}, large=True) as workbench:
+        # Large messages are read in a thread, whose arena keeps free memory too. It does not grow with more floods.
+        workbench.kept_bytes *= 3
         flood = "this is not JSON\n" * 100_000
         calls = [await workbench.start("bad", "raw", {"latin1": flood}) for _ in range(5)]
         await workbench.others_work()

@@ -94,7 +94,12 @@ def test_files_of_which_no_test_is_asked_for_are_not_imported(expression: str) -
     config = SimpleNamespace(option=SimpleNamespace(markexpr=expression))
     left_out = [
         path
-        for path in (tests / "cli", tests / "catalog", tests / "bridge" / "test_sdk.py", tests / "test_nearest.py")
+        for path in (
+            tests / "cli",
+            tests / "engine" / "catalog",
+            tests / "bridge" / "test_sdk.py",
+            tests / "engine" / "test_nearest.py",
+        )
         if conftest.pytest_ignore_collect(path, config)  # type: ignore[arg-type]
     ]
     expected = [tests / "cli", tests / "bridge" / "test_sdk.py"] if expression == "not processes" else []

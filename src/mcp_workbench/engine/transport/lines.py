@@ -8,6 +8,7 @@ from typing import Final
 
 from mcp_workbench.engine.jsonrpc.framing import LineSplitter, LongLine
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Envelope, Malformed, find_id
+from mcp_workbench.engine.transport.allocator import trim_soon
 from mcp_workbench.engine.transport.link import ReadReceiver, Receiver
 from mcp_workbench.errors import shortage
 
@@ -70,6 +71,8 @@ class LineFeed:
                 return
             self._deliver_read(line, message)
             self._deliver(lines)
+            # What was read in a thread came from an arena that nothing else gives back.
+            trim_soon(loop)
             delivered.set_result(None)
 
         reading = loop.run_in_executor(None, _join if joins else _read, long_line)
