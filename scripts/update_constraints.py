@@ -30,6 +30,8 @@ PYTHONS = (11, 12, 13, 14)
 PLATFORMS = ("manylinux.*x86_64", "manylinux.*aarch64", "macosx.*(arm64|universal2)")
 # One wheel without dependencies, which does trusted publishing: less to pin than an action with an image behind it.
 RELEASE = ["uv"]
+# The site needs more than the tests do: Debian 12 has Python 3.11.2, where everything else has to work.
+MARKERS = dict.fromkeys(("pymdown-extensions", "zensical"), " ; python_full_version >= '3.11.5'")
 
 HEADER = """\
 # {what}, by version and sha256. Written by `make constraints`; do not edit.
@@ -138,7 +140,7 @@ def write(path: Path, what: str, pins: dict[str, str], address: str) -> None:
         if missing := gaps(offered[name]):
             print(f"warning: `{name}=={pins[name]}` has no wheel for {', '.join(missing)}", file=sys.stderr)
         hashes = " \\\n".join(f"    --hash=sha256:{digest}" for digest in sorted(offered[name].values()))
-        lines.append(f"{name}=={pins[name]} \\\n{hashes}\n")
+        lines.append(f"{name}=={pins[name]}{MARKERS.get(name, '')} \\\n{hashes}\n")
     path.write_text("".join(lines), encoding="utf-8")
     print(f"{path.name}: {len(pins)} packages, {sum(map(len, offered.values()))} files", file=sys.stderr)
 
