@@ -13,9 +13,9 @@ from scripts.build_site import OUTSIDE, arrange, build, place
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {place(path.relative_to(ROOT).as_posix()) for path in (ROOT / "docs").rglob("*.md")} | set(OUTSIDE.values())
 NAVIGATION = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
-# What a browser loads by itself when it shows a page.
 # What GitHub reads as a list, a fence or a link, and the site has left as it is.
 NOT_READ = re.compile(r"\n *(?:- |\d+\. )\S[^\n]*|```|\]\([^\n]*")
+# What a browser loads by itself when it shows a page.
 LOADED = re.compile(r"<(?:script|img|iframe|source)[^>]*\ssrc=\"?([^\"\s>]+)|<link\s([^>]*)>")
 
 needs_zensical = pytest.mark.skipif(
