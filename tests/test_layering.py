@@ -177,10 +177,9 @@ KNOTS: dict[frozenset[str], str] = {
     ),
     frozenset(
         {
-            "engine.downstream.cancelled_calls",
+            "engine.downstream.server_questions",
             "engine.downstream.clients",
             "engine.downstream.fair_requests",
-            "engine.downstream.server_questions",
             "engine.downstream.traffic",
             "engine.downstream.traffic_owner",
         }
@@ -197,14 +196,12 @@ KNOTS: dict[frozenset[str], str] = {
     frozenset(
         {
             "engine.session.client_call",
-            "engine.session.keeping_waiting",
             "engine.session.methods",
             "engine.session.own_questions",
-            "engine.session.pages_to_visit",
+            "engine.session.signing_in",
             "engine.session.parking",
             "engine.session.rounds",
             "engine.session.session",
-            "engine.session.signing_in",
         }
     ): (
         "a session owns its calls, and a call answers through its session; parking, rounds and sign-ins are what "

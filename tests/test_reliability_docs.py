@@ -55,7 +55,7 @@ INNER = {
     "engine.session.client_name.MAX_NAME_CHARACTERS": "the length of a quotation",
     "engine.transport.http.server.listening.KEEP_ALIVE_INTERVAL": "of packets that the system sends",
     "engine.transport.pipes.MOST_BUFFERS": "what one system call takes",
-    "engine.transport.http.client.decompression.MOST_INFLATED": "what one read may become; together they are a message",
+    "engine.transport.http.client.response.MOST_INFLATED": "what one read may become; together they are a message",
     "engine.transport.http.client.failures.MOST_QUOTED": "the length of a quotation",
     "engine.transport.http.client.response_body.END_SECONDS": "whether a connection is worth keeping",
     "engine.transport.http.client.http_link.LISTEN_FIRST_SECONDS": "the order of two requests",

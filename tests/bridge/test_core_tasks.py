@@ -9,7 +9,7 @@ import pytest
 
 from mcp_workbench.engine.config.model import FaceName
 from mcp_workbench.engine.face import tasks as tasks_module
-from mcp_workbench.engine.router import task_lists
+from mcp_workbench.engine.router import task_requests
 from tests.bridge.fake_server import FakeServer
 from tests.bridge.in_process import Client, Json, Request, in_process_workbench, settled, until
 
@@ -128,7 +128,7 @@ async def test_only_servers_that_declare_it_are_asked_and_where_none_does_it_is_
 async def test_a_server_that_cannot_list_its_tasks_is_named_and_the_others_are_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(task_lists, "MOST_ON_PAGE", 2)
+    monkeypatch.setattr(task_requests, "MOST_ON_PAGE", 2)
     async with in_process_workbench("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as workbench:
         client = workbench.client("legacy")
         server, other = await workbench.connect(client), await workbench.connect(client, "other")
@@ -152,7 +152,7 @@ async def test_a_server_that_cannot_list_its_tasks_is_named_and_the_others_are_s
 @pytest.mark.bridge("tasks")
 async def test_a_server_that_hangs_does_not_keep_the_tasks_of_others_back(monkeypatch: pytest.MonkeyPatch) -> None:
     # Longer than a busy machine keeps this process from running: the other server answers within it.
-    monkeypatch.setattr(task_lists, "PAGE_PATIENCE", 0.5)
+    monkeypatch.setattr(task_requests, "PAGE_PATIENCE", 0.5)
     async with in_process_workbench("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as workbench:
         client = workbench.client("legacy")
         server, other = await workbench.connect(client), await workbench.connect(client, "other")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.engine.downstream import cancelled_calls, pool
-from mcp_workbench.engine.downstream.cancelled_calls import CANCELLED_SECONDS
+from mcp_workbench.engine.downstream import pool, server_questions
+from mcp_workbench.engine.downstream.server_questions import CANCELLED_SECONDS
 from tests.bridge.conversation import FORM, SAMPLE
 from tests.bridge.in_process import ERAS, in_process_workbench, settled, until
 from tests.bridge.modern_to_legacy import DONE, YES, answered, modern_to_legacy
@@ -208,7 +208,7 @@ async def test_a_question_of_a_cancelled_call_reaches_no_other_client_however_la
 
 @pytest.mark.bridge("calls-in-flight")
 async def test_many_cancelled_calls_are_not_forgotten_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancelled_calls, "MOST_CANCELLED", 1)
+    monkeypatch.setattr(server_questions, "MOST_CANCELLED", 1)
     async with in_process_workbench("legacy") as workbench:
         one, other = workbench.client("legacy"), workbench.client("legacy")
         server = await workbench.connect(one)

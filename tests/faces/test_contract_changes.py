@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.downstream import list_refresh, server_subscriptions
+from mcp_workbench.engine.downstream import connection, server_subscriptions
 from mcp_workbench.engine.face.view import View
 from tests.faces.harness import ERAS, FACES, Bench, Seen
 from tests.faces.memory import MemoryClient
@@ -66,7 +66,7 @@ async def test_a_changed_list_is_told_and_then_shown(
     if kind != "tools" or face != "proxy":
         # That several changes are fetched together has a test of its own. Where one is noted with the next result, that
         # must not be the result of the call that makes the change.
-        monkeypatch.setattr(list_refresh, "REFRESH_PAUSE", 0.0)
+        monkeypatch.setattr(connection, "REFRESH_PAUSE", 0.0)
     async with bench.within(offering(server_era), face, era) as seen:
         await seen.open()
         before = await seen.names(method)
@@ -171,7 +171,7 @@ async def test_changes_one_after_the_other_are_told_at_most_once_a_second(bench:
 async def test_a_list_that_is_announced_as_changed_is_told_also_when_it_is_equal_again(
     bench: Bench, face: str, era: str, server_era: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_refresh, "REFRESH_PAUSE", 0.0)
+    monkeypatch.setattr(connection, "REFRESH_PAUSE", 0.0)
     log = bench.path("log")
     async with bench.within(offering(server_era, "--log", log), face, era) as seen:
         await seen.open()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.engine.downstream.listing import MOST_ITEMS, MOST_PAGES
+from mcp_workbench.engine.downstream.server_run import MOST_ITEMS, MOST_PAGES
 from tests.faults.running_workbench import Faults, bad_entry
 from tests.support.processes import eventually
 from tests.support.workbench import logged

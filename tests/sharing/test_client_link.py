@@ -13,7 +13,7 @@ import pytest
 from mcp_workbench.engine.jsonrpc.framing import Oversized
 from mcp_workbench.engine.transport.write_batch import WriteBatch
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.sharing.client_link import FrontEndLink
+from mcp_workbench.sharing.client import FrontEndLink
 
 MESSAGE = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 

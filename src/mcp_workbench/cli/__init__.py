@@ -7,13 +7,11 @@ Everything else here is shared by several commands:
 - The command line: `flags` parses it, `settings` reads the options about the configuration and the log, `arguments`
   turns its words into a tool's arguments.
 - The terminal: `screen` and `wrapping` lay out text, `error_output` reports errors, `consent` asks yes or no,
-  `elicitation` asks servers' questions, `result_content` and `result_output` show results, `terminal_images` the images
-  in them.
+  `elicitation` asks servers' questions, `result_content` and `result_output` show results.
 - Servers: `engine` reaches them in this process, `shared_engine` in the shared workbench; `interactive_client` shows
   their progress and questions. `unlisted_servers` are in no file, `prompts_and_resources` lists what servers offer,
   `process_memory` measures their memory, `watched_workbenches` looks into the workbenches that run them.
 - Serving: `serving_context` is what the shared workbench serves a client with.
-- Parts of single commands: `token_report` and `tokens_page` for `tokens`, `completion_words` for `completion`,
-  `top_view` for `top`, `demo_client` for `demo`, `server_copies` for `status` and `top`, `overview` for no command at
-  all. `demo` has the included servers.
+- Parts of single commands: `token_report` and `tokens_page` for `tokens`, `top_view` for `top`, `server_copies`
+  for `status` and `top`, `overview` for no command at all. `demo` has the included servers.
 """

@@ -6,14 +6,15 @@ Owns where each part goes. stdout is data; on a terminal it is formatted for peo
 
 from __future__ import annotations
 
+import base64
 import json
 import mimetypes
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import UsageError
@@ -29,6 +30,13 @@ _OSC_8: Final = "\x1b]8;;{}\x1b\\{}\x1b]8;;\x1b\\"
 _SUFFIXES: Final = {"audio/wav": ".wav", "image/webp": ".webp"}
 # Other addresses are the server's own, and no terminal can open them.
 _OPENED_BY_TERMINALS: Final = ("https://", "http://", "file://")
+Protocol = Literal["kitty", "iterm2"]
+# The kitty protocol transmits chunks of this size.
+_PIECE: Final = 4096
+# Larger images are slow, and not what people look at in a terminal.
+MAX_IMAGE_BYTES: Final = 8 * 1024 * 1024
+# VS Code's terminal can too, but only with a setting that the environment does not reveal.
+_ITERM2_PROGRAMS: Final = ("iTerm.app", "WezTerm", "mintty")
 
 
 def show(reading: ResultContent, target: Path | None) -> None:
@@ -108,8 +116,6 @@ def _cell(value: object) -> str:
 def _show_binaries(screen: Screen, binaries: Sequence[Binary]) -> None:
     if not binaries:
         return
-    from mcp_workbench.cli.terminal_images import shown
-
     folder: Path | None = None
     for number, binary in enumerate(binaries, 1):
         inline = shown(binary.data, binary.type, os.environ) if screen.is_terminal else None
@@ -143,3 +149,41 @@ def _write(path: Path, data: bytes, what: Binary | str) -> None:
     except OSError as error:
         raise UsageError(f"`{path}` cannot be written: {error.strerror}") from None
     remark("note", f"saved {what} as {path}")
+
+
+# Images for terminals that can show them, according to the environment.
+# Sixel is not supported: it needs pixels, and nothing here decodes images. Terminals with nothing else (foot, xterm)
+# would have to be queried on the line that the user types on, and waited for. Conservative: only what is known to
+# work is used, because a terminal without support shows pages of letters. Inside tmux and screen nothing is shown:
+# they pass such sequences on only if configured to.
+def protocol_of(environ: Mapping[str, str]) -> Protocol | None:
+    """Return the image protocol of this terminal; None if it has none or it is unknown."""
+    if environ.get("TMUX") or environ.get("STY") or environ.get("TERM", "").startswith(("screen", "tmux", "dumb")):
+        return None
+    # Over ssh the terminal's variables are not passed on, but `TERM` is.
+    if environ.get("KITTY_WINDOW_ID") or environ.get("TERM") in ("xterm-kitty", "xterm-ghostty"):
+        return "kitty"
+    return "iterm2" if environ.get("TERM_PROGRAM") in _ITERM2_PROGRAMS else None
+
+
+def shown(data: bytes, type: str, environ: Mapping[str, str]) -> bytes | None:
+    """Return what to write to the terminal for an image; None if it cannot be shown."""
+    protocol = protocol_of(environ)
+    if protocol is None or not type.startswith("image/") or len(data) > MAX_IMAGE_BYTES:
+        return None
+    encoded = base64.b64encode(data)
+    if protocol == "iterm2":
+        # Without `inline=1`, the terminal offers the image as a download.
+        return b"\x1b]1337;File=inline=1;size=%d:%b\x07\n" % (len(data), encoded)
+    if type != "image/png":
+        # The only format that the kitty protocol decodes itself.
+        return None
+    pieces = [encoded[start : start + _PIECE] for start in range(0, len(encoded), _PIECE)]
+    written = []
+    for number, piece in enumerate(pieces):
+        more = int(number < len(pieces) - 1)
+        # `a=T` transmits and shows, `f=100` is PNG, `m=1` means that more chunks follow; only the first has the other
+        # keys.
+        control = b"a=T,f=100,m=%d" % more if number == 0 else b"m=%d" % more
+        written.append(b"\x1b_G%b;%b\x1b\\" % (control, piece))
+    return b"".join(written) + b"\n"

@@ -1,9 +1,8 @@
 """The shared workbench: one process that serves all clients of a user, each through its own front end.
 
-- `workbench`: admits clients; `client`: one of them, `hello` its first line, `client_link` the link to it.
+- `workbench`: admits clients; `client`: one of them, `hello` its first line.
 - `catalogs`: a gateway for each client context, on one runtime; `status`: the status of all of them.
-- `commands`: requests of commands in a terminal; `budgets`: what all clients together may hold; `succession`: which
-  version takes the place of which; `socket_place`: looks after the socket and the lock.
+- `commands`: requests of commands in a terminal; `budgets`: what all clients together may hold.
 
 Owns the socket, the first lines of a connection, who is connected, and when to exit. Knows neither how a client is
 served (`gateway`) nor how the process is started (`sharing.front.joining`).

@@ -10,11 +10,12 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from mcp_workbench import __version__
 from mcp_workbench.app.runtime import ProcessOwner, Runtime
@@ -22,14 +23,16 @@ from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.registry import SharedServers
 from mcp_workbench.engine.config.model import DEFAULT_SHARED_IDLE_EXIT
 from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.engine.file_watch import Fingerprint, Watched, fingerprint
 from mcp_workbench.engine.jsonrpc.messages import encode
-from mcp_workbench.engine.process_context import WANTED, WITHIN
+from mcp_workbench.engine.process_context import LOCK, WANTED, WITHIN, make_private
 from mcp_workbench.engine.socket_peers import may_ask, peer_uid
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.sharing.budgets import ClientBudgets
 from mcp_workbench.sharing.catalogs import Catalogs
 from mcp_workbench.sharing.client import ClientContext, SharedClient
+from mcp_workbench.sharing.front.joining import is_at, listen, sign_lock, take_lock
 from mcp_workbench.sharing.front.line_protocol import (
     ACCEPTED,
     AGAIN,
@@ -48,12 +51,9 @@ from mcp_workbench.sharing.front.line_protocol import (
     UNABLE,
 )
 from mcp_workbench.sharing.hello import LONGEST_HELLO, BadHello, Hello, read_hello
-from mcp_workbench.sharing.socket_place import Displaced, SocketPlace
 from mcp_workbench.sharing.status import describe
-from mcp_workbench.sharing.succession import RunningVersion, replaces
 
 log = logging.getLogger(__name__)
-
 # A front end sends its hello at once.
 HELLO_SECONDS: Final = 5.0
 # Connections without a hello yet. Twenty clients that start at once are usual, hundreds are a mistake.
@@ -74,6 +74,67 @@ _READ_BYTES: Final = 64 * 1024
 OF_A_SERVER: Final = (
     "the shared workbench does not serve processes of servers, nor others that run with no_new_privs, as in a sandbox"
 )
+_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
+
+
+# Where the shared workbench listens: its socket and its lock, in a folder that others may clean up.
+# If the socket is removed while we run, nobody can reach us, and if the lock's file is, a second workbench can start.
+# So both are watched and made again. Owns these files; knows nothing about connections. Everything here may block.
+class Displaced(Exception):
+    """Another shared workbench has started meanwhile, and holds the lock."""
+
+
+class SocketPlace:
+    def __init__(self, listener: socket.socket, lock: int | None) -> None:
+        """`lock` is the descriptor of the lock that we hold; without one, nothing is made again."""
+        self._lock = lock
+        self.path: str = listener.getsockname()
+        self.folder = os.path.dirname(self.path)
+        self._file = _identity(self.path)
+        # `mcp-workbench up` leaves this file; it is gone with the folder.
+        self._is_wanted = os.path.lexists(os.path.join(self.folder, WANTED))
+
+    def watched(self, changed: Callable[[Fingerprint], None]) -> Watched:
+        """Return what to watch. `changed` is called in the watching thread."""
+        files = (self.path, os.path.join(self.folder, LOCK))
+        return Watched(files, fingerprint(files), changed)
+
+    def restore(self) -> socket.socket | None:
+        """Make again what is missing. Returns the new socket to listen on; None if ours is in place. Raises `Displaced`
+        and `OSError`."""
+        if self._lock is None:
+            return None
+        if not is_at(self._lock, os.path.join(self.folder, LOCK)):
+            make_private(self.folder)
+            taken = take_lock(self.folder)
+            if taken is None:
+                raise Displaced
+            # The descriptor stays the same for whoever closes it.
+            os.dup2(taken, self._lock, inheritable=False)
+            os.close(taken)
+            sign_lock(self._lock)
+            if self._is_wanted:
+                os.close(os.open(os.path.join(self.folder, WANTED), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if self._file is not None and _identity(self.path) == self._file:
+            return None
+        listener = socket.socket(fileno=listen(self.folder).detach())
+        self._file = _identity(self.path)
+        return listener
+
+    def remove(self) -> None:
+        """Remove the socket, unless it belongs to another workbench."""
+        if self._file is not None and _identity(self.path) == self._file:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return which file it is; None if there is none. The inode is not reused while the socket is open."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class Refused(Exception):
@@ -452,3 +513,33 @@ class SharedWorkbench(ProcessOwner):
 
 def _in_one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+# Whether a process of one version takes the place of an idle workbench of another.
+# An update in place leaves running processes alone, so old front ends meet a new workbench, and must not end it. Of
+# two releases the newer one counts. Commits between releases have no order; of those, the process that was started
+# later runs what was installed later.
+class RunningVersion(NamedTuple):
+    """What a process runs, and since when."""
+
+    # As `version.full_version` has it.
+    version: str
+    # By the monotonic clock of the machine; 0 if it does not say.
+    started: float
+
+
+def replaces(other: RunningVersion, own: RunningVersion) -> bool:
+    """Whether the other one replaces us, if nobody is served."""
+    if other.version == own.version:
+        return False
+    others, ours = _order(other.version), _order(own.version)
+    return others > ours or (others == ours and other.started > own.started)
+
+
+def _order(version: str) -> tuple[tuple[int, ...], bool, str]:
+    """`1.0.0rc1` comes before `1.0.0`, which is the same release as `1.0.0+g1ee18ce`."""
+    public = version.partition("+")[0]
+    found = _NUMBERS.match(public)
+    numbers = tuple(map(int, found[0][:50].split("."))) if found else ()
+    rest = public[found.end() :] if found else public
+    return numbers, not rest, rest

@@ -11,9 +11,8 @@ from types import SimpleNamespace
 import pytest
 from msgspec.json import encode
 
-from mcp_workbench.cli import completion_words
-from mcp_workbench.cli.commands.completion import SCRIPTS
-from mcp_workbench.cli.completion_words import completed, completed_line
+from mcp_workbench.cli.commands import completion
+from mcp_workbench.cli.commands.completion import SCRIPTS, completed, completed_line
 from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.cli.usage import COMMANDS
 from tests.cli.in_process import carried_out
@@ -81,7 +80,7 @@ def test_names_of_arguments_are_completed(config: Path) -> None:
 
 def test_values_are_completed_where_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = {"properties": {"mode": {"enum": ["fast", "slow"]}, "deep": {"type": "boolean"}, "text": {}}}
-    monkeypatch.setattr(completion_words, "_definition", lambda *_: {"inputSchema": schema})
+    monkeypatch.setattr(completion, "_definition", lambda *_: {"inputSchema": schema})
     assert completed(["call", "a/b/c", "mode=f"]) == ["mode=fast"]
     assert completed(["call", "a/b/c", "deep="]) == ["deep=true", "deep=false"]
     assert completed(["call", "a/b/c", "text="]) == []
@@ -111,7 +110,7 @@ def test_what_a_shell_could_take_for_more_than_a_word_is_left_out(name: str, mon
     names = {kind: {each: encode(about) for each, about in many.items()} for kind, many in offered.items()}
     entry = SimpleNamespace(label="a/s", name="s", tools=names["tools"], definitions=names.__getitem__, config=None)
     catalog = SimpleNamespace(entries=lambda: [entry], described={name: SimpleNamespace(description="")})
-    monkeypatch.setattr(completion_words, "_catalog", lambda rest: catalog)
+    monkeypatch.setattr(completion, "_catalog", lambda rest: catalog)
     assert completed(["call", "a/s/"]) == ["a/s/ok"]
     assert completed(["call", "a/s/ok", ""]) == ["mode=", "odd="]
     assert completed(["call", "a/s/ok", "mode="]) == ["mode=fast"]
@@ -123,7 +122,7 @@ def test_what_a_shell_could_take_for_more_than_a_word_is_left_out(name: str, mon
 
 def test_no_server_offers_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = SimpleNamespace(definitions=lambda kind: {"--config=x": b"{}", "=ls": b"{}", "file:///ok": b"{}"})
-    monkeypatch.setattr(completion_words, "_catalog", lambda rest: SimpleNamespace(entries=lambda: [entry]))
+    monkeypatch.setattr(completion, "_catalog", lambda rest: SimpleNamespace(entries=lambda: [entry]))
     assert completed(["resource", ""]) == ["file:///ok"]
 
 

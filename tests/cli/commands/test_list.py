@@ -7,7 +7,7 @@ from pathlib import Path
 from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder, manifest_key
 from mcp_workbench.engine.catalog.offer import Offer
 from mcp_workbench.engine.config.model import ServerConfig
-from mcp_workbench.engine.downstream.listing import offered_over_http
+from mcp_workbench.engine.downstream.server_run import offered_over_http
 from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.protocol.handshake import ServerProfile
 from tests.cli.in_process import run

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.engine.face.flat_instructions import Introduced, flat_instructions
+from mcp_workbench.engine.face.flat import Introduced, flat_instructions
 
 MOST = 2_048
 HEAD = "Tools of several servers in one list. Servers:"

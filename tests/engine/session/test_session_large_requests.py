@@ -18,7 +18,7 @@ from mcp_workbench.engine.jsonrpc.messages import LargeObject, Malformed
 from mcp_workbench.engine.transport import lines
 from mcp_workbench.engine.transport.stdio import DescriptorLink
 from mcp_workbench.engine.transport.write_batch import WriteBatch
-from mcp_workbench.sharing.client_link import FrontEndLink
+from mcp_workbench.sharing.client import FrontEndLink
 from tests.bridge.in_process import in_process_workbench
 
 TEXT = b"x" * 300

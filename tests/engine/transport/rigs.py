@@ -23,7 +23,7 @@ from mcp_workbench.engine.transport.stdio import StdioLink
 from mcp_workbench.engine.transport.write_batch import WriteBatch
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.sharing.budgets import ClientBudgets
-from mcp_workbench.sharing.client_link import FrontEndLink
+from mcp_workbench.sharing.client import FrontEndLink
 
 LIMIT = 16 * 1024 * 1024
 

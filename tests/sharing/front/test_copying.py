@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.sharing.front import copying as module
-from mcp_workbench.sharing.front.copying import CLIENT_GONE, DIED, HANGS, Copying
-from mcp_workbench.sharing.front.lane import LARGE_READ, LONGEST_HELD
+from mcp_workbench.sharing.front.copying import CLIENT_GONE, DIED, HANGS, LARGE_READ, LONGEST_HELD, Copying
 from tests.support.processes import wait_until
 
 HEAD = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"x":"'

@@ -13,7 +13,7 @@ import pytest
 
 from mcp_workbench.engine.config.auth_settings import AuthConfig, IssuerConfig, ProxyConfig
 from mcp_workbench.engine.transport.http.server.authentication import AuthenticationChallenge
-from mcp_workbench.engine.transport.http.server.open_streams import OpenStream
+from mcp_workbench.engine.transport.http.server.endpoint import OpenStream
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.engine.transport.shared_timer import SharedTimer
 from mcp_workbench.errors import ConfigError
@@ -25,7 +25,7 @@ from mcp_workbench.team.identity.unix_users import UnixUsers
 from tests.engine.transport.http.listening import wait_until
 from tests.engine.transport.http.server.echoing import echoing
 from tests.engine.transport.http.server.raw_client import initialize, modern, modern_headers, written
-from tests.engine.transport.http.server.test_open_streams import Writer
+from tests.engine.transport.http.server.test_endpoint_open_streams import Writer
 from tests.team.identity_provider import AUDIENCE, ISSUER, Provider
 
 PROXY = ProxyConfig(peers=("10.0.0.0/8", "2001:db8::5"), secret="s3cret", groups_header="x-groups")

@@ -1,12 +1,10 @@
 """What the client sees. A face turns a request into a decision and does no I/O: no files, sockets or processes.
 
 - `proxy`, `flat`, `dynamic` and `auto` are the faces, `base` is their common part, `decisions` what they can decide;
-  the table of faces is `engine/faces.py`, next to this package. `flat_instructions` has the instructions of `flat`,
-  `tool_marks` the marks on its tools for clients that defer them.
+  the table of faces is `engine/faces.py`, next to this package.
 - For `proxy`: `open_request` and `identifier` read arguments, `paths` resolves the path of a tool, `suggestions`
-  names those that may be meant, `opening` and
-  `toolbox_search` write the results of `open_toolbox`, `pins` adds pinned tools, `split_use_tool` has separate tools
-  for reading and writing.
+  names those that may be meant, `opening` and `toolbox_search` write the results of `open_toolbox`, `pins` adds pinned
+  tools, `split_use_tool` has separate tools for reading and writing.
 - Around `use_tool`: `argument_check` before a call, `kept_results` after it.
 - `restricted_face` is a face for a role from which something is hidden.
 - `client_behaviour` is what is known of clients once they are connected.

@@ -10,31 +10,51 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from msgspec import DecodeError, Raw, ValidationError
+from msgspec import DecodeError, Raw, Struct, ValidationError
 
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.filters import is_shown
 from mcp_workbench.engine.catalog.names import (
     NameTable,
+    Target,
     accepted,
     accepted_characters,
     describe_collision,
     is_accepted_by_clients,
 )
+from mcp_workbench.engine.economy.instructions import MOST_BYTES
+from mcp_workbench.engine.economy.prose import ELLIPSIS, clip, cut, one_line
 from mcp_workbench.engine.face.base import Face, FaceSettings, Params, available
 from mcp_workbench.engine.face.decisions import Decision, Forward, Reject, learn, withheld
-from mcp_workbench.engine.face.flat_instructions import Introduced, flat_instructions
 from mcp_workbench.engine.face.open_request import OpenRequest
 from mcp_workbench.engine.face.opening import Failures
+from mcp_workbench.engine.face.paths import named
+from mcp_workbench.engine.face.pins import ALWAYS_LOAD
 from mcp_workbench.engine.face.proxy import call_body
-from mcp_workbench.engine.face.renamed import renamed
+from mcp_workbench.engine.face.renamed import renamed, with_members
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.face.wording import REVIEW, no_such
-from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, decode_string
+from mcp_workbench.engine.jsonrpc.messages import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    decode_object,
+    decode_string,
+    encode,
+)
 from mcp_workbench.engine.protocol.constants import TOOLS_CALL
 
 MOST_EXAMPLES: Final = 3
+# The share of the space for the names of servers and why some are unavailable, while these can be shortened.
+_SHARE_OF_NAMES: Final = 0.75
+# A shorter excerpt of a server's instructions is useless.
+_LEAST_SAID: Final = 160
+# The maximum length of a reason or of a toolbox's description, tried in this order.
+_REASONS: Final = (160, 60, 0)
+SEARCH_HINT: Final = "anthropic/searchHint"
+# Claude Code truncates hints before matching them; a sentence fits.
+_LONGEST_HINT: Final = 120
 
 
 class FlatFace(Face):
@@ -82,8 +102,6 @@ class FlatFace(Face):
             if target.entry.failure is None
         }
         if self.settings.marks:
-            from mcp_workbench.engine.face.tool_marks import Marks
-
             marks = Marks(self.catalog, self.settings)
             return [marks.marked(renamed(target.definition, exposed), target) for exposed, target in shown.items()]
         return [renamed(target.definition, exposed) for exposed, target in shown.items()]
@@ -287,3 +305,98 @@ def _own_name(entry: ServerEntry, name: str) -> str:
 def make(catalog: Catalog, settings: FaceSettings) -> Face:
     """The factory for the table in `engine/faces.py`."""
     return FlatFace(catalog, settings)
+
+
+class Introduced(Struct, frozen=True):
+    place: str
+    # Why it is unavailable.
+    trouble: str | None = None
+    instructions: str | None = None
+    # The description of its toolbox, for the first server of each: some models see nothing else before they search.
+    about: str = ""
+
+
+def flat_instructions(head: str, servers: Sequence[Introduced], *, most: int = MOST_BYTES) -> str:
+    """The instructions, in at most `most` bytes.
+
+    Clients truncate, which could drop whole servers at the end. So every server is named first, and the remaining space
+    is divided among their own instructions.
+    """
+    named = _named(head, servers, most)
+    return named + _said(servers, most - len(named.encode()))
+
+
+def _named(head: str, servers: Sequence[Introduced], most: int) -> str:
+    for longest in _REASONS:
+        text = "\n".join(
+            [head, *(f"- {each.place}{_about(each, longest)}{_trouble(each, longest)}" for each in servers)]
+        )
+        if len(text.encode()) <= most * _SHARE_OF_NAMES:
+            return text
+    for shown in range(len(servers), 0, -1):
+        more = f", {ELLIPSIS} {len(servers) - shown} more" if shown < len(servers) else ""
+        text = f"{head} {', '.join(each.place for each in servers[:shown])}{more}"
+        if len(text.encode()) <= most:
+            return text
+    return cut(f"{head} {len(servers)} of them", most)
+
+
+def _about(server: Introduced, longest: int) -> str:
+    about = clip(one_line(server.about[:1000]), longest) if longest else ""
+    return f": {about}" if about else ""
+
+
+def _trouble(server: Introduced, longest: int) -> str:
+    if server.trouble is None:
+        return ""
+    return f" (not available: {clip(one_line(server.trouble[:1000]), longest)})" if longest else " (not available)"
+
+
+def _said(servers: Sequence[Introduced], room: int) -> str:
+    """The servers' own instructions. If they do not all fit, long ones are truncated to the same length."""
+    saying = [(f"\n\nFrom {each.place}:\n", each.instructions) for each in servers if each.instructions]
+    saying = saying[: room // _LEAST_SAID]
+    texts = [""] * len(saying)
+    shortest_first = sorted(range(len(saying)), key=lambda at: len(saying[at][1]))
+    for done, at in enumerate(shortest_first):
+        heading, text = saying[at]
+        share = room // (len(saying) - done) - len(heading.encode())
+        said = _within(text, share)
+        if said:
+            texts[at] = heading + said
+            room -= len(texts[at].encode())
+    return "".join(texts)
+
+
+def _within(text: str, most: int) -> str:
+    text = text[: most + 1]
+    if len(text.encode()) <= most:
+        return text
+    return cut(text, most - len(ELLIPSIS.encode())).rstrip() + ELLIPSIS if most > len(ELLIPSIS.encode()) else ""
+
+
+class Marks:
+    """The marks of each tool. Pinned tools are always loaded; others are found by the description of their toolbox."""
+
+    def __init__(self, catalog: Catalog, settings: FaceSettings) -> None:
+        self._marks = settings.marks
+        self._pinned = {place for path in settings.pin for place in named(catalog, path)}
+        self._hints = {
+            name: clip(one_line(each.description), _LONGEST_HINT) for name, each in catalog.described.items()
+        }
+
+    def marked(self, definition: bytes, target: Target) -> bytes:
+        """Add the marks to a definition. The server's own `_meta` is kept and comes first."""
+        added: dict[str, object] = {}
+        if (target.entry, target.name) in self._pinned:
+            if ALWAYS_LOAD in self._marks:
+                added[ALWAYS_LOAD] = True
+        elif SEARCH_HINT in self._marks and self._hints.get(target.entry.toolbox):
+            added[SEARCH_HINT] = self._hints[target.entry.toolbox]
+        if not added:
+            return definition
+        try:
+            own = decode_object(decode_object(definition)["_meta"])
+        except (KeyError, DecodeError, ValidationError):
+            own = {}
+        return with_members(definition, {"_meta": encode({**{k: Raw(encode(v)) for k, v in added.items()}, **own})})

@@ -3,9 +3,8 @@
 - `router.py`: the operations of a session; lets the face decide, and carries out the decision
 - `routed_call.py`: a client's request as the router sees it
 - `caller_connections.py`: the connection for a request, and waiting until it is ready
-- `step_runner.py`: the steps around every request to a server; `wanted_item.py`: names of items that do not exist
-- `subscriptions.py`: resources that clients subscribe to; `task_requests.py`: their tasks, with
-  `task_lists.py`: lists of tasks, collected from servers
+- `step_runner.py`: the steps around every request to a server
+- `subscriptions.py`: resources that clients subscribe to; `task_requests.py`: their tasks
 - `toolboxes.py`, `lists.py`: starting servers to open a toolbox, to search, or for a list; `toolbox_summaries.py`:
   when the summaries that distinguish toolboxes are computed again
 """

@@ -1,13 +1,11 @@
 """One client: its era, its handshake, its requests in flight, and the questions of servers to it.
 
-- `session`: reads messages and answers them; `request_sizes`: those that are too large to read; `methods`: one function
-  for each method; `welcome`: the handshake.
-- `client_call`: one request on its way to a server and back; `keeping_waiting`: progress sent to its client meanwhile.
+- `session`: reads messages and answers them; `methods`: one function for each method; `welcome`: the handshake.
+- `client_call`: one request on its way to a server and back.
 - `request_log`: a session that logs its requests; `client_name`: a client as people know it.
 - `session_registry`, `notifications`: all sessions, and the notifications they get.
 - `questions`, `attribution`: requests of servers to the client, and the name of the server in them; `signing_in`: a
-  call that waits for its user to sign in; `pages_to_visit`: a call whose server requires a page to be visited first;
-  `own_questions`: our own questions to the user.
+  call that waits for its user to sign in or to visit a page; `own_questions`: our own questions to the user.
 - `client_name`: the name that a client gives itself.
 - `resuming`: takes over the client of a workbench that has ended.
 - `parking`, `rounds`: questions across eras, for modern and for legacy clients.

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.steps import Denial
 
 log = logging.getLogger(__name__)
-
 # Codes that a client handles itself: URL elicitation required, header mismatch, missing client capability, unsupported
 # protocol version. A model could do nothing with them.
 CODES_FOR_CLIENTS: Final = STATELESS_CODES | {URL_ELICITATION_REQUIRED}
@@ -67,8 +66,9 @@ ENDS_TASK: Final = frozenset({"tasks/result", "tasks/get"})
 # Useless to clients that are asked in results: the result of their retry tells them the same.
 NOT_FOR_RETRYING_CLIENTS: Final = frozenset({"notifications/elicitation/complete"})
 
-
 _decode_progress: Final = Decoder(float).decode
+# Progress has to increase with each notification (*Progress*), and the server's next value should still be higher.
+_STEP: Final = 1e-6
 
 
 def progress_in(fields: dict[str, Raw]) -> float:
@@ -215,7 +215,7 @@ class ClientCall(Struct, eq=False):
             return
         # Errors that cannot be read are given the code `INTERNAL_ERROR`.
         if read.code in (URL_ELICITATION_REQUIRED, INTERNAL_ERROR):
-            from mcp_workbench.engine.session.pages_to_visit import asks_for_visit, attributed
+            from mcp_workbench.engine.session.signing_in import asks_for_visit, attributed
 
             try:
                 error = attributed(self, error, read)
@@ -281,8 +281,6 @@ class ClientCall(Struct, eq=False):
         """Called when the server has sent nothing about this call for a while."""
         if not self._is_away:
             # Imported with the first long call.
-            from mcp_workbench.engine.session.keeping_waiting import keep_waiting
-
             keep_waiting(self)
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
@@ -535,3 +533,18 @@ class ClientCall(Struct, eq=False):
         for name in RETRY_MEMBERS:
             params.pop(name, None)
         self.session.router.send_again(self, messages.encode({**params, **members})[:-1])
+
+
+# Our own progress notifications while a server sends nothing about a call, for clients that wait longer with
+# progress.
+def keep_waiting(call: ClientCall) -> None:
+    """Notify the client that its call is still running, if that makes it wait longer."""
+    if call.progress_token is None or not call.view.face.recognise(call.client_info).progress_extends:
+        return
+    call.progress += max(abs(call.progress), 1.0) * _STEP
+    fields = {
+        PROGRESS_TOKEN: call.progress_token,
+        "progress": call.progress,
+        "message": f"[{call.where}] still running",
+    }
+    call.session.notify("notifications/progress", messages.encode(fields), call.id)

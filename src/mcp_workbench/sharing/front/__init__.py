@@ -1,6 +1,6 @@
 """The front end: `mcp-workbench serve` after it has joined the user's shared workbench.
 
-- `serve`: copies, and survives the death of the workbench; `copying`, `lane`: the loop, and one direction of it.
+- `serve`: copies, and survives the death of the workbench; `copying`: the loop.
 - `joining`: finds or starts the workbench and introduces the client; `tracking`: which requests are in progress.
 - `handing_over`: gives a client that is served alone from now on to a fresh process.
 - `line_protocol`: the messages between the two; `commanding`: commands to the workbench from a terminal.

@@ -4,7 +4,7 @@
 - `identities`: what is known about principals besides their names. `credentials`: the result of checking a token.
 - `bearer_tokens` finds out who a token belongs to: one of `named_keys`, a JWT (`jwt_tokens`, with the `jwks` of its
   issuer) or an opaque one (`introspection`); `claims` judges the claims of both.
-- `proxy_header` and `unix_users` recognise users without a token.
+- `callers` and `unix_users` also recognise users without a token: by a proxy's header, by their socket.
 - `user_headers` tell a server who the user is: `identity_assertions` signs it, `token_exchange` gets a token for the
   server in exchange for the user's.
 """

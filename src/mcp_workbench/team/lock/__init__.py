@@ -1,6 +1,6 @@
 """`workbench.lock`: what servers offered when a person reviewed it, and what has changed since.
 
 - `definition_lock`: the lock while a workbench runs. `lock_file` is its format, `lock_difference` compares with it and
-  points out what to review (`suspicion`), `definition_store` keeps the locked definitions in full.
+  points out what to review, `definition_store` keeps the locked definitions in full.
 - `packages` reads the versions named by commands, `installed_packages` those that are installed.
 """

@@ -11,10 +11,10 @@ import zlib
 import pytest
 
 from mcp_workbench.engine.transport import backlog
+from mcp_workbench.engine.transport.http.client import http_link
 from mcp_workbench.engine.transport.http.client import http_link as link_module
-from mcp_workbench.engine.transport.http.client import one_way
-from mcp_workbench.engine.transport.http.client.decompression import MOST_INFLATED
 from mcp_workbench.engine.transport.http.client.post import LEAST_RESUME_SECONDS, Post
+from mcp_workbench.engine.transport.http.client.response import MOST_INFLATED
 from tests.engine.transport.http.client.talk import STAMP, talking
 from tests.engine.transport.http.client.test_http_link import LegacyServer, answer
 from tests.engine.transport.http.listening import Reply, Request, scripted_http, wait_until
@@ -54,7 +54,7 @@ async def test_cancelled_calls_take_no_place_even_if_the_server_does_not_learn_o
 
 
 async def test_a_notification_that_is_never_answered_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_way, "ONE_WAY_SECONDS", 0.05)
+    monkeypatch.setattr(http_link, "ONE_WAY_SECONDS", 0.05)
     server = Silent("notifications/initialized")
     async with scripted_http(server) as listening, talking(listening.url) as talk:
         await talk.initialize()
@@ -128,7 +128,7 @@ async def test_a_cancelled_call_is_not_left_to_the_garbage_collector() -> None:
 async def test_a_server_that_provokes_answers_and_takes_none_uses_a_few_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(one_way, "MOST_ONE_WAY_WAITING", 50)
+    monkeypatch.setattr(http_link, "MOST_ONE_WAY_WAITING", 50)
     server = Silent()
     never = asyncio.Event()
 
@@ -143,9 +143,9 @@ async def test_a_server_that_provokes_answers_and_takes_none_uses_a_few_connecti
         before = listening.connections
         for number in range(300):
             talk.send({"jsonrpc": "2.0", "id": number, "result": {}})
-        await wait_until(lambda: listening.connections >= before + one_way.MOST_ONE_WAY - 1)
+        await wait_until(lambda: listening.connections >= before + http_link.MOST_ONE_WAY - 1)
         assert (await talk.ask("tools/call", {"name": "x"}))["result"] == {"ok": True}
-        assert listening.connections <= before + one_way.MOST_ONE_WAY + 2
+        assert listening.connections <= before + http_link.MOST_ONE_WAY + 2
         assert talk.link._one_way.dropped == 300 - 50
         never.set()
 

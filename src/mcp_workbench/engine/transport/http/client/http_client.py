@@ -11,13 +11,17 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from msgspec import DecodeError
+from msgspec.json import decode
+
+from mcp_workbench.engine.transport.http import header_names as names
 from mcp_workbench.engine.transport.http.client.address import Address, BadAddress
 from mcp_workbench.engine.transport.http.client.client_connection import OutboundConnection, end_head, open_head
-from mcp_workbench.engine.transport.http.client.credential_refusal import credential_refusal
 from mcp_workbench.engine.transport.http.client.dialing import Dialer, basic, proxy_for, proxy_headers
 from mcp_workbench.engine.transport.http.client.failures import explain_redirect
-from mcp_workbench.engine.transport.http.client.headers import HeaderSource
+from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal, HeaderSource
 from mcp_workbench.engine.transport.http.client.response import Response, ResponseListener
+from mcp_workbench.engine.transport.http.client.response_body import ERROR_SECONDS
 from mcp_workbench.engine.transport.shared_timer import SharedTimer
 from mcp_workbench.engine.transport.write_batch import WriteBatch
 from mcp_workbench.errors import DownstreamError
@@ -35,9 +39,14 @@ MOST_REDIRECTS: Final = 5
 REDIRECTS: Final = (301, 302, 303, 307, 308)
 # Redirects that keep method and body; the others turn a POST into a GET.
 FAITHFUL_REDIRECTS: Final = (307, 308)
-
 # Connections are shared by requests to the same origin through the same proxy, with the same `most_local`.
 Key = tuple[str, str, str | None, "Reach | None"]
+# RFC 6750, section 3.1, defines the first, with status 401. Some servers answer 403 if a token has expired, and some
+# give the reason only in the body.
+_TOKEN_IS_OVER: Final = frozenset(("invalid_token", "expired_token", "token_expired"))
+_SCOPE: Final = "insufficient_scope"
+# A refusal is a small object; do not wait for a larger one.
+MOST_OF_REFUSAL: Final = 4 * 1024
 
 
 class HttpClient:
@@ -267,3 +276,28 @@ def _follow(method: str, address: Address, location: str, status: int) -> Addres
     if there.origin != address.origin or (method == "POST" and status not in FAITHFUL_REDIRECTS):
         raise explain_redirect(status, address, there)
     return there
+
+
+# Whether a response means that the request would have been accepted with other credentials.
+# Only then may it be sent again: any other refusal may come from the server's own code, which has already acted.
+# Knows nothing about where credentials come from.
+async def credential_refusal(response: Response, own: Mapping[str, str]) -> CredentialRefusal | None:
+    """What a 401 or 403 means for `own`, the headers that were sent; None if it is not about them."""
+    challenge = response.headers.get("www-authenticate", "")
+    if response.status == 403 and _SCOPE in challenge:
+        return CredentialRefusal(403, challenge, own)
+    if response.status == 401 or any(word in challenge for word in _TOKEN_IS_OVER) or await _says_so(response):
+        return CredentialRefusal(401, challenge, own)
+    return None
+
+
+async def _says_so(response: Response) -> bool:
+    """Whether the body is an OAuth error. JSON-RPC errors are objects, and come from code that has already acted."""
+    if response.content_type != names.JSON:
+        return False
+    try:
+        said = decode(await response.peek(MOST_OF_REFUSAL, ERROR_SECONDS))
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    error = said.get("error") if isinstance(said, dict) else None
+    return isinstance(error, str) and error in _TOKEN_IS_OVER

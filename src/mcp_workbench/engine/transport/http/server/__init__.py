@@ -5,10 +5,8 @@
   `connections.py` owns all connections, `unauthenticated_connections.py` and `body_budget.py` bound what
   unauthenticated clients may cost.
 - `endpoint.py` decides and serves: `admission.py`, `authentication.py` and `throttle.py` judge a head, `validation.py`
-  a body against its head; `large_bodies.py` reads large ones in a thread, `principal_turns.py` lets principals take
-  turns; `pages.py` is the table of pages.
-- A modern POST is a `modern_request.py` with its `status_codes.py`; a legacy one belongs to `sessions.py` and is
-  answered by a `legacy_response.py`, possibly on a `resumable_stream.py`. `open_streams.py` ends streams when the
-  token that opened them is no longer valid.
-  `served_session.py` is the boundary to sessions.
+  a body against its head; `large_bodies.py` reads large ones in a thread, and lets principals take turns; `pages.py` is
+  the table of pages.
+- A modern POST is a `modern_request.py` with its `status_codes.py`; a legacy one belongs to `sessions.py`,
+  possibly on a `resumable_stream.py`. `served_session.py` is the boundary to sessions.
 """

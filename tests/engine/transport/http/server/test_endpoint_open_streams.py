@@ -12,8 +12,8 @@ from mcp_workbench.engine.transport.http.server.authentication import (
     Authentication,
     AuthenticationChallenge,
 )
+from mcp_workbench.engine.transport.http.server.endpoint import MOST_UNANSWERED, OpenStream
 from mcp_workbench.engine.transport.http.server.limits import Limits
-from mcp_workbench.engine.transport.http.server.open_streams import MOST_UNANSWERED, OpenStream
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.engine.transport.shared_timer import SharedTimer
 from tests.engine.transport.http.server.echoing import echoing

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.cli.terminal_images import MAX_IMAGE_BYTES, protocol_of, shown
+from mcp_workbench.cli.result_output import MAX_IMAGE_BYTES, protocol_of, shown
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import Raw
 
-from mcp_workbench.team.lock.suspicion import (
+from mcp_workbench.team.lock.lock_difference import (
     MOST_INSTRUCTIONS,
     hidden_characters,
     instructions,

@@ -17,7 +17,7 @@ from mcp_workbench.cli import serve
 from mcp_workbench.engine.process_context import LOCK, SOCKET, WANTED, make_private, runtime_folder
 from mcp_workbench.sharing.front import joining
 from mcp_workbench.sharing.front.joining import listen, lock_holder, sign_lock, socket_path, take_lock
-from mcp_workbench.sharing.socket_place import Displaced, SocketPlace
+from mcp_workbench.sharing.workbench import Displaced, SocketPlace
 from tests.cli.shell import run
 from tests.sharing.harness import Shared
 from tests.support.processes import alive, wait_until

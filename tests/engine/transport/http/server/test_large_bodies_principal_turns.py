@@ -6,8 +6,7 @@ import asyncio
 from functools import partial
 from unittest.mock import Mock
 
-from mcp_workbench.engine.transport.http.server.large_bodies import LargeBodies, ReadBody
-from mcp_workbench.engine.transport.http.server.principal_turns import MAX_IN_A_TURN, PrincipalTurns
+from mcp_workbench.engine.transport.http.server.large_bodies import MAX_IN_A_TURN, LargeBodies, PrincipalTurns, ReadBody
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.engine.transport.http.server.response_writer import ResponseWriter
 

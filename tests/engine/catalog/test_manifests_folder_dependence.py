@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.engine.catalog.folder_dependence import folder_that_counts
-from mcp_workbench.engine.catalog.manifests import manifest_key
+from mcp_workbench.engine.catalog.manifests import folder_that_counts, manifest_key
 from mcp_workbench.engine.config.model import ServerConfig
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.sharing.succession import RunningVersion, replaces
+from mcp_workbench.sharing.workbench import RunningVersion, replaces
 
 ORDERED = ("0.0.9", "0.1.0rc1", "0.1.0rc2", "0.1.0", "0.1.1", "0.2.0", "0.10.0", "1.0.0")
 versions = st.sampled_from([*ORDERED, "0.1.0+g1234567", "0.1.0+gabcdef0", "x"])

@@ -10,7 +10,7 @@ import pytest
 from mcp_workbench.engine.face.identifier import MAX_OWN_BYTES as MAX_ARGUMENT_BYTES
 from mcp_workbench.engine.jsonrpc.large_messages import read_large
 from mcp_workbench.engine.jsonrpc.messages import LargeObject
-from mcp_workbench.engine.session.request_sizes import MAX_META_BYTES, MAX_NAME_BYTES, MAX_OWN_BYTES
+from mcp_workbench.engine.session.session import MAX_META_BYTES, MAX_NAME_BYTES, MAX_OWN_BYTES
 from mcp_workbench.engine.transport.http.message_summary import summarise
 from mcp_workbench.engine.transport.http.server.served_session import hand_over
 from tests.bridge.in_process import ERAS, Client, in_process_workbench

@@ -10,8 +10,8 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.engine.catalog.offer import Collected
-from mcp_workbench.engine.downstream import listing
-from mcp_workbench.engine.downstream.listing import MOST_AT_ONCE, MOST_INSTRUCTIONS, list_offer, usable_over_http
+from mcp_workbench.engine.downstream import server_run
+from mcp_workbench.engine.downstream.server_run import MOST_AT_ONCE, MOST_INSTRUCTIONS, list_offer, usable_over_http
 from mcp_workbench.engine.protocol.handshake import ServerProfile
 from mcp_workbench.errors import DownstreamError
 
@@ -78,7 +78,7 @@ async def test_what_is_exactly_as_large_as_it_may_be_is_listed() -> None:
 
 @pytest.mark.requirement("lists.bounded")
 async def test_all_definitions_of_a_list_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "MOST_LIST_BYTES", 10_000)
+    monkeypatch.setattr(server_run, "MOST_LIST_BYTES", 10_000)
     pages = [[tool(f"{page}-{number}", 100) for number in range(10)] for page in range(100)]
     server = Server(*pages)
     with pytest.raises(DownstreamError, match="more than 10000 bytes"):
@@ -114,7 +114,7 @@ async def test_others_are_served_while_a_large_list_is_looked_at() -> None:
 
 @pytest.mark.requirement("lists.bounded")
 async def test_a_list_of_too_many_items_is_refused_before_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "MOST_ITEMS", 1_000)
+    monkeypatch.setattr(server_run, "MOST_ITEMS", 1_000)
     looked_at: list[int] = []
     add = Collected.add
 
