@@ -18,7 +18,7 @@ from mcp_workbench.engine.process_context import SOCKET, make_private, runtime_f
 from mcp_workbench.engine.socket_peers import is_confined
 from mcp_workbench.engine.transport.confinement import GUARDED, start_confined
 from mcp_workbench.sharing.front import joining
-from mcp_workbench.team.policy.approval_socket import APPROVAL_SUFFIX, approve_anywhere
+from mcp_workbench.team.policy.approval_socket import APPROVAL_SUFFIX, ApprovalRequest, decide_anywhere
 from tests.support.processes import available
 
 pytestmark = pytest.mark.skipif(not available() or is_confined(), reason="needs Linux without no_new_privs")
@@ -91,8 +91,8 @@ def is_believed(request: pytest.FixtureRequest) -> bool:
 
 async def test_a_server_does_not_say_what_a_person_approves(folder: Path, listen: Listen, is_believed: bool) -> None:
     process = listen(folder / f"1.{APPROVAL_SUFFIX}")
-    shown = await approve_anywhere("one", None, only_shows=True)
-    assert shown == ("box/server/harmless" if is_believed else None)
+    shown = await decide_anywhere(ApprovalRequest("one", only_shows=True))
+    assert shown.found == ("box/server/harmless" if is_believed else None)
     assert process.stdout is not None
     assert bool(await asyncio.to_thread(process.stdout.read)) is is_believed, "it is not even told the id"
 

@@ -179,7 +179,7 @@ async def test_a_gateway_that_had_a_call_to_approve_is_forgotten_with_it(tmp_pat
     write_config(tmp_path, {"box": {"server": {"command": "never-started"}}})
     async with catalogs() as kept:
         async with kept.serving(context(tmp_path)) as gateway:
-            kept.runtime.take_approvals(gateway.approve)
+            kept.runtime.take_approvals(gateway.decide)
             assert len(kept.runtime._approvers) == 1
         (key,) = kept._served
         kept._drop(key)

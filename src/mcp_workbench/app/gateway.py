@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.router.toolbox_summaries import ToolboxSummaries
     from mcp_workbench.engine.transport.http.header_parameters import HeaderParameters
     from mcp_workbench.team.identity.identities import Identity
+    from mcp_workbench.team.policy.approval_socket import ApprovalReply, ApprovalRequest
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ class Gateway(ProcessOwner):
     def _stop_work(self) -> None:
         if self.gate.tell_of_steps in self.runtime.on_call_watch:
             self.runtime.on_call_watch.remove(self.gate.tell_of_steps)
-        self.runtime.drop_approvals(self.approve)
+        self.runtime.drop_approvals(self.decide)
         if "_summaries" in self.__dict__:
             self._summaries.close()
         self.parking.close()
@@ -305,11 +306,12 @@ class Gateway(ProcessOwner):
         """Calls that wait for their user's approval. Shown only to our own user."""
         return [] if self.gate.access is None else self.gate.access.approvals.waiting()
 
-    def approve(self, id: str, seconds: float | None = None, only_shows: bool = False, by: str = "") -> str | None:
-        """Approve a waiting call, or show it to our own user. `by`: who does. Returns its description; None if no call
-        waits under this id."""
+    def decide(self, wanted: ApprovalRequest, by: str, peer: str = "command line") -> ApprovalReply:
+        """Approve or deny a waiting call, or show it to our own user. `by`: who does, `peer`: from where."""
+        from mcp_workbench.team.policy.approval_socket import ApprovalReply
+
         access = self.gate.access
-        return None if access is None else access.approve(id, seconds, only_shows=only_shows, by=by)
+        return ApprovalReply() if access is None else access.decide(wanted, by=by, peer=peer)
 
     def _describe(self, principal: str | None = None, *, names: bool = False) -> dict[str, Any]:
         """As one principal may see it; None for our own user. The output of another user's process is private to

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mcp_workbench.team.identity.identities import Identity
     from mcp_workbench.team.identity.identity_assertions import IdentityAssertions
     from mcp_workbench.team.identity.token_exchange import SubjectTokens, TokenExchanges
-    from mcp_workbench.team.policy.approval_socket import ApprovalSocket, Approve
+    from mcp_workbench.team.policy.approval_socket import ApprovalReply, ApprovalRequest, ApprovalSocket, Decide
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Runtime:
         self._status_socket: StatusSocket | None = None
         # Created with the first call that waits for `mcp-workbench approve`; and the gateways with such calls.
         self._approval_socket: ApprovalSocket | None = None
-        self._approvers: list[Approve] = []
+        self._approvers: list[Decide] = []
         self._watching: Watching | None = None
         # The observer of the calls of all gateways, and callbacks that make each gateway start or stop using it.
         self.call_watch: CallWatch | None = None
@@ -280,24 +280,27 @@ class Runtime:
                 each.close()
                 await each.open()
 
-    def take_approvals(self, approve: Approve) -> None:
+    def take_approvals(self, decide: Decide) -> None:
         """Make the waiting calls of a gateway visible to `mcp-workbench approve`."""
-        if approve not in self._approvers:
-            self._approvers.append(approve)
+        if decide not in self._approvers:
+            self._approvers.append(decide)
         if self._approval_socket is None:
             from mcp_workbench.team.policy.approval_socket import ApprovalSocket
 
-            self._approval_socket = ApprovalSocket(self._approve)
+            self._approval_socket = ApprovalSocket(self._decide)
             _ = self.start_task(self._approval_socket.open())
 
-    def drop_approvals(self, approve: Approve) -> None:
+    def drop_approvals(self, decide: Decide) -> None:
         """The gateway has no more waiting calls."""
-        if approve in self._approvers:
-            self._approvers.remove(approve)
+        if decide in self._approvers:
+            self._approvers.remove(decide)
 
-    def _approve(self, id: str, seconds: float | None, only_shows: bool, by: str) -> str | None:
-        answers = (each(id, seconds, only_shows, by) for each in self._approvers)
-        return next((found for found in answers if found is not None), None)
+    def _decide(self, wanted: ApprovalRequest, by: str) -> ApprovalReply:
+        from mcp_workbench.team.policy.approval_socket import ApprovalReply
+
+        replies = (each(wanted, by) for each in self._approvers)
+        known = (reply for reply in replies if reply.found is not None or reply.decided is not None)
+        return next(known, ApprovalReply())
 
     def _close_sockets(self) -> None:
         for each in (self._status_socket, self._approval_socket):

@@ -104,7 +104,7 @@ class TeamGate(Gate):
             former.approvals
             if former is not None
             else Approvals(
-                on_waiting=lambda: gateway.runtime.take_approvals(gateway.approve),
+                on_waiting=lambda: gateway.runtime.take_approvals(gateway.decide),
                 in_force=lambda: None if self.access is None else self.access.policy,
             )
         )

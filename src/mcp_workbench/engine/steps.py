@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from time import monotonic
-from typing import Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
@@ -110,6 +110,8 @@ class Ask(Struct, frozen=True):
     answered: Callable[[Raw | bytes | None], Denial | Pass]
     # Decides if the client cannot be asked.
     cannot_ask: Callable[[], Denial]
+    # The user's decision outside of the client, if it comes first; it ends with None if there can be none.
+    elsewhere: Callable[[], Coroutine[Any, Any, Denial | Pass | None]] | None = None
 
 
 # None lets the request pass.
@@ -436,7 +438,20 @@ def _report_end(steps: tuple[Step, ...], request: GuardedRequest, outcome: Outco
 async def _asked(question: Ask, asker: UserAsker | None) -> Denial | Pass:
     if asker is None or not asker.can_ask_user():
         return question.cannot_ask()
-    return question.answered(await asker.ask_user(question.params))
+    if question.elsewhere is None:
+        return question.answered(await asker.ask_user(question.params))
+    asked = asyncio.ensure_future(asker.ask_user(question.params))
+    decided = asyncio.ensure_future(question.elsewhere())
+    try:
+        await asyncio.wait((asked, decided), return_when=asyncio.FIRST_COMPLETED)
+        if not asked.done() and (verdict := decided.result()) is not None:
+            return verdict
+        return question.answered(await asked)
+    finally:
+        # The client is told that its answer is no longer needed.
+        for each in (asked, decided):
+            each.cancel()
+        await asyncio.gather(asked, decided, return_exceptions=True)
 
 
 def _failed() -> Denial:

@@ -22,6 +22,7 @@ from mcp_workbench.engine.printable import one_line
 from mcp_workbench.engine.steps import LOCAL, Denial, EventRecorder, Subject
 from mcp_workbench.team.identity.identities import Identities, Identity
 from mcp_workbench.team.policy.approval import Approvals, ApprovalStep
+from mcp_workbench.team.policy.approval_socket import ApprovalReply, ApprovalRequest
 from mcp_workbench.team.policy.limit_step import LimitStep
 from mcp_workbench.team.policy.rules_in_force import Policy, PolicyStep, Role, RoleVisibility, ToolOfTask, denied
 
@@ -61,28 +62,34 @@ class Access:
         self.limit_step = LimitStep(limits, identities) if limits else None
         self.approval_step = ApprovalStep(self.policy, approvals, record) if self.policy.asks else None
 
-    def approve(self, id: str, seconds: float | None, *, only_shows: bool, by: str) -> str | None:
-        """Show our own user a waiting call, or approve it. `by`: who does. Returns its description; None if no call
-        waits under this id."""
-        found = self.approvals.look_at(id) if only_shows else self.approvals.approve(id, seconds)
+    def decide(self, wanted: ApprovalRequest, *, by: str, peer: str = "command line") -> ApprovalReply:
+        """Show our own user a waiting call, approve it or deny it. `by`: who does, `peer`: from where."""
+        approvals, id = self.approvals, wanted.id
+        if wanted.only_shows:
+            found = approvals.look_at(id)
+        else:
+            found = approvals.deny(id, by) if wanted.denies else approvals.approve(id, wanted.seconds, by)
         if found is None:
-            return None
+            before = approvals.decided(id)
+            return ApprovalReply(decided=None if before is None else str(before))
         who = found.principal or LOCAL
         line = one_line(f"{found.place} for {who}")
-        if not only_shows:
-            self._record(
-                "approval",
-                principal=who,
-                peer="command line",
-                item=found.place,
-                decision="passed",
-                reason="once" if seconds is None else f"for {seconds:g} s",
-                by=by,
-                digest=found.arguments_digest,
-            )
-            return line
-        whole = found.arguments if found.whole is None else found.whole.decode(errors="backslashreplace")
-        return f"{line}\n{whole}"
+        if wanted.only_shows:
+            whole = found.arguments if found.whole is None else found.whole.decode(errors="backslashreplace")
+            return ApprovalReply(f"{line}\n{whole}")
+        duration = "once" if wanted.seconds is None else f"for {wanted.seconds:g} s"
+        self._record(
+            "approval",
+            principal=who,
+            peer=peer,
+            item=found.place,
+            rule=found.rule,
+            decision="denied" if wanted.denies else "passed",
+            reason=None if wanted.denies else duration,
+            by=by,
+            digest=found.arguments_digest,
+        )
+        return ApprovalReply(line)
 
     # ── what principals see ──
 

@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.engine import socket_peers
-from mcp_workbench.team.policy.approval_socket import ApprovalRefused, ApprovalSocket, approve_anywhere
+from mcp_workbench.team.policy.approval_socket import (
+    ApprovalRefused,
+    ApprovalReply,
+    ApprovalRequest,
+    ApprovalSocket,
+    decide_anywhere,
+)
 from tests.cli.in_process import command
 
 pytestmark = pytest.mark.processes
@@ -31,40 +37,47 @@ class Waiting:
         self.calls = {"one": "box/server/tool for alice"}
         self.asked: list[tuple[str, float | None]] = []
         self.by = ""
+        self.decided: dict[str, str] = {}
 
-    def approve(self, id: str, seconds: float | None, only_shows: bool, by: str) -> str | None:
+    def decide(self, wanted: ApprovalRequest, by: str) -> ApprovalReply:
         # Whoever runs the command, by name and by process.
         self.by = by
-        if only_shows:
-            return self.calls.get(id)
-        self.asked.append((id, seconds))
-        return self.calls.pop(id, None)
+        if wanted.only_shows:
+            return ApprovalReply(self.calls.get(wanted.id))
+        self.asked.append((wanted.id, wanted.seconds))
+        if wanted.id in self.decided:
+            return ApprovalReply(decided=self.decided[wanted.id])
+        self.decided[wanted.id] = f"{'denied' if wanted.denies else 'approved'} by {by}"
+        return ApprovalReply(self.calls.pop(wanted.id, None))
 
 
 async def test_a_call_is_approved_where_it_waits(folder: Path) -> None:
     waiting = Waiting()
-    socket = ApprovalSocket(waiting.approve)
+    socket = ApprovalSocket(waiting.decide)
     await socket.open()
     try:
-        assert await approve_anywhere("one", None, only_shows=True) == "box/server/tool for alice"
+        shown = await decide_anywhere(ApprovalRequest("one", only_shows=True))
+        assert shown.found == "box/server/tool for alice"
         assert not waiting.asked, "looking at it allows nothing"
-        assert await approve_anywhere("one", 5.0) == "box/server/tool for alice"
-        assert await approve_anywhere("one", None) is None, "an approval twice is none"
+        who = f"{pwd.getpwuid(os.getuid()).pw_name} (process {os.getpid()})"
+        assert (await decide_anywhere(ApprovalRequest("one", 5.0))).found == "box/server/tool for alice"
+        again = await decide_anywhere(ApprovalRequest("one", denies=True))
+        assert again == ApprovalReply(decided=f"approved by {who}"), "an approval twice is none"
         assert waiting.asked == [("one", 5.0), ("one", None)]
-        assert waiting.by == f"{pwd.getpwuid(os.getuid()).pw_name} (process {os.getpid()})"
+        assert waiting.by == who
     finally:
         socket.close()
-    assert await approve_anywhere("one", None) is None
+    assert await decide_anywhere(ApprovalRequest("one")) == ApprovalReply()
 
 
 async def test_another_user_cannot_approve(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = Waiting()
-    socket = ApprovalSocket(waiting.approve)
+    socket = ApprovalSocket(waiting.decide)
     await socket.open()
     monkeypatch.setattr(socket_peers, "peer_uid", lambda connection: os.getuid() + 1)
     try:
         with pytest.raises(ApprovalRefused):
-            await approve_anywhere("one", None)
+            await decide_anywhere(ApprovalRequest("one"))
         assert not waiting.asked and waiting.calls
     finally:
         socket.close()
@@ -74,24 +87,24 @@ async def test_where_servers_have_no_mark_that_others_lack_nobody_approves(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = Waiting()
-    socket = ApprovalSocket(waiting.approve)
+    socket = ApprovalSocket(waiting.decide)
     await socket.open()
     # As in a container in which everything has `no_new_privs`, and where the status of processes is hidden.
     for found in (True, None):
         monkeypatch.setattr(socket_peers, "_has_mark", lambda pid, found=found: found)
         with pytest.raises(ApprovalRefused):
-            await approve_anywhere("one", None)
+            await decide_anywhere(ApprovalRequest("one"))
         with pytest.raises(ApprovalRefused):
-            await approve_anywhere("one", None, only_shows=True)
+            await decide_anywhere(ApprovalRequest("one", only_shows=True))
     socket.close()
     assert not waiting.asked and waiting.calls
 
 
 def test_a_refused_approval_says_where_to_answer_instead(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def approve(id: str, seconds: float | None, *, only_shows: bool) -> str:
+    async def decide(wanted: ApprovalRequest) -> ApprovalReply:
         raise ApprovalRefused
 
-    monkeypatch.setattr("mcp_workbench.cli.commands.approve.approve_anywhere", approve)
+    monkeypatch.setattr("mcp_workbench.cli.commands.approve.decide_anywhere", decide)
     done = command(monkeypatch, "approve", "abc")
     assert done.status == 1 and done.stdout == ""
     assert "no_new_privs" in done.stderr and "answer in a client that can ask you" in done.stderr
@@ -100,7 +113,7 @@ def test_a_refused_approval_says_where_to_answer_instead(folder: Path, monkeypat
 @pytest.mark.parametrize("sent", [b"", b"{}\n", b"no JSON\n", b"x" * 10_000, b'{"id": 7}\n'])
 async def test_whatever_else_is_sent_approves_nothing(folder: Path, sent: bytes) -> None:
     waiting = Waiting()
-    socket = ApprovalSocket(waiting.approve)
+    socket = ApprovalSocket(waiting.decide)
     await socket.open()
     try:
         (path,) = folder.glob("*/*.approve.sock")
@@ -111,7 +124,7 @@ async def test_whatever_else_is_sent_approves_nothing(folder: Path, sent: bytes)
         assert await reader.read() == b""
         writer.close()
         assert not waiting.asked
-        assert await approve_anywhere("one", None) is not None, "it goes on"
+        assert (await decide_anywhere(ApprovalRequest("one"))).found is not None, "it goes on"
     finally:
         socket.close()
 
@@ -127,6 +140,8 @@ def test_nothing_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ((), "ID is missing"),
         (("abc", "--for", "soon"), "is not a number of seconds"),
         (("abc", "--for", "0"), "is not a"),
+        (("abc", "--deny", "--for", "60"), "`--deny` cannot be combined"),
+        (("abc", "--deny", "--show"), "`--deny` cannot be combined"),
     ],
 )
 def test_a_wrong_command_line_is_explained(
@@ -137,11 +152,23 @@ def test_a_wrong_command_line_is_explained(
 
 
 def test_what_was_approved_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def approve(id: str, seconds: float | None, *, only_shows: bool) -> str:
-        return f"{id} shown\n{{\n}}" if only_shows else f"{id} for {seconds}"
+    async def decide(wanted: ApprovalRequest) -> ApprovalReply:
+        return ApprovalReply(f"{wanted.id} shown\n{{\n}}" if wanted.only_shows else f"{wanted.id} for {wanted.seconds}")
 
-    monkeypatch.setattr("mcp_workbench.cli.commands.approve.approve_anywhere", approve)
+    monkeypatch.setattr("mcp_workbench.cli.commands.approve.decide_anywhere", decide)
     done = command(monkeypatch, "approve", "abc", "--for", "60")
     assert (done.status, done.stdout) == (0, "approved: abc for 60.0\n")
     done = command(monkeypatch, "approve", "abc", "--show")
     assert (done.status, done.stdout) == (0, "abc shown\n{\\n}\n"), "in a line of its own, whatever is in it"
+    done = command(monkeypatch, "approve", "abc", "--deny")
+    assert (done.status, done.stdout) == (0, "denied: abc for None\n")
+
+
+def test_whoever_decides_second_learns_who_was_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def decide(wanted: ApprovalRequest) -> ApprovalReply:
+        return ApprovalReply(decided="denied by ada (process 7)")
+
+    monkeypatch.setattr("mcp_workbench.cli.commands.approve.decide_anywhere", decide)
+    done = command(monkeypatch, "approve", "abc")
+    assert done.status == 2 and done.stdout == ""
+    assert "the call `abc` has been denied by ada (process 7) already" in done.stderr

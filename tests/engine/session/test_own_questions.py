@@ -8,6 +8,7 @@ import pytest
 
 from mcp_workbench.engine.config.policy_settings import LimitRule, PolicyRule
 from mcp_workbench.engine.session import questions
+from mcp_workbench.team.policy.approval_socket import ApprovalRequest
 from tests.bridge.in_process import (
     EVERYTHING,
     Client,
@@ -158,8 +159,8 @@ async def test_a_client_that_cannot_be_asked_is_told_how_to_allow_it(client_era:
         (waiting,) = workbench.gateway.waiting_approvals()
         assert f"mcp-workbench approve {waiting['id']}" in str(refused.answer)
         assert not sent(workbench)
-        assert workbench.gateway.approve(str(waiting["id"])) == "box/server/work for local"
-        assert workbench.gateway.approve(str(waiting["id"])) is None
+        assert workbench.gateway.decide(ApprovalRequest(str(waiting["id"])), "").found == "box/server/work for local"
+        assert workbench.gateway.decide(ApprovalRequest(str(waiting["id"])), "").found is None
         await finished(workbench, client.call())
         refused = client.call()
         await until(lambda: refused.answer is not None)
@@ -314,3 +315,42 @@ async def test_after_a_page_that_had_to_be_visited_first_the_user_is_not_asked_a
         assert (await finished(workbench, request))["resultType"] == "complete"
         if answer == YES:
             await asked(client, client.call())
+
+
+@pytest.mark.parametrize("client_era", ERAS)
+async def test_a_held_call_that_is_denied_elsewhere_ends_and_reaches_no_server(client_era: str) -> None:
+    async with in_process_workbench("legacy", policy=ASK) as workbench:
+        client = workbench.client(client_era)
+        await workbench.connect(client)
+        request = client.call()
+        await asked(client, request)
+        (waiting,) = workbench.gateway.waiting_approvals()
+        denied = workbench.gateway.decide(ApprovalRequest(str(waiting["id"]), denies=True), "ada (process 7)")
+        assert denied.found == "box/server/work for local"
+        if client_era == "modern":
+            # It has its question, and learns of the denial when it comes back, whatever its user says.
+            (key,) = request.result["inputRequests"]
+            request = client.retry(request, {key: YES})
+        await until(lambda: request.answer is not None)
+        assert "was denied by ada (process 7)" in str(request.answer)
+        assert not sent(workbench)
+        again = client.call()
+        await until(lambda: again.answer is not None)
+        assert "was denied by ada (process 7)" in str(again.answer)
+
+
+@pytest.mark.parametrize("client_era", ERAS)
+async def test_a_held_call_that_is_approved_elsewhere_is_sent_once(client_era: str) -> None:
+    async with in_process_workbench("legacy", policy=ASK) as workbench:
+        client = workbench.client(client_era)
+        await workbench.connect(client)
+        request = client.call()
+        await asked(client, request)
+        (waiting,) = workbench.gateway.waiting_approvals()
+        assert workbench.gateway.decide(ApprovalRequest(str(waiting["id"])), "ada").found is not None
+        await until(lambda: len(sent(workbench)) == 1)
+        if client_era == "modern":
+            (key,) = request.result["inputRequests"]
+            request = client.retry(request, {key: YES})
+        await finished(workbench, request)
+        assert not sent(workbench) and not workbench.gateway.waiting_approvals()

@@ -20,6 +20,7 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.team.audit.audit_chain import verify
 from mcp_workbench.team.audit.audit_lines import LineMaker
 from mcp_workbench.team.audit.audit_streams import Stdout
+from mcp_workbench.team.policy.approval_socket import ApprovalRequest
 from tests.support.in_process_workbench import ConnectedClient, Server, tool, workbench_with, write
 from tests.support.processes import eventually
 from tests.team.test_oversight import lines, lock_in
@@ -204,7 +205,7 @@ async def test_an_approval_at_the_command_line_says_who_gave_it_and_for_which_ar
         for number in (1, 2):
             await client.use("box/files/asked", {"n": number})
         _, second = client.gateway.waiting_approvals()
-        assert client.gateway.approve(str(second["id"]), by="grace (process 7)") is not None
+        assert client.gateway.decide(ApprovalRequest(str(second["id"])), "grace (process 7)").found is not None
         await client.use("box/files/asked", {"n": 2})
     digest = sha256(b'{"n": 2}').hexdigest()
     (approval,) = (line for line in lines(tmp_path / "audit.jsonl") if line["kind"] == "approval")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -10,7 +11,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcp_workbench.engine.config.policy_settings import PolicyRule, Then
-from mcp_workbench.engine.steps import Ask, Denial, EndKind, EventKind, GuardedRequest, Outcome, Pass
+from mcp_workbench.engine.steps import HELD, Ask, Denial, EndKind, EventKind, GuardedRequest, Outcome, Pass, Passage
 from mcp_workbench.team.identity.identities import Identities
 from mcp_workbench.team.policy import approval
 from mcp_workbench.team.policy.approval import WAITING_SECONDS, Approvals, ApprovalStep
@@ -427,3 +428,102 @@ def test_a_call_that_is_too_large_to_be_kept_waits_without_its_end() -> None:
     found = rig.approvals.look_at(str(rig.approvals.waiting()[0]["id"]))
     assert found is not None and found.whole is None and "sha256 of all" in found.arguments
     assert found.arguments.isprintable() and len(found.arguments) < 4200
+
+
+def test_a_denied_call_is_refused_with_who_denied_it_and_no_other_call_is() -> None:
+    rig = Rig()
+    other = referred(rig, request({"path": "/b"}))
+    id = referred(rig, request({"path": "/a"}))
+    assert rig.approvals.deny(id, "ada (process 7)") is not None
+    for _ in range(2):
+        verdict = rig.check(request({"path": "/a"}))
+        assert isinstance(verdict, Denial) and "`box/one/tool` was denied by ada (process 7)" in verdict.message
+        assert verdict.data == {"rule": "policy[0]", "deniedBy": "ada (process 7)"}
+    assert [each["id"] for each in rig.approvals.waiting()] == [other], "nothing waits for what was denied"
+    rig.asked(request({"path": "/a"}, principal="bob"))
+    rig.now += WAITING_SECONDS
+    rig.asked(request({"path": "/a"}))
+
+
+def test_of_two_decisions_about_a_call_the_first_counts() -> None:
+    rig = Rig()
+    denied, approved = referred(rig, request({"path": "/a"})), referred(rig, request({"path": "/b"}))
+    assert rig.approvals.deny(denied, "ada") is not None and rig.approvals.approve(approved, by="bob") is not None
+    assert rig.approvals.approve(denied, by="bob") is None and rig.approvals.deny(approved, "ada") is None
+    assert [str(rig.approvals.decided(id)) for id in (denied, approved)] == ["denied by ada", "approved by bob"]
+    assert isinstance(rig.check(request({"path": "/a"})), Denial)
+    assert rig.check(request({"path": "/b"})) == Pass("approved")
+
+
+class Client:
+    """Asks its user, who never answers."""
+
+    def __init__(self) -> None:
+        self.questions = 0
+        self.cancelled = 0
+
+    def can_ask_user(self) -> bool:
+        return True
+
+    async def ask_user(self, params: Raw) -> Raw | bytes | None:
+        self.questions += 1
+        try:
+            await asyncio.Event().wait()
+            return None
+        finally:
+            self.cancelled += 1
+
+
+async def held(rig: Rig, client: Client, about: GuardedRequest) -> asyncio.Task[Any]:
+    passage = Passage((rig.step,), about)
+    assert passage.check() is HELD
+    before = client.questions
+    task = asyncio.ensure_future(passage.decided(client))
+    while client.questions == before:
+        await asyncio.sleep(0)
+    return task
+
+
+@pytest.mark.parametrize("is_denied", [True, False])
+async def test_a_call_that_its_client_asks_about_can_be_decided_elsewhere(is_denied: bool) -> None:
+    rig, client = Rig(), Client()
+    other = await held(rig, client, request({"path": "/b"}))
+    call = await held(rig, client, request({"path": "/a"}))
+    _, waiting = rig.approvals.waiting_calls()
+    assert waiting.request is not None and waiting.request.item == "tool" and waiting.rule == "policy[0]"
+    if is_denied:
+        assert rig.approvals.deny(waiting.id, "ada") is not None
+        verdict = await call
+        assert isinstance(verdict, Denial) and "denied by ada" in verdict.message
+    else:
+        assert rig.approvals.approve(waiting.id, by="ada") is not None
+        assert await call is None
+        rig.asked(request({"path": "/a"}))
+    assert client.cancelled == 1 and not other.done(), "its client need not answer any more; the other still asks"
+    other.cancel()
+    await asyncio.gather(other, return_exceptions=True)
+    assert rig.approvals.waiting_calls() == []
+
+
+async def test_of_equal_calls_held_side_by_side_one_approval_lets_one_pass() -> None:
+    rig, client = Rig(), Client()
+    calls = [await held(rig, client, request()) for _ in range(2)]
+    for left in (1, 0):
+        (waiting,) = rig.approvals.waiting_calls()
+        assert rig.approvals.approve(waiting.id) is not None
+        await asyncio.wait([call for call in calls if not call.done()], return_when=asyncio.FIRST_COMPLETED)
+        assert sum(not call.done() for call in calls) == left
+        while left and not rig.approvals.waiting_calls():
+            await asyncio.sleep(0)
+    assert [await call for call in calls] == [None, None]
+
+
+async def test_rules_that_came_while_a_call_was_held_count_against_an_approval_elsewhere() -> None:
+    rig, client = Rig(), Client()
+    call = await held(rig, client, request())
+    now = (PolicyRule(tools=("box",), then="deny"), PolicyRule(then="allow"))
+    rig.in_force = Policy(now, Identities(), lambda *place: None, lambda *place: "")
+    (waiting,) = rig.approvals.waiting_calls()
+    rig.approvals.approve(waiting.id)
+    verdict = await call
+    assert isinstance(verdict, Denial) and verdict.rule == "policy[0]"

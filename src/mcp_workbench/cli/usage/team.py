@@ -52,14 +52,18 @@ Exit code: 0; 1 if verify finds something, or the file cannot be read; 2 if the 
     ),
     Command(
         "approve ID [OPTIONS]",
-        "allow a call that waits for your approval",
+        "allow or deny a call that waits for your approval",
         """
 Allows the call with this ID. A client that cannot ask its user gets the ID when a rule of the policy says `ask`, and
 can make the same call again once you have approved it. The approval is for exactly that call: its server, its tool, its
-arguments, and the user who made it. `mcp-workbench status` shows the calls that are waiting.
+arguments, and the user who made it. With --deny it is refused instead, and so is the same call for the next 10 minutes,
+with your name. `mcp-workbench status` shows the calls that are waiting, those that a client asks about as well.
+
+Exit code: 0; 1 if this process may not decide; 2 if no such call waits, or if somebody has decided already.
 """,
         (
             Flag("show", None, "print all of what will be sent, and allow nothing"),
+            Flag("deny", None, "refuse it, and the same call for the next 10 minutes"),
             Flag("for", "SECONDS", "allow the same call repeatedly for this long; without it, once"),
         ),
         names=("ID",),

@@ -1,12 +1,14 @@
 """`ask`: calls that pass only after the user has approved them.
 
 An approval is for exactly one call (its server, its item, its parameters and `_meta`, byte by byte) of one principal:
-once, for the rest of its session, or for a time. Approvals are kept in memory only, so that a restart revokes them.
+once, for the rest of its session, or for a time. So is a denial. Both are kept in memory only, so that a restart
+revokes them.
 Owns what was approved and what waits; how a client is asked is up to the request (`steps.Ask`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import OrderedDict
@@ -48,6 +50,8 @@ MOST_RETRIES: Final = 20
 # Calls whose last approved parameters are kept, to show what is different this time.
 MOST_REMEMBERED: Final = 1000
 LARGEST_REMEMBERED: Final = 16 * 1024
+# Calls of which is kept who decided about them, for whoever decides second.
+MAX_DECIDED: Final = 1000
 # A waiting call up to this size is kept in full, for `mcp-workbench approve --show`.
 LARGEST_WAITING: Final = 256 * 1024
 _NO_STATE: Final = Raw(b"null")
@@ -66,7 +70,7 @@ class GrantedApproval(Struct):
 
 
 class WaitingCall(Struct, frozen=True):
-    """A call whose client cannot ask the user."""
+    """A call that the user can decide about outside of its client."""
 
     id: str
     principal: str
@@ -79,6 +83,23 @@ class WaitingCall(Struct, frozen=True):
     whole: bytes | None = None
     # Its parameters; None if they are too large to be compared with those of the next call.
     params: bytes | None = None
+    # Who made it, for what, and why it waits.
+    request: GuardedRequest | None = None
+    rule: str = ""
+    # Wall-clock seconds.
+    at: float = 0.0
+    # Of clients that hold the call: done with the decision.
+    holders: list[asyncio.Future[None]] = []
+
+
+class DecidedCall(Struct, frozen=True):
+    """What became of a call that waited."""
+
+    is_denied: bool
+    by: str
+
+    def __str__(self) -> str:
+        return f"{'denied' if self.is_denied else 'approved'} by {self.by or 'the user'}"
 
 
 class _Interim(Struct):
@@ -111,6 +132,9 @@ class Approvals:
         # asked for input; their retries are the same calls.
         self._retries: OrderedDict[tuple[str, str], list[tuple[float, str]]] = OrderedDict()
         self._waiting: OrderedDict[str, WaitingCall] = OrderedDict()
+        # By principal and digest: until when, and by whom.
+        self._denied: OrderedDict[tuple[str, str], tuple[float, str]] = OrderedDict()
+        self._decided: OrderedDict[str, DecidedCall] = OrderedDict()
         # By principal and item: the parameters that were approved last.
         self._last: OrderedDict[tuple[str, str], bytes] = OrderedDict()
 
@@ -169,16 +193,31 @@ class Approvals:
 
     def forget(self, principals: Collection[str]) -> None:
         """Drop everything of these, in place: whoever has the name next is somebody else."""
-        by_principal: tuple[OrderedDict[tuple[str, str], Any], ...] = (self._granted, self._retries, self._last)
+        by_principal: tuple[OrderedDict[tuple[str, str], Any], ...] = (
+            self._granted,
+            self._retries,
+            self._last,
+            self._denied,
+        )
         for table in by_principal:
             for key in [key for key in table if key[0] in principals]:
                 del table[key]
         for id in [id for id, waiting in self._waiting.items() if waiting.principal in principals]:
             del self._waiting[id]
 
-    # ── calls whose client cannot ask the user ──
+    # ── calls that the user can decide about outside of their client ──
 
-    def wait(self, principal: str, place: str, params: bytes, digest: str, meta: bytes | None = None) -> str | None:
+    def wait(
+        self,
+        principal: str,
+        place: str,
+        params: bytes,
+        digest: str,
+        meta: bytes | None = None,
+        *,
+        request: GuardedRequest | None = None,
+        rule: str = "",
+    ) -> str | None:
         """The id by which this call can be approved; None if too many are waiting."""
         self._forget_expired()
         for waiting in self._waiting.values():
@@ -194,21 +233,75 @@ class Approvals:
         kept = whole if len(whole) <= LARGEST_WAITING else None
         compared = params if len(params) <= LARGEST_REMEMBERED else None
         self._waiting[id] = WaitingCall(
-            id, principal, place, described, digest, arguments_digest(params), expires, kept, compared
+            id,
+            principal,
+            place,
+            described,
+            digest,
+            arguments_digest(params),
+            expires,
+            kept,
+            compared,
+            request,
+            rule,
+            time.time(),
+            [],
         )
         self._on_waiting()
         return id
 
-    def approve(self, id: str, seconds: float | None = None) -> WaitingCall | None:
+    async def hold(self, id: str) -> None:
+        """Wait until the user has decided about this call outside of its client. The caller bounds it."""
+        waiting = self._waiting[id]
+        decided = asyncio.get_running_loop().create_future()
+        waiting.holders.append(decided)
+        try:
+            await decided
+        finally:
+            waiting.holders.remove(decided)
+
+    def approve(self, id: str, seconds: float | None = None, by: str = "") -> WaitingCall | None:
         """Record the user's approval: once within a while, or for a time. None if no such call waits."""
-        self._forget_expired()
-        waiting = self._waiting.pop(id, None)
+        waiting = self._decide(id, DecidedCall(is_denied=False, by=by))
         if waiting is not None:
             expires = self.now() + (WAITING_SECONDS if seconds is None else seconds)
             self.grant(waiting.principal, waiting.digest, GrantedApproval(expires, is_once=seconds is None))
             if waiting.params is not None:
                 self.remember(waiting.principal, waiting.place, waiting.params)
         return waiting
+
+    def deny(self, id: str, by: str) -> WaitingCall | None:
+        """Record that the user denies it: the same call is refused for a while. None if no such call waits."""
+        waiting = self._decide(id, DecidedCall(is_denied=True, by=by))
+        if waiting is not None:
+            self._denied[waiting.principal, waiting.digest] = (self.now() + WAITING_SECONDS, by)
+            if len(self._denied) > MOST_APPROVALS:
+                self._denied.popitem(last=False)
+        return waiting
+
+    def _decide(self, id: str, decided: DecidedCall) -> WaitingCall | None:
+        self._forget_expired()
+        waiting = self._waiting.pop(id, None)
+        if waiting is not None:
+            self._decided[id] = decided
+            if len(self._decided) > MAX_DECIDED:
+                self._decided.popitem(last=False)
+            for holder in waiting.holders:
+                # They continue in the loop's next iteration, when what follows from the decision is known here.
+                holder.set_result(None)
+        return waiting
+
+    def decided(self, id: str) -> DecidedCall | None:
+        """What was decided about a call that no longer waits."""
+        return self._decided.get(id)
+
+    def denier(self, principal: str, digest: str) -> str | None:
+        """Who has denied this call a short while ago; None if nobody has."""
+        until, by = self._denied.get((principal, digest), (0.0, ""))
+        if until > self.now():
+            return by or "the user"
+        self._denied.pop((principal, digest), None)
+        return None
 
     def look_at(self, id: str) -> WaitingCall | None:
         """The call that waits under this id, without changing it."""
@@ -217,7 +310,9 @@ class Approvals:
 
     def settle(self, id: str, principal: str, digest: str) -> None:
         """The question about this call has been answered: an approval given elsewhere meanwhile no longer counts."""
-        self._waiting.pop(id, None)
+        waiting = self._waiting.get(id)
+        if waiting is not None and not waiting.holders:
+            del self._waiting[id]
         grant = self._granted.get((principal, digest))
         if grant is not None and grant.is_once:
             del self._granted[principal, digest]
@@ -236,6 +331,11 @@ class Approvals:
             }
             for each in self._waiting.values()
         ]
+
+    def waiting_calls(self) -> list[WaitingCall]:
+        """Oldest first."""
+        self._forget_expired()
+        return list(self._waiting.values())
 
     def _forget_expired(self) -> None:
         now = self.now()
@@ -273,13 +373,15 @@ class ApprovalStep:
             state = _state_hash(members.get("requestState", _NO_STATE))
         if is_retry and self._approvals.take_retry(request.principal, _first_digest(request, members), state):
             return self._approved(request)
+        if (refused := self._denial(request, digest, decision.rule)) is not None:
+            return refused
         if self._approvals.take(request.principal, request.session, digest):
             return self._approved(request)
         self._record("question", **origin_of(request), rule=decision.rule, digest=arguments_digest(request.params))
         meta = _meta_to_judge(request)
         id: str | None = None
         if is_cut(request.params, meta):
-            id = self._approvals.wait(request.principal, _place(request), request.params, digest, meta)
+            id = self._wait(request, digest, decision.rule)
         asked = question(
             _place(request),
             request.params,
@@ -292,9 +394,16 @@ class ApprovalStep:
         def answered(answer: Raw | bytes | None) -> Pass | Denial:
             if id is not None:
                 self._approvals.settle(id, request.principal, digest)
-            return self._answered(request, digest, decision.rule, answer)
+            # A denial elsewhere that came first counts, even if the answer arrives before the call has ended with it.
+            refused = self._denial(request, digest, decision.rule)
+            return refused or self._answered(request, digest, decision.rule, answer)
 
-        return Ask(Raw(encode(asked)), answered, lambda: self._refer(request, digest, decision.rule))
+        return Ask(
+            Raw(encode(asked)),
+            answered,
+            lambda: self._refer(request, digest, decision.rule),
+            lambda: self._decided_elsewhere(request, digest, decision.rule),
+        )
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         digest = self._passed.pop(id(request), None)
@@ -322,6 +431,35 @@ class ApprovalStep:
         self._approvals.remember(request.principal, place, request.params)
         return self._approved(request)
 
+    async def _decided_elsewhere(self, request: GuardedRequest, digest: str, rule: str) -> Pass | Denial | None:
+        """The user's decision outside of the client, while it asks as well; None if there can be none."""
+        while (id := self._wait(request, digest, rule)) is not None:
+            try:
+                await self._approvals.hold(id)
+            except asyncio.CancelledError:
+                self._approvals.settle(id, request.principal, digest)
+                raise
+            refused = self._denial(request, digest, rule)
+            if refused is not None:
+                return refused
+            # Of equal calls that are held side by side, an approval for once is for the first.
+            if self._approvals.take(request.principal, request.session, digest):
+                judged = (self._approvals.in_force() or self._policy).decide(request)
+                return denied(request, judged) if judged.then in ("deny", "hide") else self._approved(request)
+        return None
+
+    def _denial(self, request: GuardedRequest, digest: str, rule: str) -> Denial | None:
+        who = self._approvals.denier(request.principal, digest)
+        if who is None:
+            return None
+        text = f"`{_place(request)}` was denied by {who}: do not make this call again unless the user asks for it"
+        return Denial(FORBIDDEN, text, {"rule": rule, "deniedBy": who}, rule=rule)
+
+    def _wait(self, request: GuardedRequest, digest: str, rule: str) -> str | None:
+        meta = _meta_to_judge(request)
+        place = _place(request)
+        return self._approvals.wait(request.principal, place, request.params, digest, meta, request=request, rule=rule)
+
     def _lasting(self, duration: Duration, session: int) -> GrantedApproval:
         if duration == "session":
             return GrantedApproval(float("inf"), session=session)
@@ -334,7 +472,7 @@ class ApprovalStep:
     def _refer(self, request: GuardedRequest, digest: str, rule: str) -> Denial:
         """Deny a call whose client cannot ask, and explain how the user can approve it."""
         place = _place(request)
-        waiting = self._approvals.wait(request.principal, place, request.params, digest, _meta_to_judge(request))
+        waiting = self._wait(request, digest, rule)
         if waiting is None:
             text = f"`{place}` needs the user's approval, and too many calls are waiting for one"
             return Denial(FORBIDDEN, text, {"rule": rule}, rule=rule)

@@ -1,4 +1,4 @@
-"""The Unix socket on which `mcp-workbench approve` approves a call. Each workbench with waiting calls has one.
+"""The Unix socket on which `mcp-workbench approve` decides about calls. Each workbench with waiting calls has one.
 
 Opened with the first such call. It is in a folder that only its user can enter, and it also checks who is at the other
 end of each connection: approvals by other users, and by servers, do not count.
@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import DecodeError, Struct, ValidationError
+from msgspec import DecodeError, Struct, ValidationError, field
 from msgspec.json import Decoder, encode
 
 from mcp_workbench.engine.process_context import make_private, runtime_folder
@@ -28,21 +28,26 @@ LARGEST_REQUEST: Final = 4096
 # A call is kept whole up to 256 KiB, and escaping unprintable characters makes it longer.
 LARGEST_REPLY: Final = 4 * 1024 * 1024
 
-# Takes an id, the seconds for which equal calls are approved too, whether the call is only shown, and who does it.
-# Returns a description of the call, the whole call if it is shown; None if no call with this id is waiting.
-Approve = Callable[[str, float | None, bool, str], str | None]
-
 
 class ApprovalRequest(Struct):
     id: str
+    # For how long equal calls are approved too.
     seconds: float | None = None
     only_shows: bool = False
+    denies: bool = False
 
 
 class ApprovalReply(Struct):
-    approved: str | None = None
+    # The call that was approved, denied or shown; None if none waits under this id.
+    found: str | None = field(default=None, name="approved")
     # Whether the workbench does not take approvals from this process, whatever it says.
     is_refused: bool = False
+    # Of a call that no longer waits: what was decided about it, and by whom.
+    decided: str | None = None
+
+
+# Takes a request and who makes it.
+Decide = Callable[[ApprovalRequest, str], ApprovalReply]
 
 
 class ApprovalRefused(Exception):
@@ -54,8 +59,8 @@ _decode_reply: Final = Decoder(ApprovalReply).decode
 
 
 class ApprovalSocket:
-    def __init__(self, approve: Approve) -> None:
-        self._approve = approve
+    def __init__(self, decide: Decide) -> None:
+        self._decide = decide
         self._path = os.path.join(runtime_folder(), f"{os.getpid()}.{APPROVAL_SUFFIX}")
         self._server: asyncio.AbstractServer | None = None
 
@@ -79,8 +84,7 @@ class ApprovalSocket:
                 connection = writer.get_extra_info("socket")
                 if may_decide(connection):
                     who = described_peer(connection)
-                    wanted = _decode_request(await reader.readline())
-                    reply = ApprovalReply(self._approve(wanted.id, wanted.seconds, wanted.only_shows, who))
+                    reply = self._decide(_decode_request(await reader.readline()), who)
                 else:
                     reply = ApprovalReply(is_refused=True)
                 writer.write(encode(reply) + b"\n")
@@ -88,27 +92,27 @@ class ApprovalSocket:
         writer.close()
 
 
-async def approve_anywhere(id: str, seconds: float | None, *, only_shows: bool = False) -> str | None:
-    """Approve or show the call with this id, in whichever of the user's workbenches it waits. Returns its
-    description. Raises `ApprovalRefused`."""
+async def decide_anywhere(request: ApprovalRequest) -> ApprovalReply:
+    """Approve, deny or show a call in whichever of the user's workbenches it waits. Raises `ApprovalRefused`."""
     try:
         names = sorted(os.listdir(runtime_folder()))
     except OSError:
-        return None
-    request = ApprovalRequest(id, seconds, only_shows)
+        return ApprovalReply()
     is_refused = False
+    decided: str | None = None
     for name in names:
         if name.partition(".")[2] == APPROVAL_SUFFIX:
-            reply = await _approve(os.path.join(runtime_folder(), name), request)
-            if reply.approved is not None:
-                return reply.approved
+            reply = await _ask(os.path.join(runtime_folder(), name), request)
+            if reply.found is not None:
+                return reply
             is_refused = is_refused or reply.is_refused
-    if is_refused:
+            decided = decided or reply.decided
+    if is_refused and decided is None:
         raise ApprovalRefused
-    return None
+    return ApprovalReply(decided=decided)
 
 
-async def _approve(path: str, request: ApprovalRequest) -> ApprovalReply:
+async def _ask(path: str, request: ApprovalRequest) -> ApprovalReply:
     with contextlib.suppress(OSError, TimeoutError, ValueError, DecodeError, ValidationError):
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await asyncio.open_unix_connection(path, limit=LARGEST_REPLY)
