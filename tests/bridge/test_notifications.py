@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bridge.in_process import ERAS, META, Client, Json, in_process_workbench, until
+from tests.bridge.in_process import ERAS, META, Client, Json, in_process_workbench, settled, until
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 LOG_LEVEL = META + "logLevel"
@@ -203,6 +203,69 @@ async def test_a_subscription_ends_when_nobody_wants_it_any_more(client_era: str
             assert server.requests("resources/unsubscribe")[0]["params"] == {"uri": "test:///one"}
         else:
             await until(lambda: "resourceSubscriptions" not in server.listening_to())
+
+
+@pytest.mark.bridge("resource-subscriptions")
+@pytest.mark.parametrize("client_era", ERAS)
+async def test_an_update_that_a_server_reports_on_an_old_and_a_new_stream_is_told_once(
+    client_era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with in_process_workbench("modern") as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
+        uris = ["test:///one", "test:///two"]
+        answer_by_itself = server._answer_by_itself
+        streams: list[object] = []
+
+        def report_one(when: str) -> None:
+            for id in streams:
+                params = {"uri": "test:///one", "when": when, "_meta": {SUBSCRIPTION: id}}
+                server.notify("notifications/resources/updated", params)
+
+        def answer(message: Json) -> None:
+            if message["method"] == "subscriptions/listen":
+                report_one(f"before {len(streams)}")
+                answer_by_itself(message)
+                streams.append(message["id"])
+                report_one(f"after {len(streams)}")
+            else:
+                answer_by_itself(message)
+
+        monkeypatch.setattr(server, "_answer_by_itself", answer)
+        for number, uri in enumerate(uris, 1):
+            if client_era == "legacy":
+                client.send_request("resources/subscribe", {"uri": uri})
+            else:
+                client.send_request("subscriptions/listen", {"notifications": {"resourceSubscriptions": [uri]}})
+            await until(lambda number=number: len(streams) == number)  # type: ignore[misc]
+            await settled()
+        # The server has not read yet that the first stream has ended.
+        report_one("later")
+        told = [(each["uri"], each["when"]) for each in client.told("notifications/resources/updated")]
+        assert told == [("test:///one", when) for when in ("after 1", "before 1", "after 2", "later")]
+
+
+@pytest.mark.bridge("resource-subscriptions")
+@pytest.mark.parametrize("server_era", ERAS)
+@pytest.mark.parametrize("client_era", ERAS)
+async def test_an_update_of_a_part_is_told_once_to_who_subscribed_to_the_whole_too(
+    client_era: str, server_era: str
+) -> None:
+    async with in_process_workbench(server_era) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
+        uris = ["test:///one", "test:///one/part"]
+        offers = [{"uri": uri, "name": uri} for uri in uris]
+        server.offers["resources/list"] = {"resources": offers}
+        server.notify("notifications/resources/list_changed")
+        if client_era == "legacy":
+            asked = [client.send_request("resources/subscribe", {"uri": uri}) for uri in uris]
+            await until(lambda: all(each.answer is not None for each in asked))
+        else:
+            client.send_request("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
+            await until(lambda: bool(client.told("notifications/subscriptions/acknowledged")))
+        server.notify("notifications/resources/updated", {"uri": uris[1]})
+        assert [each["uri"] for each in client.told("notifications/resources/updated")] == [uris[1]]
 
 
 # The rest

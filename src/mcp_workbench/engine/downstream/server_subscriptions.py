@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
@@ -37,6 +38,8 @@ MOST_PAUSE: Final = 60.0
 MOST_RESOURCES: Final = 1000
 # How many streams a modern server is asked for, one for each set of capabilities; further clients use the first one.
 MOST_STREAMS: Final = 16
+# How many streams that have ended are remembered: each may report for the moment until the server has read so.
+MAX_ENDED: Final = 100
 # The members of the filter of `subscriptions/listen` that name what a subscriber wants to hear of.
 RESOURCES: Final = "resourceSubscriptions"
 TASKS: Final = "taskIds"
@@ -72,6 +75,7 @@ class _Stream:
         "listening",
         "member",
         "opening",
+        "reporting",
         "subscribers",
     )
 
@@ -85,6 +89,9 @@ class _Stream:
         # Held while the stream is opened, because an acknowledgement belongs to the latest filter.
         self.opening = asyncio.Lock()
         self.listening: asyncio.Task[None] | None = None
+        # The id of the request on which the server reports. While another replaces it, the server reports on both, and
+        # the new one counts from its acknowledgement on.
+        self.reporting: int | None = None
         self.acknowledged = asyncio.Event()
         # Whether it has ended since the last acknowledgement.
         self.has_missed = False
@@ -110,6 +117,8 @@ class ServerSubscriptions:
         self._streams = {(capabilities, RESOURCES): self._main}
         # By the id of the request that opened it.
         self._opened: dict[int, _Stream] = {}
+        # Those that ended last. What still arrives on one was reported on the stream that replaced it.
+        self._ended: deque[int] = deque(maxlen=MAX_ENDED)
         self._traffic: Traffic | None = None
         self.log_level: str | None = None
         # Whether the server has refused `subscriptions/listen`.
@@ -225,20 +234,22 @@ class ServerSubscriptions:
             uri = decode_string(fields["uri"])
         except (DecodeError, ValidationError, KeyError):
             return
-        reporting = self._reporting(fields)
-        # A server may report a part of a resource, so subscribers to its parent are notified too.
-        for stream in self._of(RESOURCES) if reporting is None else (reporting,):
-            for subscribed, subscribers in list(stream.subscribers.items()):
+        # A server may report a part of a resource, so subscribers to its parent are notified too: each of them once.
+        told: dict[Subscriber, None] = {}
+        for stream in self._reported_to(fields, RESOURCES):
+            for subscribed, subscribers in stream.subscribers.items():
                 if uri == subscribed or uri.startswith(subscribed.rstrip("/") + "/"):
-                    for subscriber in list(subscribers):
-                        subscriber.on_updated(params)
+                    told.update(dict.fromkeys(subscribers))
+        for subscriber in told:
+            subscriber.on_updated(params)
 
-    def _reporting(self, fields: dict[str, Raw]) -> _Stream | None:
-        """The stream that a notification belongs to; None if it does not say."""
-        try:
-            return self._opened.get(int(bytes(decode_object(fields["_meta"])[SUBSCRIPTION_ID])))
-        except (DecodeError, ValidationError, KeyError, ValueError):
-            return None
+    def _reported_to(self, fields: dict[str, Raw], member: str) -> Sequence[_Stream]:
+        """The streams that a notification belongs to: one, all if it does not say, none if another reports the same."""
+        id = _subscription_id(fields)
+        if id in self._opened:
+            stream = self._opened[id]
+            return (stream,) if stream.reporting == id and stream.member == member else ()
+        return () if id in self._ended else self._of(member)
 
     # ── tasks ──
 
@@ -264,11 +275,12 @@ class ServerSubscriptions:
             id = decode_string(fields["taskId"])
         except (DecodeError, ValidationError, KeyError):
             return False
-        reporting = self._reporting(fields)
-        if reporting is None or reporting.member != TASKS:
+        opened = _subscription_id(fields)
+        if opened not in self._opened and opened not in self._ended:
             return False
-        for subscriber in list(reporting.subscribers.get(id, ())):
-            subscriber.on_updated(params)
+        for stream in self._reported_to(fields, TASKS):
+            for subscriber in list(stream.subscribers.get(id, ())):
+                subscriber.on_updated(params)
         return True
 
     # ── logs ──
@@ -297,10 +309,14 @@ class ServerSubscriptions:
         """The server has accepted the latest filter of a stream: acknowledgements of older ones arrived before it was
         sent."""
         try:
-            reporting = None if params is None else self._reporting(decode_object(params))
+            id = None if params is None else _subscription_id(decode_object(params))
         except (DecodeError, ValidationError):
-            reporting = None
-        for stream in list(self._streams.values()) if reporting is None else (reporting,):
+            id = None
+        if id in self._ended:
+            return
+        if id in self._opened:
+            self._opened[id].reporting = id
+        for stream in (self._opened[id],) if id in self._opened else list(self._streams.values()):
             stream.granted = _granted_tasks(params) if stream.member == TASKS else stream.granted
             stream.acknowledged.set()
             if stream.has_missed:
@@ -351,6 +367,8 @@ class ServerSubscriptions:
             began = traffic.loop.time()
             id = new_id()
             self._opened[id] = stream
+            if stream.reporting is None:
+                stream.reporting = id
             try:
                 members = b'"notifications":' + encode(self._filter(stream))
                 await traffic.ask_as_era("subscriptions/listen", members, stream.capabilities, id)
@@ -363,12 +381,27 @@ class ServerSubscriptions:
                 log.info("[%s] its notification stream broke: %s", traffic.label, error.message)
                 stream.acknowledged.set()
             finally:
-                del self._opened[id]
+                self._close(id)
             stream.has_missed = True
             if traffic.loop.time() - began > MOST_PAUSE:
                 pause = LISTEN_AGAIN_AFTER
             await asyncio.sleep(pause)
             pause = min(pause * 2, MOST_PAUSE)
+
+    def _close(self, id: int) -> None:
+        stream = self._opened.pop(id)
+        self._ended.append(id)
+        if stream.reporting == id:
+            # Another that was opened meanwhile, although the server has not acknowledged it.
+            stream.reporting = next((other for other, each in self._opened.items() if each is stream), None)
+
+
+def _subscription_id(fields: dict[str, Raw]) -> int | None:
+    """The id of the request that opened the stream that a notification arrived on; None if it does not say."""
+    try:
+        return int(bytes(decode_object(fields["_meta"])[SUBSCRIPTION_ID]))
+    except (DecodeError, ValidationError, KeyError, ValueError):
+        return None
 
 
 def _granted_tasks(params: Raw | None) -> frozenset[str]:
