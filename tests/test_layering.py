@@ -98,6 +98,7 @@ ENGINE: dict[str, tuple[set[str], str]] = {
     ),
     "engine.downstream": (
         {
+            "engine.blocking_work",
             "engine.catalog",
             "engine.config",
             "engine.jsonrpc",

@@ -44,9 +44,10 @@ class ThreadedServer:
         self._loop = asyncio.get_running_loop()
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._is_over = False
+        # Not by a thread that waits for the thread: what is looked for is told by the one that ends.
+        self._ended = asyncio.Event()
         server = ScriptedServer(options, self._from_server, self._crash)
-        self._thread = threading.Thread(target=self._serve, args=(server,), daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._serve, args=(server,), daemon=True).start()
 
     def send(self, *parts: Part, about: bytes | None = None) -> None:
         self._lines.put(joined(parts))
@@ -54,8 +55,8 @@ class ThreadedServer:
     async def stop(self) -> None:
         self._is_over = True
         self._lines.put(None)
-        await asyncio.to_thread(self._thread.join, THREAD_END)
-        assert not self._thread.is_alive()
+        async with asyncio.timeout(THREAD_END):
+            await self._ended.wait()
 
     @property
     def unread_bytes(self) -> int:
@@ -65,8 +66,14 @@ class ThreadedServer:
         return ["the last words"]
 
     def _serve(self, server: ScriptedServer) -> None:
-        with suppress(NoAnswer):
+        try:
             server.serve(self._received())
+        except NoAnswer:
+            return
+        finally:
+            # Unless the test is over, and with it the loop.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._ended.set)
 
     def _received(self) -> Iterator[bytes]:
         while (line := self._lines.get()) is not None:

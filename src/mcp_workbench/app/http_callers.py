@@ -5,7 +5,6 @@ Owns which proofs are accepted together. Imports what a single token does not ne
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Coroutine
 from functools import cached_property
@@ -205,11 +204,13 @@ class HttpCallers:
     def _on_revoked(self, names: frozenset[str]) -> None:
         if self._server is None:
             return
+        from mcp_workbench.engine.blocking_work import aside
+
         self._server.end_those_of(names, REVOKED)
         gateway = self._gateway
         gateway.parking.close(names)
         gateway.gate.revoke(names, REVOKED)
-        _ = gateway.runtime.start_task(asyncio.to_thread(gateway.catalog.store.drop_users))
+        _ = gateway.runtime.start_task(aside(gateway.catalog.store.drop_users))
 
     def _has_keys(self) -> bool:
         folder = _folder_of_keys()

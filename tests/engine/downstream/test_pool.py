@@ -9,6 +9,7 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.engine.catalog.offer import Offer
+from mcp_workbench.engine.downstream import server_run
 from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.pool import (
     CLOSING,
@@ -81,6 +82,31 @@ async def test_a_use_while_the_pool_closes_starts_nothing() -> None:
             with pytest.raises(DownstreamError, match=CLOSING):
                 connection.start_in_background()
         assert len(server.links) == 1
+
+
+async def test_a_link_that_does_not_stop_holds_up_neither_the_end_nor_the_next_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_run, "STOP_TIMEOUT", 0.01)
+    async with FakeServer() as server:
+        pool = pool_of(server)
+        connection = pool.connection(server.entry, caller("anna"))
+        for uses in (1, 2):
+            await connection.ensure_ready()
+            server.may_stop.clear()
+            connection.request_stop()
+            async with asyncio.timeout(5):
+                await connection.wait_stopped()
+            assert (len(server.links), connection.state) == (uses, State.STOPPED)
+            assert server.links[-1].stopping.is_set() and not server.links[-1].stopped
+            server.may_stop.set()
+        await connection.ensure_ready()
+        server.may_stop.clear()
+        async with asyncio.timeout(5):
+            await pool.close()
+        assert caplog.messages == ["[box/server] it could not be stopped within 0.01 s"] * 3
+        for link in server.links:
+            link.stopped = True
 
 
 async def test_a_connection_stays_in_the_era_that_its_server_agreed_to() -> None:

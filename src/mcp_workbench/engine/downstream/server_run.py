@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.server_link import LinkOpener, ServerLink
 
 log = logging.getLogger(__name__)
+
+# A link stops within a few seconds by itself. If a fault keeps one from doing so, neither the next start of the server
+# nor our own end waits for it any longer than this.
+STOP_TIMEOUT: Final = 30.0
 MOST_PAGES: Final = 1000
 MOST_ITEMS: Final = 50_000
 # The total size of the definitions of one list, equal to the limit of a manifest.
@@ -314,7 +318,7 @@ class ServerRun:
                         raise
                     gone = error if isinstance(error, ServerGone) else None
                     log.info("[%s] no handshake in the %s era; trying the other", connection.label, tried_first)
-                    await self._links[-1].stop()
+                    await self._stop(self._links[-1])
                     del self._links[-1]
                     profile = replace(await self._open(other), eras=SpokenEras.only(other))
         except TimeoutError:
@@ -394,7 +398,9 @@ class ServerRun:
         self._servers.learn(entry, offer, announced, remember=not offer.is_large)
         lists.on_learnt()
         if offer.is_large:
-            await asyncio.to_thread(entry.remember)
+            from mcp_workbench.engine.blocking_work import aside
+
+            await aside(entry.remember)
             # Reading and writing a large list took several times its size in memory, interleaved with what stays.
             trim()
 
@@ -404,7 +410,14 @@ class ServerRun:
             self._connection.on_stopping()
         try:
             for link in self._links:
-                await link.stop()
+                await self._stop(link)
         finally:
             if self._is_current:
                 self._connection.on_stopped()
+
+    async def _stop(self, link: ServerLink) -> None:
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await link.stop()
+        except TimeoutError:
+            log.error("[%s] it could not be stopped within %g s", self._connection.label, STOP_TIMEOUT)

@@ -254,7 +254,9 @@ class Lists:
     async def _refresh_one_by_one(self, entries: list[ServerEntry], reach: ServerReach) -> None:
         # After the client's first requests, which must not wait for servers that start.
         await asyncio.sleep(CACHE_REFRESH_DELAY)
-        ages = await asyncio.to_thread(lambda: {entry: entry.store.age(entry.key_here) for entry in entries})
+        from mcp_workbench.engine.blocking_work import aside
+
+        ages = await aside(lambda: {entry: entry.store.age(entry.key_here) for entry in entries})
         for entry in sorted(entries, key=lambda entry: -ages[entry]):
             if ages[entry] <= CACHE_MAX_AGE:
                 return
