@@ -12,7 +12,7 @@ import pytest
 
 from mcp_workbench.app import watching
 from mcp_workbench.app.watching import MOST_WATCHERS, Watching
-from mcp_workbench.engine.observe.call_watch import CallWatch
+from mcp_workbench.engine.observe.call_figures import CallFigures
 
 pytestmark = pytest.mark.processes
 
@@ -40,11 +40,18 @@ class Watched:
 
     def __init__(self, folder: Path) -> None:
         self.server: Any = Server()
-        # Who was told to listen, in this order.
-        self.listeners: list[CallWatch | None] = []
-        self.watching = Watching(lambda: [self.server], lambda: b'{"pid":1}', self.listeners.append)
+        self.figures = CallFigures()
+        # Whether calls are counted, as it was decided.
+        self.counting: list[bool] = []
+        self.watching = Watching(
+            lambda: [self.server], lambda: b'{"pid":1}', self.count_calls, lambda: self.counting.append(False)
+        )
         self.path = str(folder / "w.sock")
         self._tasks: list[asyncio.Task[None]] = []
+
+    def count_calls(self) -> CallFigures:
+        self.counting.append(True)
+        return self.figures
 
     async def __aenter__(self) -> Watched:
         self._socket = await asyncio.start_unix_server(self._serve, self.path)
@@ -78,11 +85,10 @@ async def test_a_look_measures_until_the_last_who_looks_is_gone(tmp_path: Path) 
         await ask(second, do="look")
         first[1].close()
         await ask(second, do="look")
-        (listener,) = watched.listeners
-        assert listener is not None
+        assert watched.counting == [True]
         second[1].write_eof()
         assert await second[0].read() == b""
-        assert watched.listeners == [listener, None]
+        assert watched.counting == [True, False]
         second[1].close()
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from mcp_workbench.engine import steps
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
-from mcp_workbench.engine.observe.call_watch import CallWatch
 from mcp_workbench.engine.steps import (
     MOST_SEARCHED,
     STEP_FAILED,
@@ -199,8 +198,19 @@ def test_a_failure_of_the_tool_is_read_from_its_result(payload: tuple[bytes, ...
     assert tool_failed(payload, sum(map(len, payload))) is has_failed
 
 
+class Onlooker(Recorder):
+    """As a `steps.Observer`."""
+
+    is_asked = False
+
+    def __init__(self) -> None:
+        super().__init__("onlooker", [], lambda: None)
+
+    def on_unchecked_end(self, *_: object) -> None: ...
+
+
 def test_who_looks_on_is_told_from_who_decides() -> None:
-    assert isinstance(CallWatch(), Observer)
+    assert isinstance(Onlooker(), Observer)
     assert not isinstance(Recorder("a", [], lambda: None), Observer)
 
 

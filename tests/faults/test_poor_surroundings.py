@@ -351,7 +351,7 @@ MAY_TELL_THE_TIME = {
     "cli/commands/audit.py": "what was written down in the last hours",
     "cli/commands/auth.py": "tells people when a sign-in ends",
     "cli/commands/key.py": "when a key ends, which outlives this process",
-    "engine/observe/call_watch.py": "tells people when a call ended",
+    "engine/observe/call_figures.py": "tells people when a call arrived, and since when calls are counted",
     "team/identity/bearer_tokens.py": "when a token ends, by its issuer's clock",
     "team/identity/introspection.py": "the same",
     "team/identity/jwt_tokens.py": "the same",

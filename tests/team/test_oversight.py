@@ -16,7 +16,6 @@ from msgspec import Raw
 from mcp_workbench.app.live import LiveConfig
 from mcp_workbench.engine.config.choose import ConfigSource
 from mcp_workbench.engine.file_watch import FileWatch
-from mcp_workbench.engine.observe.call_watch import CallWatch
 from mcp_workbench.engine.steps import Step
 from mcp_workbench.team.audit.audit_chain import verify
 from mcp_workbench.team.lock.lock_file import LockedServer, LockFile, definition_hash, written
@@ -298,9 +297,6 @@ async def test_the_steps_stand_in_their_order_whatever_was_configured_first(
             assert gateway.reloads.rejected is None
             assert tuple(type(step).__name__ for step in gateway.gate.steps()) == expected
             assert tuple(type(step).__name__ for step in used[-1]) == expected
-        gateway.runtime._use_call_watch(CallWatch())
-        assert tuple(type(step).__name__ for step in used[-1]) == ("CallWatch", *expected)
-        gateway.runtime._use_call_watch(None)
         for part, _ in parts:
             configured = {key: value for key, value in configured.items() if key not in part}
             await settings(client, tmp_path, server, **configured)

@@ -161,7 +161,7 @@ class Gateway(ProcessOwner):
             on_opened=(self.sessions.on_opened, self._summarise_if_missing),
             own_resources={STATUS_URI: lambda view: self._status_json(view.principal, view.face)},
         )
-        self.runtime.on_call_watch.append(self.gate.tell_of_steps)
+        self.runtime.on_counting.append(self.gate.tell_of_steps)
         services = Services(self.router, self.welcome, self.parking, self.sessions, self.sign_ins)
         self._begin_session = partial(_session_type().begin, services)
         self.gate.restrict()
@@ -188,8 +188,8 @@ class Gateway(ProcessOwner):
         self.runtime.pool.drain_ended()
 
     def _stop_work(self) -> None:
-        if self.gate.tell_of_steps in self.runtime.on_call_watch:
-            self.runtime.on_call_watch.remove(self.gate.tell_of_steps)
+        if self.gate.tell_of_steps in self.runtime.on_counting:
+            self.runtime.on_counting.remove(self.gate.tell_of_steps)
         self.runtime.drop_approvals(self.decide)
         if "_summaries" in self.__dict__:
             self._summaries.close()

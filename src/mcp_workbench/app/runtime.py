@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.config.model import ServerConfig
     from mcp_workbench.engine.downstream.connection import Connection
     from mcp_workbench.engine.downstream.server_link import LinkOpener, ServerLink
-    from mcp_workbench.engine.observe.call_watch import CallWatch
+    from mcp_workbench.engine.observe.call_figures import CallFigures
     from mcp_workbench.engine.observe.status_socket import StatusSocket
     from mcp_workbench.engine.transport.http.client.headers import HeaderSource
     from mcp_workbench.engine.transport.http.client.http_client import HttpClient
@@ -90,9 +90,11 @@ class Runtime:
         self._approval_socket: ApprovalSocket | None = None
         self._approvers: list[Decide] = []
         self._watching: Watching | None = None
-        # The observer of the calls of all gateways, and callbacks that make each gateway start or stop using it.
-        self.call_watch: CallWatch | None = None
-        self.on_call_watch: list[Callable[[], None]] = []
+        # The figures of the calls of all gateways while somebody wants them, and callbacks that make each gateway start
+        # or stop counting.
+        self.figures: CallFigures | None = None
+        self._counting_for = 0
+        self.on_counting: list[Callable[[], None]] = []
         self._http: HttpClient | None = None
         # By the `keychain` setting: each configuration has the store that it requires.
         self._sign_ins: dict[bool | None, SignIns] = {}
@@ -307,9 +309,25 @@ class Runtime:
             if each is not None:
                 each.close()
 
-    def _use_call_watch(self, watch: CallWatch | None) -> None:
-        self.call_watch = watch
-        for use in self.on_call_watch:
+    def count_calls(self) -> CallFigures:
+        """Count all calls from now on, until everybody who called this has called `stop_counting`."""
+        self._counting_for += 1
+        if self.figures is None:
+            from mcp_workbench.engine.observe.call_figures import CallFigures
+
+            self.figures = CallFigures()
+            self._tell_of_counting()
+        return self.figures
+
+    def stop_counting(self) -> None:
+        """One of those who called `count_calls` wants no more figures. Without any, they are dropped."""
+        self._counting_for -= 1
+        if not self._counting_for:
+            self.figures = None
+            self._tell_of_counting()
+
+    def _tell_of_counting(self) -> None:
+        for use in self.on_counting:
             use()
 
     def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -317,7 +335,7 @@ class Runtime:
         from mcp_workbench.app.watching import Watching
 
         if self._watching is None:
-            self._watching = Watching(self.pool.connections, self.owner.describe, self._use_call_watch)
+            self._watching = Watching(self.pool.connections, self.owner.describe, self.count_calls, self.stop_counting)
         # Our own task, which ends with us: `top` may stay connected indefinitely.
         _ = self.start_task(self._watching.serve(reader, writer))
 

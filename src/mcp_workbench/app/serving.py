@@ -126,6 +126,8 @@ async def serve_http(
     draining = draining or Draining()
     async with _until_the_end(gateway, config) as ending:
         gateway.runtime.pool.serve_many()
+        # Always: whoever looks later wants to know what has happened before.
+        _ = gateway.runtime.count_calls()
         server = await start(
             options,
             gateway.make_session,

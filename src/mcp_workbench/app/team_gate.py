@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.entry import ServerEntry
     from mcp_workbench.engine.config.model import WorkbenchConfig
     from mcp_workbench.engine.face.base import Face
-    from mcp_workbench.engine.steps import Denial, EventKind, EventRecorder, Step, Subject
+    from mcp_workbench.engine.steps import Denial, EventKind, EventRecorder, Step, Subject, Tracker
     from mcp_workbench.team.access import Access
     from mcp_workbench.team.identity.identities import Identities, Identity
     from mcp_workbench.team.oversight import Oversight
@@ -54,11 +54,10 @@ class TeamGate(Gate):
 
     def steps(self) -> tuple[Step, ...]:
         access, oversight = self.access, self.oversight
-        # Those that record come first, so that they learn of every outcome, including refusals by the others. The lock
+        # The audit comes first, so that it learns of every outcome, including refusals by the others. The lock
         # comes after the policy: it discloses nothing that is hidden from a principal. Limits count only what is
         # allowed. Approval is last: the user is asked only about what would pass otherwise.
         ordered = (
-            self._gateway.runtime.call_watch,
             None if oversight is None else oversight.audit_step,
             None if access is None else access.policy_step,
             None if oversight is None else oversight.lock_step,
@@ -66,6 +65,10 @@ class TeamGate(Gate):
             None if access is None else access.approval_step,
         )
         return tuple(step for step in ordered if step is not None)
+
+    @property
+    def tracker(self) -> Tracker | None:
+        return self._gateway.runtime.figures
 
     def refuses(self, request: Subject) -> Denial | None:
         return None if self.access is None else self.access.refuses(request)

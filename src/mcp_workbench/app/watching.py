@@ -19,7 +19,8 @@ from mcp_workbench.engine.catalog.manifests import written_offer
 from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.jsonrpc.messages import encode
-from mcp_workbench.engine.observe.call_watch import CallWatch
+from mcp_workbench.engine.observe.call_figures import CallFigures
+from mcp_workbench.engine.observe.recent_calls import RecentCalls
 
 # `top` asks every second; a client that is suspended is dropped.
 SILENT_SECONDS: Final = 30.0
@@ -50,14 +51,17 @@ class Watching:
         self,
         connections: Callable[[], list[Connection]],
         describe: Callable[[], bytes],
-        listen: Callable[[CallWatch | None], None],
+        count_calls: Callable[[], CallFigures],
+        stop_counting: Callable[[], None],
     ) -> None:
         self._connections = connections
         self._describe = describe
-        # Sets the observer of the calls of the process.
-        self._listen = listen
-        self._watch = CallWatch()
+        # Whoever looks wants the calls of the process to be counted.
+        self._count_calls = count_calls
+        self._stop_counting = stop_counting
+        self._recent = RecentCalls()
         self._watchers = 0
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it closes."""
@@ -66,8 +70,8 @@ class Watching:
             return
         self._watchers += 1
         if self._watchers == 1:
-            self._watch.begin()
-            self._listen(self._watch)
+            self._recent = RecentCalls()
+            self._unsubscribe = self._count_calls().subscribe(self._recent)
         try:
             with contextlib.suppress(OSError, TimeoutError, ValueError, MsgspecError):
                 while True:
@@ -81,7 +85,8 @@ class Watching:
         finally:
             self._watchers -= 1
             if not self._watchers:
-                self._listen(None)
+                self._unsubscribe()
+                self._stop_counting()
             writer.close()
 
     async def _answer(self, request: WatchRequest) -> dict[str, Any]:
@@ -124,7 +129,7 @@ class Watching:
                 processes.setdefault(f"{each.entry.toolbox}/{each.config.name}", []).append(pid)
         return {
             "status": decode(self._describe()),
-            "figures": self._watch.figures(),
+            "figures": self._recent.figures(),
             "processes": processes,
-            "lastCalls": self._watch.last_calls(),
+            "lastCalls": self._recent.last_calls(),
         }

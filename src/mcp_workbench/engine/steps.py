@@ -37,6 +37,8 @@ _EDGE: Final = 4096
 LOCAL: Final = "local"
 
 EndKind = Literal["result", "error", "cancelled"]
+# What lies behind an answer that a face shows as a result: the server's JSON-RPC error, its silence, or its absence.
+Failure = Literal["", "error", "timeout"]
 
 
 class Subject(Struct, frozen=True, kw_only=True, gc=False):
@@ -143,15 +145,26 @@ class Outcome(Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> int:
-        total = 0
-        for part in self.payload:
-            total += len(part)
-        return total
+        return _size_of(self.payload)
+
+    @property
+    def is_tool_error(self) -> bool:
+        """Whether it is a result which says that the tool failed."""
+        return self.kind == "result" and tool_failed(self.payload, self.size)
 
     @property
     def code(self) -> int | None:
         """The code of a JSON-RPC error."""
         return read_error(b"".join(self.payload)).code if self.kind == "error" else None
+
+
+def _size_of(payload: tuple[Part, ...]) -> int:
+    if len(payload) == 1:
+        return len(payload[0])
+    total = 0
+    for part in payload:
+        total += len(part)
+    return total
 
 
 def tool_failed(payload: Sequence[Part], size: int) -> bool:
@@ -208,8 +221,43 @@ class Observer(Step, Protocol):
     # Whether requests may have to wait for it. If not, `check` is not called, and it costs a call next to nothing.
     is_asked: bool
 
-    def on_unchecked_end(self, passage: UncheckedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
-        """Like `on_end`, for a request that no step had to check, with as little overhead as possible."""
+    def on_unchecked_end(
+        self,
+        passage: UncheckedPassage,
+        kind: EndKind | Literal["tool_error"],
+        payload: tuple[Part, ...],
+        size: int,
+        ended: float,
+    ) -> None:
+        """Like `on_end`, for a request that no step had to check, with as little overhead as possible. `size`: of the
+        payload, in bytes. `tool_error`: the result says that the tool failed."""
+
+
+class Tracker(Protocol):
+    """Follows every request from its beginning to its end, and never decides."""
+
+    # Called with the passage of each request that begins; what it returns is ignored. An attribute, so that it can be
+    # a function in C.
+    begin: Callable[[Passage | UncheckedPassage], object]
+
+    def changed(self, passage: Passage | UncheckedPassage) -> None:
+        """It is held, or sent after it had to wait."""
+
+    def forget(self, passage: Passage | UncheckedPassage) -> None:
+        """Another passage takes the place of this one, which will not end."""
+
+    def on_passage_end(self, passage: Passage, outcome: Outcome) -> None:
+        """It has ended. Called once; also for requests that a face refused, which never began."""
+
+    def on_unchecked_end(
+        self,
+        passage: UncheckedPassage,
+        kind: EndKind | Literal["tool_error"],
+        payload: tuple[Part, ...],
+        size: int,
+        ended: float,
+    ) -> None:
+        """As for an `Observer`."""
 
 
 @runtime_checkable
@@ -314,10 +362,21 @@ class Passage(Struct, eq=False):
     limit: Pass | None = None
     timer: asyncio.TimerHandle | None = None
     is_over: bool = False
+    tracker: Tracker | None = None
+    # It has passed the steps and waits for its server; and when it was sent, if it had to wait.
+    is_waiting: bool = False
+    reached: float | None = None
+    failure: Failure = ""
+    # The code of the server's JSON-RPC error, if that is the failure.
+    failure_code: int | None = None
 
     @property
     def body(self) -> bytes:
         return self.request.body
+
+    @property
+    def origin(self) -> GuardedRequest:
+        return self.request
 
     def check(self) -> Denial | Substitute | Held | None:
         """Call the steps in order, up to the first that does not pass it. None: it may be sent, and is sent now."""
@@ -399,13 +458,19 @@ class Passage(Struct, eq=False):
             self.held.close()
         outcome = Outcome(kind, payload, self.arrived, self.sent, monotonic(), self.decision, self.rules)
         _report_end((*reversed(self.steps[: self.asked]), *self.observers), self.request, outcome)
+        if self.tracker is not None:
+            try:
+                self.tracker.on_passage_end(self, outcome)
+            except Exception:
+                log.exception("counting a request failed; please report this")
 
 
 class UncheckedPassage(Struct, eq=False, gc=False):
-    """The same if no step decides: it is sent once its server is known, and an observer learns of its end. There is one
-    for each call if only an audit is configured, so it does as little as possible."""
+    """The same if no step decides: it is sent once its server is known, and those who observe learn of its end. There
+    is one for each call if calls are only counted or audited, so it does as little as possible."""
 
-    observer: Observer
+    observer: Observer | None
+    tracker: Tracker | None
     # Who and what, without body and `_meta`: the same object for similar calls.
     origin: GuardedRequest
     body: bytes
@@ -414,6 +479,12 @@ class UncheckedPassage(Struct, eq=False, gc=False):
     # None if it was sent as it arrived.
     sent: float | None = None
     is_over: bool = False
+    # As in `Passage`.
+    is_waiting: bool = False
+    reached: float | None = None
+    failure: Failure = ""
+    # The code of the server's JSON-RPC error, if that is the failure.
+    failure_code: int | None = None
 
     def end(self, kind: EndKind, *payload: Part) -> None:
         """Record its end; only the first counts."""
@@ -421,7 +492,13 @@ class UncheckedPassage(Struct, eq=False, gc=False):
             return
         self.is_over = True
         try:
-            self.observer.on_unchecked_end(self, kind, payload)
+            size = _size_of(payload)
+            end = "tool_error" if kind == "result" and tool_failed(payload, size) else kind
+            ended = monotonic()
+            if self.tracker is not None:
+                self.tracker.on_unchecked_end(self, end, payload, size, ended)
+            if self.observer is not None:
+                self.observer.on_unchecked_end(self, end, payload, size, ended)
         except Exception:
             log.exception("a step around requests failed; please report this")
 

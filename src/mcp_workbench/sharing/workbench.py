@@ -205,6 +205,8 @@ class SharedWorkbench(ProcessOwner):
         log.info("shared workbench %s ready, process %d", self._runs.version, os.getpid())
         async with self.catalogs.runtime.running(), asyncio.TaskGroup() as self._tasks:
             self.catalogs.runtime.pool.serve_many()
+            # Always: whoever looks later wants to know what has happened before.
+            _ = self.catalogs.runtime.count_calls()
             await self.catalogs.runtime.open_status_socket()
             self._listen()
             watched = self._place.watched(lambda _: self._on_place_changed(loop))

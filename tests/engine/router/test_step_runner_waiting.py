@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from mcp_workbench.app.gateway import Gateway
 from mcp_workbench.app.team_gate import TeamGate
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.jsonrpc.messages import Part
-from mcp_workbench.engine.steps import Denial, EndKind, GuardedRequest, Outcome, Step, UncheckedPassage
+from mcp_workbench.engine.steps import Denial, GuardedRequest, Outcome, Step, UncheckedPassage
 from mcp_workbench.errors import SignInNeeded
 from tests.support.client import Json
 from tests.support.in_process_workbench import ConnectedClient, InProcessGateway, Server, text_of, tool, workbench_with
@@ -37,8 +38,10 @@ class Onlooker:
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         self.ended.append((request, outcome))
 
-    def on_unchecked_end(self, passage: UncheckedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
-        self.on_end(passage.origin, Outcome(kind, payload, passage.arrived, passage.sent, monotonic()))
+    def on_unchecked_end(
+        self, passage: UncheckedPassage, kind: Any, payload: tuple[Part, ...], size: int, ended: float
+    ) -> None:
+        self.on_end(passage.origin, Outcome(kind, payload, passage.arrived, passage.sent, ended))
 
 
 class Decider:

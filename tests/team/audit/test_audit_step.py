@@ -118,7 +118,7 @@ def test_a_call_that_nobody_decided_about_says_how_long_it_waited_for_its_server
     path = tmp_path / "audit.jsonl"
     audit = open_audit(AuditConfig(file=str(path)), Redactor([]), stdout_is_free=False)
     for sent in (3.0, None):
-        UncheckedPassage(audit, REQUEST, b"{", None, 1.0, sent).end("result", b"{}")
+        UncheckedPassage(audit, None, REQUEST, b"{", None, 1.0, sent).end("result", b"{}")
     audit.finish()
     audit.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.face.base import Face
-    from mcp_workbench.engine.steps import Denial, EventRecorder, Step, Subject
+    from mcp_workbench.engine.steps import Denial, EventRecorder, Step, Subject, Tracker
 
 
 class GateFollower(Protocol):
@@ -51,6 +51,11 @@ class Gate:
     def steps(self) -> tuple[Step, ...]:
         """The steps that every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
         return ()
+
+    @property
+    def tracker(self) -> Tracker | None:
+        """Counts every request to a server from its beginning to its end; None if nobody asked for that."""
+        return None
 
     def refuses(self, request: Subject) -> Denial | None:
         """Why a principal may no longer use what is kept of a request that was let through before: its result, its

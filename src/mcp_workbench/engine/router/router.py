@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.router.subscriptions import Subscriptions
     from mcp_workbench.engine.router.task_requests import TaskRequests
     from mcp_workbench.engine.router.toolboxes import Toolboxes
-    from mcp_workbench.engine.steps import Denial, Passage, Step
+    from mcp_workbench.engine.steps import Denial, Passage, Step, Tracker
 
 log = logging.getLogger(__name__)
 
@@ -114,8 +114,8 @@ class Router:
     def on_steps_changed(self) -> None:
         """Send every new request through the steps of the gate (`GateFollower`). Requests in flight continue as they
         began."""
-        steps = self.gate.steps()
-        self.steps = _make_runner(steps, self) if steps else None
+        steps, tracker = self.gate.steps(), self.gate.tracker
+        self.steps = _make_runner(steps, tracker, self) if steps or tracker is not None else None
 
     def on_rules_changed(self, principal: str | None) -> None:
         """Show clients what they may see now (`GateFollower`)."""
@@ -270,6 +270,8 @@ class Router:
 
     def _forward_later(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
         call.route.entry, call.route.decision = decision.entry, decision
+        if self.steps is not None:
+            self.steps.wait_for_server(call)
         self.start_for(call, self._forward_when_ready(call, decision))
         if decision.entry.asks and call.route.caller.client <= SHARED and call.route.task is not None:
             # No call of another client joins while the server starts for this one: its first question is for this
@@ -295,7 +297,10 @@ class Router:
 
     def _send_unless_withheld(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
         """Send a call that has passed the steps, unless its server's lists have changed and it is denied now."""
-        if self.steps is None or not self.steps.denies_again(call, decision):
+        if self.steps is None:
+            self._send(call, decision, connection)
+        elif not self.steps.denies_again(call, decision):
+            self.steps.note_sent(call)
             self._send(call, decision, connection)
 
     def _must_list(self, connection: Connection) -> bool:
@@ -344,6 +349,8 @@ class Router:
         """End a request wherever it is: cancel it at its server, and answer its client with this error."""
         if call.route.traffic is not None:
             call.route.traffic.cancel(call.route.wire_id, {"reason": Raw(b'"a limit of the workbench was reached"')})
+        if call.route.passage is not None:
+            call.route.passage.failure = "timeout"
         self.stop_work(call)
         call.refuse(denial)
 
@@ -513,10 +520,10 @@ class Router:
             self.steps.notify(sender, method, b"{" if params is None else params[:-1], send)
 
 
-def _make_runner(steps: tuple[Step, ...], router: Router) -> StepRunner:
+def _make_runner(steps: tuple[Step, ...], tracker: Tracker | None, router: Router) -> StepRunner:
     from mcp_workbench.engine.router.step_runner import StepRunner
 
-    return StepRunner(steps, router.start_for, router.in_background, router.stop, router.act)
+    return StepRunner(steps, tracker, router.start_for, router.in_background, router.stop, router.act)
 
 
 def _release(clients: ConnectionClients) -> None:

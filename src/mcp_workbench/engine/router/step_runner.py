@@ -34,6 +34,7 @@ from mcp_workbench.engine.steps import (
     Passage,
     Step,
     Substitute,
+    Tracker,
     UncheckedPassage,
 )
 from mcp_workbench.errors import WorkbenchError
@@ -55,19 +56,22 @@ class StepRunner:
     def __init__(
         self,
         steps: tuple[Step, ...],
+        tracker: Tracker | None,
         start_for: StartFor,
         in_background: Callable[[Awaitable[None]], None],
         stop: Callable[[RoutedCall, Denial], None],
         act: Callable[[RoutedCall, Forward], None],
     ) -> None:
         self._act = act
+        self._tracker = tracker
         # The steps that record what happens, whether they decide or not.
         self._observers = tuple(step for step in steps if isinstance(step, Observer))
         # The observers that do not decide. They are first in the list of steps, and last when a request ends.
         self._passive = tuple(step for step in self._observers if not step.is_asked)
         self._steps = tuple(step for step in steps if step not in self._passive)
-        # The only step, if it does not decide: the cheapest case, which is handled separately.
-        self._sole_observer = self._passive[0] if len(self._passive) == 1 and not self._steps else None
+        # No step decides: the cheapest case, which is handled separately.
+        self._is_unchecked = len(self._passive) <= 1 and not self._steps
+        self._sole_observer = self._passive[0] if self._is_unchecked and self._passive else None
         self._origins: dict[object, GuardedRequest] = {}
         # If there are any, a server has to be listed before anything is sent to it.
         self.definition_steps = tuple(
@@ -132,17 +136,19 @@ class StepRunner:
         # yet.
         if passage is not None and (isinstance(passage, UncheckedPassage) or passage.decision == "passed"):
             return not self.denies_again(call, decision)
-        observer = self._sole_observer
         # No step can deny it: there is nothing to check, and equal calls share one description.
-        if observer is not None:
+        if self._is_unchecked:
+            observer, tracker = self._sole_observer, self._tracker
             key = (call.caller, call.introduction, call.method, decision.entry, decision.item)
             origin = self._origins.get(key) or self._new_origin(key, call, decision)
             now, arrived = monotonic(), route.arrived
-            route.passage = (
-                UncheckedPassage(observer, origin, decision.body, call.meta, now)
+            unchecked = route.passage = (
+                UncheckedPassage(observer, tracker, origin, decision.body, call.meta, now)
                 if arrived is None
-                else UncheckedPassage(observer, origin, decision.body, call.meta, arrived, now)
+                else UncheckedPassage(observer, tracker, origin, decision.body, call.meta, arrived, now)
             )
+            if tracker is not None:
+                tracker.begin(unchecked)
             return True
         route.entry, route.decision = decision.entry, decision
         later = partial(self._act, call, decision)
@@ -162,16 +168,44 @@ class StepRunner:
         if "requestState" in call.params:
             # Our own state has been removed from the body by now. An approval of the first request covers the retry.
             request = replace(request, is_retry=True)
-        passage = call.route.passage = Passage(self._steps, request, self._passive, _arrival(call))
+        before = call.route.passage
+        if before is not None and before.tracker is not None:
+            before.tracker.forget(before)
+        passage = call.route.passage = Passage(
+            self._steps, request, self._passive, _arrival(call), tracker=self._tracker
+        )
+        self._begin(passage)
         verdict = passage.check()
         if verdict is None:
             self._limit(passage, call)
             return True
         if isinstance(verdict, Held):
+            self._tell_changed(passage)
             self._start_for(call, self._wait(call, passage, send))
         else:
             _act_on(verdict, call, send)
         return False
+
+    def _begin(self, passage: Passage) -> None:
+        if self._tracker is not None:
+            self._tracker.begin(passage)
+
+    def _tell_changed(self, passage: Passage | UncheckedPassage) -> None:
+        if passage.tracker is not None:
+            passage.tracker.changed(passage)
+
+    def wait_for_server(self, call: RoutedCall) -> None:
+        """It has passed the steps, but its server is not ready."""
+        if (passage := call.route.passage) is not None:
+            passage.is_waiting = True
+            self._tell_changed(passage)
+
+    def note_sent(self, call: RoutedCall) -> None:
+        """It is sent now, after it had to wait for its server."""
+        passage = call.route.passage
+        if passage is not None and passage.is_waiting:
+            passage.is_waiting, passage.reached = False, monotonic()
+            self._tell_changed(passage)
 
     def _new_origin(self, key: object, call: RoutedCall, decision: Forward) -> GuardedRequest:
         """Describe the requester and the item, once for all equal calls."""
@@ -188,6 +222,8 @@ class StepRunner:
         passage = before if isinstance(before, Passage) else self._belated(call, decision, before)
         denial = passage.check_again(self.definition_steps)
         if denial is not None:
+            if before is not None and before is not passage and before.tracker is not None:
+                before.tracker.forget(before)
             call.route.passage = passage
             call.refuse(denial)
         return denial is not None
@@ -196,13 +232,15 @@ class StepRunner:
         """The passage of a call that began without deciding steps: its observers still learn how it ends."""
         request = self._describe(call, call.method, decision.entry, decision.item, decision.body, call.meta)
         if before is None:
-            return Passage((), request, self._observers)
-        return Passage((), request, (before.observer,), before.arrived)
+            return Passage((), request, self._observers, tracker=self._tracker)
+        observers = () if before.observer is None else (before.observer,)
+        return Passage((), request, observers, before.arrived, tracker=before.tracker)
 
     async def _wait(self, call: RoutedCall, passage: Passage, send: Callable[[], None]) -> None:
         verdict = await passage.decided(call.user())
         if verdict is None:
             self._limit(passage, call)
+            self._tell_changed(passage)
         _act_on(verdict, call, send)
 
     def _limit(self, passage: Passage, call: RoutedCall) -> None:
@@ -224,7 +262,7 @@ class StepRunner:
         for step in self._counting:
             denial = step.count(request, size)
             if denial is not None:
-                passage = route.passage = Passage((), request, self._observers, _arrival(call))
+                passage = route.passage = self._refused(request, _arrival(call))
                 passage.decision, passage.rules = "denied", (denial.rule,)
                 call.refuse(denial)
                 return True
@@ -244,7 +282,7 @@ class StepRunner:
         else:
             request = self._describe(call, call.method, refusal.entry, refusal.item, b"{", call.meta)
             rule = refusal.rule
-        passage = call.route.passage = Passage((), request, self._observers, _arrival(call))
+        passage = call.route.passage = self._refused(request, _arrival(call))
         passage.decision, passage.rules = "denied", (rule,)
         return True
 
@@ -270,7 +308,11 @@ class StepRunner:
             request = self._describe(call, call.method, route.entry, route.item, b"{", call.meta)
         else:
             request = self._describe_wanted(call)
-        return Passage((), request, self._observers, route.arrived) if request.item not in ("", OPEN) else None
+        return self._refused(request, route.arrived) if request.item not in ("", OPEN) else None
+
+    def _refused(self, request: GuardedRequest, arrived: float) -> Passage:
+        """The passage of a request that reaches no server, so that those who observe learn of its end."""
+        return Passage((), request, self._observers, arrived, tracker=self._tracker)
 
     def judge_by_list(
         self, call: RoutedCall, method: str, entry: ServerEntry, item: str, passage: Passage | None
@@ -294,10 +336,13 @@ class StepRunner:
         work: Callable[[Passage], Awaitable[None]],
     ) -> None:
         """Do `work` if every step lets it pass. The part has no response of its own. Raises what `work` raises."""
-        passage = Passage(self._steps, self._describe(call, method, entry, item, body, call.meta), self._passive)
+        request = self._describe(call, method, entry, item, body, call.meta)
+        passage = Passage(self._steps, request, self._passive, tracker=self._tracker)
+        self._begin(passage)
         try:
             verdict = passage.check()
             if isinstance(verdict, Held):
+                self._tell_changed(passage)
                 verdict = await passage.decided()
             if verdict is not None:
                 _end(passage, verdict)
@@ -322,7 +367,9 @@ class StepRunner:
             self._steps,
             _describe(sender, (sender.client_info, sender.peer), method, None, "", body, None, None),
             self._passive,
+            tracker=self._tracker,
         )
+        self._begin(passage)
         verdict = passage.check()
         if not isinstance(verdict, Held):
             _finish_notification(passage, verdict, send)

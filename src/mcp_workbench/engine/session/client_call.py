@@ -43,7 +43,7 @@ from mcp_workbench.engine.session.questions import (
     can_answer,
 )
 from mcp_workbench.engine.transport.link import SESSION_LOST
-from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
+from mcp_workbench.errors import DownstreamError, DownstreamTimeout, SignInNeeded, WorkbenchError
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.traffic import Traffic
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.session.own_questions import OwnQuestions
     from mcp_workbench.engine.session.rounds import Round
     from mcp_workbench.engine.session.session import Session
-    from mcp_workbench.engine.steps import Denial
+    from mcp_workbench.engine.steps import Denial, Failure
 
 log = logging.getLogger(__name__)
 # Codes that a client handles itself: URL elicitation required, header mismatch, missing client capability, unsupported
@@ -210,6 +210,7 @@ class ClientCall(Struct, eq=False):
             self.session.router.send_after_listing(self)
             return
         read = read_error(error)
+        self._note_failure("error", read.code)
         if self.route.decision is not None and self.route.decision.shows_errors and read.code not in CODES_FOR_CLIENTS:
             self.finish_result(error_result(f"[{self.where}] {read.message}", read))
             return
@@ -243,12 +244,19 @@ class ClientCall(Struct, eq=False):
             self.round.cancel()
         if isinstance(error, SignInNeeded) and self._asks_to_sign_in(error):
             return
+        self._note_failure("timeout" if isinstance(error, DownstreamTimeout) else "error")
         # MCP wants failures of tools in results, which a model can read; a JSON-RPC error is for the client.
         text = failure_text(error, self.where)
         if self.method == "tools/call":
             self.finish_result(error_result(text))
         else:
             self.finish_error(INTERNAL_ERROR, text)
+
+    def _note_failure(self, failure: Failure, code: int | None = None) -> None:
+        """For those who count: an agent may be shown this as a result."""
+        passage = self.route.passage
+        if passage is not None and not passage.failure:
+            passage.failure, passage.failure_code = failure, code
 
     def _asks_to_sign_in(self, error: SignInNeeded) -> bool:
         """Whether the user is shown the sign-in page, which happens once. The call continues after that."""

@@ -11,14 +11,13 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable
-from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec.structs import replace
 
 from mcp_workbench import __version__
 from mcp_workbench.engine.jsonrpc.messages import read_error
-from mcp_workbench.engine.steps import APPROVED, arguments_digest, tool_failed
+from mcp_workbench.engine.steps import APPROVED, arguments_digest
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.team.audit.audit_arguments import LARGEST_ARGUMENTS
 from mcp_workbench.team.audit.audit_file import AuditFile
@@ -67,7 +66,7 @@ class Audit:
         size, meta, body = outcome.size, request.meta, request.body
         entry = CallEntry(
             replace(request, body=b"", meta=None),
-            _end_of(outcome, size),
+            _end_of(outcome),
             outcome.arrived,
             outcome.ended,
             len(body) + 1,
@@ -82,7 +81,14 @@ class Audit:
         )
         self._writer.put(entry, self._most)
 
-    def on_unchecked_end(self, passage: UncheckedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
+    def on_unchecked_end(
+        self,
+        passage: UncheckedPassage,
+        kind: EndKind | Literal["tool_error"],
+        payload: tuple[Part, ...],
+        size: int,
+        ended: float,
+    ) -> None:
         """Like `on_end` (`steps.Observer`), with everything inlined: the response waits for it, and this is most of the
         cost of an audit. Entries in the queue keep no messages, so that their memory can be reused at once, and a slow
         disk does not use more of it."""
@@ -91,17 +97,14 @@ class Audit:
         if len(queue) >= self._most:
             writer.count_lost()
             return
-        size = 0
-        for part in payload:
-            size += len(part)
         body, meta = passage.body, passage.meta
         length = len(body)
         queue.append(
             CallEntry(
                 passage.origin,
-                "tool_error" if kind == "result" and tool_failed(payload, size) else kind,
+                kind,
                 passage.arrived,
-                monotonic(),
+                ended,
                 length + 1,
                 size,
                 b"" if length > self._longest_kept else body,
@@ -131,11 +134,11 @@ class Audit:
         self._writer.close()
 
 
-def _end_of(outcome: Outcome, size: int) -> str:
+def _end_of(outcome: Outcome) -> str:
     """`result`, or `tool_error` if the tool itself reports a failure; `refused` if it was denied."""
     if outcome.decision == "denied":
         return "refused"
-    return "tool_error" if outcome.kind == "result" and tool_failed(outcome.payload, size) else outcome.kind
+    return "tool_error" if outcome.is_tool_error else outcome.kind
 
 
 def open_audit(config: AuditConfig, redactor: Redactor, *, stdout_is_free: bool) -> Audit:

@@ -1,0 +1,424 @@
+"""Counts every call from its beginning to its end: the one source of figures for `top`, the page, metrics and traces.
+
+Owns the counters, all of them bounded, and which calls are running. With no listener nothing is made for a call beyond
+counting it, because each call waits for that; figures are put together when somebody reads them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from itertools import count
+from time import monotonic
+from typing import Final, Literal, NamedTuple
+
+from mcp_workbench.engine.jsonrpc.messages import Part, read_error
+from mcp_workbench.engine.observe.call_record import CallEnd, CallListener, CallRecord, client_name
+from mcp_workbench.engine.steps import EndKind, GuardedRequest, Outcome, Passage, UncheckedPassage
+
+log = logging.getLogger(__name__)
+
+# Upper bounds in seconds: those of OpenTelemetry's conventions for MCP, preceded by three for calls that take less
+# than 10 ms, as most do here. One more bucket is for everything above.
+BOUNDS: Final = (
+    0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0
+)  # fmt: skip
+# Rows of figures, one for each toolbox, server, method and item that was called. The names come from clients.
+MAX_ROWS: Final = 2000
+# Of these, those of one server: a server with thousands of tools leaves room for others.
+MAX_ITEMS: Final = 500
+# Remembered descriptions of calls, each with its row. The router remembers as many.
+MAX_ORIGINS: Final = 1024
+# Everything beyond these bounds is counted together under this name, as OpenTelemetry does.
+OTHER: Final = "_OTHER"
+# Methods that name something of which a server has a limited number. URIs and tasks are unlimited.
+_NAMING_METHODS: Final = frozenset({"tools/call", "prompts/get"})
+# The methods that a server may be sent. Clients may send others, whose names are unlimited.
+METHODS: Final = frozenset({
+    "completion/complete", "logging/setLevel", "notifications/cancelled", "notifications/progress",
+    "notifications/roots/list_changed", "ping", "prompts/get", "prompts/list", "resources/list", "resources/read",
+    "resources/subscribe", "resources/templates/list", "resources/unsubscribe", "server/discover",
+    "subscriptions/listen", "tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "tasks/update", "tools/call",
+    "tools/list",
+})  # fmt: skip
+
+Label = tuple[str, str]
+Passing = Passage | UncheckedPassage
+
+
+class Histogram:
+    """Durations: how many in each bucket, and their sum in seconds."""
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.seconds += seconds
+
+    def add(self, other: Histogram) -> None:
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.seconds += other.seconds
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+    def quantile(self, part: float) -> float | None:
+        """The duration that this part of the calls did not exceed, interpolated within a bucket as Prometheus does;
+        None without calls."""
+        return quantile(self.counts, part)
+
+
+def quantile(counts: list[int], part: float) -> float | None:
+    """As `Histogram.quantile`."""
+    total = sum(counts)
+    if not total:
+        return None
+    wanted, below = part * total, 0
+    for index, number in enumerate(counts[:-1]):
+        if number and below + number >= wanted:
+            lower = BOUNDS[index - 1] if index else 0.0
+            return round(lower + (BOUNDS[index] - lower) * (wanted - below) / number, 6)
+        below += number
+    # Nothing is known above the last bound.
+    return BOUNDS[-1]
+
+
+class EndFigures:
+    """Calls of one row that ended in one way."""
+
+    __slots__ = ("at_once", "from_sending", "waited")
+
+    def __init__(self) -> None:
+        # Those that were sent as they arrived, so that both durations are the same: nearly all. The others: from their
+        # arrival, and from being sent, if they were.
+        self.at_once = Histogram()
+        self.waited = Histogram()
+        self.from_sending = Histogram()
+
+    @property
+    def calls(self) -> int:
+        return self.at_once.total + self.waited.total
+
+    def from_arrival(self) -> Histogram:
+        """Durations from the arrival of a call to its end."""
+        return _sum((self.at_once, self.waited))
+
+    def at_server(self) -> Histogram:
+        """Durations from sending a call to its end, of the calls that were sent."""
+        return _sum((self.at_once, self.from_sending))
+
+
+class ItemFigures:
+    """The figures of one item, or of all calls of one method that name none."""
+
+    __slots__ = ("bytes_in", "bytes_out", "ends", "item", "method", "ok", "server", "toolbox")
+
+    def __init__(self, toolbox: str, server: str, method: str, item: str) -> None:
+        self.toolbox = toolbox
+        self.server = server
+        self.method = method
+        self.item = item
+        # Arguments to the server, and what the client got.
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.ok = EndFigures()
+        # By how calls ended; those that ended in no such way have no entry.
+        self.ends: dict[CallEnd, EndFigures] = {"ok": self.ok}
+
+    @property
+    def calls(self) -> int:
+        """All calls that have ended, in whichever way."""
+        return sum(each.calls for each in self.ends.values())
+
+    @property
+    def errors(self) -> int:
+        return self.calls - self.ok.calls
+
+
+class ServerTotals:
+    """The figures of one server, including all of its processes and users."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        # Those that ended in any other way than `ok`; of these, those that a step or a face refused.
+        self.errors = 0
+        self.refused = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        # From the arrival of a call to its end, without those that were refused.
+        self.durations = Histogram()
+        # Calls that are with the server, and those that wait for it or are held.
+        self.running = 0
+        self.waiting = 0
+
+
+class Totals(NamedTuple):
+    """All figures since counting began."""
+
+    # When that was, by the wall clock.
+    since: float
+    rows: list[ItemFigures]
+    running: list[Passing]
+
+    def by_server(self) -> dict[Label, ServerTotals]:
+        """By toolbox and server, for those that were called. The names of refused calls are those that clients used."""
+        found: dict[Label, ServerTotals] = {}
+        for row in self.rows:
+            server = found.setdefault((row.toolbox, row.server), ServerTotals())
+            server.bytes_in += row.bytes_in
+            server.bytes_out += row.bytes_out
+            for end, figures in row.ends.items():
+                calls = figures.calls
+                server.calls += calls
+                server.errors += calls if end != "ok" else 0
+                if end == "refused":
+                    server.refused += calls
+                else:
+                    server.durations.add(figures.at_once)
+                    server.durations.add(figures.waited)
+        for passage in self.running:
+            server = found.setdefault((passage.origin.toolbox, passage.origin.server), ServerTotals())
+            if _state_of(passage) == "sent":
+                server.running += 1
+            else:
+                server.waiting += 1
+        return found
+
+
+class CallFigures:
+    """The figures of all calls of a process (`steps.Tracker`)."""
+
+    def __init__(self) -> None:
+        self.since = time.time()
+        self._rows: dict[tuple[str, str, str, str], ItemFigures] = {}
+        self._items: dict[Label, int] = {}
+        self._row_of: dict[GuardedRequest, ItemFigures] = {}
+        self._running: set[Passing] = set()
+        self.begin: Callable[[Passing], object] = self._running.add
+        self._listeners: tuple[CallListener, ...] = ()
+        # Those of the listeners that want to see arguments and results.
+        self._readers: list[CallListener] = []
+        self._records: dict[Passing, CallRecord] = {}
+        self._ids = count(1)
+
+    # ── what is read ──
+
+    def totals(self) -> Totals:
+        return Totals(self.since, list(self._rows.values()), list(self._running))
+
+    def running(self) -> list[CallRecord]:
+        """The calls that have not ended, oldest first."""
+        return sorted(map(self._record_of, self._running), key=lambda call: call.arrived)
+
+    def subscribe(self, listener: CallListener, *, content: bool = False) -> Callable[[], None]:
+        """Tell the listener of every call from now on, until the function that this returns is called. `content`: with
+        arguments and results, which are then kept until the call has ended, for all listeners."""
+        self._listeners += (listener,)
+        if content:
+            self._readers.append(listener)
+        self.begin = self._begin_and_tell
+
+        def unsubscribe() -> None:
+            self._listeners = tuple(each for each in self._listeners if each is not listener)
+            self._readers = [each for each in self._readers if each is not listener]
+            if not self._listeners:
+                self.begin = self._running.add
+
+        return unsubscribe
+
+    # ── what the router tells (`steps.Tracker`) ──
+
+    def _begin_and_tell(self, passage: Passing) -> None:
+        self._running.add(passage)
+        self._tell("begun", self._record_of(passage))
+
+    def changed(self, passage: Passing) -> None:
+        if passage in self._records or (self._listeners and passage in self._running):
+            record = self._record_of(passage)
+            record.state = _state_of(passage)
+            record.sent = _sent_at(passage)
+            self._tell("changed", record)
+
+    def forget(self, passage: Passing) -> None:
+        self._running.discard(passage)
+        self._records.pop(passage, None)
+
+    def on_unchecked_end(
+        self,
+        passage: UncheckedPassage,
+        kind: EndKind | Literal["tool_error"],
+        payload: tuple[Part, ...],
+        size: int,
+        ended: float,
+    ) -> None:
+        """Inlined as far as it helps: every answer waits for it."""
+        self._running.discard(passage)
+        origin = passage.origin
+        row = self._row_of.get(origin) or self._find_row(origin)
+        row.bytes_in += len(passage.body) + 1
+        row.bytes_out += size
+        if kind == "result" and passage.sent is None and passage.reached is None and not passage.failure:
+            seconds = ended - passage.arrived
+            histogram = row.ok.at_once
+            histogram.counts[bisect_left(BOUNDS, seconds)] += 1
+            histogram.seconds += seconds
+            if not self._listeners and not self._records:
+                return
+            end: CallEnd = "ok"
+        else:
+            end = passage.failure or _END_OF[kind]
+            _count(row, end, passage, ended)
+        self._finish(passage, kind, end, payload, size, ended)
+
+    def on_passage_end(self, passage: Passage, outcome: Outcome) -> None:
+        self._running.discard(passage)
+        request, size = passage.request, outcome.size
+        row = self._find_row(request)
+        row.bytes_in += len(request.body) + 1
+        row.bytes_out += size
+        end = _end_of(passage, outcome)
+        _count(row, end, passage, outcome.ended)
+        self._finish(passage, outcome.kind, end, outcome.payload, size, outcome.ended)
+
+    def _finish(
+        self, passage: Passing, kind: str, end: CallEnd, payload: tuple[Part, ...], size: int, ended: float
+    ) -> None:
+        if not self._listeners and passage not in self._records:
+            return
+        record = self._record_of(passage)
+        del self._records[passage]
+        record.state, record.end, record.ended = "ended", end, ended
+        record.sent = _sent_at(passage)
+        record.bytes_out = size
+        is_error = kind == "error" and passage.failure_code is None
+        record.error_code = read_error(b"".join(payload)).code if is_error else passage.failure_code
+        if isinstance(passage, Passage):
+            record.rule = ", ".join(rule for rule in passage.rules if rule)
+        record.payload = payload if self._readers else None
+        self._tell("ended", record)
+
+    # ── rows ──
+
+    def _find_row(self, origin: GuardedRequest) -> ItemFigures:
+        """The row of a call, which is remembered for calls that share a description."""
+        method = origin.method if origin.method in METHODS else OTHER
+        item = origin.item if method in _NAMING_METHODS else ""
+        row = self._rows.get((origin.toolbox, origin.server, method, item)) or self._new_row(origin, method, item)
+        # Those of calls that a step decides about have a body, and are no one else's.
+        if not origin.body:
+            if len(self._row_of) >= MAX_ORIGINS:
+                self._row_of.clear()
+            self._row_of[origin] = row
+        return row
+
+    def _new_row(self, origin: GuardedRequest, method: str, item: str) -> ItemFigures:
+        key = (origin.toolbox, origin.server, method, item)
+        label = key[:2]
+        # The last rows are kept for the names that everything else is counted under.
+        if item and (self._items.get(label, 0) >= MAX_ITEMS or len(self._rows) >= MAX_ROWS * 3 // 4):
+            key = (*label, method, OTHER)
+        if key not in self._rows and len(self._rows) >= MAX_ROWS:
+            if (OTHER, OTHER, OTHER, "") not in self._rows:
+                log.warning("calls of more than %d items and servers are counted together", MAX_ROWS)
+            key = (OTHER, OTHER, OTHER, "")
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = ItemFigures(*key)
+            self._items[label] = self._items.get(label, 0) + bool(item)
+        return row
+
+    # ── records ──
+
+    def _record_of(self, passage: Passing) -> CallRecord:
+        record = self._records.get(passage)
+        if record is None:
+            record = self._records[passage] = self._new_record(passage)
+        return record
+
+    def _new_record(self, passage: Passing) -> CallRecord:
+        origin = passage.origin
+        meta = passage.meta if isinstance(passage, UncheckedPassage) else origin.meta
+        return CallRecord(
+            id=next(self._ids),
+            at=time.time() - (monotonic() - passage.arrived),
+            arrived=passage.arrived,
+            sent=_sent_at(passage),
+            principal=origin.principal,
+            client=client_name(origin.client),
+            session=origin.session,
+            peer=origin.peer,
+            toolbox=origin.toolbox,
+            server=origin.server,
+            method=origin.method,
+            item=origin.item,
+            state=_state_of(passage),
+            bytes_in=len(passage.body) + 1,
+            meta=None if meta is None else bytes(meta),
+            params=passage.body + b"}" if self._readers else None,
+        )
+
+    def _tell(self, what: Literal["begun", "changed", "ended"], record: CallRecord) -> None:
+        for listener in self._listeners:
+            try:
+                getattr(listener, what)(record)
+            except Exception:
+                # The call goes on, and the other listeners learn of it.
+                log.exception("a listener to calls failed; please report this")
+
+
+_END_OF: Final[dict[str, CallEnd]] = {
+    "result": "ok",
+    "tool_error": "tool_error",
+    "error": "error",
+    "cancelled": "cancelled",
+}
+
+
+def _end_of(passage: Passage, outcome: Outcome) -> CallEnd:
+    if outcome.decision == "denied":
+        return "refused"
+    return passage.failure or ("tool_error" if outcome.is_tool_error else _END_OF[outcome.kind])
+
+
+def _state_of(passage: Passing) -> Literal["waiting", "held", "sent"]:
+    if isinstance(passage, Passage) and passage.decision == "undecided":
+        return "held"
+    return "waiting" if passage.is_waiting else "sent"
+
+
+def _sent_at(passage: Passing) -> float | None:
+    """When it was sent to its server, if it was."""
+    if passage.is_waiting:
+        return None
+    if passage.reached is not None:
+        return passage.reached
+    if isinstance(passage, UncheckedPassage) and passage.sent is None:
+        return passage.arrived
+    return passage.sent
+
+
+def _count(row: ItemFigures, end: CallEnd, passage: Passing, ended: float) -> None:
+    figures = row.ends.get(end)
+    if figures is None:
+        figures = row.ends[end] = EndFigures()
+    sent = _sent_at(passage)
+    if sent == passage.arrived:
+        figures.at_once.observe(ended - sent)
+        return
+    figures.waited.observe(ended - passage.arrived)
+    if sent is not None:
+        figures.from_sending.observe(ended - sent)
+
+
+def _sum(histograms: Iterable[Histogram]) -> Histogram:
+    total = Histogram()
+    for each in histograms:
+        total.add(each)
+    return total

@@ -1,0 +1,4 @@
+"""What people and their tools are shown of a running workbench: metrics, traces and the page.
+
+Reads the figures of `engine/observe/`, and takes no part in any call. Nothing here is imported until somebody asks.
+"""

@@ -1,0 +1,341 @@
+"""Every call is counted from its beginning to its end, whatever becomes of it, and nobody counts unless asked."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_workbench.engine.observe.call_figures import (
+    BOUNDS,
+    MAX_ITEMS,
+    MAX_ORIGINS,
+    MAX_ROWS,
+    OTHER,
+    CallFigures,
+    Histogram,
+)
+from mcp_workbench.engine.observe.call_record import CallRecord
+from mcp_workbench.engine.steps import GuardedRequest, Passage, UncheckedPassage
+from tests.support.client import Json
+from tests.support.in_process_workbench import Server, text_of, tool, workbench_with
+from tests.support.processes import eventually
+
+OK = b'{"content":[]}'
+FAILED = b'{"content":[],"isError":true}'
+
+
+def origin(item: str = "tool", *, server: str = "s", method: str = "tools/call", **more: Any) -> GuardedRequest:
+    values = {"principal": "", "client": b'{"name":"an editor"}', "session": 0, "body": b"", **more}
+    return GuardedRequest(method=method, toolbox="box", server=server, item=item, **values)
+
+
+def unchecked(figures: CallFigures, request: GuardedRequest | None = None, body: bytes = b"{") -> UncheckedPassage:
+    return UncheckedPassage(None, figures, request or origin(), body, None, 1.0)
+
+
+class Listener:
+    """Writes down what it is told, as it was then."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.calls: list[CallRecord] = []
+
+    def begun(self, call: CallRecord) -> None:
+        self.told.append(("begun", call.state))
+        self.calls.append(call)
+
+    def changed(self, call: CallRecord) -> None:
+        self.told.append(("changed", call.state))
+
+    def ended(self, call: CallRecord) -> None:
+        self.told.append(("ended", call.end))
+        if call not in self.calls:
+            self.calls.append(call)
+
+
+def ends_of(figures: CallFigures) -> dict[str, int]:
+    """How many calls ended in which way."""
+    found: dict[str, int] = {}
+    for row in figures.totals().rows:
+        for end, each in row.ends.items():
+            if each.calls:
+                found[end] = found.get(end, 0) + each.calls
+    return found
+
+
+# ── durations ──
+
+
+def test_a_duration_on_a_bound_belongs_to_the_bucket_below_it() -> None:
+    histogram = Histogram()
+    for seconds in (0.0, 0.001, 0.0011, 300.0, 300.1):
+        histogram.observe(seconds)
+    assert histogram.counts == [2, 1, *[0] * 14, 1, 1]
+    assert (histogram.total, round(histogram.seconds, 4)) == (5, 600.1021)
+
+
+def test_quantiles_are_interpolated_and_unknown_without_calls() -> None:
+    histogram = Histogram()
+    assert histogram.quantile(0.5) is None
+    for seconds in (0.0015, 0.003, 0.003, 0.003):
+        histogram.observe(seconds)
+    assert histogram.quantile(0.25) == 0.002
+    assert histogram.quantile(0.5) == 0.003
+    assert histogram.quantile(1.0) == 0.005
+    histogram.observe(1000.0)
+    assert histogram.quantile(1.0) == BOUNDS[-1], "nothing is known above it"
+
+
+def test_the_time_that_a_call_waited_for_its_server_is_not_the_servers() -> None:
+    figures = CallFigures()
+    at_once, waiting = unchecked(figures), unchecked(figures)
+    waiting.is_waiting, waiting.reached = False, 1001.0
+    figures.on_unchecked_end(at_once, "result", (OK,), len(OK), 1.0005)
+    figures.on_unchecked_end(waiting, "result", (OK,), len(OK), 1001.0005)
+    (row,) = figures.totals().rows
+    assert row.ok.from_arrival().counts[0] == 1 and row.ok.from_arrival().counts[-1] == 1
+    assert row.ok.at_server().counts[0] == 2 and row.ok.calls == 2
+
+
+def test_a_call_that_ends_before_it_is_sent_took_no_time_at_its_server() -> None:
+    figures = CallFigures()
+    passage = unchecked(figures)
+    passage.is_waiting = True
+    figures.on_unchecked_end(passage, "cancelled", (), 0, 2.0)
+    (row,) = figures.totals().rows
+    assert row.ends["cancelled"].from_arrival().total == 1 and row.ends["cancelled"].at_server().total == 0
+
+
+# ── ends ──
+
+
+def test_each_end_is_counted_as_what_it_is() -> None:
+    figures = CallFigures()
+    unchecked(figures).end("result", OK)
+    unchecked(figures).end("result", b'{"resultType":"complete",', memoryview(FAILED)[1:])
+    unchecked(figures).end("error", b'{"code":1,"message":"x"}')
+    unchecked(figures).end("cancelled")
+    shown_as_result = unchecked(figures)
+    shown_as_result.failure = "timeout"
+    shown_as_result.end("result", FAILED)
+    assert ends_of(figures) == {"ok": 1, "tool_error": 1, "error": 1, "cancelled": 1, "timeout": 1}
+    (row,) = figures.totals().rows
+    assert (row.calls, row.errors, row.bytes_in) == (5, 4, 10)
+    assert row.bytes_out == len(OK) + len(b'{"resultType":"complete",') + 2 * len(FAILED) - 1 + 24
+
+
+def test_only_the_first_end_of_a_call_counts() -> None:
+    figures = CallFigures()
+    passage = unchecked(figures)
+    passage.end("cancelled")
+    passage.end("result", OK)
+    assert ends_of(figures) == {"cancelled": 1}
+
+
+# ── names ──
+
+
+def test_uris_and_methods_that_clients_make_up_are_not_names_of_rows() -> None:
+    figures = CallFigures()
+    for number in range(3):
+        unchecked(figures, origin(f"file:///{number}", method="resources/read")).end("result", b"{}")
+        unchecked(figures, origin("", method=f"made/up{number}")).end("result", b"{}")
+    assert [(row.method, row.item, row.calls) for row in figures.totals().rows] == [
+        ("resources/read", "", 3), (OTHER, "", 3)
+    ]  # fmt: skip
+
+
+def test_a_server_with_thousands_of_tools_leaves_room_for_others() -> None:
+    figures = CallFigures()
+    for number in range(MAX_ITEMS + 10):
+        unchecked(figures, origin(f"t{number}")).end("result", OK)
+    unchecked(figures, origin("t", server="other")).end("result", OK)
+    rows = figures.totals().rows
+    assert len(rows) == MAX_ITEMS + 2
+    assert [(row.server, row.item, row.calls) for row in rows[-2:]] == [("s", OTHER, 10), ("other", "t", 1)]
+
+
+def test_what_clients_make_up_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    figures = CallFigures()
+    for number in range(MAX_ROWS + 20):
+        unchecked(figures, origin("t", server=f"made up {number}")).end("result", OK)
+    rows = figures.totals().rows
+    assert len(rows) <= MAX_ROWS + 1
+    assert sum(row.calls for row in rows) == MAX_ROWS + 20, "none is lost"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"calls of more than {MAX_ROWS} items and servers are counted together"
+    ]
+    assert len(figures._row_of) <= MAX_ORIGINS
+
+
+def test_requests_with_a_body_are_not_remembered() -> None:
+    figures = CallFigures()
+    Passage((), origin(body=b'{"secret":1'), tracker=figures).end("result", OK)
+    assert not figures._row_of and ends_of(figures) == {"ok": 1}
+
+
+# ── what is running, and who listens ──
+
+
+def test_running_calls_are_known_with_no_listener_and_keep_their_id() -> None:
+    figures = CallFigures()
+    first, second = unchecked(figures), unchecked(figures, origin("later", principal="ann", peer="stdio"))
+    second.arrived, second.is_waiting = 2.0, True
+    for passage in (second, first):
+        figures.begin(passage)
+    calls = figures.running()
+    assert [(call.item, call.state, call.sent, call.client) for call in calls] == [
+        ("tool", "sent", 1.0, "an editor"), ("later", "waiting", None, "an editor")
+    ]  # fmt: skip
+    assert [call.id for call in figures.running()] == [call.id for call in calls]
+    server = figures.totals().by_server()["box", "s"]
+    assert (server.calls, server.running, server.waiting) == (0, 1, 1)
+    first.end("result", OK)
+    assert figures.running() == calls[1:] and calls[0].end == "ok"
+    second.end("cancelled")
+    assert figures.running() == [] and not figures._records
+
+
+def test_a_listener_learns_of_each_call_until_it_unsubscribes() -> None:
+    figures, listener = CallFigures(), Listener()
+    before = unchecked(figures)
+    figures.begin(before)
+    unsubscribe = figures.subscribe(listener)
+    before.end("error", b'{"code":-32001,"message":"x"}')
+    passage = unchecked(figures, body=b'{"a":1')
+    figures.begin(passage)
+    passage.is_waiting = True
+    figures.changed(passage)
+    passage.is_waiting, passage.reached = False, 1.5
+    figures.changed(passage)
+    passage.end("result", OK)
+    assert listener.told == [
+        ("ended", "error"), ("begun", "sent"), ("changed", "waiting"), ("changed", "sent"), ("ended", "ok")
+    ]  # fmt: skip
+    old, new = listener.calls
+    assert (old.error_code, new.error_code, new.sent, new.bytes_in, new.bytes_out) == (-32001, None, 1.5, 7, len(OK))
+    assert new.params is None and new.payload is None, "nobody asked for content"
+    assert new.id > old.id
+    unsubscribe()
+    figures.begin(last := unchecked(figures))
+    last.end("result", OK)
+    assert len(listener.told) == 5 and ends_of(figures) == {"error": 1, "ok": 2}
+
+
+def test_content_is_kept_only_for_those_who_ask_for_it() -> None:
+    figures, listener, reader = CallFigures(), Listener(), Listener()
+    figures.subscribe(listener)
+    stop_reading = figures.subscribe(reader, content=True)
+    for _ in range(2):
+        figures.begin(passage := unchecked(figures, body=b'{"a":1'))
+        passage.end("result", OK)
+        stop_reading()
+    first, second = listener.calls
+    assert (first.params, first.payload) == (b'{"a":1}', (OK,))
+    assert (second.params, second.payload) == (None, None)
+    assert len(reader.calls) == 1
+
+
+def test_a_listener_that_fails_harms_neither_the_call_nor_other_listeners(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(Listener):
+        def begun(self, call: CallRecord) -> None:
+            raise RuntimeError("no room")
+
+    figures, listener = CallFigures(), Listener()
+    figures.subscribe(Failing())
+    figures.subscribe(listener)
+    figures.begin(unchecked(figures))
+    assert listener.told == [("begun", "sent")]
+    assert "a listener to calls failed" in caplog.text
+
+
+# ── in a workbench ──
+
+
+def answer(name: str, arguments: Json) -> Json:
+    if name == "refuse":
+        return {"code": -32050, "message": "not today"}
+    return {"content": [], "isError": name == "fail"}
+
+
+SERVERS = ("work", "fail", "refuse")
+
+
+@pytest.mark.parametrize("audited", [False, True])
+async def test_a_workbench_counts_only_while_somebody_wants_figures(tmp_path: Path, audited: bool) -> None:
+    servers = {"box": {"s": Server(*map(tool, SERVERS), answer=answer)}}
+    settings: dict[str, Any] = {"audit": {"file": str(tmp_path / "audit.jsonl")}} if audited else {}
+    async with workbench_with(tmp_path, servers, **settings) as seen:
+        runtime = seen.gateway.runtime
+        assert not runtime.figures
+        assert (seen.gateway.router.steps is not None) is audited
+        await seen.use("box/s/work")
+        figures = runtime.count_calls()
+        assert runtime.count_calls() is figures
+        for name in (*SERVERS, "work"):
+            await seen.use(f"box/s/{name}")
+        assert ends_of(figures) == {"ok": 2, "tool_error": 1, "error": 1}
+        assert figures.running() == []
+        runtime.stop_counting()
+        await seen.use("box/s/work")
+        assert ends_of(figures)["ok"] == 3, "somebody else still wants them"
+        runtime.stop_counting()
+        assert not runtime.figures
+        assert (seen.gateway.router.steps is not None) is audited
+        await seen.use("box/s/work")
+        assert ends_of(figures)["ok"] == 3
+    assert runtime.on_counting == []
+
+
+async def test_what_a_policy_or_a_face_refuses_is_counted_as_refused(tmp_path: Path) -> None:
+    server = Server(tool("work"), tool("drop"))
+    policy = [{"tools": ["box/s/drop"], "then": "deny"}, {"then": "allow"}]
+    async with workbench_with(tmp_path, {"box": {"s": server}}, policy=policy) as seen:
+        figures, listener = seen.gateway.runtime.count_calls(), Listener()
+        figures.subscribe(listener)
+        await seen.use("box/s/work")
+        await seen.use("box/s/drop")
+        await seen.use("box/s/missing")
+        assert ends_of(figures) == {"ok": 1, "refused": 2}
+        assert [(call.item, call.end, call.rule, call.sent is None) for call in listener.calls] == [
+            ("work", "ok", "policy[1]", False), ("drop", "refused", "policy[0]", True),
+            ("missing", "refused", "face", True),
+        ]  # fmt: skip
+    assert [name for name, _ in server.calls] == ["work"]
+
+
+async def test_a_call_waits_for_its_server_then_runs_then_ends(tmp_path: Path) -> None:
+    server = Server(tool("work"))
+    async with workbench_with(tmp_path, {"box": {"s": server}}) as seen:
+        figures, listener = seen.gateway.runtime.count_calls(), Listener()
+        # Now its tools are known, and it is not running.
+        await seen.use("box/s/work")
+        (connection,) = seen.gateway.runtime.pool.connections()
+        connection.request_stop()
+        await connection.wait_stopped()
+        server.gate, server.held = asyncio.Event(), []
+        figures.subscribe(listener)
+        call = asyncio.create_task(seen.use("box/s/work"))
+        await eventually(lambda: ("changed", "waiting") in listener.told)
+        assert [each.state for each in figures.running()] == ["waiting"]
+        server.gate.set()
+        await eventually(lambda: bool(server.held))
+        assert [each.state for each in figures.running()] == ["sent"]
+        server.held[0]()
+        await call
+        assert listener.told[-1] == ("ended", "ok") and figures.running() == []
+        (record,) = listener.calls
+        assert record.sent is not None and record.ended is not None
+        assert record.arrived < record.sent < record.ended
+
+
+async def test_a_server_that_does_not_answer_in_time_is_a_timeout(tmp_path: Path) -> None:
+    server = Server(tool("work"), timeout=0.01)
+    server.held = []
+    async with workbench_with(tmp_path, {"box": {"s": server}}) as seen:
+        figures = seen.gateway.runtime.count_calls()
+        assert "did not answer within" in text_of(await seen.use("box/s/work"))
+        assert ends_of(figures) == {"timeout": 1}
