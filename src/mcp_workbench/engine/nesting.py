@@ -25,7 +25,7 @@ def is_nested_deeper(text: bytes, levels: int = MAX_NESTING) -> bool:
     # Most messages are too short for that, and most others have too few brackets.
     if len(text) <= 2 * levels or text.count(b"[") + text.count(b"{") <= levels:
         return False
-    left = _brackets(text)
+    left = brackets_outside_strings(text, _SQUARE)
     depth = 0
     while depth < min(levels, _MOST_ROUNDS):
         if len(left) <= 2 * (levels - depth):
@@ -42,10 +42,10 @@ def is_nested_deeper(text: bytes, levels: int = MAX_NESTING) -> bool:
     return False
 
 
-def _brackets(text: bytes) -> bytes:
-    """Brackets outside of strings, all of one kind."""
+def brackets_outside_strings(text: bytes, table: bytes | None = None) -> bytes:
+    """The brackets of JSON that begins and ends outside of strings, translated by `table`."""
     if b"\\" in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Strings without brackets first: usually none are left then, and splitting at quotes takes ten times as long.
-    left = text.translate(_SQUARE, _NEITHER_BRACKETS_NOR_QUOTES).replace(b'""', b"")
+    left = text.translate(table, _NEITHER_BRACKETS_NOR_QUOTES).replace(b'""', b"")
     return b"".join(left.split(b'"')[::2]) if b'"' in left else left

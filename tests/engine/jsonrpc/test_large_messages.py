@@ -149,6 +149,45 @@ def test_no_step_looks_at_more_than_a_few_pieces(payload: bytes, monkeypatch: py
     assert largest <= 2 * size and max(decoded) <= 4 * size
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        b'{"a":1,"text":"%b"}' % (b"word " * 200_000),
+        b'{"a":1,"text":"%b"}' % (rb"\n\\" * 250_000),
+        b'{"a":1,"rows":[%b{}]}' % (b'{"type":"text","text":"[{"},' * 40_000),
+    ],
+    ids=["string", "escapes", "rows"],
+)
+def test_what_is_valid_is_validated_once_and_its_members_are_found(
+    arguments: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its `params` and what is in them are looked into again, to find their members."""
+    checked: list[int] = []
+
+    def check(text: bytes) -> object:
+        checked.append(len(text))
+        return original(text)
+
+    original = large_messages._check
+    monkeypatch.setattr(large_messages, "_check", check)
+    params = b'{"_meta":{},"arguments":%b}' % arguments
+    line = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%b}' % params
+    message = read_large(line)
+    assert isinstance(message, large_messages.LargeEnvelope) and message.members is not None
+    inner = message.members.inner["arguments"]
+    assert list(inner) == list(json.loads(arguments)) and bytes(message.members["arguments"]) == arguments
+    assert [json.loads(bytes(each)) for each in inner.values()] == list(json.loads(arguments).values())
+    assert sum(checked) < 1.1 * len(line)
+
+
+def test_members_of_what_is_not_valid_unicode_are_not_given_though_the_message_is_read() -> None:
+    """A lone surrogate, which JavaScript writes: in front of a large string that was read as it is."""
+    params = rb'{"name":"\ud800","arguments":{"text":"%b"}}' % (b"word " * 40_000)
+    message = read_large(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%b}' % params)
+    assert isinstance(message, large_messages.LargeEnvelope) and message.method == "tools/call"
+    assert message.members is None
+
+
 def test_a_message_with_too_much_beside_its_payload_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_messages, "MOST_OUTLINE", 1000)
     many = b",".join(b'"key-%d":1' % number for number in range(1000))

@@ -35,7 +35,7 @@ from mcp_workbench.engine.jsonrpc.messages import (
     decode_string,
     find_id,
 )
-from mcp_workbench.engine.nesting import MAX_NESTING, is_nested_deeper
+from mcp_workbench.engine.nesting import MAX_NESTING, brackets_outside_strings, is_nested_deeper
 
 # Decoding a piece takes half a millisecond, whatever it contains; larger ones would not make it faster as a whole.
 PIECE_BYTES: Final = 1 << 15
@@ -52,10 +52,8 @@ _MOST_ROUNDS: Final = 32
 _WORTH_A_ROUND: Final = 8
 _RUN: Final = re.compile(rb"\[+|\{+|\]+|\}+")
 
-_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _KEY: Final = re.compile(rb'\s*+(?:,\s*+)?("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+:\s*+')
-_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _OPENING: Final = {ord("}"): ord("{"), ord("]"): ord("[")}
 _CLOSING: Final = {opening: closing for closing, opening in _OPENING.items()}
 _OBJECT: Final = ord("{")
@@ -78,8 +76,10 @@ def read_large(line: bytes, piece_bytes: int = PIECE_BYTES, large_member: int = 
         return _read_indented(line, piece_bytes)
     if not line.isascii() and not messages.is_utf8(line):
         raise Malformed("not valid UTF-8", find_id(line))
+    outline = _Outline(line, (0, len(line)), piece_bytes, is_tolerant=True)
     try:
-        spans = _members(line, (0, len(line)), piece_bytes)
+        outline.read()
+        spans = outline.members()
     except _NoMessage as error:
         raise Malformed(f"not a JSON-RPC message: {error}", find_id(line), code=INVALID_REQUEST) from None
     except UNREADABLE as error:
@@ -89,7 +89,9 @@ def read_large(line: bytes, piece_bytes: int = PIECE_BYTES, large_member: int = 
     except UNREADABLE as error:
         raise Malformed(f"not a JSON-RPC message: {error}", find_id(line), code=INVALID_REQUEST) from None
     if "params" in spans:
-        message.members = _large_object(line, spans["params"], piece_bytes, large_member, deeper=True)
+        # What was accepted as it is need not be validated again.
+        long_strings = None if outline.has_tolerated else outline.long_strings
+        message.members = _large_object(line, spans["params"], piece_bytes, large_member, long_strings, deeper=True)
     return message
 
 
@@ -109,7 +111,9 @@ def _is_one_value(line: bytes, piece_bytes: int) -> bool:
         return False
     wrapped = b'{"":%b}' % line.strip(b" \t\r\n")
     try:
-        return len(_members(wrapped, (0, len(wrapped)), piece_bytes)) == 1
+        outline = _Outline(wrapped, (0, len(wrapped)), piece_bytes, is_tolerant=True)
+        outline.read()
+        return len(outline.members()) == 1
     except UNREADABLE:
         return False
 
@@ -127,14 +131,22 @@ def _envelope(members: dict[str, memoryview]) -> LargeEnvelope:
 
 
 def _large_object(
-    line: bytes, span: Span, piece_bytes: int, large_member: int, *, deeper: bool = False
+    line: bytes,
+    span: Span,
+    piece_bytes: int,
+    large_member: int,
+    long_strings: dict[int, int] | None,
+    *,
+    deeper: bool = False,
 ) -> LargeObject | None:
     """The members of valid JSON; None if it is not an object, has too many members, or is not valid Unicode. The
     session then reports the problem."""
     if not line.startswith(b"{", span[0]):
         return None
     try:
-        spans = _members(line, span, piece_bytes, is_tolerant=False)
+        outline = _Outline(line, span, piece_bytes, is_tolerant=False, long_strings=long_strings)
+        outline.read()
+        spans = outline.members()
     except UNREADABLE:
         return None
     view = memoryview(line)
@@ -142,17 +154,10 @@ def _large_object(
     if deeper:
         for name, inside in spans.items():
             if inside[1] - inside[0] >= large_member:
-                within = _large_object(line, inside, piece_bytes, large_member)
+                within = _large_object(line, inside, piece_bytes, large_member, long_strings)
                 if within is not None:
                     found.inner[name] = within
     return found
-
-
-def _members(line: bytes, span: Span, piece_bytes: int, *, is_tolerant: bool = True) -> dict[str, Span]:
-    """The position of each member of an object. Raises if it is invalid."""
-    outline = _Outline(line, span, piece_bytes, is_tolerant)
-    outline.read()
-    return outline.members()
 
 
 class _NoMessage(ValueError):
@@ -160,14 +165,29 @@ class _NoMessage(ValueError):
 
 
 class _Outline:
-    """Validates a message, or an object in it, and records the positions of its outline."""
+    """Validates a message, or an object in it, and records the positions of its outline.
 
-    def __init__(self, line: bytes, span: Span, piece_bytes: int, is_tolerant: bool) -> None:
+    With the `long_strings` of a message that has been validated, it only looks for positions.
+    """
+
+    def __init__(
+        self,
+        line: bytes,
+        span: Span,
+        piece_bytes: int,
+        *,
+        is_tolerant: bool,
+        long_strings: dict[int, int] | None = None,
+    ) -> None:
         self._line = line
         self._start, self._end = span
         self._piece_bytes = piece_bytes
         # Whether to accept lone surrogates, which JavaScript writes.
         self._is_tolerant = is_tolerant
+        self.has_tolerated = False
+        self._is_valid = long_strings is not None
+        # Where each string that is longer than a piece begins and ends.
+        self.long_strings: dict[int, int] = {} if long_strings is None else long_strings
         self._brackets = bytearray()
         # The spans since the end of the last piece.
         self._piece: list[Span] = []
@@ -232,15 +252,17 @@ class _Outline:
         """Validate a string that is longer than a piece, and return the position of its end."""
         line, at, end = self._line, quote + 1, self._end
         self._piece.append((quote, at))
+        if (known := self.long_strings.get(quote)) is not None:
+            self._piece.append((known - 1, known))
+            return known
         while True:
-            match = _IN_STRING.match(line, at, min(at + self._piece_bytes, end))
-            assert match is not None
-            stop = match.end()
+            stop = _end_in_string(line, at, min(at + self._piece_bytes, end))
             if stop < end and not line.startswith(b'"', stop):
                 stop = _before_escape(line, at, stop)
             self._check(b'"%b"' % line[at:stop])
             if line.startswith(b'"', stop):
                 self._piece.append((stop, stop + 1))
+                self.long_strings[quote] = stop + 1
                 return stop + 1
             if stop == at:
                 raise ValueError("a string does not end")
@@ -264,6 +286,16 @@ class _Outline:
         text = b"".join(self._line[start:end] for start, end in self._piece)
         before = bytes(self._brackets)
         lowest = _follow(self._brackets, text)
+        if not self._is_valid:
+            self._validate(text, before, comma)
+        if self._is_first or comma is None or min(lowest, len(before)) < 2:
+            self._keep(before, comma)
+        else:
+            self._has_left_out = True
+        self._is_first = False
+
+    def _validate(self, text: bytes, before: bytes, comma: int | None) -> None:
+        """Raise unless a piece is valid between the brackets that are open before it and after it."""
         bare = text.strip(b" \t\r\n")
         if (comma is None) != (not self._brackets) or not bare:
             raise ValueError("not valid JSON")
@@ -273,11 +305,6 @@ class _Outline:
         if is_nested_deeper(completed):
             raise ValueError(messages.TOO_DEEP)
         self._check(completed)
-        if self._is_first or comma is None or min(lowest, len(before)) < 2:
-            self._keep(before, comma)
-        else:
-            self._has_left_out = True
-        self._is_first = False
 
     def _check(self, text: bytes) -> None:
         """Raise unless this is valid JSON."""
@@ -287,6 +314,7 @@ class _Outline:
             if not self._is_tolerant or (tolerated := messages.without_surrogates(text)) == text:
                 raise
             _check(tolerated)
+            self.has_tolerated = True
 
     def _keep(self, before: bytes, comma: int | None) -> None:
         if self._has_left_out:
@@ -315,6 +343,26 @@ def _unended_string(text: bytes) -> int:
     return text.rfind(b'"') if text.count(b'"') % 2 else -1
 
 
+def _end_in_string(line: bytes, start: int, stop: int) -> int:
+    """Where a string that goes on at `start` ends; else the last position up to `stop` that does not cut an escape."""
+    at = start
+    for _ in range(MOST_TRIES):
+        quote = line.find(b'"', at, stop)
+        end = stop if quote < 0 else quote
+        if line.find(b"\\", end - 1, end) < 0:
+            return end
+        run = line[start:end]
+        if (len(run) - len(run.rstrip(b"\\"))) % 2 == 0:
+            return end
+        if quote < 0:
+            return stop - 1
+        at = quote + 1
+    # Full of quotes: one expression takes ten times as long for a byte, and the same time for each quote.
+    match = _IN_STRING.match(line, start, stop)
+    assert match is not None
+    return match.end()
+
+
 def _before_escape(line: bytes, start: int, stop: int) -> int:
     """Move a position within a string back by a few bytes if it would cut an escape such as `\\u20ac` in two."""
     escape = line.rfind(b"\\u", max(start, stop - 5), stop)
@@ -326,7 +374,7 @@ def _before_escape(line: bytes, start: int, stop: int) -> int:
 
 def _follow(brackets: bytearray, text: bytes) -> int:
     """Apply the brackets of `text`, and return the smallest number that were open at any time."""
-    left = _STRING.sub(b"", text).translate(None, _NO_BRACKETS)
+    left = brackets_outside_strings(text)
     for _ in range(_MOST_ROUNDS):
         before = len(left)
         left = left.replace(b"{}", b"").replace(b"[]", b"")
