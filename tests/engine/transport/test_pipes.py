@@ -196,6 +196,33 @@ async def test_a_large_message_in_views_arrives_whole() -> None:
     await pipe.close()
 
 
+async def test_no_more_than_a_few_pipes_are_written_in_one_iteration_however_fast_the_peer_reads(
+    written: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = Pipe()
+    taken: list[int] = []
+
+    def writev(fd: int, parts: list[bytes]) -> int:
+        # As much as a pipe takes, again and again: the peer has read it meanwhile.
+        os.writev(fd, [memoryview(parts[0])[:1000]])
+        taken.append(min(sum(map(len, parts)), pipes.PIPE_BYTES))
+        return taken[-1]
+
+    monkeypatch.setattr(pipes, "os", Replaced(writev=writev))
+    drained: list[bool] = []
+    pipe.writer.on_drained = lambda: drained.append(True)
+    pipe.writer.write(b"{", Raw(bytes(20 * pipes.PIPE_BYTES)), b"}")
+    most, before = 0, 0
+    while pipe.writer.unsent_bytes > pipes.JOIN_BELOW:
+        await asyncio.sleep(0)
+        most, before = max(most, sum(taken) - before), sum(taken)
+    assert most <= 2 * pipes.MAX_WRITTEN_AT_ONCE and len(taken) >= 10
+    while pipe.writer.unsent_bytes:
+        await asyncio.sleep(0)
+    assert drained == [True], "whoever waits for room is told"
+    await pipe.close()
+
+
 async def test_reads_grow_while_a_peer_keeps_them_full() -> None:
     pipe = Pipe(reading=False)
     pipes.widen(pipe.write_end)

@@ -38,6 +38,8 @@ MOST_BUFFERS: Final = 1024
 # A pipe holds 64 KiB by default; a message of a megabyte then costs sixteen switches between two processes. All pipes
 # of an unprivileged user together may hold 64 MiB, so this is only moderately larger.
 PIPE_BYTES: Final = LARGE_READ
+# How much is written to one descriptor in one iteration of the loop, however fast the peer reads: at least a full pipe.
+MAX_WRITTEN_AT_ONCE: Final = PIPE_BYTES
 
 
 def widen(fd: int) -> None:
@@ -201,6 +203,7 @@ class PipeWriter:
         "_parts",
         "_queued",
         "_waiting",
+        "_was_interrupted",
         "_was_large",
         "lost_bytes",
         "on_drained",
@@ -218,6 +221,8 @@ class PipeWriter:
         self._waiting = False
         # Whether more was queued for the peer than `KEPT_BYTES`.
         self._was_large = False
+        # Whether the queue is written in more than one iteration of the loop.
+        self._was_interrupted = False
         self._closed = False
         self.unsent_bytes = 0
         # What was unsent when the peer turned out to be gone.
@@ -242,13 +247,23 @@ class PipeWriter:
 
     def flush(self) -> None:
         self._queued = False
+        before = self.unsent_bytes
         while self._parts and not self._closed and not self._waiting:
+            if before - self.unsent_bytes > MAX_WRITTEN_AT_ONCE:
+                # The peer reads as fast as we write. Others come first; not with the batch, which each read flushes.
+                self._queued = self._was_interrupted = True
+                self._loop.call_soon(self.flush)
+                return
             try:
                 self._write_some()
             except BlockingIOError:
                 self._wait()
             except (OSError, MemoryError) as error:
                 self._fail(error)
+        if self._was_interrupted and not self._waiting:
+            self._was_interrupted = False
+            if not self._closed and self.on_drained is not None:
+                self.on_drained()
 
     @property
     def unread_bytes(self) -> int:
@@ -280,6 +295,7 @@ class PipeWriter:
 
     def _wait(self) -> None:
         self._waiting = True
+        self._was_interrupted = False
         self.waiting_since = self._loop.time()
         self._was_large = self._was_large or self.unsent_bytes > KEPT_BYTES
         try:

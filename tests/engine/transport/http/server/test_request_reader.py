@@ -197,10 +197,12 @@ async def test_chunked_bodies_reserve_as_they_come() -> None:
     async with echoing(Limits(message_bytes=1_000_000, body_bytes_in_all=1_000_000)) as rig:
         connections = []
         chunk = b"%x\r\n%b\r\n" % (600_000, b"x" * 600_000)
-        for _ in range(2):
+        for count in (1, 2):
             connection = await rig.client.connect()
             await connection.send(written("POST", "/mcp", None, **modern_headers("echo"), **CHUNKED) + chunk)
             connections.append(connection)
+            if count == 1:
+                await wait_until(lambda: reserved(rig) == 600_000)
         refused = await connections[1].response()
         assert refused.status == 503
         connections[0].close()

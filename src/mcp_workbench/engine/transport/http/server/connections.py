@@ -22,6 +22,7 @@ from mcp_workbench.engine.transport.http.server.limits import CROWD, Limits
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.engine.transport.http.server.response_writer import Headers, ResponseWriter
 from mcp_workbench.engine.transport.http.server.unauthenticated_connections import UnauthenticatedConnections
+from mcp_workbench.engine.transport.http.server.upload_turns import UploadTurns
 from mcp_workbench.engine.transport.pieces import Pieces
 from mcp_workbench.engine.transport.shared_timer import SharedTimer
 from mcp_workbench.engine.transport.write_batch import WriteBatch
@@ -67,6 +68,7 @@ class Connections:
         self.header_names = application.header_names
         self.heads = UnsharedHeads() if application.depends_on_peer else HeadCache()
         self.batch = WriteBatch()
+        self.upload_turns = UploadTurns()
         # How many connections wait for a response of which nothing has been written yet.
         self.owing = 0
         # Timeouts are late by at most this.

@@ -154,6 +154,16 @@ class RequestReader:
     def is_in_body(self) -> bool:
         return self._body_since is not None
 
+    @property
+    def is_in_large_body(self) -> bool:
+        """Whether more has arrived of a body than an ordinary call has, and more is to come."""
+        return self._body_since is not None and self._body_bytes > SMALL_BODY and not self.is_over
+
+    @property
+    def principal(self) -> str:
+        """Whose request is arriving; empty if that is not known."""
+        return "" if self._head is None else self._head.principal
+
     def stop(self) -> None:
         """Ignore everything from now on, and drop what has arrived of a body."""
         self.is_over = True

@@ -57,6 +57,7 @@ class InboundConnection(asyncio.Protocol):
         "_stalled_since",
         "_transport",
         "_unsent_before",
+        "_waits_for_turn",
         "_writer",
         "date",
         "has_authenticated",
@@ -77,6 +78,8 @@ class InboundConnection(asyncio.Protocol):
         self._heads = ConnectionHeadCache(connections.heads)
         # Requests whose authentication is pending. Nothing is read meanwhile.
         self._held = 0
+        # Whether others are read from before more of a large body is.
+        self._waits_for_turn = False
         # The response in progress, and requests that arrived before it was complete.
         self._writer: ResponseWriter | None = None
         self._queue: deque[CompleteRequest] = deque()
@@ -226,6 +229,16 @@ class InboundConnection(asyncio.Protocol):
         status = reader.feed(data)
         if status is not None:
             self._refuse_unparsed(status)
+        elif reader.is_in_large_body and not self._waits_for_turn and not self._transport.is_closing():
+            self._waits_for_turn = True
+            self._transport.pause_reading()
+            self._connections.upload_turns.wait(reader.principal, self)
+
+    def read_turn(self) -> None:
+        """Read more of a large body (`Uploading`)."""
+        self._waits_for_turn = False
+        if not self._queue:
+            self._read_on()
 
     def _serve_known(self, data: bytes) -> bool:
         """Serve a complete request whose head is cached, without parsing it."""
@@ -282,7 +295,8 @@ class InboundConnection(asyncio.Protocol):
             self._read_on()
 
     def _read_on(self) -> None:
-        if not self._held and self._stalled_since is None and not self._transport.is_closing():
+        is_paused = self._held or self._waits_for_turn or self._stalled_since is not None
+        if not is_paused and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def body_awaited(self) -> None:
