@@ -33,6 +33,7 @@ from mcp_workbench.engine.protocol.handshake import NO_MEMBERS, ServerProfile
 from mcp_workbench.engine.protocol.meta import NO_CAPABILITIES, ClientIdentity, meta_for_server, without_capabilities
 from mcp_workbench.engine.protocol.revisions import Revision
 from mcp_workbench.engine.transport.link import CallLink, Link
+from mcp_workbench.engine.transport.write_batch import JOIN_BELOW
 from mcp_workbench.errors import DownstreamError, DownstreamTimeout
 
 if TYPE_CHECKING:
@@ -169,7 +170,12 @@ class Traffic:
             sent_meta = meta_for_server(meta, client, agreed, self.identity.info, capabilities, token, call.log_level)
         else:
             sent_meta = None
-        if sent_meta is None:
+        large: tuple[bytes, ...] = ()
+        if len(body) > JOIN_BELOW and self._call_link is None:
+            # A descriptor is given parts, and copies none of them.
+            large = _parts(id, method, body, sent_meta)
+            message = b""
+        elif sent_meta is None:
             message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}}' % (id, method, body)
         else:
             key = b'"_meta":' if body.endswith(b"{") else b',"_meta":'
@@ -178,12 +184,15 @@ class Traffic:
         fair = self._fair
         # Clients without a session are not limited: each of their requests counts as a separate client.
         if fair is not None and call.caller.client > SHARED and not fair.admits(exchange):
-            fair.hold_back(exchange, message, method, item)
+            fair.hold_back(exchange, message or b"".join(large), method, item)
             self.deadlines.start()
             return id
         self.pending.enter(exchange)
         self.bytes_sent += len(message)
-        if self._call_link is None or method != TOOLS_CALL:
+        if large:
+            self.bytes_sent += sum(map(len, large))
+            link.send(*large)
+        elif self._call_link is None or method != TOOLS_CALL:
             link.send(message)
         else:
             self._call_link.send_call(message, id, item, None if agreed.has_handshake else agreed.name)
@@ -464,3 +473,11 @@ def _too_late(seconds: float) -> DownstreamTimeout:
         f"the server did not answer within {seconds:g} s; the call was cancelled",
         hint="raise `timeout` of this server if it needs longer",
     )
+
+
+def _parts(id: int, method: bytes, body: bytes, meta: bytes | None) -> tuple[bytes, ...]:
+    """A request with a large body, which is not copied."""
+    head = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":' % (id, method)
+    if meta is None:
+        return head, body, b"}}"
+    return head, body, b'%b"_meta":%b}}' % (b"" if body.endswith(b"{") else b",", meta)
