@@ -14,7 +14,7 @@ from msgspec import Raw
 from mcp_workbench.engine.transport import pipes
 from mcp_workbench.engine.transport.allocator import KEPT_BYTES
 from mcp_workbench.engine.transport.pipes import LARGE_READ, MOST_BUFFERS, SMALL_READ, PipeReader, PipeWriter
-from mcp_workbench.engine.transport.write_batch import WriteBatch
+from mcp_workbench.engine.transport.write_batch import JOIN_BELOW, WriteBatch
 from tests.support.processes import open_descriptors
 
 MEBIBYTE = 1024 * 1024
@@ -213,7 +213,7 @@ async def test_no_more_than_a_few_pipes_are_written_in_one_iteration_however_fas
     pipe.writer.on_drained = lambda: drained.append(True)
     pipe.writer.write(b"{", Raw(bytes(20 * pipes.PIPE_BYTES)), b"}")
     most, before = 0, 0
-    while pipe.writer.unsent_bytes > pipes.JOIN_BELOW:
+    while pipe.writer.unsent_bytes > JOIN_BELOW:
         await asyncio.sleep(0)
         most, before = max(most, sum(taken) - before), sum(taken)
     assert most <= 2 * pipes.MAX_WRITTEN_AT_ONCE and len(taken) >= 10
