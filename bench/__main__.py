@@ -21,8 +21,15 @@ from bench.client import BenchError
 from bench.findings import Finding
 from bench.flat import flat_call, flat_list
 from bench.footprint import memory, per_tool
-from bench.http_calls import http_in_flight, http_sequential
+from bench.http_calls import http_guarded, http_in_flight, http_sequential
 from bench.http_sessions import http_idle, http_sessions
+from bench.instructions import (
+    audited_instructions,
+    guarded_instructions,
+    http_instructions,
+    is_available,
+    stdio_instructions,
+)
 from bench.machine import describe_machine, doubt
 from bench.report import json_report, markdown_report, text_report, write_section
 from bench.shared import shared_in_flight, shared_memory, shared_sequential, shared_start_up
@@ -31,9 +38,11 @@ from bench.subjects import Subject, Workshop
 
 STDIO_NAMES = ("sequential", "in-flight", "start-up", "memory", "per-tool", "large-result", "flat-list", "flat-call")
 SHARED_NAMES = ("shared", "shared-in-flight", "shared-start-up", "shared-memory")
-HTTP_NAMES = ("http-stdio", "http-http", "http-in-flight", "http-sessions", "http-idle")
+HTTP_NAMES = ("http-stdio", "http-http", "http-in-flight", "http-guarded", "http-sessions", "http-idle")
 AUDIT_NAMES = ("audit", "audit-in-flight")
-NAMES = (*STDIO_NAMES, *AUDIT_NAMES, *SHARED_NAMES, *HTTP_NAMES)
+# Only where valgrind is installed.
+COUNTED_NAMES = ("instructions", "http-instructions", "guarded-instructions", "audit-instructions")
+NAMES = (*STDIO_NAMES, *AUDIT_NAMES, *SHARED_NAMES, *HTTP_NAMES, *COUNTED_NAMES)
 YARDSTICK_PACKAGES = ("uvloop", "orjson")
 
 
@@ -88,10 +97,18 @@ def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
         "http-http": lambda: http_sequential(folder, effort, "http"),
         "http-in-flight": lambda: http_in_flight(folder, effort),
         "http-sessions": lambda: http_sessions(folder),
+        "http-guarded": lambda: http_guarded(folder, effort),
         "http-idle": lambda: http_idle(folder),
+        "instructions": lambda: stdio_instructions(folder),
+        "http-instructions": lambda: http_instructions(folder),
+        "guarded-instructions": lambda: guarded_instructions(folder),
+        "audit-instructions": lambda: audited_instructions(folder),
     }
     findings: list[Finding] = []
     for name in options.only or NAMES:
+        if name in COUNTED_NAMES and not is_available():
+            print(f"{name} is left out: valgrind is not installed", file=sys.stderr)
+            continue
         print(f"measuring {name} …", file=sys.stderr)
         findings.append(measurements[name]())
     return findings

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Literal, NamedTuple
 
-Unit = Literal["s", "calls/s", "B"]
+Unit = Literal["s", "calls/s", "B", "instructions"]
 Samples = Mapping[str, Sequence[float]]
 
 DIRECT = "direct"
@@ -17,6 +17,7 @@ FORWARDER = "forwarder"
 WORKBENCH = "workbench"
 SHARED = "shared"
 AUDITED = "workbench with an audit"
+GUARDED = "workbench with a key, a policy and an audit"
 FORWARDED = "forwarder before a workbench"
 
 

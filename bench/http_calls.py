@@ -7,16 +7,28 @@ started.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
 from bench.calls import IN_FLIGHT, TEXT, Effort
-from bench.findings import DIRECT, FORWARDER, WORKBENCH, Finding, Verdict, added_to_direct, share_of, values_of
-from bench.http_subjects import LEGACY_CLIENT, Downstream, Reached, in_rounds, reached
+from bench.findings import (
+    DIRECT,
+    FORWARDER,
+    GUARDED,
+    WORKBENCH,
+    Finding,
+    Verdict,
+    added_to_direct,
+    share_of,
+    values_of,
+)
+from bench.http_subjects import LEGACY_CLIENT, Downstream, HttpWorkshop, Reached, in_rounds, reached
 
 MOST_ADDED: dict[Downstream, float] = {"stdio": 0.000_25, "http": 0.000_35}
 TITLES: dict[Downstream, str] = {"stdio": "HTTP to stdio", "http": "HTTP to HTTP"}
 LEAST_SHARE = 35
+MOST_TIMES_GUARDED = 1.5
 
 
 def http_sequential(folder: Path, effort: Effort, downstream: Downstream) -> Finding:
@@ -30,6 +42,33 @@ def http_sequential(folder: Path, effort: Effort, downstream: Downstream) -> Fin
     verdict = Verdict("added to a direct call", added_to_direct(samples), MOST_ADDED[downstream], False, "s")
     title = f"{TITLES[downstream]}, one call after another, p50"
     return Finding(f"http-{downstream}", title, values_of(samples, "s"), verdict)
+
+
+def http_guarded(folder: Path, effort: Effort) -> Finding:
+    """A named key, three rules and an audit, against a workbench without them."""
+
+    def p50(each: Reached) -> float:
+        return median(each.caller.latencies(each.echo(TEXT), effort.sequential))
+
+    with ExitStack() as stack:
+        workshop = HttpWorkshop(folder, stack)
+        guarded, token = workshop.guarded()
+        running = [
+            workshop.reach(WORKBENCH, workshop.workbench(None).url, "echo0:echo"),
+            workshop.reach(GUARDED, guarded.url, "echo0:echo", token=token),
+        ]
+        for each in running:
+            each.caller.latencies(each.echo(TEXT), effort.sequential // 2)
+        samples = in_rounds(running, effort.rounds, p50)
+    verdict = Verdict(
+        "time of a call, against the same without",
+        share_of(samples, GUARDED, WORKBENCH),
+        MOST_TIMES_GUARDED,
+        False,
+        "×",
+    )
+    title = "HTTP with a key, three rules and an audit, p50"
+    return Finding("http-guarded", title, values_of(samples, "s"), verdict)
 
 
 def http_in_flight(folder: Path, effort: Effort) -> Finding:

@@ -133,12 +133,13 @@ def parse_response(data: bytes) -> Response:
 class HttpCaller:
     """The address of an MCP endpoint and as many connections to it as calls are in flight."""
 
-    def __init__(self, url: str, *, modern: bool = True) -> None:
+    def __init__(self, url: str, *, modern: bool = True, token: str = "") -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
         assert parts.port is not None
         self._host, self._port, self._path = parts.hostname, parts.port, parts.path
         self._modern = modern
+        self._token = token
         self._session = ""
         self._identifier = 0
         self._connections: list[Connection] = []
@@ -248,7 +249,8 @@ class HttpCaller:
     def _common(self) -> tuple[str, ...]:
         version = MODERN_VERSION if self._modern else PROTOCOL_VERSION
         session = (f"Mcp-Session-Id: {self._session}",) if self._session else ()
-        return (f"Host: {self._host}:{self._port}", f"MCP-Protocol-Version: {version}", *session)
+        proof = (f"Authorization: Bearer {self._token}",) if self._token else ()
+        return (f"Host: {self._host}:{self._port}", f"MCP-Protocol-Version: {version}", *session, *proof)
 
     def _connected(self, count: int) -> list[Connection]:
         while len(self._connections) < count:

@@ -32,6 +32,15 @@ LEGACY_CLIENT = "workbench, legacy client"
 
 Downstream = Literal["stdio", "http"]
 
+KEY_NAME = "alice"
+# All have to be looked at, and the third applies to the calls.
+POLICY: list[dict[str, object]] = [
+    {"who": ["bob", "ci-*"], "tools": ["*/*/status"], "then": "hide"},
+    {"who": ["alice"], "tools": ["*/*/drop*", "*/other/*"], "then": "deny"},
+    {"who": ["a*"], "tools": ["*/*/echo"], "then": "allow"},
+    {"then": "deny"},
+]
+
 
 class Reached(NamedTuple):
     """A connection that is ready, under the name that the report gives it, and its `echo` tool."""
@@ -47,8 +56,11 @@ class Reached(NamedTuple):
 class Listener:
     """A command that serves HTTP and says where on stderr."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], start_deadline: float = START_DEADLINE
+    ) -> None:
         self._command = list(command)
+        self._start_deadline = start_deadline
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process = subprocess.Popen(
             self._command, cwd=ROOT, env=dict(environment), stdin=subprocess.DEVNULL, stderr=self._stderr
@@ -79,7 +91,7 @@ class Listener:
         self.close()
 
     def _address(self) -> str:
-        deadline = time.monotonic() + START_DEADLINE
+        deadline = time.monotonic() + self._start_deadline
         while time.monotonic() < deadline:
             said = self._said()
             # With its line end, else a part of the address might be taken for all of it.
@@ -123,8 +135,24 @@ class HttpWorkshop:
                 caller.latencies(Call.of(f"{name}:echo", {"text": "ready"}, text="ready"), 1)
         return listener
 
-    def reach(self, name: str, url: str, tool: str = "echo", *, modern: bool = True) -> Reached:
-        caller = HttpCaller(url, modern=modern)
+    def guarded(self) -> tuple[Listener, str]:
+        """The same with an audit and three rules, for the holder of the token that it returns."""
+        folder = Path(tempfile.mkdtemp(prefix="http-guarded-", dir=self._folder))
+        own = {**self._environment(), "XDG_STATE_HOME": str(folder)}
+        config = folder / "config.json"
+        servers = {f"echo{number}": _entry(number, None) for number in range(SERVERS)}
+        settings = {"audit": {"file": str(folder / "audit.jsonl")}, "policy": POLICY}
+        config.write_text(json.dumps({"mcpServers": servers, **settings}, indent=2), encoding="utf-8")
+        token = make_key(own)
+        command = (sys.executable, "-m", "mcp_workbench", "serve", "--http", "127.0.0.1:0", "--face", "flat")
+        listener = self._stack.enter_context(Listener((*command, str(config)), own))
+        with HttpCaller(listener.url, token=token) as caller:
+            for name in servers:
+                caller.latencies(Call.of(f"{name}:echo", {"text": "ready"}, text="ready"), 1)
+        return listener, token
+
+    def reach(self, name: str, url: str, tool: str = "echo", *, modern: bool = True, token: str = "") -> Reached:
+        caller = HttpCaller(url, modern=modern, token=token)
         self._stack.callback(caller.close)
         if not modern:
             caller.initialize()
@@ -168,6 +196,15 @@ def in_rounds(running: Sequence[Reached], rounds: int, measure: Callable[[Reache
         for each in running if number % 2 == 0 else reversed(running):
             samples[each.name].append(measure(each))
     return samples
+
+
+def make_key(environment: Mapping[str, str]) -> str:
+    """The token of a new key, in the folder of keys that this environment names."""
+    command = [sys.executable, "-m", "mcp_workbench", "key", "create", KEY_NAME]
+    made = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise BenchError(f"no key could be made: {made.stderr[-500:]}")
+    return made.stdout.split()[-1]
 
 
 def _entry(number: int, echo: Listener | None) -> dict[str, object]:

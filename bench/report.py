@@ -40,6 +40,8 @@ def amount(number: float, unit: str) -> str:
         return f"{number:.0f} %"
     if unit == "calls/s":
         return f"{number:,.0f}/s"
+    if unit == "instructions":
+        return f"{number:,.0f} instructions"
     if unit == "B":
         return f"{number / (1 << 20):.1f} MiB" if abs(number) >= 1 << 20 else f"{number:,.0f} B"
     return f"{number * 1e3:.2f} ms" if abs(number) >= 1e-3 else f"{number * 1e6:.1f} µs"

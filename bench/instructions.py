@@ -1,0 +1,256 @@
+"""What a call costs in instructions, counted by valgrind: the same on a busy machine as on a quiet one.
+
+Each process is run twice with different numbers of calls, and only the difference counts, so that start-up, connecting
+and shutting down cancel out. The forwarder and the workbench run on the same interpreter. What the kernel and the
+servers do is not counted. Owns the runs; knows nothing about how anything else is measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bench.calls import IN_FLIGHT, TEXT
+from bench.client import BenchError, Call, Caller, StdioCaller
+from bench.findings import AUDITED, FORWARDER, GUARDED, WORKBENCH, Finding, Value, Verdict
+from bench.http_client import HttpCaller
+from bench.http_sessions import processor_seconds
+from bench.http_subjects import LEGACY_CLIENT, POLICY, Listener, make_key
+from bench.subjects import HERE, echo_command
+
+VALGRIND: Final = "valgrind"
+WARM_UP_CALLS: Final = 50
+START_ATTEMPTS: Final = 5
+# Idle is less than a fiftieth of a core for a second. A process that never is idle is measured nevertheless.
+QUIET_INTERVAL: Final = 1.0
+QUIET_SECONDS: Final = 0.02
+SETTLE_DEADLINE: Final = 20.0
+# Memory is settled after some hundred calls; the difference of the two is what is counted.
+FEW_CALLS: Final = 300
+MANY_CALLS: Final = 1300
+# A process under valgrind takes some 50 times as long to start.
+VALGRIND_START_DEADLINE: Final = 180.0
+STDIO_TIMES: Final = 2.0
+HTTP_TIMES: Final = 2.2
+GUARDED_TIMES: Final = 1.5
+# As much as 90 % of the calls per second.
+AUDITED_TIMES: Final = 1 / 0.9
+SERVERS_COUNTED: Final = ("first", "second")
+TOOLBOX: Final = "bench"
+_NUMBERS: Final = itertools.count(1)
+
+# Sends that many calls to a process that was started with this prefix, and ends it.
+Run = Callable[[tuple[str, ...], Path, int], None]
+
+
+class Counted(NamedTuple):
+    """The instructions of one call."""
+
+    subject: str
+    each: float
+
+
+def is_available() -> bool:
+    return shutil.which(VALGRIND) is not None
+
+
+def count(subject: str, run: Run, folder: Path) -> Counted:
+    unmeasured = folder / f"count-{next(_NUMBERS)}"
+    unmeasured.mkdir()
+    # Leaves compiled modules behind, which the first of the two would otherwise have to make.
+    run((), unmeasured, 1)
+    few, many = (_instructions(run, folder, calls) for calls in (FEW_CALLS, MANY_CALLS))
+    return Counted(subject, (many - few) / (MANY_CALLS - FEW_CALLS))
+
+
+def _instructions(run: Run, folder: Path, calls: int) -> int:
+    own = folder / f"count-{next(_NUMBERS)}"
+    own.mkdir()
+    # One file for each process: only those that are forked and not replaced are counted too, in files of their own.
+    prefix = (
+        VALGRIND,
+        "--quiet",
+        # Else a thread that is always busy may keep the others from ever running.
+        "--fair-sched=try",
+        "--tool=cachegrind",
+        "--cache-sim=no",
+        f"--cachegrind-out-file={own}/%p.out",
+        f"--log-file={own}/%p.log",
+    )
+    run(prefix, own, calls)
+    totals = [_total(path) for path in own.glob("*.out")]
+    if not totals:
+        raise BenchError(f"valgrind counted nothing: {[path.read_text()[:500] for path in own.glob('*.log')]}")
+    # The counted process does the calls; the guardian that it forks only waits.
+    return max(totals)
+
+
+def _total(path: Path) -> int:
+    with path.open() as lines:
+        found = next((line for line in lines if line.startswith("summary:")), None)
+    if found is None:
+        raise BenchError(f"`{path.name}` has no summary")
+    return int(found.split()[1])
+
+
+# ── what is compared ──
+
+
+def stdio_instructions(folder: Path) -> Finding:
+    counted = [count(FORWARDER, stdio_forwarder(), folder), count(WORKBENCH, stdio_workbench(), folder)]
+    return _finding("instructions", "instructions of a call", counted, "against the forwarder's", STDIO_TIMES)
+
+
+def http_instructions(folder: Path) -> Finding:
+    counted = [
+        count(FORWARDER, http_forwarder(), folder),
+        count(WORKBENCH, http_workbench(), folder),
+        count(LEGACY_CLIENT, http_workbench(modern=False), folder),
+    ]
+    title = "instructions of a call, HTTP to stdio"
+    return _finding("http-instructions", title, counted, "against the forwarder's", HTTP_TIMES)
+
+
+def guarded_instructions(folder: Path) -> Finding:
+    counted = [count(WORKBENCH, http_workbench(), folder), count(GUARDED, http_workbench(is_guarded=True), folder)]
+    title = "instructions of a call over HTTP with a key, three rules and an audit"
+    return _finding("guarded-instructions", title, counted, "against the same without", GUARDED_TIMES)
+
+
+def audited_instructions(folder: Path) -> Finding:
+    counted = [
+        count(WORKBENCH, stdio_workbench(IN_FLIGHT), folder),
+        count(AUDITED, stdio_workbench(IN_FLIGHT, is_audited=True), folder),
+    ]
+    title = f"instructions of a call with an audit, {IN_FLIGHT} in flight"
+    return _finding("audit-instructions", title, counted, "against the same without an audit", AUDITED_TIMES)
+
+
+def _finding(name: str, title: str, counted: Sequence[Counted], compared: str, bound: float) -> Finding:
+    """The second against the first."""
+    values = tuple(Value(each.subject, "instructions", (each.each,)) for each in counted)
+    measured = counted[1].each / counted[0].each
+    return Finding(name, title, values, Verdict(f"instructions of a call, {compared}", measured, bound, False, "×"))
+
+
+# ── what is run ──
+
+
+def stdio_forwarder(in_flight: int = 1) -> Run:
+    def run(prefix: tuple[str, ...], folder: Path, calls: int) -> None:
+        command = (*prefix, sys.executable, str(HERE / "forwarder.py"), "--", *echo_command())
+        with StdioCaller(command, environment=environment(folder)) as caller:
+            caller.initialize()
+            _call(caller, caller.pid, Call.of("echo", {"text": TEXT}, text=TEXT), calls, in_flight)
+
+    return run
+
+
+def stdio_workbench(in_flight: int = 1, *, is_audited: bool = False) -> Run:
+    def run(prefix: tuple[str, ...], folder: Path, calls: int) -> None:
+        config = write_config(folder, audit=is_audited)
+        command = (*prefix, sys.executable, "-m", "mcp_workbench", "serve", "--config", str(config))
+        with StdioCaller(command, environment=environment(folder)) as caller:
+            caller.initialize()
+            _call(caller, caller.pid, use_tool(), calls, in_flight)
+
+    return run
+
+
+def http_forwarder() -> Run:
+    def run(prefix: tuple[str, ...], folder: Path, calls: int) -> None:
+        command = (*prefix, sys.executable, "-m", "bench.http_forwarder", "--stdio", *echo_command())
+        with Listener(command, environment(folder), VALGRIND_START_DEADLINE) as listener:
+            with HttpCaller(listener.url) as caller:
+                _call(caller, listener.pid, Call.of("echo", {"text": TEXT}, text=TEXT), calls)
+
+    return run
+
+
+def http_workbench(*, modern: bool = True, is_guarded: bool = False) -> Run:
+    def run(prefix: tuple[str, ...], folder: Path, calls: int) -> None:
+        own = environment(folder)
+        token = make_key(own) if is_guarded else ""
+        config = write_config(folder, audit=is_guarded, policy=POLICY if is_guarded else ())
+        options = () if is_guarded else ("--no-token",)
+        command = (
+            *(*prefix, sys.executable, "-m", "mcp_workbench", "serve"),
+            *("--http", "127.0.0.1:0", *options, "--config", str(config)),
+        )
+        with Listener(command, own, VALGRIND_START_DEADLINE) as listener:
+            _start_server(listener.url, modern=modern, token=token)
+            with HttpCaller(listener.url, modern=modern, token=token) as caller:
+                if not modern:
+                    caller.initialize()
+                _call(caller, listener.pid, use_tool(), calls)
+
+    return run
+
+
+def _start_server(url: str, *, modern: bool, token: str) -> None:
+    """Call until an answer comes as plain JSON: while a server starts, under valgrind, it may come as a stream."""
+    for attempt in range(START_ATTEMPTS):
+        with HttpCaller(url, modern=modern, token=token) as caller:
+            try:
+                if not modern:
+                    caller.initialize()
+                caller.latencies(use_tool(), 1)
+            except BenchError:
+                if attempt == START_ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+
+def use_tool() -> Call:
+    tool = {"toolbox": TOOLBOX, "server": SERVERS_COUNTED[0], "tool": "echo"}
+    return Call.of("use_tool", {"tool": tool, "arguments": {"text": TEXT}}, text=TEXT)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Ours, with folders of its own, and with the same order of sets in every run."""
+    ours = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    own = {f"XDG_{kind}_HOME": str(folder / kind.lower()) for kind in ("CACHE", "STATE", "DATA", "CONFIG")}
+    return {**ours, **own, "PYTHONHASHSEED": "1"}
+
+
+def write_config(folder: Path, *, audit: bool = False, policy: Sequence[Mapping[str, object]] = ()) -> Path:
+    program, *arguments = echo_command()
+    servers = {name: {"command": program, "args": arguments} for name in SERVERS_COUNTED}
+    config: dict[str, object] = {"toolboxes": {TOOLBOX: {"description": "Echoes.", "mcpServers": servers}}}
+    if audit:
+        config["audit"] = {"file": str(folder / "audit.jsonl")}
+    if policy:
+        config["policy"] = list(policy)
+    path = folder / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
+def _call(caller: Caller, pid: int, call: Call, calls: int, in_flight: int = 1) -> None:
+    caller.latencies(call, WARM_UP_CALLS)
+    _settle(pid)
+    if in_flight == 1:
+        caller.latencies(call, calls)
+    else:
+        caller.calls_per_second(call, calls, in_flight)
+
+
+def _settle(pid: int) -> None:
+    """Wait until the process has nothing left to do: what it does once, soon after its first calls, is not theirs."""
+    deadline = time.monotonic() + SETTLE_DEADLINE
+    before, since = -1.0, time.monotonic()
+    while time.monotonic() < deadline:
+        now = processor_seconds(pid)
+        if now - before > QUIET_SECONDS:
+            before, since = now, time.monotonic()
+        elif time.monotonic() - since > QUIET_INTERVAL:
+            return
+        time.sleep(QUIET_INTERVAL / 10)

@@ -1,0 +1,77 @@
+"""Instructions are counted by running a process twice: what every run costs cancels out, whatever it is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bench import instructions
+from bench.__main__ import COUNTED_NAMES, NAMES, parse, run
+from bench.client import BenchError
+from bench.findings import GUARDED, WORKBENCH
+from bench.instructions import Counted, count
+
+START = 5_000_000
+FORKED = 40_000
+
+
+class Scripted:
+    """Stands for a process under valgrind that costs the same to start, and the same for each call."""
+
+    def __init__(self, each: int) -> None:
+        self._each = each
+        self.calls: list[int] = []
+
+    def __call__(self, prefix: tuple[str, ...], folder: Path, calls: int) -> None:
+        self.calls.append(calls)
+        if not prefix:
+            return
+        assert prefix[0] == "valgrind"
+        pattern = next(word.partition("=")[2] for word in prefix if word.startswith("--cachegrind-out-file="))
+        for pid, total in ((17, FORKED), (18, START + calls * self._each)):
+            written = Path(pattern.replace("%p", str(pid)))
+            assert written.parent == folder
+            written.write_text(f"desc: I1 cache\nevents: Ir\nfn=main\n1 {total}\nsummary: {total}\n")
+
+
+def test_start_up_and_forked_processes_do_not_count(tmp_path: Path) -> None:
+    process = Scripted(each=1234)
+    assert count("ours", process, tmp_path) == Counted("ours", 1234)
+    # The first run compiles what the counted ones load.
+    assert process.calls == [1, instructions.FEW_CALLS, instructions.MANY_CALLS]
+
+
+def test_a_run_that_counts_nothing_ends_the_bench(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="counted nothing"):
+        count("ours", lambda prefix, folder, calls: None, tmp_path)
+
+
+def test_the_guarded_call_is_judged_against_the_same_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        instructions, "http_workbench", lambda *, is_guarded=False: Scripted(each=300 if is_guarded else 200)
+    )
+    finding = instructions.guarded_instructions(tmp_path)
+    assert [(value.subject, value.median) for value in finding.values] == [(WORKBENCH, 200), (GUARDED, 300)]
+    assert finding.verdict.measured == 1.5
+    assert finding.verdict.passed
+
+
+def test_without_valgrind_the_rest_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    only = [word for name in COUNTED_NAMES for word in ("--only", name)]
+    assert run(parse(only), tmp_path) == []
+    assert re.findall(r"(\S+) is left out: valgrind is not installed", capsys.readouterr().err) == list(COUNTED_NAMES)
+    assert set(COUNTED_NAMES) < set(NAMES)
+
+
+@pytest.mark.processes
+def test_the_guarded_workbench_serves_the_key_alone_and_writes_its_audit(tmp_path: Path) -> None:
+    instructions.http_workbench(is_guarded=True)((), tmp_path, 3)
+    lines = [line for line in (tmp_path / "audit.jsonl").read_text().splitlines() if '"kind":"call"' in line]
+    # Those that start the server and warm it up, too.
+    assert len(lines) == 1 + instructions.WARM_UP_CALLS + 3
+    assert all('"principal":"alice"' in line and '"rule":"policy[2]"' in line for line in lines)
