@@ -13,7 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.engine.transport.http.client import dialing, http_client
-from mcp_workbench.engine.transport.http.client.client_connection import write_head
+from mcp_workbench.engine.transport.http.client.client_connection import (
+    OUTBOUND_TRANSITIONS,
+    OutboundEvent,
+    OutboundState,
+    write_head,
+)
 from mcp_workbench.engine.transport.http.client.headers import FixedHeaders
 from mcp_workbench.engine.transport.http.client.http_client import HttpClient, HttpTarget
 from mcp_workbench.engine.transport.http.client.response import (
@@ -357,3 +362,19 @@ def test_however_responses_are_cut_the_bodies_are_the_same(cuts: list[list[int]]
 
     raws = [pieces(HELLO + body, places) for body, places in zip(bodies, cuts, strict=True)]
     assert [body for _, body in asyncio.run(answers_to(*raws))] == bodies
+
+
+def test_every_state_of_an_outbound_connection_is_reached_by_an_event_that_happens() -> None:
+    reached = {OutboundState.CONNECTING}
+    while further := {after for (before, _), after in OUTBOUND_TRANSITIONS.items() if before in reached} - reached:
+        reached |= further
+    # `CLOSED` is left to the connection itself, which may close at any time.
+    assert reached == set(OutboundState) - {OutboundState.CLOSED}
+    assert {event for _, event in OUTBOUND_TRANSITIONS} == set(OutboundEvent)
+
+
+def test_only_a_connection_with_a_complete_response_is_released_for_another_request() -> None:
+    usable = {before for (before, event) in OUTBOUND_TRANSITIONS if event is OutboundEvent.RELEASE}
+    assert usable == {OutboundState.COMPLETE}
+    starting = {before for before, event in OUTBOUND_TRANSITIONS if event in (OutboundEvent.SEND, OutboundEvent.QUEUE)}
+    assert starting == {OutboundState.IDLE, OutboundState.QUEUED}

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.transport.http.client.client_connection import OutboundConnection
 from mcp_workbench.engine.transport.http.client.headers import FixedHeaders
 from mcp_workbench.engine.transport.http.client.http_link import HttpLink
 from mcp_workbench.engine.transport.http.client.post import Post
-from mcp_workbench.engine.transport.http.client.response import Response
 from mcp_workbench.engine.transport.http.header_parameters import HeaderParameters
 from tests.engine.transport.http.client.talk import STAMP, Talk, talking
 from tests.engine.transport.http.listening import PATIENCE, Reply, Request, scripted_http
@@ -59,30 +57,6 @@ async def test_a_call_on_a_free_connection_needs_no_task(monkeypatch: pytest.Mon
             await talk.answer(id)
         assert len(server.requests) == 5
         assert len(started) == 1, "the first one had to open the connection"
-
-
-async def test_answers_that_differ_in_length_alone_are_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def handler(request: Request, reply: Reply) -> None:
-        id = json.loads(request.body)["id"]
-        answer = json.dumps({"jsonrpc": "2.0", "id": id, "result": {"text": "x" * 10**id}}).encode()
-        length = f"{'C' if id < 5 else 'c'}ontent-Length: {len(answer)}"
-        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{length}\r\nX: y\r\n\r\n"
-        await reply.raw(head.encode() + answer)
-
-    made: list[int] = []
-    make = Response.__init__
-
-    def counting(response: Response, connection: OutboundConnection, status: int, headers: dict[str, str]) -> None:
-        made.append(status)
-        make(response, connection, status, headers)
-
-    monkeypatch.setattr(Response, "__init__", counting)
-    async with scripted_http(handler) as server, talking(server.url) as talk:
-        for id in range(6):
-            call_of(talk, id, "add")
-            assert (await talk.answer(id))["result"]["text"] == "x" * 10**id
-            assert len(made) == (1 if id < 5 else 2), "one with another head is taken apart"
-        assert server.connections == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.engine.transport.http.server.limits import MOST_HEAD_BYTES, MOST_PIPELINED, Limits
-from mcp_workbench.engine.transport.http.server.server_connection import InboundConnection
+from mcp_workbench.engine.transport.http.server.server_connection import (
+    INBOUND_TRANSITIONS,
+    InboundConnection,
+    InboundEvent,
+    InboundState,
+)
 from mcp_workbench.errors import DownstreamError
 from tests.engine.transport.http.listening import PATIENCE, wait_until
 from tests.engine.transport.http.server.echoing import echoing, stalled
@@ -444,3 +449,23 @@ async def test_whoever_would_like_another_protocol_is_framed_as_strictly(
         body = json.dumps(modern("echo")).encode()
         await connection.send(written("POST", "/mcp", None, **upgrade) + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
         assert (await connection.response()).status == status
+
+
+def test_every_state_of_an_inbound_connection_is_reached_by_an_event_that_happens() -> None:
+    reached = {InboundState.QUIET}
+    while further := {after for (before, _), after in INBOUND_TRANSITIONS.items() if before in reached} - reached:
+        reached |= further
+    # `LOST` is left to the connection itself, which may be lost at any time.
+    assert reached == set(InboundState) - {InboundState.LOST}
+    assert {event for _, event in INBOUND_TRANSITIONS} == set(InboundEvent)
+
+
+def test_no_response_begins_after_the_last_one() -> None:
+    beginnings = {
+        before for before, event in INBOUND_TRANSITIONS if event in (InboundEvent.BEGIN, InboundEvent.BEGIN_LAST)
+    }
+    assert beginnings == {InboundState.QUIET}
+    last = {InboundState.OWING_LAST}
+    while further := {after for (before, _), after in INBOUND_TRANSITIONS.items() if before in last} - last:
+        last |= further
+    assert InboundState.QUIET not in last

@@ -115,8 +115,6 @@ class Post(Struct, eq=False):
     _unsettled: Response | None = None
     _is_unsent: bool = True
 
-    takes_bodies = True
-
     @property
     def headers(self) -> dict[str, str]:
         """Its headers in addition to the configured ones, fixed when they are first needed."""
@@ -153,13 +151,6 @@ class Post(Struct, eq=False):
             self._unsettled = None
 
     # ── the short way: an answer in one piece needs no task (`ResponseListener`) ──
-
-    def on_body(self, body: bytes) -> None:
-        """Deliver a complete answer."""
-        connection, self.connection = self.connection, None
-        assert connection is not None
-        self.sent()
-        self._owner.deliver_answer(self, body, connection.done_with)
 
     def on_response(self, response: Response) -> None:
         """Deliver a complete answer; anything else is handled in a task."""

@@ -43,14 +43,7 @@ class Unwritable(RequestFailed):
 
 
 class ResponseListener(Protocol):
-    """Waits for a response. One of the three methods is called, once."""
-
-    # Whether it accepts just the body of a response whose head is known.
-    takes_bodies: bool
-
-    def on_body(self, body: bytes) -> None:
-        """A complete JSON response with status 200, whose head equals an earlier one on this connection. The listener
-        calls `done_with` when it no longer needs the connection."""
+    """Waits for a response. One of the two methods is called, once."""
 
     def on_response(self, response: Response) -> None:
         """The head has arrived, perhaps with a part of the body. The listener releases the response."""

@@ -32,8 +32,13 @@ class ConnectionWriter(Protocol):
 
     # Whether the client understands chunked bodies (HTTP/1.1).
     is_chunking: bool
-    # Whether the connection is kept after the response.
-    is_kept: bool
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the connection is kept after the response."""
+
+    def make_last(self) -> None:
+        """Close the connection after this response."""
 
     @property
     def unsent_bytes(self) -> int:
@@ -107,7 +112,7 @@ class ResponseWriter(Struct, eq=False):
         if not self.is_over:
             self._is_chunked = self._connection.is_chunking
             if not self._is_chunked:
-                self._connection.is_kept = False
+                self._connection.make_last()
             self._connection.write(self._head(status, headers, CHUNKED if self._is_chunked else NO_HEADERS))
 
     def write(self, data: bytes) -> None:

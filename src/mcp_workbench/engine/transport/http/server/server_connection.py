@@ -16,6 +16,7 @@ import contextlib
 import socket
 import struct
 from collections import deque
+from enum import IntEnum
 from typing import Final, cast
 
 from mcp_workbench.engine.transport.allocator import trim_soon
@@ -37,6 +38,53 @@ _DISCARD: Final = struct.pack("ii", 1, 0)
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
+class InboundState(IntEnum):
+    """The state of a client's connection. An integer, so that the table below is looked up in C."""
+
+    QUIET = 0
+    OWING = 1  # a request is being served, and nothing of its response is written
+    RESPONDING = 2
+    OWING_LAST = 3  # as `OWING`; the connection ends after the response
+    RESPONDING_LAST = 4
+    ENDING = 5  # the last response is complete
+    LINGERING = 6  # as `ENDING`, while the client may still be sending
+    LOST = 7
+
+
+class InboundEvent(IntEnum):
+    """What can happen to a client's connection, apart from its loss, which is possible at any time."""
+
+    BEGIN = 0
+    BEGIN_LAST = 1
+    MAKE_LAST = 2
+    WRITE = 3
+    RESPONDED = 4
+    LINGER = 5
+
+
+# Bound once: up to Python 3.11, reading a member of an enumeration costs as much as the transition.
+QUIET, OWING, RESPONDING, OWING_LAST, RESPONDING_LAST, ENDING, LINGERING, LOST = InboundState
+BEGIN, BEGIN_LAST, MAKE_LAST, WRITE, RESPONDED, LINGER = InboundEvent
+
+INBOUND_TRANSITIONS: Final[dict[tuple[InboundState, InboundEvent], InboundState]] = {
+    (QUIET, BEGIN): OWING,
+    (QUIET, BEGIN_LAST): OWING_LAST,
+    (OWING, MAKE_LAST): OWING_LAST,
+    (RESPONDING, MAKE_LAST): RESPONDING_LAST,
+    (OWING_LAST, MAKE_LAST): OWING_LAST,
+    (RESPONDING_LAST, MAKE_LAST): RESPONDING_LAST,
+    (OWING, WRITE): RESPONDING,
+    (OWING_LAST, WRITE): RESPONDING_LAST,
+    (OWING, RESPONDED): QUIET,
+    (RESPONDING, RESPONDED): QUIET,
+    (OWING_LAST, RESPONDED): ENDING,
+    (RESPONDING_LAST, RESPONDED): ENDING,
+    (ENDING, LINGER): LINGERING,
+}
+# While a response is owed, others are written in batches with it.
+_OWING: Final = frozenset({OWING, OWING_LAST})
+
+
 class InboundConnection(asyncio.Protocol):
     """One HTTP/1.1 connection of a client; responses leave in the order of the requests."""
 
@@ -46,8 +94,6 @@ class InboundConnection(asyncio.Protocol):
         "_heads",
         "_held",
         "_ignored_bytes",
-        "_is_lingering",
-        "_is_owing",
         "_limits",
         "_loop",
         "_queue",
@@ -62,9 +108,9 @@ class InboundConnection(asyncio.Protocol):
         "date",
         "has_authenticated",
         "is_chunking",
-        "is_kept",
         "peer",
         "since",
+        "state",
     )
 
     def __init__(self, connections: Connections) -> None:
@@ -85,15 +131,13 @@ class InboundConnection(asyncio.Protocol):
         self._queue: deque[CompleteRequest] = deque()
         # A whole response that is written with the next batch.
         self._soon = b""
-        self._is_owing = False
-        self._is_lingering = False
+        self.state = QUIET
         self._ignored_bytes = 0
         self._quiet_since = 0.0
         self._unsent_before = 0
         # Since when the client has not read its responses; None while it does.
         self._stalled_since: float | None = None
         self.is_chunking = True
-        self.is_kept = True
         self.date = connections.date
         # The peer, the time of the connection, and whether one of its requests has authenticated.
         self.peer = ""
@@ -101,9 +145,8 @@ class InboundConnection(asyncio.Protocol):
         self.has_authenticated = False
 
     def __repr__(self) -> str:
-        state = "lingering" if self._is_lingering else "quiet" if self._writer is None else "responding"
-        state += "" if self._stalled_since is None else ", stalled"
-        return f"<InboundConnection {state}, {self.unsent_bytes} bytes unsent>"
+        stalled = "" if self._stalled_since is None else ", stalled"
+        return f"<InboundConnection {self.state.name.lower()}{stalled}, {self.unsent_bytes} bytes unsent>"
 
     # ── for responses (`ConnectionWriter`) ──
 
@@ -141,9 +184,11 @@ class InboundConnection(asyncio.Protocol):
     def responded(self) -> None:
         """The response is complete: the next request may be answered."""
         self._writer = None
-        self._settle()
+        if self.state in _OWING:
+            self._connections.owing -= 1
+        self.state = INBOUND_TRANSITIONS[self.state, RESPONDED]
         self._quiet_since = self._loop.time()
-        if not self.is_kept:
+        if self.state is ENDING:
             self._linger_or_close()
         elif self._queue:
             # Not now: the code that has just answered may not have finished.
@@ -166,7 +211,15 @@ class InboundConnection(asyncio.Protocol):
             self.flush()
             self._transport.close()
         else:
-            self.is_kept = False
+            self.make_last()
+
+    @property
+    def is_kept(self) -> bool:
+        return self.state <= RESPONDING
+
+    def make_last(self) -> None:
+        """Close the connection after the response in progress."""
+        self.state = INBOUND_TRANSITIONS[self.state, MAKE_LAST]
 
     # ── for asyncio ──
 
@@ -192,6 +245,7 @@ class InboundConnection(asyncio.Protocol):
         if writer is not None:
             self._settle()
             writer.disconnected()
+        self.state = LOST
         self._reader.close()
 
     def eof_received(self) -> bool:
@@ -312,8 +366,8 @@ class InboundConnection(asyncio.Protocol):
             # An earlier response is in progress, and ours cannot overtake it.
             self.abort()
             return
-        self.is_kept = False
-        self._connections.application.refuse(head, head.refusal, self._begin(without_body=head.method == "HEAD"))
+        writer = self._begin(BEGIN_LAST, without_body=head.method == "HEAD")
+        self._connections.application.refuse(head, head.refusal, writer)
 
     def arrived(self, request: CompleteRequest) -> None:
         head = request.head
@@ -331,24 +385,24 @@ class InboundConnection(asyncio.Protocol):
 
     # ── what is done with a request ──
 
-    def _begin(self, without_body: bool = False) -> ResponseWriter:
+    def _begin(self, event: InboundEvent = BEGIN, without_body: bool = False) -> ResponseWriter:
         """Start a response, which is owed from now on."""
-        self._is_owing = True
+        self.state = INBOUND_TRANSITIONS[self.state, event]
         self._connections.owing += 1
         self._writer = writer = ResponseWriter(self, without_body)
         return writer
 
     def _settle(self) -> None:
         """The response is being written, or the client no longer waits for it."""
-        if self._is_owing:
-            self._is_owing = False
+        if self.state in _OWING:
+            self.state = INBOUND_TRANSITIONS[self.state, WRITE]
             self._connections.owing -= 1
 
     def _serve(self, request: CompleteRequest) -> None:
         head = request.head
         self.is_chunking = request.is_chunking
-        self.is_kept = self.is_kept and request.is_kept
-        writer = self._begin(without_body=head.method == "HEAD")
+        event = BEGIN if request.is_kept else BEGIN_LAST
+        writer = self._begin(event, without_body=head.method == "HEAD")
         application, bodies = self._connections.application, self._connections.bodies
         reading = None
         if head.refusal is not None:
@@ -362,7 +416,7 @@ class InboundConnection(asyncio.Protocol):
             bodies.release(request.reserved, request.principal)
 
     def _serve_next(self) -> None:
-        if self._stalled_since is not None or not self._queue or self._writer is not None:
+        if self._stalled_since is not None or not self._queue or self.state is not QUIET:
             return
         if self._queue[0].head.pending is None and not self._transport.is_closing():
             self._serve(self._queue.popleft())
@@ -375,8 +429,7 @@ class InboundConnection(asyncio.Protocol):
         if self._writer is not None or self._queue:
             self.abort()
             return
-        self.is_kept = False
-        self._begin().answer(status, b"")
+        self._begin(BEGIN_LAST).answer(status, b"")
 
     def _linger_or_close(self) -> None:
         """Close, but give a client that is still sending time to read the response: an early close would destroy it."""
@@ -385,7 +438,7 @@ class InboundConnection(asyncio.Protocol):
             self._transport.close()
             return
         self._reader.stop()
-        self._is_lingering = True
+        self.state = INBOUND_TRANSITIONS[self.state, LINGER]
         self._ignored_bytes = 0
         self._quiet_since = self._loop.time()
         if self._transport.can_write_eof():
@@ -398,7 +451,7 @@ class InboundConnection(asyncio.Protocol):
         if self._held:
             # The client waits for us, and the authentication is bounded.
             return
-        if self._is_lingering:
+        if self.state is LINGERING:
             if now - self._quiet_since > LINGER_SECONDS:
                 self.abort()
         elif self._stalled_since is not None:
