@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -339,3 +340,49 @@ async def test_a_server_that_does_not_answer_in_time_is_a_timeout(tmp_path: Path
         figures = seen.gateway.runtime.count_calls()
         assert "did not answer within" in text_of(await seen.use("box/s/work"))
         assert ends_of(figures) == {"timeout": 1}
+
+
+# ── the day ──
+
+
+def test_the_day_has_what_was_counted_in_each_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    figures = CallFigures()
+    start = figures._turn_at - 10
+    for _ in range(3):
+        figures.on_unchecked_end(unchecked(figures, origin(), b"{"), "result", (OK,), 2, 1.0015)
+    monkeypatch.setattr(time, "time", lambda: 1020.0)
+    # The first call of a later bucket.
+    figures.on_unchecked_end(unchecked(figures), "tool_error", (FAILED,), 2, start + 20)
+    assert [(each.at, each.calls, each.errors) for each in figures.day("box", "s")] == [(1000.0, 3, 0), (1020.0, 1, 1)]
+    first, second = figures.day("box", "s")
+    assert first.counts[1] == 3 and sum(first.counts) == 3
+    assert sum(second.counts) == 1 and first.memory is None
+    assert figures.day("box", "other") == []
+
+
+def test_reading_in_the_middle_of_a_bucket_counts_no_call_twice() -> None:
+    figures = CallFigures()
+    for _ in range(2):
+        unchecked(figures).end("result", OK)
+        unchecked(figures).end("error", b'{"code":1,"message":"x"}')
+        figures.day("box", "s")
+    assert sum(each.calls for each in figures.day("box", "s")) == 4
+    assert sum(each.errors for each in figures.days()["box", "s"]) == 2
+
+
+def test_memory_and_saved_tokens_are_in_the_day() -> None:
+    figures = CallFigures()
+    figures.note_memory("box", "s", 5 * 1024)
+    figures.note_saved("box", 100)
+    figures.note_saved("box", 11)
+    assert [each.memory for each in figures.day("box", "s")] == [5 * 1024]
+    assert sum(each.saved for each in figures.day("box")) == 111 and figures.saved == {"box": 111}
+    assert all(each.calls == 0 for each in figures.day("box"))
+
+
+def test_buckets_without_calls_cost_nothing() -> None:
+    figures = CallFigures()
+    assert figures._day.size == 0
+    figures._turn(figures._turn_at + 100_000)
+    assert figures._day.size == 0 and figures.days() == {}

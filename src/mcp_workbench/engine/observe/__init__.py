@@ -3,6 +3,7 @@
 `log.py`: the destination and format of logs, with secrets redacted and repetition limited.
 `rotated_log.py`: a log file of limited size.
 `call_figures.py`: counts all calls, for whoever wants figures; `call_record.py`: one call, for those who listen.
+`day_ring.py`: what was counted during the last day, in buckets of ten seconds.
 `recent_calls.py`: rates, percentiles and the latest calls, measured only while `top` runs.
 `status_socket.py`: the status of a running workbench, for other processes of the same user.
 """

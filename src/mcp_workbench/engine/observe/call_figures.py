@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from mcp_workbench.engine.jsonrpc.messages import Part, read_error
 from mcp_workbench.engine.observe.call_record import CallEnd, CallListener, CallRecord, client_name
+from mcp_workbench.engine.observe.day_ring import BUCKET_SECONDS, Bucket, DayRing
 from mcp_workbench.engine.steps import EndKind, GuardedRequest, Outcome, Passage, UncheckedPassage
 
 log = logging.getLogger(__name__)
@@ -118,7 +119,7 @@ class EndFigures:
 class ItemFigures:
     """The figures of one item, or of all calls of one method that name none."""
 
-    __slots__ = ("bytes_in", "bytes_out", "ends", "item", "method", "ok", "server", "toolbox")
+    __slots__ = ("bytes_in", "bytes_out", "ends", "item", "method", "noted", "ok", "server", "toolbox")
 
     def __init__(self, toolbox: str, server: str, method: str, item: str) -> None:
         self.toolbox = toolbox
@@ -131,6 +132,8 @@ class ItemFigures:
         self.ok = EndFigures()
         # By how calls ended; those that ended in no such way have no entry.
         self.ends: dict[CallEnd, EndFigures] = {"ok": self.ok}
+        # By end, what the ring of the day has of them.
+        self.noted: dict[CallEnd, list[int]] = {}
 
     @property
     def calls(self) -> int:
@@ -140,6 +143,22 @@ class ItemFigures:
     @property
     def errors(self) -> int:
         return self.calls - self.ok.calls
+
+
+class DayBucket(NamedTuple):
+    """What a server did during ten seconds; during a minute, if the day had more than fits."""
+
+    # When it began, by the wall clock.
+    at: float
+    calls: int
+    # Those that ended in any other way than `ok`.
+    errors: int
+    # As `Histogram.counts`, without refused calls.
+    counts: list[int]
+    # Of its processes, in bytes; None if nobody measured it then.
+    memory: int | None
+    # Tokens that the toolbox, which is then named without a server, has saved.
+    saved: int
 
 
 class ServerTotals:
@@ -207,11 +226,54 @@ class CallFigures:
         self._readers: list[CallListener] = []
         self._records: dict[Passing, CallRecord] = {}
         self._ids = count(1)
+        self._saved: dict[str, int] = {}
+        self._day = DayRing()
+        # The bucket that calls are in now, and when it is over, by `time.monotonic`.
+        self._bucket = _bucket_now()
+        self._turn_at = monotonic() + BUCKET_SECONDS
 
     # ── what is read ──
 
     def totals(self) -> Totals:
         return Totals(self.since, list(self._rows.values()), list(self._running))
+
+    def day(self, toolbox: str, server: str = "") -> list[DayBucket]:
+        """The last day of a server, oldest first, without the buckets in which nothing happened: the first one tells
+        since when there are figures, unless counting began later (`since`). Without a server: the tokens that the
+        toolbox has saved."""
+        self._turn(monotonic())
+        return [
+            DayBucket(
+                at=float(bucket.number * BUCKET_SECONDS),
+                calls=bucket.calls if server else 0,
+                errors=bucket.errors,
+                counts=_spread(bucket.counts),
+                memory=bucket.memory * 1024 or None,
+                saved=0 if server else bucket.calls,
+            )
+            for bucket in self._day.read((toolbox, server))
+        ]
+
+    def days(self) -> dict[Label, list[DayBucket]]:
+        """The last day of everything that was called, by toolbox and server."""
+        self._turn(monotonic())
+        return {label: self.day(*label) for label in self._day.labels()}
+
+    def note_memory(self, toolbox: str, server: str, size: int) -> None:
+        """What the processes of a server take, as somebody has just measured it."""
+        self._turn(monotonic())
+        self._day.add((toolbox, server), Bucket(self._bucket, memory=size // 1024))
+
+    def note_saved(self, toolbox: str, tokens: int) -> None:
+        """A client was shown less than everything that a toolbox has, by so many tokens."""
+        self._saved[toolbox] = self._saved.get(toolbox, 0) + tokens
+        self._turn(monotonic())
+        self._day.add((toolbox, ""), Bucket(self._bucket, calls=tokens))
+
+    @property
+    def saved(self) -> dict[str, int]:
+        """The tokens that each toolbox has saved."""
+        return dict(self._saved)
 
     def running(self) -> list[CallRecord]:
         """The calls that have not ended, oldest first."""
@@ -260,6 +322,8 @@ class CallFigures:
     ) -> None:
         """Inlined as far as it helps: every answer waits for it."""
         self._running.discard(passage)
+        if ended >= self._turn_at:
+            self._turn(ended)
         origin = passage.origin
         row = self._row_of.get(origin) or self._find_row(origin)
         row.bytes_in += len(passage.body) + 1
@@ -279,6 +343,8 @@ class CallFigures:
 
     def on_passage_end(self, passage: Passage, outcome: Outcome) -> None:
         self._running.discard(passage)
+        if outcome.ended >= self._turn_at:
+            self._turn(outcome.ended)
         request, size = passage.request, outcome.size
         row = self._find_row(request)
         row.bytes_in += len(request.body) + 1
@@ -303,6 +369,28 @@ class CallFigures:
             record.rule = ", ".join(rule for rule in passage.rules if rule)
         record.payload = payload if self._readers else None
         self._tell("ended", record)
+
+    # ── the day ──
+
+    def _turn(self, now: float) -> None:
+        """Note what was counted since the last turn. Done with the first call after a bucket is over, and before
+        somebody reads, so that calls pay for one comparison alone."""
+        changed: dict[Label, list[int]] = {}
+        for row in self._rows.values():
+            for end, figures in row.ends.items():
+                counts = figures.from_arrival().counts
+                before = row.noted.get(end, _NOTHING)
+                if counts != before:
+                    row.noted[end] = counts
+                    _add_changes(
+                        changed.setdefault((row.toolbox, row.server), [0] * (2 + len(counts))), end, counts, before
+                    )
+        for label, (calls, errors, *counts) in changed.items():
+            sparse = tuple((index, number) for index, number in enumerate(counts) if number)
+            self._day.add(label, Bucket(self._bucket, calls, errors, sparse))
+        if now >= self._turn_at:
+            self._turn_at = now + BUCKET_SECONDS
+            self._bucket = max(self._bucket, _bucket_now())
 
     # ── rows ──
 
@@ -415,6 +503,29 @@ def _count(row: ItemFigures, end: CallEnd, passage: Passing, ended: float) -> No
     figures.waited.observe(ended - passage.arrived)
     if sent is not None:
         figures.from_sending.observe(ended - sent)
+
+
+_NOTHING: Final = [0] * (len(BOUNDS) + 1)
+
+
+def _bucket_now() -> int:
+    return int(time.time()) // BUCKET_SECONDS
+
+
+def _add_changes(changes: list[int], end: CallEnd, counts: list[int], before: list[int]) -> None:
+    """Add to calls, errors and each bucket of the histogram what has come since."""
+    for index, (now, then) in enumerate(zip(counts, before, strict=True)):
+        number = now - then
+        changes[0] += number
+        changes[1] += number if end != "ok" else 0
+        changes[2 + index] += number if end != "refused" else 0
+
+
+def _spread(sparse: tuple[tuple[int, int], ...]) -> list[int]:
+    counts = list(_NOTHING)
+    for index, number in sparse:
+        counts[index] = number
+    return counts
 
 
 def _sum(histograms: Iterable[Histogram]) -> Histogram:
