@@ -8,7 +8,7 @@ import pytest
 
 from mcp_workbench.engine.config.policy_settings import PolicyRule
 from tests.bridge.fake_server import FakeServer
-from tests.bridge.in_process import META, Client, Request, in_process_workbench, until
+from tests.bridge.in_process import META, Client, Request, in_process_workbench, settled, until
 
 Json = dict[str, Any]
 
@@ -88,6 +88,8 @@ async def test_two_streams_share_one_at_the_server_and_end_on_their_own() -> Non
         report(server, "2")
         assert [len(each.told("notifications/tasks")) for each in (client, second)] == [1, 2]
         await until(lambda: server.listening_to() == {"taskIds": ["2"]})
+        # A server reports on a stream once it has acknowledged it.
+        await settled()
         report(server, "2")
         assert [len(each.told("notifications/tasks")) for each in (client, second)] == [1, 3]
         second.cancel(kept)
