@@ -61,3 +61,15 @@ async def test_a_method_of_an_extension_that_none_or_several_declare_is_refused(
         servers = [await workbench.connect(client, name) for name in eras]
         assert client.send_request("maps/find").error["code"] == -32601
         assert [each.received for each in servers] == [[], []]
+
+
+@pytest.mark.bridge("handshake")
+@pytest.mark.parametrize("era", ERAS)
+async def test_extensions_of_a_server_that_is_running_are_shown_to_clients_of_both_eras(era: str) -> None:
+    """Only in the modern era are they declared; a client of the other one is told all the same."""
+    eras = dict.fromkeys(DECLARED, "modern")
+    async with in_process_workbench("", servers=eras, capabilities=DECLARED) as workbench:
+        first = workbench.client("modern")
+        for name in DECLARED:
+            await workbench.connect(first, name)
+        assert shown(workbench.client(era))["extensions"] == {"com.example/search": {}, "com.example/maps": {}}

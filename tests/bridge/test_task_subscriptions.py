@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.engine.config.policy_settings import PolicyRule
+from mcp_workbench.engine.downstream import server_subscriptions
 from tests.bridge.fake_server import FakeServer
 from tests.bridge.in_process import META, Client, Request, in_process_workbench, settled, until
 
@@ -94,6 +95,19 @@ async def test_two_streams_share_one_at_the_server_and_end_on_their_own() -> Non
         assert [len(each.told("notifications/tasks")) for each in (client, second)] == [1, 3]
         second.cancel(kept)
         await until(lambda: "taskIds" not in server.listening_to())
+
+
+async def test_at_the_limit_a_task_that_is_reported_gets_further_subscribers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_subscriptions, "MOST_RESOURCES", 2)
+    async with in_process_workbench("modern", capabilities=BOTH) as workbench:
+        client, second = (workbench.client("modern", EXTENSION) for _ in range(2))
+        server = await workbench.connect(client)
+        handles = [start_task(client, server, "server", own) for own in ("1", "2", "3")]
+        _, granted = await listen(client, handles)
+        assert granted == {"taskIds": handles[:2]}
+        _, granted = await listen(second, handles[1:])
+        assert granted == {"taskIds": handles[1:2]}, "it costs the server nothing more"
+        assert task_stream(server)["params"]["notifications"] == {"taskIds": ["1", "2"]}
 
 
 async def test_tasks_that_the_server_does_not_report_are_not_acknowledged() -> None:

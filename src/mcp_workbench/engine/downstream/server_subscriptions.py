@@ -258,9 +258,9 @@ class ServerSubscriptions:
         traffic = self._running()
         assert traffic.profile is not None
         stream = self._stream_of(capabilities, TASKS) if traffic.profile.revision.has_listen else None
-        if stream is None or len(stream.subscribers) >= MOST_RESOURCES:
+        is_first = stream is not None and id not in stream.subscribers
+        if stream is None or (is_first and len(stream.subscribers) >= MOST_RESOURCES):
             raise WorkbenchError("the server cannot be asked to report on another task")
-        is_first = id not in stream.subscribers
         stream.subscribers.setdefault(id, []).append(subscriber)
         if is_first:
             await self._listen_again(stream)

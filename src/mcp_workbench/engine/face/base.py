@@ -408,7 +408,9 @@ class Face:
             return Reject(INVALID_PARAMS, UNREAD)
         target = self._prompt_table(view).targets.get(name)
         if target is None:
-            return Reject(INVALID_PARAMS, no_such("prompt", name, self._prompt_table(view).targets))
+            if (passed := self.unlisted_prompt(name)) is None:
+                return Reject(INVALID_PARAMS, no_such("prompt", name, self._prompt_table(view).targets))
+            return Forward(passed, name, b'"prompts/get"', open_body(params))
         body = open_body({"name": Raw(encode(target.name)), **_without(params, "name")})
         return Forward(target.entry, target.name, b'"prompts/get"', body)
 
@@ -430,10 +432,18 @@ class Face:
         found = claimants(entries, uri, lambda entry: self.links.has(view.principal, entry, uri))
         if not found:
             # Resources need not be listed. If only one server has resources, it must be that one.
-            having = [entry for entry in entries if entry.has_resources]
+            having = [entry for entry in entries if entry.has_resources] or self.asked_in_any_case()
             found = having if len(having) == 1 and having[0].takes_unlisted else []
         found = [entry for entry in found if entry.shows_resource(uri)]
         return self._only_one(view, found, uri) or not_found(uri, client)
+
+    def unlisted_prompt(self, name: str) -> ServerEntry | None:
+        """The server that is asked for a prompt which none lists."""
+        return None
+
+    def asked_in_any_case(self) -> list[ServerEntry]:
+        """The server that is asked for resources even if it has declared none."""
+        return []
 
     def _only_one(self, view: View, found: list[ServerEntry], uri: str) -> tuple[ServerEntry, str] | Reject | None:
         """Of several servers with equal claims, the one whose toolbox this client has opened, if there is only one."""

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
 from mcp_workbench.engine.face.renamed import with_members
-from mcp_workbench.engine.jsonrpc.messages import UNREADABLE, decode_object, encode
+from mcp_workbench.engine.jsonrpc.messages import UNREADABLE, decode_object, decode_string, encode
 
 # The member with the result as the server sent it.
 ORIGINAL_META: Final = "mcp-workbench/result"
@@ -25,12 +25,13 @@ class _Block(Struct, gc=False):
 
 
 class _Result(Struct, gc=False):
-    content: list[Raw] = field(default_factory=list)
+    content: Raw = field(default_factory=lambda: Raw(b"[]"))
     isError: bool = False
-    meta: dict[str, Raw] = field(name="_meta", default_factory=dict)
+    meta: Raw = field(name="_meta", default_factory=lambda: Raw(b"{}"))
 
 
 _decode_result: Final = Decoder(_Result).decode
+_decode_blocks: Final = Decoder(list[Raw]).decode
 _decode_block: Final = Decoder(_Block).decode
 
 
@@ -42,13 +43,12 @@ def with_context(result: Raw, where: str, *, is_whole: bool = True) -> Raw:
         read = _decode_result(written)
         if not read.isError:
             return result
-        content = _prefixed(read.content, f"[{where}] ")
     except UNREADABLE:
         # The client decides what to make of it.
         return result
-    members = {"content": encode(content)}
+    members = {"content": encode(_prefixed(_blocks(read.content), f"[{where}] "))}
     if is_whole:
-        members["_meta"] = encode({**read.meta, ORIGINAL_META: result})
+        members["_meta"] = encode({**_object(read.meta), ORIGINAL_META: result})
     return Raw(with_members(written, members))
 
 
@@ -63,9 +63,31 @@ def with_context_in_task(result: Raw, where: str) -> Raw:
     return result if named is inner else Raw(with_members(written, {"result": bytes(named)}))
 
 
+def _blocks(content: Raw) -> list[Raw]:
+    """The blocks of a result; what is not a list of them, as far as an agent can read it."""
+    try:
+        return _decode_blocks(content)
+    except UNREADABLE:
+        pass
+    try:
+        return [Raw(encode({"type": "text", "text": decode_string(content)}))]
+    except UNREADABLE:
+        return [content] if _object(content).keys() >= {"type", "text"} else []
+
+
+def _object(written: Raw) -> dict[str, Raw]:
+    try:
+        return decode_object(written)
+    except UNREADABLE:
+        return {}
+
+
 def _prefixed(content: list[Raw], prefix: str) -> list[Raw]:
     for index, written in enumerate(content):
-        block = _decode_block(written)
+        try:
+            block = _decode_block(written)
+        except UNREADABLE:
+            continue
         if block.type == "text" and isinstance(block.text, str):
             named = with_members(bytes(written), {"text": encode(prefix + block.text)})
             return [*content[:index], Raw(named), *content[index + 1 :]]

@@ -227,16 +227,33 @@ class FlatFace(Face):
         return Reject(METHOD_NOT_FOUND, no_such("tool", name, table.targets))
 
     def _unlisted(self, name: str, params: Params) -> Forward | None:
-        """Pass a tool that the only server does not list on to it, as unknown methods: only the server knows. With
-        prefixes, names are ours, and we know them all."""
-        sole = None if self._prefix else self.sole_entry()
-        if type(sole) is not ServerEntry or not self._fits(sole, name):
+        """Pass a tool that the only server does not list on to it, as unknown methods: only the server knows."""
+        sole = self._unprefixed_sole()
+        if sole is None or not self._fits(sole, name):
             return None
         own = self._original_name(sole, name)
         # A listed one has another name here.
         if own in sole.tools or not is_shown(own, sole.config.tool_filters):
             return None
         return Forward(sole, own, TOOLS_CALL, call_body(own, params.get("arguments"), params))
+
+    def unlisted_prompt(self, name: str) -> ServerEntry | None:
+        sole = self._unprefixed_sole()
+        # A listed one has another name here.
+        is_known = sole is not None and (
+            name in sole.definitions("prompts") or name in sole.withheld.get("prompts", ())
+        )
+        return None if is_known else sole
+
+    def asked_in_any_case(self) -> list[ServerEntry]:
+        sole = self._unprefixed_sole()
+        return [] if sole is None else [sole]
+
+    def _unprefixed_sole(self) -> ServerEntry | None:
+        """The only server, if names are its own. With prefixes they are ours, and we know them all; where some are
+        hidden from a caller, its answer would tell which exist."""
+        sole = None if self._prefix else self.sole_entry()
+        return sole if type(sole) is ServerEntry else None
 
     def _withheld(self, name: str) -> Reject | None:
         """The error for an existing tool that must not be used."""
