@@ -303,3 +303,15 @@ async def test_the_introduction_waits_for_no_server_that_takes_its_time(
         listing = await seen.client.start("tools/list")
         gate.set()
         assert len((await listing.result())["tools"]) == 4, "the list still waits for it"
+
+
+@pytest.mark.requirement("flat.first-list")
+@pytest.mark.parametrize("face", ["flat", "proxy"])
+async def test_extensions_that_the_cache_knows_are_announced_in_the_first_handshake(bench: Bench, face: str) -> None:
+    """Of a legacy client that comes to a new workbench, in which no server runs."""
+    boxes = {"default": {"plain": echo(), "tasks": echo("--tasks", "--era", "modern")}}
+    async with bench.within(boxes, "flat", "modern", plain=True) as seen:
+        await seen.names("tools/list")
+    async with bench.within(boxes, face, "legacy", plain=True) as seen:
+        assert (await seen.client.initialize())["capabilities"]["extensions"] == {"io.modelcontextprotocol/tasks": {}}
+        assert seen.gateway.started == []
