@@ -81,6 +81,8 @@ WITHOUT_MODULE = {
     "cli/test_commands_output.py": "what every command prints",
     "cli/test_error_reference.py": "docs/reference/errors.md",
     "cli/test_reference.py": "docs/reference/cli.md",
+    "seeing/page/test_browser.py": "the page, in a browser",
+    "seeing/page/test_web_files.py": "the page's files",
     "engine/economy/test_docs_context.py": "docs/guides/context.md",
 }
 

@@ -1,0 +1,466 @@
+"""The page in a real browser, in front of an API that is told what to answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.seeing.page import page_examples
+from tests.seeing.page.browser import NARROW, WIDE, chromium, opened
+from tests.seeing.page.scripted_api import ScriptedApi
+from tests.support import processes
+from tests.support.packages import Unavailable, node_packages
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.processes
+
+AXE = "axe-core@4.10.3"
+VIEWS = ("waiting", "live", "tools", "servers", "tokens", "audit", "connect")
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+BIDI = "pay \u202e001\u202c euro"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    before = processes.descendants(os.getpid())
+    with chromium() as started:
+        yield started
+    processes.wait_until(lambda: processes.descendants(os.getpid()) <= before)
+
+
+@pytest.fixture(autouse=True)
+def _no_process_left_behind(_orphans_come_to_us: None) -> None:
+    """The browser starts and ends processes as it likes, during any test: its fixture looks for those that are left."""
+
+
+@pytest.fixture
+def api() -> Iterator[ScriptedApi]:
+    now = time.time()
+    with ScriptedApi(page_examples.state(now)) as scripted:
+        scripted.answers = page_examples.answers(now)
+        scripted.earlier = [("call-end", call) for call in page_examples.calls(now)]
+        yield scripted
+
+
+@pytest.fixture
+def page(browser: Browser, api: ScriptedApi) -> Iterator[Page]:
+    with opened(browser, api.address) as (page, wrong):
+        page.get_by_text("May it run?").wait_for()
+        yield page
+        assert wrong == []
+
+
+def show(page: Page, view: str) -> None:
+    page.locator(f"nav a[href='#{view}']").click()
+    page.locator(f"#view-{view} h1").wait_for()
+
+
+def approval(page: Page) -> Any:
+    return page.get_by_role("article", name="May it run? dev/github/merge_pull_request")
+
+
+def test_approval_shows_the_whole_call(page: Page) -> None:
+    text = approval(page).inner_text()
+
+    assert '"delete_branch": true' in text
+    assert "claude-code 2.1 asks for ada" in text
+    assert "policy[2]" in text
+
+
+@pytest.mark.parametrize(
+    ("label", "decision"), [("Allow once", "once"), ("Allow for an hour", "hour"), ("Deny", "deny")]
+)
+def test_decision_is_posted_once(page: Page, api: ScriptedApi, label: str, decision: str) -> None:
+    approval(page).get_by_role("button", name=label).click()
+    approval(page).get_by_role("alert").filter(has_text=re.compile("Allowed|Denied")).wait_for()
+
+    assert api.posted == [("/api/approve", {"id": "a1", "decision": decision})]
+
+
+def test_keyboard_alone_approves_and_goes_on_with_the_next_card(page: Page, api: ScriptedApi) -> None:
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.locator(":focus").inner_text() == "Deny":
+            break
+    page.keyboard.press("Enter")
+    approval(page).get_by_text("Denied.").wait_for()
+    api.change(waiting=api.state["waiting"][1:])
+    approval(page).wait_for(state="detached")
+
+    assert api.posted == [("/api/approve", {"id": "a1", "decision": "deny"})]
+    assert page.locator(":focus").inner_text() == "Sign in"
+    assert page.title() == "(3) MCP Workbench"
+
+
+def test_second_decision_says_who_decided(page: Page, api: ScriptedApi) -> None:
+    api.answers["POST /api/approve"] = (409, {"error": "Already denied by grace.", "by": "grace"})
+    approval(page).get_by_role("button", name="Allow once").click()
+
+    approval(page).get_by_text("Already denied by grace.").wait_for()
+
+
+def test_sign_in_offers_the_address(page: Page, api: ScriptedApi) -> None:
+    card = page.get_by_role("article", name="Sign in office/calendar")
+    card.get_by_role("button", name="Sign in").click()
+
+    link = card.get_by_role("link", name="Continue at accounts.example.com")
+    assert link.get_attribute("href") == "https://accounts.example.com/authorize?state=1"
+    assert api.posted == [("/api/sign-in", {"toolbox": "office", "server": "calendar"})]
+
+
+def test_address_that_is_no_web_address_is_not_a_link(page: Page, api: ScriptedApi) -> None:
+    api.answers["POST /api/sign-in"] = (200, {"url": "javascript:alert(1)"})
+    card = page.get_by_role("article", name="Sign in office/calendar")
+    card.get_by_role("button", name="Sign in").click()
+
+    card.get_by_text("javascript:alert(1)").wait_for()
+    assert card.get_by_role("link").count() == 0
+
+
+def test_changed_definition_is_shown_side_by_side_and_accepted(page: Page, api: ScriptedApi) -> None:
+    card = page.get_by_role("article", name="Changed description dev/github/create_issue")
+
+    assert "id_ed25519" in card.locator("ins").inner_text()
+    assert "id_ed25519" not in card.locator("del").inner_text()
+    card.get_by_role("button", name="Accept the change").click()
+    card.get_by_text("Accepted.").wait_for()
+    assert api.posted == [("/api/lock/accept", {"toolbox": "dev", "server": "github", "item": "create_issue"})]
+
+
+def test_crashed_server_has_cause_next_step_and_its_last_lines(page: Page, api: ScriptedApi) -> None:
+    card = page.get_by_role("article", name="Not running data/postgres")
+
+    assert page_examples.CAUSE in card.inner_text()
+    assert "KeyError: 'DATABASE_URL'" in card.inner_text()
+    card.get_by_role("button", name="Show the server").click()
+    page.get_by_role("region", name="data/postgres").get_by_role("button", name="Restart").click()
+    page.get_by_text("Asked to restart.").wait_for()
+    assert api.posted == [("/api/server", {"toolbox": "data", "server": "postgres", "do": "restart"})]
+
+
+def test_nothing_waiting_says_so(page: Page, api: ScriptedApi) -> None:
+    api.change(waiting=[])
+
+    page.get_by_text("Nothing is waiting for you.").wait_for()
+    assert page.title() == "MCP Workbench"
+
+
+def test_call_appears_as_it_begins_and_ends_in_the_same_row(page: Page, api: ScriptedApi) -> None:
+    show(page, "live")
+    begun = {**page_examples.calls(time.time())[0], "id": 99, "item": "fresh_tool", "state": "sent", "seconds": None}
+    api.push("call-begin", {**begun, "end": ""})
+    row = page.locator(".calls button").filter(has_text="fresh_tool")
+    row.get_by_text("running").wait_for()
+    api.push("call-end", {**begun, "state": "ended", "seconds": 1.25, "end": "tool_error"})
+    row.get_by_text("tool error").wait_for()
+
+    assert row.count() == 1
+    assert "1.3 s" in row.inner_text()
+
+
+def test_filter_leaves_matching_calls(page: Page) -> None:
+    show(page, "live")
+    page.get_by_label("Filter calls").fill("cursor push")
+    page.locator(".calls li").filter(has_text="run_query").first.wait_for(state="detached")
+
+    rows = page.locator(".calls li").all_inner_texts()
+    assert rows
+    assert all("push_files" in row and "cursor" in row for row in rows)
+
+
+def test_try_again_fills_the_form_and_sends_nothing(page: Page, api: ScriptedApi) -> None:
+    show(page, "live")
+    page.locator(".calls [data-key='20']").click()
+    page.get_by_text("422 Reference does not exist").wait_for()
+    page.get_by_role("button", name="Try again…").click()
+    editor = page.get_by_label("Arguments as JSON")
+    editor.wait_for()
+
+    assert json.loads(editor.input_value())["branch"] == "fix-cart"
+    assert api.posted == []
+
+
+def test_call_that_is_not_kept_says_so(page: Page) -> None:
+    show(page, "live")
+    page.locator(".calls [data-key='21']").click()
+
+    page.get_by_text("Arguments and result are not kept").wait_for()
+    page.keyboard.press("Escape")
+    assert page.locator(".calls [data-key='21']:focus").count() == 1
+
+
+def open_form(page: Page, name: str = "create_issue") -> Any:
+    show(page, "tools")
+    page.locator(".items-list button").filter(has_text=name).click()
+    return page.get_by_role("region", name=name)
+
+
+def test_form_sends_enum_nested_array_reference_and_default(page: Page, api: ScriptedApi) -> None:
+    form = open_form(page)
+    form.get_by_label("title").fill("Cart is empty")
+    form.get_by_role("button", name="Add an item to labels").click()
+    form.get_by_label("labels 1").fill("bug")
+    form.get_by_role("button", name="Add an item to labels").click()
+    form.get_by_label("labels 2").fill("cart")
+    form.get_by_label("milestone").fill("9007199254740993")
+    form.get_by_role("button", name="Add assignee").click()
+    form.get_by_label("login").fill("grace")
+    form.get_by_role("button", name="Add team").click()
+    form.get_by_label("name").last.fill("shop")
+    form.get_by_label("extra").fill('{"points": 3}')
+    form.get_by_role("button", name="Call the tool").click()
+    form.get_by_text("Created issue #483.").wait_for()
+
+    (path, body) = api.posted[-1]
+    assert (path, body["name"], body["confirmed"]) == ("/api/call", "create_issue", False)
+    assert body["arguments"] == {
+        "title": "Cart is empty",
+        "priority": "normal",
+        "labels": ["bug", "cart"],
+        "milestone": 9007199254740993,
+        "assignee": {"login": "grace", "team": {"name": "shop"}},
+        "draft": False,
+        "extra": {"points": 3},
+    }
+
+
+def test_form_names_what_is_wrong_and_sends_nothing(page: Page, api: ScriptedApi) -> None:
+    form = open_form(page)
+    form.get_by_label("milestone").fill("soon")
+    form.get_by_role("button", name="Call the tool").click()
+
+    form.get_by_text("milestone: is not a number").wait_for()
+    assert form.get_by_label("milestone").get_attribute("aria-invalid") == "true"
+    assert api.posted == []
+
+
+def test_form_and_json_show_the_same_arguments(page: Page) -> None:
+    form = open_form(page)
+    form.get_by_label("title").fill("one")
+    form.get_by_role("button", name="JSON").click()
+    editor = form.get_by_label("Arguments as JSON")
+    assert json.loads(editor.input_value()) == {"title": "one", "priority": "normal", "draft": False}
+    editor.fill('{"title": "two", "priority": "urgent", "labels": ["a"]}')
+    form.get_by_role("button", name="Form").click()
+
+    assert form.get_by_label("title").input_value() == "two"
+    assert form.get_by_label("labels 1").input_value() == "a"
+    form.get_by_role("button", name="JSON").click()
+    editor.fill('{"title": "two", "priority": "urgent", "unknown": 1}')
+    form.get_by_role("button", name="Form").click()
+    form.get_by_text("they stay as JSON").wait_for()
+
+
+def test_destructive_tool_is_called_only_after_confirmation(page: Page, api: ScriptedApi) -> None:
+    answer = api.answers["POST /api/call"]
+    api.answers["POST /api/call"] = (428, {"error": "It may destroy something.", "confirm": True})
+    form = open_form(page, "merge_pull_request")
+    form.get_by_role("button", name="Call the tool").click()
+    form.get_by_text("It may destroy something.").wait_for()
+    api.answers["POST /api/call"] = answer
+    form.get_by_role("button", name="Call it").click()
+    form.get_by_text("Created issue #483.").wait_for()
+
+    assert [body["confirmed"] for _, body in api.posted] == [False, True]
+
+
+def test_search_finds_tools_of_all_servers(page: Page) -> None:
+    show(page, "tools")
+    page.get_by_label("Search tools").fill("query")
+    page.get_by_text("2 items").wait_for()
+
+    rows = page.locator(".items-list li").all_inner_texts()
+    assert [("search_issues" in row, "run_query" in row) for row in rows] == [(False, True), (True, False)]
+
+
+def test_servers_say_state_cause_and_what_was_not_measured(page: Page) -> None:
+    show(page, "servers")
+    failed, known = (page.locator(".servers li").filter(has_text=name).inner_text() for name in ("postgres", "sentry"))
+
+    assert "failed" in failed and page_examples.CAUSE in failed
+    assert "known" in known and re.search(r"–\s+p95", known)
+    assert "since" in page.locator("#view-servers .note").inner_text()
+
+
+def test_server_has_plots_and_its_log_goes_on(page: Page, api: ScriptedApi) -> None:
+    show(page, "servers")
+    page.locator(".servers button").filter(has_text="github").click()
+    page.get_by_role("img", name=re.compile("Latency.*2,160 calls")).wait_for()
+    page.get_by_role("img", name=re.compile("Calls over the day")).wait_for()
+    api.push("log", {"toolbox": "dev", "server": "filesystem", "line": "a line of another server"})
+    api.push("log", {"toolbox": "dev", "server": "github", "line": "a line that came later"})
+    page.get_by_role("log").get_by_text("a line that came later").wait_for()
+
+    assert "another server" not in page.get_by_role("log").inner_text()
+
+
+def test_others_see_no_controls_and_no_log(browser: Browser, api: ScriptedApi) -> None:
+    api.state["you"] = {"principal": "guest", "isOwner": False}
+    with opened(browser, api.address) as (page, _):
+        show(page, "servers")
+        page.locator(".servers button").filter(has_text="github").click()
+        page.get_by_role("img", name=re.compile("Latency")).wait_for()
+
+        assert page.get_by_role("button", name="Restart").count() == 0
+        assert page.get_by_role("log").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("verified", "said"), [(True, "Chain verified"), (False, "Chain broken"), (None, "Chain not verified")]
+)
+def test_audit_says_whether_the_chain_holds(page: Page, api: ScriptedApi, verified: bool | None, said: str) -> None:
+    status, body = api.answers["GET /api/audit"]
+    api.answers["GET /api/audit"] = (status, {**body, "verified": verified})
+    show(page, "audit")
+
+    page.get_by_text(said, exact=True).wait_for()
+    assert page.locator(".audit li").count() == 26
+
+
+def test_tokens_and_connect_show_what_they_are_told(page: Page) -> None:
+    show(page, "tokens")
+    page.get_by_text("31,200").wait_for()
+    page.get_by_role("img", name=re.compile("Saved over time")).wait_for()
+    show(page, "connect")
+    page.get_by_text("~/.cursor/mcp.json").wait_for()
+
+
+def test_lost_connection_is_said_and_comes_back_with_what_was_typed(browser: Browser, api: ScriptedApi) -> None:
+    with ScriptedApi(page_examples.state()) as first:
+        first.answers = page_examples.answers()
+        with opened(browser, first.address) as (page, wrong):
+            open_form(page).get_by_label("title").fill("half a sen")
+            first.__exit__()
+            page.get_by_text("Connection lost.").wait_for()
+            state = {**page_examples.state(), "since": time.time(), "waiting": []}
+            with ScriptedApi({**state, "workbench": {**state["workbench"], "pid": 9}}, first.port) as second:
+                second.answers = page_examples.answers()
+                page.get_by_text("Connection lost.").wait_for(state="detached")
+
+                assert (
+                    page.get_by_role("region", name="create_issue").get_by_label("title").input_value() == "half a sen"
+                )
+                page.locator(".count").first.wait_for(state="hidden")
+        assert wrong == []
+
+
+def test_expired_session_names_the_command_and_goes_on_after_sign_in(page: Page, api: ScriptedApi) -> None:
+    form = open_form(page)
+    form.get_by_label("title").fill("half a sen")
+    api.is_signed_in = False
+    form.get_by_role("button", name="Call the tool").click()
+    banner = page.locator("#connection")
+    banner.get_by_text("mcp-workbench page").wait_for()
+
+    assert form.get_by_label("title").input_value() == "half a sen"
+    api.is_signed_in = True
+    banner.locator("p").wait_for(state="detached")
+
+
+def hostile(api: ScriptedApi) -> None:
+    state = api.state
+    for number, item in enumerate([*state["servers"], *state["waiting"], *state["toolboxes"]]):
+        for name, value in item.items():
+            if isinstance(value, str) and name not in ("kind", "state", "id"):
+                item[name] = f"{HOSTILE}{BIDI}{number}"
+    state["waiting"][0]["arguments"] = json.dumps({HOSTILE: [HOSTILE, BIDI, "x" * 2**20]})
+    api.earlier = [("call-end", {**call, "item": HOSTILE + BIDI, "client": HOSTILE}) for _, call in api.earlier]
+    bad = {
+        "type": "object",
+        "properties": {
+            HOSTILE: {"type": "string", "description": HOSTILE, "default": BIDI},
+            "__proto__": {"type": "string"},
+        },
+    }
+    tools = [
+        {
+            "kind": "tool",
+            "toolbox": HOSTILE,
+            "server": HOSTILE,
+            "name": f"{HOSTILE}{number}",
+            "title": HOSTILE,
+            "description": HOSTILE,
+            "tokens": 1,
+            "inputSchema": bad,
+        }
+        for number in range(2)
+    ]
+    api.answers["GET /api/tools"] = (200, {"items": tools})
+    api.answers["GET /api/server"] = (
+        200,
+        {**page_examples.server_details(time.time()), "log": [HOSTILE, BIDI, "y" * 2**20]},
+    )
+    api.answers["GET /api/calls/28"] = (
+        200,
+        {
+            "arguments": HOSTILE,
+            "result": json.dumps(
+                {
+                    "content": [
+                        {"type": "text", "text": HOSTILE},
+                        {"type": "image", "mimeType": "image/svg+xml", "data": "x"},
+                    ]
+                }
+            ),
+        },
+    )
+    api.answers["GET /api/connect"] = (
+        200,
+        [{"client": HOSTILE, "title": HOSTILE, "how": "file", "text": HOSTILE, "path": HOSTILE}],
+    )
+
+
+def test_hostile_texts_stay_texts(browser: Browser, api: ScriptedApi) -> None:
+    hostile(api)
+    with opened(browser, api.address) as (page, wrong):
+        page.get_by_text("May it run?").wait_for()
+        for view in VIEWS:
+            show(page, view)
+            opening = page.locator(f"#view-{view} .rows button")
+            if opening.count():
+                opening.first.click()
+                page.locator(f"#view-{view} .pane h2").wait_for()
+        page.locator(".log div").nth(2).wait_for(state="attached")
+
+        assert page.locator("main img, main script, main iframe").count() == 0
+        body = page.locator("body").inner_text()
+        assert "\u202e" not in page.locator("main").text_content()  # type: ignore[operator]
+        assert HOSTILE in body
+        show(page, "waiting")
+        assert "\\u{202e}001" in page.locator("main").inner_text()
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        assert wrong == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["390", "1280"])
+def test_no_view_scrolls_sideways_or_fails_axe(
+    browser: Browser, api: ScriptedApi, size: dict[str, int], scheme: str
+) -> None:
+    try:
+        axe = node_packages([AXE]) / "node_modules" / "axe-core" / "axe.min.js"
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    findings = {}
+    with opened(browser, api.address, viewport=size, color_scheme=scheme, bypass_csp=True) as (page, _):
+        page.get_by_text("May it run?").wait_for()
+        page.add_script_tag(path=axe)
+        for view in VIEWS:
+            show(page, view)
+            if view in ("live", "tools", "servers"):
+                page.locator(f"#view-{view} .rows button").nth(1).click()
+                page.locator(f"#view-{view} .pane h2").wait_for()
+            found = page.evaluate("axe.run().then((result) => result.violations)")
+            findings[view] = [
+                (rule["id"], rule["nodes"][0]["target"]) for rule in found if rule["impact"] in ("serious", "critical")
+            ]
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
+    assert findings == {view: [] for view in VIEWS}
