@@ -17,7 +17,7 @@ from mcp_workbench.app.gateway import Options
 from mcp_workbench.app.http_callers import CallerOptions, HttpCallers
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.transport.http.server.http_server import HttpOptions, serve_http
-from mcp_workbench.team.identity.named_keys import KeyFolder, folder
+from mcp_workbench.team.identity.named_keys import KeyFolder, KeysInForce, folder
 from tests.engine.router.test_router_length_of_a_call import Steps
 from tests.support.in_process_workbench import InProcessGateway, Server, tool, write
 
@@ -38,13 +38,21 @@ RULES = [
     {"then": "deny"},
 ]
 CALL = {"tool": {"toolbox": "box", "server": "files", "tool": "echo"}, "arguments": {"text": "heard"}}
-MOST_STEPS = {"legacy": 103, "modern": 124}
+MOST_STEPS = {"legacy": 95, "modern": 116}
 
 
 class Connection:
     """One connection to the endpoint, kept open."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str, era: str) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        token: str,
+        era: str,
+        callers: HttpCallers,
+    ) -> None:
+        self._callers = callers
         self._reader = reader
         self._writer = writer
         self._era = era
@@ -54,6 +62,11 @@ class Connection:
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
         }
+
+    @property
+    def keys(self) -> KeysInForce:
+        assert self._callers._keys is not None
+        return self._callers._keys
 
     async def request(self, id: int, method: str, params: dict[str, Any]) -> Any:
         headers = dict(self._headers)
@@ -77,13 +90,13 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(tmp_path: Path, era: str) -> AsyncIterator[Connection]:
+async def connected(tmp_path: Path, era: str, expires: float | None = None) -> AsyncIterator[Connection]:
     server = Server(tool("status", "Show."), tool("echo", "Say.", text="string"))
     path = write(tmp_path, {"box": {"files": server}}, policy=RULES)
     gateway = InProcessGateway(load(str(path), os.environ), {"box/files": server}, Options(use_cache=False))
     keys = folder()
     assert keys is not None
-    token = KeyFolder(keys).create("alice")
+    token = KeyFolder(keys).create("alice", expires=expires)
     async with gateway.running():
         gateway.runtime.pool.serve_many()
         callers = HttpCallers(gateway, CallerOptions(token="that of others"))
@@ -93,7 +106,7 @@ async def connected(tmp_path: Path, era: str) -> AsyncIterator[Connection]:
         callers.started(endpoint)
         reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
         try:
-            connection = Connection(reader, writer, token, era)
+            connection = Connection(reader, writer, token, era, callers)
             if era == "legacy":
                 await connection.request(0, "initialize", HELLO)
             yield connection
@@ -111,7 +124,59 @@ async def test_a_call_with_a_key_and_rules_takes_no_more_steps_than_it_needs(tmp
             await connection.call(id)
         with Steps() as steps:
             assert "heard" in await connection.call(14)
-    assert "traffic.forward" in steps.names and "bearer_tokens.recognise" in steps.names, "otherwise nothing is counted"
+    assert "traffic.forward" in steps.names and "rules_in_force.decide" in steps.names, "otherwise nothing is counted"
+    assert "bearer_tokens.recognise" not in steps.names, "a key that was not revoked since need not be looked up again"
     assert len(steps.names) <= MOST_STEPS[era], "\n".join(steps.names)
     assert not [path for path in steps.paths if "/cli/" in path]
     assert "message_summary.kind_and_id" not in steps.names, "the answer is not read to learn which one it is"
+
+
+# ── what is remembered of a key is not believed for longer than the key ──
+
+
+REFUSED = r"HTTP/1\.1 401"
+
+
+async def test_a_key_that_was_revoked_is_refused_with_the_next_call(tmp_path: Path) -> None:
+    async with connected(tmp_path, "modern") as connection:
+        for id in (11, 12):
+            assert "heard" in await connection.call(id)
+        KeyFolder(connection.keys.path).revoke("alice")
+        connection.keys.reload()
+        with pytest.raises(AssertionError, match=REFUSED):
+            await connection.call(13)
+
+
+async def test_a_key_that_has_expired_is_refused_with_the_next_call(tmp_path: Path) -> None:
+    async with connected(tmp_path, "modern", expires=2_000_000_000.0) as connection:
+        connection.keys._now = lambda: 1_999_999_999.0
+        for id in (11, 12):
+            assert "heard" in await connection.call(id)
+        connection.keys._now = lambda: 2_000_000_000.0
+        with pytest.raises(AssertionError, match=REFUSED):
+            await connection.call(13)
+
+
+async def test_a_key_that_could_not_be_read_again_is_looked_up_each_time(tmp_path: Path) -> None:
+    async with connected(tmp_path, "modern") as connection:
+        for id in (11, 12):
+            assert "heard" in await connection.call(id)
+        with Steps() as steps:
+            assert "heard" in await connection.call(13)
+        assert "named_keys.find" not in steps.names
+        connection.keys._note("disk full")
+        with Steps() as steps:
+            assert "heard" in await connection.call(14)
+        assert "named_keys.find" in steps.names
+
+
+async def test_limits_of_a_key_that_was_made_again_apply_to_the_next_call(tmp_path: Path) -> None:
+    """The file of the key is replaced by one with the same token: only the limits are others."""
+    async with connected(tmp_path, "modern") as connection:
+        for id in (11, 12):
+            assert "heard" in await connection.call(id)
+        file = Path(connection.keys.path, "alice.json")
+        record = json.loads(file.read_text())
+        file.write_text(json.dumps({**record, "toolboxes": ["others"]}))
+        connection.keys.reload()
+        assert "heard" not in await connection.call(13)

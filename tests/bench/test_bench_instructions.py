@@ -15,6 +15,7 @@ from bench.instructions import Counted, count
 
 START = 5_000_000
 FORKED = 40_000
+EVERY_SECOND = 77
 
 
 class Scripted:
@@ -24,33 +25,35 @@ class Scripted:
         self._each = each
         self.calls: list[int] = []
 
-    def __call__(self, prefix: tuple[str, ...], folder: Path, calls: int) -> None:
+    def __call__(self, prefix: tuple[str, ...], folder: Path, calls: int, least_seconds: float) -> float:
         self.calls.append(calls)
         if not prefix:
-            return
+            return 0
+        seconds = max(calls, least_seconds)
         assert prefix[0] == "valgrind"
         pattern = next(word.partition("=")[2] for word in prefix if word.startswith("--cachegrind-out-file="))
-        for pid, total in ((17, FORKED), (18, START + calls * self._each)):
+        for pid, total in ((17, FORKED), (18, START + calls * self._each + int(seconds) * EVERY_SECOND)):
             written = Path(pattern.replace("%p", str(pid)))
             assert written.parent == folder
             written.write_text(f"desc: I1 cache\nevents: Ir\nfn=main\n1 {total}\nsummary: {total}\n")
+        return calls
 
 
-def test_start_up_and_forked_processes_do_not_count(tmp_path: Path) -> None:
+def test_start_up_forked_processes_and_work_done_every_second_do_not_count(tmp_path: Path) -> None:
     process = Scripted(each=1234)
     assert count("ours", process, tmp_path) == Counted("ours", 1234)
     # The first run compiles what the counted ones load.
-    assert process.calls == [1, instructions.FEW_CALLS, instructions.MANY_CALLS]
+    assert process.calls == [1, instructions.MANY_CALLS, instructions.FEW_CALLS]
 
 
 def test_a_run_that_counts_nothing_ends_the_bench(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="counted nothing"):
-        count("ours", lambda prefix, folder, calls: None, tmp_path)
+        count("ours", lambda prefix, folder, calls, least_seconds: 0.0, tmp_path)
 
 
 def test_the_guarded_call_is_judged_against_the_same_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        instructions, "http_workbench", lambda *, is_guarded=False: Scripted(each=300 if is_guarded else 200)
+        instructions, "http_workbench", lambda in_flight, *, is_guarded=False: Scripted(each=300 if is_guarded else 200)
     )
     finding = instructions.guarded_instructions(tmp_path)
     assert [(value.subject, value.median) for value in finding.values] == [(WORKBENCH, 200), (GUARDED, 300)]
@@ -70,7 +73,7 @@ def test_without_valgrind_the_rest_is_measured(
 
 @pytest.mark.processes
 def test_the_guarded_workbench_serves_the_key_alone_and_writes_its_audit(tmp_path: Path) -> None:
-    instructions.http_workbench(is_guarded=True)((), tmp_path, 3)
+    instructions.http_workbench(is_guarded=True)((), tmp_path, 3, 0)
     lines = [line for line in (tmp_path / "audit.jsonl").read_text().splitlines() if '"kind":"call"' in line]
     # Those that start the server and warm it up, too.
     assert len(lines) == 1 + instructions.WARM_UP_CALLS + 3

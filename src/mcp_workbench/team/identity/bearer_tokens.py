@@ -100,6 +100,14 @@ class BearerTokens:
         known = self._known.get(hashlib.sha256(token.encode()).digest())
         return None if known is None else SubjectToken(token, known.issuer, known.expires)
 
+    def standing(self, token: str) -> Callable[[], bool] | None:
+        """Whether the key with this token is still valid, for as long as that is certain; None for other tokens, which
+        are checked each time."""
+        if self._keys is None or not token.startswith(TOKEN_PREFIX):
+            return None
+        record = self._keys.find(token)
+        return None if record is None else self._keys.standing(record)
+
     def fetch_keys(self) -> None:
         """Fetch the keys of all identity providers before the first token arrives, so that a misspelt one is reported
         now."""

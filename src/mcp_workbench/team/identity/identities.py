@@ -40,13 +40,15 @@ _proved: Final[ContextVar[Identity | None]] = ContextVar("proved", default=None)
 class Identities:
     """Bounded: the principals that were neither seen nor looked up for longest are dropped first."""
 
-    __slots__ = ("_known", "_served", "on_change")
+    __slots__ = ("_known", "_latest", "_served", "on_change")
 
     def __init__(self, served: Callable[[], Collection[str]] = frozenset) -> None:
         """`served`: principals with something open, as a stream may be silent for hours."""
         # Called with an identity that has changed.
         self.on_change: list[Callable[[Identity], None]] = []
         self._known: OrderedDict[str, Identity] = OrderedDict()
+        # The one that was remembered last.
+        self._latest: Identity | None = None
         self._served = served
 
     def __len__(self) -> int:
@@ -74,6 +76,9 @@ class Identities:
     def remember(self, identity: Identity) -> None:
         """Record the latest identity: groups change, and keys are recreated with other limits."""
         _proved.set(identity)
+        if identity is self._latest:
+            return
+        self._latest = identity
         known = self._known
         before = known.get(identity.principal)
         known[identity.principal] = identity

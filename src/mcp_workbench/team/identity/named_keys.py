@@ -17,6 +17,7 @@ import secrets
 import stat
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from msgspec import MsgspecError, Struct
@@ -227,6 +228,8 @@ class KeysInForce:
         # By name, the file that each was read from.
         self._files: dict[str, FileIdentity] = {}
         self._fingerprint: tuple[int, int, int] | None = None
+        # Another number whenever the keys were read again: what was found before need not hold any longer.
+        self.generation = 0
         # Called with the names of revoked keys.
         self.on_revoked: list[Callable[[frozenset[str]], None]] = []
         self.reload()
@@ -251,9 +254,21 @@ class KeysInForce:
             record = self._by_hash.get(hashed)
         return None if record is None or record.has_expired(self._now()) else record
 
+    def standing(self, record: KeyRecord) -> Callable[[], bool]:
+        """Whether a key that was found now is still valid, without its token. False also if that is uncertain."""
+        return partial(self._stands, self.generation, record)
+
+    def _stands(self, generation: int, record: KeyRecord) -> bool:
+        return (
+            generation == self.generation
+            and self._retry_at is None
+            and (record.expires is None or self._now() < record.expires)
+        )
+
     def reload(self) -> None:
         """Read the keys from disk. Those that cannot be read remain valid, which is logged, and are read again soon: a
         revocation must not be lost because it could not be seen at once."""
+        self.generation += 1
         before = {record.name: record.sha256 for record in self._by_hash.values()}
         # Before reading: changes in the meantime then cause another read.
         self._fingerprint = self._keys.fingerprint()

@@ -190,6 +190,8 @@ class Endpoint:
 
     def is_still_admitted(self, head: RequestHead) -> bool:
         """Whether a head that was admitted before still is: its token may have been revoked."""
+        if head.is_still_proved is not None and head.is_still_proved():
+            return True
         return self._admission.authenticate(head) == head.principal
 
     def _admit_post(self, head: RequestHead) -> Refusal | None:
