@@ -174,7 +174,8 @@ class StepRunner:
         passage = call.route.passage = Passage(
             self._steps, request, self._passive, _arrival(call), tracker=self._tracker
         )
-        self._begin(passage)
+        if self._tracker is not None:
+            self._tracker.begin(passage)
         verdict = passage.check()
         if verdict is None:
             self._limit(passage, call)
