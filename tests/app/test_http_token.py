@@ -106,6 +106,13 @@ def test_a_kept_file_without_a_token_is_refused_and_not_overwritten(content: byt
     assert kept_at().read_bytes() == content
 
 
+def test_a_folder_in_the_place_of_the_kept_token_is_refused() -> None:
+    kept_at().mkdir(parents=True)
+    with pytest.raises(ConfigError, match="cannot be used: Is a directory"):
+        choose()
+    assert list(kept_at().iterdir()) == [] and list(kept_at().parent.iterdir()) == [kept_at()]
+
+
 def test_a_link_to_another_file_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("x" * 50)

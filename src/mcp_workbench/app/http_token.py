@@ -112,9 +112,9 @@ def _for_this_run(reason: str) -> HttpToken:
 
 def _read_stored(path: str) -> str | None:
     # A link could make another file appear as the token, and a FIFO would block the start.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    without_following = os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        with open(os.open(path, flags), encoding="ascii") as file:
+        with open(path, encoding="ascii", opener=lambda path, flags: os.open(path, flags | without_following)) as file:
             about = os.fstat(file.fileno())
             # Checks the open file, not the path: it could be replaced in between.
             if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:

@@ -38,7 +38,7 @@ def may_hold(url: str) -> bool:
     try:
         # Non-blocking, because the path may be a FIFO.
         path = os.path.join(folder(), FILE_NAME)
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
             content = file.read()
             return url.encode() in content or mark_of(url).encode() in content
     except (OSError, StoreUnusable):

@@ -54,6 +54,14 @@ def test_a_name_that_is_none_revokes_nothing(folder: KeyFolder, name: str) -> No
     assert [each.name for each in (alice, *others) if not each.exists()] == []
 
 
+def test_a_folder_in_the_place_of_a_key_is_none(folder: KeyFolder, caplog: pytest.LogCaptureFixture) -> None:
+    token = folder.create("alice")
+    Path(folder._file("bob")).mkdir()
+    assert [record.name for record in folder.records()] == ["alice"]
+    assert KeysInForce(folder).find(token) is not None
+    assert "Is a directory" in caplog.text
+
+
 def test_a_name_is_given_once(folder: KeyFolder) -> None:
     token = folder.create("alice")
     with pytest.raises(KeyProblem, match="already"):

@@ -120,8 +120,8 @@ def _read(place: str | None) -> TrustRecord | None:
     if place is None:
         return None
     try:
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-        with open(os.open(place, flags), "rb") as file:
+        without_following = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+        with open(place, "rb", opener=lambda path, flags: os.open(path, flags | without_following)) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or _is_foreign(found):
                 return None

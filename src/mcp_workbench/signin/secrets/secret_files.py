@@ -23,7 +23,7 @@ def read(path: str) -> tuple[str, bool]:
     """The content of the file, and whether other users can read it. Raises `Unreadable`."""
     try:
         # Non-blocking, because opening a FIFO without a writer would block for ever.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise Unreadable("is a pipe or a device, expected a file")

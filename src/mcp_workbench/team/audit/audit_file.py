@@ -143,9 +143,13 @@ class AuditFile:
 
     def open(self) -> None:
         """Raises OSError if the file cannot be written, or its folder does not support locks."""
-        with self._locked():
-            self._unsaid = self._find_file()
-            self._save_head()
+        try:
+            with self._locked():
+                self._unsaid = self._find_file()
+                self._save_head()
+        except OSError:
+            self.close()
+            raise
 
     def append(self, lines: Sequence[ChainedLine]) -> int:
         """Write at least the first of these lines. Returns how many were written. Raises OSError if none was."""

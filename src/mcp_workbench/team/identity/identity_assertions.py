@@ -89,7 +89,7 @@ class IdentityAssertions:
 
     def _read(self) -> dict[str, Any] | None:
         try:
-            with open(os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            with open(self._path, "rb", opener=_without_following) as file:
                 about = os.fstat(file.fileno())
                 if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
                     raise ValueError
@@ -117,3 +117,7 @@ class IdentityAssertions:
 def key_path() -> str | None:
     """Where the key is stored; None if the user has no home."""
     return state_path(FILE_NAME)
+
+
+def _without_following(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -178,7 +178,7 @@ class KeyFolder:
         """None if it is not accepted. Raises `OSError` if that cannot be decided now."""
         path = os.path.join(self.path, file)
         try:
-            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            with open(path, "rb", opener=_without_following) as opened:
                 about = os.fstat(opened.fileno())
                 if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
                     log.warning("the key in `%s` is not accepted: others may have read or written it", path)
@@ -299,3 +299,7 @@ class KeysInForce:
         if problem and problem != self._problem:
             log.error("keys cannot be read again: %s", problem)
         self._problem = problem
+
+
+def _without_following(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

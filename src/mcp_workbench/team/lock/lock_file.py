@@ -113,7 +113,7 @@ def read_lock(target: LockTarget) -> LockFile | None:
     """Read the file; None if there is none. Raises `ConfigError`."""
     path = target.path
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
             content = file.read(LARGEST_LOCK + 1)
     except FileNotFoundError:
         return None
