@@ -1,4 +1,4 @@
-"""What every test gets: async tests, a cache of its own, and a check that no process, task or timer is left behind."""
+"""What every test gets: async tests, a cache of its own, and checks that it leaves nothing running or open behind."""
 
 from __future__ import annotations
 
@@ -205,6 +205,42 @@ def _no_process_left_behind(_orphans_come_to_us: None, request: pytest.FixtureRe
         pytest.fail(f"processes left behind:\n{description}")
     finally:
         processes.reap_zombies()
+
+
+def _descriptors() -> dict[int, str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        # The one of the listing itself is gone by now.
+        with suppress(OSError):
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pipe_of_the_process() -> None:
+    """libuv opens it with the first event loop of a process, and keeps it."""
+    with suppress(ImportError):
+        import uvloop
+
+        uvloop.new_event_loop().close()
+
+
+@pytest.fixture(autouse=True)
+def _no_descriptor_left_behind(
+    _orphans_come_to_us: None, _pipe_of_the_process: None, request: pytest.FixtureRequest
+) -> Iterator[None]:
+    # Programs that tests start, and transports, may take a moment to close theirs.
+    if not processes.available() or request.node.get_closest_marker("processes") is not None:
+        yield
+        return
+    before = _descriptors()
+    yield
+    left = {number: path for number, path in _descriptors().items() if before.get(number) != path}
+    if left:
+        # Python warns of those that only the collector closes.
+        gc.collect()
+        left = {number: path for number, path in _descriptors().items() if before.get(number) != path}
+    assert not left, f"descriptors left behind: {left}"
 
 
 _homes = itertools.count()

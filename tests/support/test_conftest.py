@@ -16,7 +16,8 @@ pytest_plugins = ["pytester"]
 CONFTEST = """
 from tests import conftest
 from tests.conftest import *
-from tests.conftest import _no_process_left_behind, _orphans_come_to_us
+from tests.conftest import _no_descriptor_left_behind, _no_process_left_behind
+from tests.conftest import _orphans_come_to_us, _pipe_of_the_process
 
 conftest.GOODBYE_TIMEOUT = 0.2
 """
@@ -50,9 +51,13 @@ def test_which(number):
 """
 
 UNMARKED = """
-import subprocess
+import asyncio, os, subprocess
 
 def test_unmarked(): subprocess.run(['true'])
+
+def test_descriptor(): os.open("/dev/null", os.O_RDONLY)
+
+async def test_timer(): asyncio.get_running_loop().call_later(60, print)
 """
 
 
@@ -64,7 +69,7 @@ def test_what_a_test_leaves_behind_fails_it_and_without_the_mark_it_can_start_no
     pytester.makepyfile(test_marked=MARKED, test_unmarked=UNMARKED)
     pytester._monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-v")
-    result.assert_outcomes(passed=3, failed=3, errors=2)
+    result.assert_outcomes(passed=4, failed=4, errors=3)
     assert {
         tuple(line.split("::")[1].split()[:2]) for line in result.outlines if ".py::test_" in line and "%]" in line
     } == {
@@ -76,6 +81,9 @@ def test_what_a_test_leaves_behind_fails_it_and_without_the_mark_it_can_start_no
         ("test_good", "PASSED"),
         ("test_bad", "FAILED"),
         ("test_unmarked", "FAILED"),
+        ("test_descriptor", "PASSED"),
+        ("test_descriptor", "ERROR"),
+        ("test_timer", "FAILED"),
     }
     result.stdout.fnmatch_lines_random(
         [
@@ -83,6 +91,8 @@ def test_what_a_test_leaves_behind_fails_it_and_without_the_mark_it_can_start_no
             "*sleep 60*",
             "*sleep 61*",
             "*tasks left behind*",
+            "*timers left behind*",
+            "*descriptors left behind*/dev/null*",
             "*`subprocess.Popen` in a test without `pytest.mark.processes`*",
         ]
     )

@@ -40,9 +40,14 @@ def chained(seq: int, previous: str, body: bytes) -> bytes:
     return b'{"seq":%d,"prev":"%b",%b' % (seq, previous.encode(), body[1:])
 
 
+# Closed when a test has ended (`conftest.py`).
+opened_files: list[AuditFile] = []
+
+
 def opened(path: Path, largest: int = 1 << 20, kept: int = 4) -> AuditFile:
     file = AuditFile(str(path), largest, kept, notice)
     file.open()
+    opened_files.append(file)
     return file
 
 

@@ -335,6 +335,7 @@ def test_lines_cost_one_call_of_ours_each_and_are_written_at_once(tmp_path: Path
         written = file.append(maker.lines(entries, 0))
     finally:
         sys.setprofile(None)
+        file.close()
     assert written == 200 and verify(str(tmp_path / "audit.jsonl")).lines == 200
     assert calls["_call"] == 200 and calls.total() < 200 + 50, calls
 
