@@ -18,7 +18,7 @@ NO_PROCESSES: Final = "no more processes or threads can be started"
 SHORTAGE_HINTS: Final = {
     NO_FILES: "raise the limit on open files (ulimit -n)",
     NO_MEMORY: "raise the limit on memory",
-    NO_PROCESSES: "raise the limit on processes (ulimit -u, or that of the container), or end some",
+    NO_PROCESSES: "raise the limit on processes (ulimit -u, or that of the container), or end some processes",
 }
 _SHORTAGES: Final = {
     errno.EMFILE: NO_FILES,

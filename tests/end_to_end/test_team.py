@@ -196,7 +196,9 @@ async def test_the_official_client_over_tls_and_a_renewed_certificate(
         for name in ("first", "second"):
             if name == "second":
                 certificate(folder, name)
-                await team.process.wait_for(lambda: "was read again" in team.process.stderr, "the new certificate")
+                await team.process.wait_for(
+                    lambda: "reloaded the certificate" in team.process.stderr, "the new certificate"
+                )
             monkeypatch.setenv("SSL_CERT_FILE", str(chain))
             async with Client(f"https://localhost:{port}/mcp", read_timeout_seconds=30) as client:
                 assert (await client.list_tools()).tools

@@ -151,7 +151,7 @@ class LiveConfig:
                 if self._is_started and (self._watched is None or tuple(files) != self._watched.files):
                     await self.start()
         except TimeoutError:
-            log.warning("changes of `%s` may go unnoticed: the disk does not answer", self._gateway.config.path)
+            log.warning("changes to `%s` may go unnoticed: the disk does not respond", self._gateway.config.path)
 
     def _read(self) -> tuple[ChosenConfig, Fingerprint]:
         chosen = self._source.choose()

@@ -360,7 +360,7 @@ def _keep(found: FoundFile, content: bytes | None) -> str | None:
     try:
         return back_up(found.path, content, state_folder(found.client))
     except OSError as error:
-        raise ConfigError(f"`{found.path}` cannot be backed up: {error.strerror}; it is as it was") from None
+        raise ConfigError(f"`{found.path}` cannot be backed up: {error.strerror}; it was left unchanged") from None
 
 
 def _rewrite(client: Client, every: list[Change]) -> None:

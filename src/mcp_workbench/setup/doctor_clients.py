@@ -53,7 +53,7 @@ def stale_files(subject: Examined) -> list[Diagnosis]:
             text = (
                 f"{client.title} reads `{newest[0].path}`; `{old.path}` is of an older version ({old.file.generation})"
             )
-            hint = f"mcp-workbench init --from {client.name} takes over what is in both; then delete the older one"
+            hint = f"mcp-workbench init --from {client.name} imports what is in both; then delete the older one"
             found.append(Diagnosis("note", "clients", text, hint))
         if client.import_only and is_present(client) and files:
             text = f"{client.title} was {client.import_only}; its servers are still in `{files[0].path}`"

@@ -37,11 +37,11 @@ def read_file(path: str) -> bytes | None:
         # Non-blocking, because opening a named pipe would block until something writes to it.
         with open(path, "rb", opener=lambda path, flags: os.open(path, flags | getattr(os, "O_NONBLOCK", 0))) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(f"`{path}` is not a file", hint="move it away, and try again")
+                raise ConfigError(f"`{path}` is not a file", hint="move it aside and try again")
             content = file.read(MAX_CLIENT_FILE_BYTES + 1)
     except FileNotFoundError:
         if os.path.islink(path):
-            raise ConfigError(f"`{path}` is a link that leads nowhere", hint="repair or remove the link") from None
+            raise ConfigError(f"`{path}` is a broken link", hint="repair or remove the link") from None
         return None
     except PermissionError:
         hint = "check its permissions; on macOS, allow the access under Privacy & Security, or run `tccutil reset All`"
@@ -85,7 +85,9 @@ def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_
             # Only releasing the lock failed, and it ends with the process.
             return
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-        raise ConfigError(f"`{path}` cannot be written: {why}; it is as it was", hint="run the command again") from None
+        raise ConfigError(
+            f"`{path}` cannot be written: {why}; it was left unchanged", hint="run the command again"
+        ) from None
 
 
 def _is_now(target: str, content: bytes | None) -> bool:
@@ -264,6 +266,8 @@ def create_file(path: str, content: bytes) -> None:
             os.unlink(draft)
         _sync_folder(path)
     except FileExistsError:
-        raise ConfigError(f"`{path}` exists already; it is left as it is", hint="move it away, and try again") from None
+        raise ConfigError(
+            f"`{path}` already exists; it was left unchanged", hint="move it aside and try again"
+        ) from None
     except OSError as error:
         raise ConfigError(f"`{path}` cannot be written: {error.strerror}") from None

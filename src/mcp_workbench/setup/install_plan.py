@@ -189,7 +189,7 @@ def _with_user_settings(current: dict[str, Any], entry: dict[str, Any], dialect:
 
 def _check_name(client: Client, name: str, servers: Servers, dialect: str) -> None:
     if name in client.reserved:
-        raise ConfigError(f"{client.title} keeps the name `{name}` for itself", hint="choose another with --name")
+        raise ConfigError(f"{client.title} reserves the name `{name}`", hint="choose another with --name")
     for other, written in servers.items():
         # Clients that ignore case would start only one of the two.
         if other.casefold() == name.casefold() and not is_own(translated(written, dialect).entry or {}):

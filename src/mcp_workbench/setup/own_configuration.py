@@ -126,7 +126,7 @@ def own_configuration(path: str | None, *, makes: bool, warn: Callable[[str], No
         # Programs that keep more than servers in a file rewrite it whenever they like.
         raise ConfigError(
             f"`{path}` also holds `{others[0]}`, so it belongs to another program and is not edited",
-            hint="mcp-workbench init makes a configuration of your own from it",
+            hint="mcp-workbench init creates a configuration of your own from it",
         )
     return OwnConfiguration(path, content, root, _servers_in(document), choice.config.registry)
 

@@ -173,12 +173,12 @@ def check_response(returned: Mapping[str, str], state: str, discovery: Discovery
     if issuer is None and server.sends_iss:
         raise SignInFailed(
             f"the callback lacks `iss`, which {server.identifier} says that it sends",
-            hint="do not go on: another server may have answered in its place",
+            hint="do not continue: a different server may have answered",
         )
     if issuer is not None and issuer != server.issuer:
         raise SignInFailed(
             f"the callback comes from another authorization server, `{issuer[:200]}`",
-            hint="do not go on: another server may have answered in its place",
+            hint="do not continue: a different server may have answered",
         )
     if "error" in returned:
         said = ": ".join(filter(None, (returned["error"], returned.get("error_description"))))

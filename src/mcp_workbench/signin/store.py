@@ -370,7 +370,7 @@ class TokenStore:
             pause = min(2 * pause, LONGEST_SAVE_RETRY_SECONDS)
             with contextlib.suppress(StoreUnusable):
                 await self.change(lambda contents: None)
-        log.warning("the sign-ins that could not be written are in %s now", self.path)
+        log.warning("the sign-ins that could not be written before are now in %s", self.path)
 
     @contextlib.asynccontextmanager
     async def locked(self, name: str, seconds: float) -> AsyncIterator[None]:
@@ -442,7 +442,7 @@ class TokenStore:
     def _check(self, found: os.stat_result) -> None:
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             raise StoreUnusable(
-                f"`{self.path}` is not a file of your own, so the tokens in it are not used", hint="remove it"
+                f"`{self.path}` does not belong to you alone, so the tokens in it are not used", hint="remove it"
             )
         if found.st_mode & 0o077:
             raise StoreUnusable(

@@ -280,7 +280,11 @@ def test_in_a_pipe_it_is_refused_by_name_and_can_be_given(home: Path) -> None:
     assert "for them:\n  units (one of c, f)\n  WEATHER (your key; secret, not shown)\n" in done.stderr
     given = ["--env", "units=c", "--env", "WEATHER=${WEATHER_KEY}", "--env", "EXTRA=${EXTRA}"]
     done = shell("add", "weather", file, "--toolbox", "web", "--no-check", *given, "--", "--verbose")
-    assert done.status == 2 and "hint: look at it, and use --yes" in done.stderr and path.read_text() == COMMENTED
+    assert (
+        done.status == 2
+        and "hint: review it, then run this again with --yes" in done.stderr
+        and path.read_text() == COMMENTED
+    )
     assert "npx -y -- @x/weather@1.0.0 --units c --verbose\n" in done.stderr
     assert "  with the variables WEATHER='<WEATHER>', PLACE=Berlin, EXTRA='${EXTRA}'\n" in done.stderr
     done = shell("add", "weather", file, "--toolbox", "web", "--no-check", "--yes", *given, "--", "--verbose")

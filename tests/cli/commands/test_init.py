@@ -58,7 +58,7 @@ def test_servers_of_several_clients_become_toolboxes(tmp_path: Path) -> None:
         "install cursor kiro adds the workbench; with --replace, in place of the servers there\n"
     )
     again = shell(tmp_path, "--yes")
-    assert again.status == 2 and "exists already; it is left as it is" in again.stderr
+    assert again.status == 2 and "already exists; it was left unchanged" in again.stderr
 
 
 def test_literal_secrets_go_to_a_file_for_the_user_alone_and_are_never_shown(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_servers_of_a_project_in_a_file_of_its_user_are_theirs(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "there is no terminal to ask whether to read them"),
+        ((), "there is no terminal to ask for permission to read them"),
         (("--from", "cursr"), "did you mean `cursor`"),
         (("--from", "zed"), "no client on this machine has a file with MCP servers"),
         (("extra",), "unexpected argument"),
@@ -267,7 +267,7 @@ def test_the_status_is_1_where_the_file_is_written_and_a_server_lacks_a_variable
     write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK, "a": {"command": "a", "args": ["${NOT_SET_ANYWHERE}"]}})
     done = shell(tmp_path, "--yes")
     assert done.status == 1 and "NOT_SET_ANYWHERE" in done.stderr and config_of(tmp_path).exists()
-    assert done.stderr.endswith("see to the servers that failed before you use --replace\n")
+    assert done.stderr.endswith("fix the servers that failed before you use --replace\n")
 
 
 def test_on_a_terminal_it_asks_before_it_reads(tmp_path: Path) -> None:

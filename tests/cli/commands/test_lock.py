@@ -96,7 +96,7 @@ def test_it_is_written_beside_the_configuration_and_is_the_same_again(rig: Rig) 
     before = rig.lock.read_bytes()
     rig.offer("files", tool("write", "Writes."), tool("read", "Reads.", annotations={"readOnlyHint": True}))
     assert rig.run().status == 0 and rig.lock.read_bytes() == before
-    assert rig.run("diff") == (0, "", "note: everything is as it was locked\n")
+    assert rig.run("diff") == (0, "", "note: nothing has changed since it was locked\n")
 
 
 def test_what_is_locked_is_counted_and_what_is_not_is_said(rig: Rig) -> None:
@@ -196,7 +196,7 @@ def test_a_wrong_command_line_is_told(rig: Rig, arguments: tuple[str, ...], text
 def test_an_item_that_does_not_differ_is_told(rig: Rig) -> None:
     rig.run()
     done = rig.run("accept", "files/read")
-    assert done.status == 2 and "`files/read` is as it was locked, or does not exist" in done.stderr
+    assert done.status == 2 and "`files/read` has not changed since it was locked, or does not exist" in done.stderr
 
 
 @pytest.mark.requirement("lock.unusable")

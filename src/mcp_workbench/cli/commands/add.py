@@ -193,7 +193,10 @@ def _agree(title: str, entry: dict[str, Any], hidden: list[str], parsed: Parsed)
     if parsed.has("yes"):
         return
     if not sys.stdin.isatty():
-        raise UsageError("nothing was added: there is no terminal to ask whether to", hint="look at it, and use --yes")
+        raise UsageError(
+            "nothing was added: there is no terminal to ask for confirmation",
+            hint="review it, then run this again with --yes",
+        )
     if not agrees("Add it?" if parsed.has("no-check") else "Add it, and start it once?"):
         raise UsageError("nothing was added")
 

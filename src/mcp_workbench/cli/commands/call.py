@@ -40,7 +40,7 @@ _NO_TERMINAL: Final = (
 _UNLISTED_HINT: Final = "the last word that is not key=value is the tool"
 # In the shared workbench, a server that other clients started knows their capabilities, not ours.
 _ASKED_NEXT_TIME: Final = (
-    "the server runs for clients that it cannot ask; run the command again, and it is started for you and can ask here"
+    "the server is running for clients that cannot be asked; run the command again, and it is started for you"
 )
 # The word that servers use in errors about a missing capability.
 _ELICITATION: Final = "elicit"

@@ -57,14 +57,14 @@ def run(parsed: Parsed) -> int:
     # `lexists`, because a dangling link is a user's file too.
     if os.path.lexists(target) and not parsed.has("dry-run"):
         raise ConfigError(
-            f"`{target}` exists already; it is left as it is",
-            hint="mcp-workbench init --dry-run shows what it would be",
+            f"`{target}` already exists; it was left unchanged",
+            hint="mcp-workbench init --dry-run shows what it would contain",
         )
     files = _files(parsed)
     if not files:
         raise ConfigError(
             "no client on this machine has a file with MCP servers",
-            hint="mcp-workbench add NAME -- COMMAND adds a server, and makes the configuration",
+            hint="mcp-workbench add NAME -- COMMAND adds a server, and creates the configuration",
         )
     files = _agreed(files, parsed)
     imported = read_all(files, is_of_project=parsed.has("project"))
@@ -241,7 +241,8 @@ def _agreed(files: list[FoundFile], parsed: Parsed) -> list[FoundFile]:
     screen.flush()
     if not sys.stdin.isatty():
         raise UsageError(
-            "there is no terminal to ask whether to read them", hint="--yes reads all, --from CLIENT those of one"
+            "there is no terminal to ask for permission to read them",
+            hint="--yes reads all, --from CLIENT those of one",
         )
     answer = ask("Read them? [Y/n, or numbers such as 1 3]")
     if answer is not None and answer.lower() in ("", "y", "yes"):
@@ -364,7 +365,7 @@ def _checked(parsed: Parsed, target: str, servers: list[ImportedServer]) -> int:
         remark("hint", hint)
         raise
     if status:
-        hint = f"{named} adds the workbench; see to the servers that failed before you use --replace"
+        hint = f"{named} adds the workbench; fix the servers that failed before you use --replace"
     remark("hint", hint)
     # A missing variable is not wrong usage of this command.
     return FAILED if status else 0

@@ -118,14 +118,14 @@ def configuration_to_name(parsed: Parsed) -> str:
         if trust.verdict(FILE_NAME, content) is not trust.TrustVerdict.TRUSTED:
             raise ConfigError(
                 f"the configuration `{os.path.abspath(FILE_NAME)}` is not trusted",
-                hint="look at what it starts, and run mcp-workbench trust",
+                hint="check what it starts, then run mcp-workbench trust",
             )
         return os.path.abspath(FILE_NAME)
     own = own_file()
     if own is None:
         raise ConfigError(
             "there is no configuration yet for a client to use",
-            hint="mcp-workbench init makes one, or name a file with --config",
+            hint="mcp-workbench init creates one, or name a file with --config",
         )
     return own
 
@@ -143,7 +143,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
     if client.import_only:
         raise ConfigError(
             f"nothing is installed into {client.title}: it was {client.import_only}",
-            hint=f"mcp-workbench init --from {client.name} takes its servers over",
+            hint=f"mcp-workbench init --from {client.name} imports its servers",
         )
     name = _name(parsed)
     if parsed.has("print"):

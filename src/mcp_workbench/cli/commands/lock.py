@@ -119,7 +119,7 @@ class _Locking:
                 remark("note", f"{label}: {text}")
             self._say_running(changes)
             if not changes and not self._failures:
-                remark("note", "everything is as it was locked")
+                remark("note", "nothing has changed since it was locked")
         failed = self._report_failures(lock)
         return FAILED if changes else failed
 
@@ -130,7 +130,8 @@ class _Locking:
         changes = [each for each in self._changes(lock, entries) if item is None or each.name == item]
         if item is not None and not changes and not self._failures:
             raise UsageError(
-                f"`{named}` is as it was locked, or does not exist", hint="mcp-workbench lock diff shows what is not"
+                f"`{named}` has not changed since it was locked, or does not exist",
+                hint="mcp-workbench lock diff shows what has changed",
             )
         now = {
             (entry.toolbox, entry.name): self._accepted(lock.server(entry.toolbox, entry.name), entry, item)

@@ -306,7 +306,7 @@ class Sharing(Kind):
 
     def read(self, value: object, path: Path, reader: Reader) -> Any:
         if value == "everyone" and not self._is_of_server:
-            hint = "set it for each server that keeps no user's data"
+            hint = "set it for each server that stores no data of its users"
             reader.problem(path, "found `everyone`, which is for single servers", _SHARES_TEXT, hint=hint)
             return None
         return (_SHARES_OF_SERVER if self._is_of_server else _SHARES).read(value, path, reader)

@@ -420,4 +420,4 @@ class ServerRun:
             async with asyncio.timeout(STOP_TIMEOUT):
                 await link.stop()
         except TimeoutError:
-            log.error("[%s] it could not be stopped within %g s", self._connection.label, STOP_TIMEOUT)
+            log.error("[%s] could not be stopped within %g s", self._connection.label, STOP_TIMEOUT)

@@ -378,7 +378,7 @@ class ServerSubscriptions:
                 stream.acknowledged.set()
                 return
             except WorkbenchError as error:
-                log.info("[%s] its notification stream broke: %s", traffic.label, error.message)
+                log.info("[%s] the notification stream broke: %s", traffic.label, error.message)
                 stream.acknowledged.set()
             finally:
                 self._close(id)

@@ -227,7 +227,7 @@ def left_out(entries: Iterable[ServerEntry]) -> Failures:
     return withheld | {
         (entry.toolbox, entry.name): DownstreamError(
             about_oversized("tools", entry.offer.oversized["tools"]),
-            hint="raise `maxDefinitionBytes` in the configuration, or have the server describe them shorter",
+            hint="raise `maxDefinitionBytes` in the configuration, or shorten the descriptions in the server",
         )
         for entry in entries
         if entry.offer is not None and entry.offer.oversized.get("tools")

@@ -174,7 +174,10 @@ class Lists:
             async with asyncio.timeout(CACHE_SECONDS):
                 names, manifests = await aside(lambda: (held_names.read(), read_manifests(unread)))
         except TimeoutError:
-            log.warning("what is cached about servers could not be read within %g s; they are asked", CACHE_SECONDS)
+            log.warning(
+                "the cache of what servers offer could not be read within %g s; asking the servers instead",
+                CACHE_SECONDS,
+            )
             names, manifests = None, dict.fromkeys(unread, Manifest(None, asks=False))
         held_names.take(names)
         self._catalog.take(manifests)

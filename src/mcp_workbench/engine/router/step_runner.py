@@ -376,7 +376,11 @@ class StepRunner:
             _finish_notification(passage, verdict, send)
         # A notification has no response, so the client need not learn that it was dropped.
         elif self._held_notifications >= MOST_HELD_NOTIFICATIONS:
-            log.warning("dropped `%s` of a client: %d notifications are held", method[:100], MOST_HELD_NOTIFICATIONS)
+            log.warning(
+                "dropped `%s` from a client: %d notifications are waiting already",
+                method[:100],
+                MOST_HELD_NOTIFICATIONS,
+            )
             passage.end("cancelled")
         else:
             self._held_notifications += 1

@@ -220,7 +220,7 @@ def _text(content: bytes, path: str) -> str:
         raise _problem(path, "is not UTF-8 text") from None
 
 
-def _problem(path: str, found: str, hint: str = "repair it, or move it away, and try again") -> ConfigProblems:
+def _problem(path: str, found: str, hint: str = "repair it, or move it aside and try again") -> ConfigProblems:
     return ConfigProblems(path, [Problem(steps=None, found=found, hint=hint)])
 
 

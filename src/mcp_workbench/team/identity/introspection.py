@@ -145,4 +145,4 @@ class Introspection:
         now = self._age()
         if self._logged_at is None or now - self._logged_at >= LOG_SECONDS:
             self._logged_at = now
-            log.warning("the identity provider `%s` cannot be asked about a token: %s", self.settings.issuer, why)
+            log.warning("a token cannot be checked with the identity provider `%s`: %s", self.settings.issuer, why)

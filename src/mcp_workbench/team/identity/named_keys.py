@@ -100,7 +100,7 @@ class KeyFolder:
             self._write(record)
         except FileExistsError:
             raise KeyProblem(
-                f"there is a key named `{name}` already", hint=f"revoke it first: mcp-workbench key revoke {name}"
+                f"a key named `{name}` already exists", hint=f"revoke it first: mcp-workbench key revoke {name}"
             ) from None
         except OSError as error:
             raise KeyProblem(
@@ -140,7 +140,7 @@ class KeyFolder:
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
             raise KeyProblem(
                 f"the folder of keys `{self.path}` cannot be used: others may have written to it",
-                hint=f"look at what is in it, then chmod 700 {self.path}",
+                hint=f"check what is in it, then run chmod 700 {self.path}",
             )
         found: dict[KeyRecord, FileIdentity] = {}
         unread: dict[str, OSError] = {}

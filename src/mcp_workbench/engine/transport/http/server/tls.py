@@ -42,7 +42,7 @@ class TlsCertificate:
         except (ConfigError, OSError) as error:
             log.error("the renewed certificate cannot be used, and the previous one stays in use: %s", error)
             return
-        log.info("the certificate in `%s` was read again", self._certificate)
+        log.info("reloaded the certificate in `%s`", self._certificate)
 
     def _read(self) -> ssl.SSLContext:
         import ssl
