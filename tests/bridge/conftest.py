@@ -16,5 +16,5 @@ def pytest_configure(config: pytest.Config) -> None:
 def _nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses that gather or spare something are one iteration of the event loop here."""
     monkeypatch.setattr(parking, "GATHER_PAUSE", 0.0)
-    monkeypatch.setattr(rounds, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(rounds, "FIRST_ROUND_INTERVAL", 0.0)
     monkeypatch.setattr(toolbox_summaries, "SUMMARISE_AFTER", 0.0)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mcp_workbench.engine.session.questions import MOST_QUESTIONS
-from mcp_workbench.engine.session.rounds import MOST_ROUNDS
+from mcp_workbench.engine.session.rounds import MAX_QUESTION_ROUNDS
 from mcp_workbench.errors import DownstreamError
 from tests.bridge.conversation import FORM, SAMPLE, URL, attributed, input_required
 from tests.bridge.fake_server import FakeServer
@@ -98,21 +98,21 @@ async def test_each_round_is_a_request_of_its_own() -> None:
 async def test_rounds_are_bounded() -> None:
     async with legacy_to_modern() as on:
         request = on.asked(input_required(ASK_FORM))
-        for _ in range(MOST_ROUNDS - 1):
+        for _ in range(MAX_QUESTION_ROUNDS - 1):
             on.client.answer(on.client.questions()[-1], YES)
             on.server.reply(on.server.call, input_required(ASK_FORM))
         assert request.answer is None
         on.client.answer(on.client.questions()[-1], YES)
         on.server.reply(on.server.call, input_required(ASK_FORM))
-        assert f"asked {MOST_ROUNDS} times" in failure(request)
-        assert len(on.client.questions()) == MOST_ROUNDS
+        assert f"asked {MAX_QUESTION_ROUNDS} times" in failure(request)
+        assert len(on.client.questions()) == MAX_QUESTION_ROUNDS
         assert on.workbench.is_clean()
 
 
 async def test_a_server_that_only_wants_another_try_gets_it_a_bounded_number_of_times() -> None:
     async with legacy_to_modern() as on:
         request = on.asked(input_required({}, "0"))
-        for number in range(1, MOST_ROUNDS + 1):
+        for number in range(1, MAX_QUESTION_ROUNDS + 1):
             await until(lambda: bool(on.server.open_calls()))
             assert on.server.call["params"]["requestState"] == str(number - 1)
             on.server.reply(on.server.call, input_required({}, str(number)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.engine.slices import MOST_TRIES, sliced
+from mcp_workbench.engine.slices import MAX_SLICE_TRIES, sliced
 
 decode_raws = Decoder(list[Raw]).decode
 values = st.recursive(
@@ -64,7 +64,7 @@ def test_one_large_element_costs_no_more_than_a_few_times_its_size(inner: bytes)
     steps = Steps()
     array = b'[{"a":1},{"x":' + inner + b'},{"b":2}]'
     assert sum(map(len, sliced(array, steps, size=1_000))) == 3
-    assert sum(steps.sizes) <= 2 * (MOST_TRIES + 1) * len(array)
+    assert sum(steps.sizes) <= 2 * (MAX_SLICE_TRIES + 1) * len(array)
 
 
 @pytest.mark.parametrize("broken", [b"[{},{},", b"[{} {}]", b"{}", b"", b"[{},,{}]"])

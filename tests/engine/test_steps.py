@@ -10,7 +10,7 @@ import pytest
 from mcp_workbench.engine import steps
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.steps import (
-    MOST_SEARCHED,
+    MAX_SEARCHED_ANSWER_BYTES,
     STEP_FAILED,
     UNDECIDED,
     Denial,
@@ -86,7 +86,7 @@ async def test_a_request_is_held_by_one_step_after_the_other() -> None:
 
 
 async def test_a_request_that_nobody_decides_about_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "HELD_SECONDS", 0.0)
+    monkeypatch.setattr(steps, "STEP_HOLD_TIMEOUT", 0.0)
     never: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
     passage = Passage((Recorder("a", [], lambda: never),), REQUEST)
     passage.check()
@@ -176,7 +176,7 @@ async def test_a_request_that_ends_while_it_is_held_is_undecided() -> None:
     assert step.outcomes[0].decision == "undecided"
 
 
-LARGE = b" " * MOST_SEARCHED
+LARGE = b" " * MAX_SEARCHED_ANSWER_BYTES
 
 
 @pytest.mark.parametrize(

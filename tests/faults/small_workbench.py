@@ -14,7 +14,7 @@ MOST_UNSENT_BYTES = backlog.MOST_UNSENT_BYTES // SCALE
 
 def main() -> int:
     stdio.DROP_ABOVE = DROP_ABOVE
-    stdio.UNREAD_SECONDS = 2.0  # type: ignore[misc]
+    stdio.CLIENT_READ_TIMEOUT = 2.0  # type: ignore[misc]
     # Before the modules are imported that take it over.
     backlog.MOST_UNSENT_BYTES = MOST_UNSENT_BYTES  # type: ignore[misc]
     from mcp_workbench.cli.main import main

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.engine.downstream.server_run import MOST_ITEMS, MOST_PAGES
+from mcp_workbench.engine.downstream.server_run import MAX_LISTED_ITEMS, MOST_PAGES
 from tests.faults.running_workbench import Faults, bad_entry
 from tests.support.processes import eventually
 from tests.support.workbench import logged
@@ -82,8 +82,8 @@ async def test_a_list_of_more_than_anybody_can_use_is_a_clear_error(faults: Faul
         # Its pages are being read and thrown away; that costs memory for a while, which is given back.
         workbench.kept_bytes = 8 * 1024 * 1024
         await workbench.value("bad", "echo", {"n": 1})
-        await workbench.value("bad", "grow", {"to": MOST_ITEMS, "step": MOST_ITEMS})
+        await workbench.value("bad", "grow", {"to": MAX_LISTED_ITEMS, "step": MAX_LISTED_ITEMS})
         await workbench.process.wait_for(
-            lambda: f"more than {MOST_ITEMS} items" in workbench.process.stderr, "a word about it"
+            lambda: f"more than {MAX_LISTED_ITEMS} items" in workbench.process.stderr, "a word about it"
         )
         assert await workbench.value("bad", "echo", {"n": 2}) == {"n": 2}, "what was known before is still there"

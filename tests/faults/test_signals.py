@@ -11,7 +11,7 @@ import time
 import pytest
 
 from mcp_workbench.app.serving import DRAIN_SECONDS
-from mcp_workbench.engine.downstream.fair_requests import MOST_UNDER_WAY
+from mcp_workbench.engine.downstream.fair_requests import MAX_REQUESTS_IN_PROGRESS
 from tests.faults.http_wire import HttpConversation, Wire
 from tests.faults.running_workbench import Faults, bad_entry, error_text, port_of, use
 from tests.support.client import RawClient
@@ -39,7 +39,7 @@ async def test_every_one_of_a_hundred_running_calls_is_answered_and_we_end_with_
         while (found := await workbench.server_status())["callsInFlight"] < 100:
             await asyncio.sleep(0.01)
         # Where a server may be shared, what exceeds a client's share waits with us.
-        assert found["callsWaiting"] == (0 if over == "stdio" else 100 - MOST_UNDER_WAY)
+        assert found["callsWaiting"] == (0 if over == "stdio" else 100 - MAX_REQUESTS_IN_PROGRESS)
         began = time.monotonic()
         os.kill(workbench.pid, number)
         told.touch()

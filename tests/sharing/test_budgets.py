@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mcp_workbench.engine.downstream.fair_requests import MOST_UNDER_WAY
+from mcp_workbench.engine.downstream.fair_requests import MAX_REQUESTS_IN_PROGRESS
 from mcp_workbench.sharing import budgets as module
 from mcp_workbench.sharing.budgets import LARGE_MESSAGE, MOST_ARRIVING, MOST_UNREAD, ClientBudgets
 from tests.cli.shell import run
@@ -150,4 +150,4 @@ async def test_a_flood_of_one_client_does_not_keep_a_server_from_another(shared:
             await one.send({"id": id, "method": "tools/call", "params": {"name": "use_tool", "arguments": arguments}})
         assert await used(other, "count") == {"count": 1}
         (server,) = (each for each in crowd.status()["servers"] if each["callsInFlight"])
-        assert server["callsInFlight"] - server["callsWaiting"] <= MOST_UNDER_WAY
+        assert server["callsInFlight"] - server["callsWaiting"] <= MAX_REQUESTS_IN_PROGRESS

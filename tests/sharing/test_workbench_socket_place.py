@@ -101,7 +101,7 @@ def test_a_client_that_is_just_starting_does_not_wait_for_the_end_of_one(
 ) -> None:
     monkeypatch.setattr(joining, "START_SECONDS", 0.1)
     # Longer than any test may take.
-    monkeypatch.setattr(joining, "END_SECONDS", 10_000.0)
+    monkeypatch.setattr(joining, "WORKBENCH_END_TIMEOUT", 10_000.0)
     serve._start_shared_workbench()
     assert "neither became ready nor exited within" in capsys.readouterr().err
     assert alive(holder.pid)

@@ -19,7 +19,7 @@ from mcp_workbench.engine.config.redact import TOKEN_VARIABLE
 from mcp_workbench.errors import ConfigError
 
 # Anything longer is not a token file.
-LONGEST_TOKEN: Final = 64 * 1024
+MAX_TOKEN_FILE_BYTES: Final = 64 * 1024
 # 256 bits: impossible to guess.
 TOKEN_BYTES: Final = 32
 FILE_NAME: Final = "http-token"
@@ -119,7 +119,7 @@ def _read_stored(path: str) -> str | None:
             # Checks the open file, not the path: it could be replaced in between.
             if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
                 raise _distrusted(path, "others may have read or written it")
-            token = file.read(LONGEST_TOKEN).strip()
+            token = file.read(MAX_TOKEN_FILE_BYTES).strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
@@ -155,7 +155,7 @@ def _read_given(path: str, on_file: OnFile) -> str:
         with open(path, encoding="utf-8") as file:
             on_file(os.fstat(file.fileno()), f"token file `{path}`")
             # Editors end a file with a line break.
-            return file.read(LONGEST_TOKEN).rstrip("\r\n")
+            return file.read(MAX_TOKEN_FILE_BYTES).rstrip("\r\n")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError(f"token file `{path}` cannot be read: {reason}") from None

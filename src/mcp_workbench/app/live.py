@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 # Reading takes milliseconds. A disk that does not answer must not block a reload forever.
 READ_SECONDS: Final = 10.0
 # How many names fit into a log line.
-MOST_NAMES: Final = 5
+MAX_LOGGED_NAMES: Final = 5
 
 
 class LiveConfig:
@@ -178,6 +178,6 @@ def _changes(what: str, changes: Changes[str] | Changes[tuple[str, str]]) -> str
     for how in ("added", "removed", "changed", "adjusted"):
         names = [name if isinstance(name, str) else "/".join(name) for name in getattr(changes, how)]
         if names:
-            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-            said.append(f"{how} {', '.join(names[:MOST_NAMES])}{more}")
+            more = f" and {len(names) - MAX_LOGGED_NAMES} more" if len(names) > MAX_LOGGED_NAMES else ""
+            said.append(f"{how} {', '.join(names[:MAX_LOGGED_NAMES])}{more}")
     return f"{what} {', '.join(said)}" if said else ""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # their servers listed is on the disk.
 MOST_USERS: Final = 1_000
 # How many are dropped at once: finding out who is being served requires a pass over all users.
-FORGOTTEN_AT_ONCE: Final = 50
+USERS_DROPPED_AT_ONCE: Final = 50
 FORGOTTEN: Final = "this user has been inactive for too long"
 
 
@@ -105,7 +105,7 @@ class UserFaces:
         served = {session.view.principal for session in self._sessions}
         served.update(each.principal for each in self._runtime.pool.connections() if each.is_running)
         idle = [principal for principal in self._made if principal not in served]
-        self.forget(idle[:FORGOTTEN_AT_ONCE], DownstreamError(FORGOTTEN))
+        self.forget(idle[:USERS_DROPPED_AT_ONCE], DownstreamError(FORGOTTEN))
 
     def revoke(self, principals: Collection[str], why: str) -> None:
         """Drop what is kept of these, too: somebody else may be given the name of a revoked key."""

@@ -28,7 +28,7 @@ SILENT_SECONDS: Final = 30.0
 MOST_WATCHERS: Final = 8
 LOG_LINES: Final = 200
 # Stopping a server is bounded by its sequence of signals; this is somewhat more.
-END_SECONDS: Final = 10.0
+SERVERS_END_TIMEOUT: Final = 10.0
 
 
 class WatchRequest(Struct):
@@ -106,7 +106,7 @@ class Watching:
         for connection in meant:
             connection.request_stop()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_SECONDS):
+            async with asyncio.timeout(SERVERS_END_TIMEOUT):
                 await asyncio.gather(*(each.wait_stopped() for each in meant))
         if request.do == "restart":
             for connection in meant:

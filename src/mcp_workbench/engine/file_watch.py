@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 # How often files are checked. With the two constants below, a change is reported within 0.7 s.
-LOOK_SECONDS: Final = 0.4
+FILE_CHECK_INTERVAL: Final = 0.4
 # While a file is changing, it is checked more often.
 CLOSER_LOOK_SECONDS: Final = 0.1
 # Editors write in several steps, or write a new file and rename it. This is enough time to finish.
@@ -92,9 +92,9 @@ class FileWatch:
         self._closed.set()
 
     def _run(self) -> None:
-        pause = LOOK_SECONDS
+        pause = FILE_CHECK_INTERVAL
         while not self._closed.wait(pause):
-            pause = LOOK_SECONDS
+            pause = FILE_CHECK_INTERVAL
             # Copied atomically, because other threads modify it.
             for watched in tuple(self._watched):
                 watched.look(time.monotonic())

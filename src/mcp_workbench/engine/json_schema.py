@@ -14,7 +14,7 @@ from urllib.parse import unquote
 Schema = Mapping[str, Any]
 
 # The maximum depth of recursion into a schema; no real schema comes close.
-DEEPEST: Final = 48
+MAX_SCHEMA_DEPTH: Final = 48
 # References that lead to references: two are usual, a circle is not.
 _MOST_HOPS: Final = 16
 

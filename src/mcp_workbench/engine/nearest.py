@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from itertools import islice, pairwise
 
 # A model can send kilobytes instead of a name; anything beyond this is ignored.
-_LONGEST = 96
-_MOST_CANDIDATES = 20_000
+_MAX_COMPARED_LENGTH = 96
+_MAX_COMPARED_NAMES = 20_000
 # Edit distance takes about 0.1 ms for names of twenty characters, so this many take a few milliseconds.
 _MEASURED = 40
 # A shorter string is part of too many names: `a` is in nearly all of them.
-_SHORTEST_PART = 3
+_MIN_PART_LENGTH = 3
 _WORD_BREAKS = str.maketrans("_-./:", "     ")
 
 
@@ -34,12 +34,12 @@ def nearest(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:
 
 
 def _folded(name: str) -> str:
-    return name[:_LONGEST].strip().casefold()[:_LONGEST]
+    return name[:_MAX_COMPARED_LENGTH].strip().casefold()[:_MAX_COMPARED_LENGTH]
 
 
 def _likeliest(wanted: str, candidates: Iterable[str]) -> list[str]:
     """The candidates that share most pairs of neighbouring letters with `wanted`, in a stable order."""
-    unique = list(dict.fromkeys(islice(candidates, _MOST_CANDIDATES)))
+    unique = list(dict.fromkeys(islice(candidates, _MAX_COMPARED_NAMES)))
     if len(unique) <= _MEASURED:
         return unique
     letters = set(wanted)
@@ -90,7 +90,7 @@ def _score(wanted: str, other: str) -> float | None:
     distance = _distance(wanted, other, max(1, longer // 3))
     if distance is not None and distance < longer:
         return float(distance)
-    if shorter >= _SHORTEST_PART:
+    if shorter >= _MIN_PART_LENGTH:
         extra = (longer - shorter) / longer
         if other.startswith(wanted) or wanted.startswith(other):
             return 20.0 + extra

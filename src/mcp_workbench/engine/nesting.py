@@ -13,7 +13,7 @@ from typing import Final
 MAX_NESTING: Final = 512
 # Rounds that remove all innermost pairs of brackets at once, as long as each removes this part of them; the rest, which
 # has long runs of the same bracket then, is followed run by run.
-_MOST_ROUNDS: Final = 16
+_MAX_NESTING_ROUNDS: Final = 16
 _WORTH_A_ROUND: Final = 8
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _NEITHER_BRACKETS_NOR_QUOTES: Final = bytes(set(range(256)) - set(b'[]{}"'))
@@ -27,7 +27,7 @@ def is_nested_deeper(text: bytes, levels: int = MAX_NESTING) -> bool:
         return False
     left = brackets_outside_strings(text, _SQUARE)
     depth = 0
-    while depth < min(levels, _MOST_ROUNDS):
+    while depth < min(levels, _MAX_NESTING_ROUNDS):
         if len(left) <= 2 * (levels - depth):
             return False
         before = len(left)

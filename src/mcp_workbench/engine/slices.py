@@ -15,9 +15,9 @@ from msgspec import DecodeError, Raw, ValidationError
 # Takes a few milliseconds to decode.
 SLICE_BYTES: Final = 1 << 20
 # How many possible ends of a slice are tried before a longer slice is.
-MOST_TRIES: Final = 8
+MAX_SLICE_TRIES: Final = 8
 # How far back from the end of a slice these are searched for.
-_SEARCHED: Final = 1 << 16
+_END_SEARCH_BYTES: Final = 1 << 16
 _OPENING: Final = re.compile(rb"\s*\[")
 _CLOSING: Final = re.compile(rb"\]\s*\Z")
 # The boundary between two objects, in the array or nested deeper.
@@ -38,15 +38,15 @@ def sliced(
         yield decode(bytes(view))
         return
     opening = _OPENING.match(view)
-    closing = _CLOSING.search(view, max(0, len(view) - _SEARCHED))
+    closing = _CLOSING.search(view, max(0, len(view) - _END_SEARCH_BYTES))
     if opening is None or closing is None:
         yield decode(bytes(view))
         return
     at, end, window = opening.end(), closing.start(), size
     while end - at > window:
         edge = at + window
-        places = list(_BETWEEN.finditer(view, max(at, edge - _SEARCHED), edge))
-        for place in reversed(places[-MOST_TRIES:]):
+        places = list(_BETWEEN.finditer(view, max(at, edge - _END_SEARCH_BYTES), edge))
+        for place in reversed(places[-MAX_SLICE_TRIES:]):
             try:
                 found = decode(_array(view[at : place.start() + 1]))
             except ValidationError:

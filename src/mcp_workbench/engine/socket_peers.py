@@ -23,7 +23,7 @@ IS_LINUX: Final = sys.platform == "linux"
 _SO_PEERPIDFD: Final = 77
 _PROC_PIDTBSDINFO: Final = 3
 # Generations between a server and whatever it started.
-_DEEPEST_FAMILY: Final = 64
+_MAX_GENERATIONS: Final = 64
 
 
 def peer_uid(connection: _socket.socket) -> int | None:
@@ -152,7 +152,7 @@ def _descends_from_us(pid: int | None) -> bool:
         return False
     # struct proc_bsdinfo { flags, status, xstatus, pid, ppid, … }, 136 bytes
     about = ctypes.create_string_buffer(136)
-    for _ in range(_DEEPEST_FAMILY):
+    for _ in range(_MAX_GENERATIONS):
         if pid is None or pid <= 1:
             return False
         if pid == os.getpid():

@@ -22,15 +22,15 @@ log = logging.getLogger(__name__)
 
 # A step that holds a request usually waits for a person, who needs minutes, not hours: the same as for a server's
 # question. What has not been decided by then is refused.
-HELD_SECONDS: Final = 900.0
-UNDECIDED: Final = f"no decision was made about this request within {HELD_SECONDS:g} s"
+STEP_HOLD_TIMEOUT: Final = 900.0
+UNDECIDED: Final = f"no decision was made about this request within {STEP_HOLD_TIMEOUT:g} s"
 STEP_FAILED: Final = "a check of this request failed, so it was not sent; the log of the workbench says why"
 
 # Recorded instead of a rule for a request that the user has approved.
 APPROVED: Final = "approved"
 
 # The largest answer that is searched completely for a failure of the tool itself; of larger ones, only the ends.
-MOST_SEARCHED: Final = 256 * 1024
+MAX_SEARCHED_ANSWER_BYTES: Final = 256 * 1024
 _EDGE: Final = 4096
 # Over stdio there is one user, the one who started us, whose principal is the empty string. Rules, reports and the
 # audit use this name.
@@ -170,7 +170,7 @@ def _size_of(payload: tuple[Part, ...]) -> int:
 def tool_failed(payload: Sequence[Part], size: int) -> bool:
     """Whether a result reports that the tool itself failed. For a large one only the ends are searched: servers write
     it first or last, and no call should wait for a search through megabytes."""
-    if size > MOST_SEARCHED:
+    if size > MAX_SEARCHED_ANSWER_BYTES:
         return _find_failure(payload[0][:_EDGE]) is not None or _find_failure(payload[-1][-_EDGE:]) is not None
     whole = b"".join(payload)
     # Searched first, because hardly any result has it. `find`, because `in` would first try to convert to a number.
@@ -196,8 +196,8 @@ class Step(Protocol):
     """One step. Both methods are called on the event loop: slow work must be awaited, or left to a thread."""
 
     def check(self, request: GuardedRequest) -> Verdict | Ask | Awaitable[Verdict]:
-        """Decide. An awaitable or a question holds the request, up to `HELD_SECONDS`. If this raises, the request is
-        refused."""
+        """Decide. An awaitable or a question holds the request, up to `STEP_HOLD_TIMEOUT`. If this raises, the request
+        is refused."""
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         """The request has ended. Called once for every request that was passed to `check`."""
@@ -431,7 +431,7 @@ class Passage(Struct, eq=False):
         """The decision about a held request, by this step and those that follow."""
         while self.held is not None:
             held, self.held = self.held, None
-            bound = asyncio.timeout(HELD_SECONDS)
+            bound = asyncio.timeout(STEP_HOLD_TIMEOUT)
             try:
                 async with bound:
                     verdict = await (_asked(held, asker) if isinstance(held, Ask) else held)

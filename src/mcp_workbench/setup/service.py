@@ -12,10 +12,10 @@ from html import escape
 from typing import Final
 
 from mcp_workbench.engine.process_context import runtime_folder
-from mcp_workbench.sharing.front.joining import END_SECONDS, log_path
+from mcp_workbench.sharing.front.joining import WORKBENCH_END_TIMEOUT, log_path
 
 # How long a service manager waits for the workbench to exit: longer than `down`, which reports that it takes too long.
-STOP_SECONDS: Final = int(END_SECONDS) + 5
+STOP_SECONDS: Final = int(WORKBENCH_END_TIMEOUT) + 5
 
 _UNIT = """\
 # Save as ~/.config/systemd/user/mcp-workbench.service, then:

@@ -26,7 +26,7 @@ OFFER: Final = "workbench/offer"
 ASKS: Final = "workbench/asks"
 _OUR_OWN: Final = b'"workbench/'
 # Our own commands write the method near the front.
-_LONGEST_HEAD: Final = 100
+_MAX_COMMAND_HEAD_BYTES: Final = 100
 
 
 class Wanted(Struct):
@@ -56,7 +56,7 @@ class CommandReceiver:
         gateway.runtime.pool.lend_to(session.caller.client)
 
     def on_message(self, line: bytes) -> None:
-        if _OUR_OWN not in line[:_LONGEST_HEAD]:
+        if _OUR_OWN not in line[:_MAX_COMMAND_HEAD_BYTES]:
             self._session.on_message(line)
             return
         try:

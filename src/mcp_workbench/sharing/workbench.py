@@ -65,11 +65,11 @@ ACCEPT_PAUSE_SECONDS: Final = 1.0
 # Between attempts to make a removed socket again, on a disk that is full or read-only.
 RESTORE_PAUSE_SECONDS: Final = 5.0
 # What `reload` reports about configurations that cannot be used.
-MOST_PROBLEMS: Final = 8
+MAX_RELOAD_PROBLEMS: Final = 8
 LONGEST_PROBLEM: Final = 1000
 # What all first lines together may take. Those that arrive in one read, nearly all of them, do not count.
 MOST_HELLO_BYTES: Final = 4 * LONGEST_HELLO
-_READ_BYTES: Final = 64 * 1024
+_SOCKET_READ_BYTES: Final = 64 * 1024
 # Nothing but `no_new_privs` tells servers from others, and some sandboxes set it too.
 OF_A_SERVER: Final = (
     "the shared workbench does not serve processes of servers, nor others that run with no_new_privs, as in a sandbox"
@@ -348,7 +348,7 @@ class SharedWorkbench(ProcessOwner):
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 while (end := data.find(b"\n")) < 0:
-                    piece = await loop.sock_recv(connection, _READ_BYTES)
+                    piece = await loop.sock_recv(connection, _SOCKET_READ_BYTES)
                     if not piece:
                         raise BadHello("it ended before its first line did")
                     if len(data) > LONGEST_HELLO:
@@ -460,7 +460,7 @@ class SharedWorkbench(ProcessOwner):
         elif hello.command == RELOAD:
             rejected = await self.catalogs.reload()
             # The other end limits the size of answers (`sharing.front.joining`); `status` and the log have everything.
-            reported = [problem[:LONGEST_PROBLEM] for problem in rejected[:MOST_PROBLEMS]]
+            reported = [problem[:LONGEST_PROBLEM] for problem in rejected[:MAX_RELOAD_PROBLEMS]]
             await self._answer(connection, f"{RELOAD} {os.getpid()} {encode(reported).decode()}")
         elif hello.command in (DOWN, RESTART):
             count = len(self.clients)

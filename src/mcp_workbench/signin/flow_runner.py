@@ -33,7 +33,8 @@ T = TypeVar("T")
 # Metadata and tokens are a few kilobytes.
 MAX_OAUTH_ANSWER_BYTES: Final = 1024 * 1024
 # One request to an authorization server, including the connection. A workbench that shuts down waits this long for the
-# response to a refresh, so anyone waiting for it to exit must wait longer (`sharing.front.joining.END_SECONDS`).
+# response to a refresh, so anyone waiting for it to exit must wait longer
+# (`sharing.front.joining.WORKBENCH_END_TIMEOUT`).
 REQUEST_SECONDS: Final = 20.0
 NO_HEADERS: Final = FixedHeaders({})
 

@@ -19,7 +19,7 @@ from mcp_workbench.engine.transport.http.client.http_link import STOP_SECONDS
 from mcp_workbench.setup import service
 from mcp_workbench.setup.service import service_text
 from mcp_workbench.sharing.client import LAST_REQUESTS_SECONDS
-from mcp_workbench.sharing.front.joining import END_SECONDS, log_path
+from mcp_workbench.sharing.front.joining import WORKBENCH_END_TIMEOUT, log_path
 from mcp_workbench.signin.signed_in_headers import SETTLE_SECONDS
 from tests.cli.shell import COMMAND, environment, run
 
@@ -151,6 +151,6 @@ def test_whoever_ends_a_workbench_waits_for_as_long_as_it_may_take() -> None:
     of_servers = EOF_GRACE + TERM_GRACE + KILL_GRACE + EXIT_STATUS_GRACE
     longest = LAST_REQUESTS_SECONDS + STDIO_DRAIN_SECONDS + FLUSH_SECONDS + max(of_servers, STOP_SECONDS)
     longest += SETTLE_SECONDS
-    assert longest < END_SECONDS < service.STOP_SECONDS
+    assert longest < WORKBENCH_END_TIMEOUT < service.STOP_SECONDS
     assert f"TimeoutStopSec={service.STOP_SECONDS}\n" in service_text("linux")
     assert f"<key>ExitTimeOut</key>\n  <integer>{service.STOP_SECONDS}</integer>" in service_text("darwin")

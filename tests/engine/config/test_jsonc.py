@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.engine.config.jsonc import Document, positions
-from mcp_workbench.engine.config.problems import MAX_NESTING
+from mcp_workbench.engine.config.problems import MAX_CONFIG_NESTING
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
@@ -116,7 +116,7 @@ def test_no_text_whatever_breaks_the_reader(text: str) -> None:
         ('{"a": "x\ty"}', 1, 9, "control character"),
         ("{ /* never", 1, 3, "a comment that does not end"),
         ("// nothing", 1, 11, "nothing but white space and comments"),
-        ("[" * 1000, 1, MAX_NESTING + 1, "levels of nesting"),
+        ("[" * 1000, 1, MAX_CONFIG_NESTING + 1, "levels of nesting"),
     ],
 )
 def test_a_mistake_is_told_with_its_place_and_what_was_expected(text: str, line: int, column: int, words: str) -> None:

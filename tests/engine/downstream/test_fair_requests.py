@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mcp_workbench.engine.downstream.fair_requests import LEAST_UNDER_WAY, MOST_UNDER_WAY, FairRequests
+from mcp_workbench.engine.downstream.fair_requests import LEAST_UNDER_WAY, MAX_REQUESTS_IN_PROGRESS, FairRequests
 from mcp_workbench.engine.downstream.server_status import status_of
 from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.jsonrpc.pending import PendingRequests
@@ -74,13 +74,15 @@ async def test_a_flood_of_one_client_stays_behind_the_next_call_of_another(serve
         server = await workbench.connect(one)
         assert await workbench.connect(other) is server
         flooded = flood(one, "one")
-        assert sent(server) == [f"one {number}" for number in range(MOST_UNDER_WAY)], "what another waits for at most"
+        assert sent(server) == [f"one {number}" for number in range(MAX_REQUESTS_IN_PROGRESS)], (
+            "what another waits for at most"
+        )
         call = other.call(arguments=named("other"))
         assert sent(server)[-1] == "other", "it is sent at once"
         order = InOrder(server)
-        order.answer(MOST_UNDER_WAY + 1)
+        order.answer(MAX_REQUESTS_IN_PROGRESS + 1)
         assert call.result["content"] == DONE["content"]
-        assert len(one.received) == MOST_UNDER_WAY, "that many were before it"
+        assert len(one.received) == MAX_REQUESTS_IN_PROGRESS, "that many were before it"
         order.answer()
         assert [message["id"] for message in one.received] == [request.id for request in flooded]
         assert [name for name in sent(server) if name != "other"] == [f"one {number}" for number in range(FLOOD)]
@@ -94,7 +96,7 @@ async def test_what_waits_for_its_turn_is_in_flight_and_told_apart() -> None:
         flood(client, "one", 100)
         (connection,) = workbench.gateway.runtime.pool.connections()
         (found,) = status_of([connection.entry], [connection], 0.0)
-        assert (found["callsInFlight"], found["callsWaiting"]) == (100, 100 - MOST_UNDER_WAY)
+        assert (found["callsInFlight"], found["callsWaiting"]) == (100, 100 - MAX_REQUESTS_IN_PROGRESS)
         InOrder(server).answer()
         (found,) = status_of([connection.entry], [connection], 0.0)
         assert (found["callsInFlight"], found["callsWaiting"]) == (0, 0)
@@ -109,10 +111,10 @@ async def test_clients_that_all_flood_are_served_in_turn() -> None:
             server.received.clear()
         for number, client in enumerate(clients):
             flood(client, str(number), 500)
-        InOrder(server).answer(5 * MOST_UNDER_WAY)
+        InOrder(server).answer(5 * MAX_REQUESTS_IN_PROGRESS)
         # The first was alone for a moment; from then on each gets one for each of the others.
-        later = [name.partition(" ")[0] for name in sent(server)[-MOST_UNDER_WAY:]]
-        assert [later.count(str(number)) for number in range(4)] == [MOST_UNDER_WAY // 4] * 4
+        later = [name.partition(" ")[0] for name in sent(server)[-MAX_REQUESTS_IN_PROGRESS:]]
+        assert [later.count(str(number)) for number in range(4)] == [MAX_REQUESTS_IN_PROGRESS // 4] * 4
 
 
 async def test_however_many_clients_there_are_each_has_some_under_way() -> None:
@@ -136,23 +138,23 @@ async def test_a_client_that_ends_leaves_its_share_to_the_others() -> None:
         server = await workbench.connect(one)
         await workbench.connect(other)
         server.received.clear()
-        theirs = flood(other, "other", MOST_UNDER_WAY // 2)
+        theirs = flood(other, "other", MAX_REQUESTS_IN_PROGRESS // 2)
         flood(one, "one", 100)
-        assert sum(name.startswith("one") for name in sent(server)) == MOST_UNDER_WAY // 2
+        assert sum(name.startswith("one") for name in sent(server)) == MAX_REQUESTS_IN_PROGRESS // 2
         for request in theirs:
             other.cancel(request)
-        assert sum(name.startswith("one") for name in sent(server)) == MOST_UNDER_WAY
+        assert sum(name.startswith("one") for name in sent(server)) == MAX_REQUESTS_IN_PROGRESS
 
 
 async def test_a_request_that_waits_can_be_cancelled_and_the_server_never_hears_of_it() -> None:
     async with shared_stage() as workbench:
         client = workbench.client("legacy")
         server = await workbench.connect(client)
-        requests = flood(client, "one", MOST_UNDER_WAY + 2)
+        requests = flood(client, "one", MAX_REQUESTS_IN_PROGRESS + 2)
         client.cancel(requests[-2])
         InOrder(server).answer()
         assert requests[-2].answer is None and requests[-1].result["content"] == DONE["content"]
-        assert f"one {MOST_UNDER_WAY}" not in sent(server) and not server.told("notifications/cancelled")
+        assert f"one {MAX_REQUESTS_IN_PROGRESS}" not in sent(server) and not server.told("notifications/cancelled")
         assert workbench.is_clean()
 
 
@@ -160,21 +162,21 @@ async def test_a_request_that_waits_for_too_long_ends_and_was_not_sent() -> None
     async with shared_stage() as workbench:
         client = workbench.client("legacy")
         server = await workbench.connect(client)
-        requests = flood(client, "one", MOST_UNDER_WAY + 1)
+        requests = flood(client, "one", MAX_REQUESTS_IN_PROGRESS + 1)
         server.advance(61)
         assert "was not sent" in failure(requests[-1])
         assert "did not answer within 60 s" in failure(requests[0])
-        assert len(sent(server)) == MOST_UNDER_WAY and workbench.is_clean()
+        assert len(sent(server)) == MAX_REQUESTS_IN_PROGRESS and workbench.is_clean()
 
 
 async def test_requests_that_wait_end_with_the_server() -> None:
     async with shared_stage() as workbench:
         client = workbench.client("legacy")
         server = await workbench.connect(client)
-        requests = flood(client, "one", MOST_UNDER_WAY + 5)
+        requests = flood(client, "one", MAX_REQUESTS_IN_PROGRESS + 5)
         server.crash()
         assert all(failure(request) for request in requests)
-        assert len(sent(server)) == MOST_UNDER_WAY and workbench.is_clean()
+        assert len(sent(server)) == MAX_REQUESTS_IN_PROGRESS and workbench.is_clean()
 
 
 async def test_what_waits_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,12 +185,12 @@ async def test_what_waits_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -
     async with shared_stage() as workbench:
         client = workbench.client("legacy")
         server = await workbench.connect(client)
-        requests = flood(client, "x" * 1000, MOST_UNDER_WAY + 30)
+        requests = flood(client, "x" * 1000, MAX_REQUESTS_IN_PROGRESS + 30)
         refused = [request for request in requests if request.answer is not None]
         assert 5 < len(refused) < 20 and "does not fit" in failure(refused[0])
         pending = server.traffic.pending
         assert isinstance(pending, FairRequests)
-        assert pending.waiting_count == len(requests) - MOST_UNDER_WAY - len(refused)
+        assert pending.waiting_count == len(requests) - MAX_REQUESTS_IN_PROGRESS - len(refused)
         InOrder(server).answer()
         # `Request.result` fails for a request with two answers.
         assert all(request.result for request in requests)
@@ -210,7 +212,7 @@ async def test_time_in_which_we_were_stopped_does_not_count_for_what_waits() -> 
     async with shared_stage() as workbench:
         client = workbench.client("legacy")
         server = await workbench.connect(client)
-        requests = flood(client, "one", MOST_UNDER_WAY + 1)
+        requests = flood(client, "one", MAX_REQUESTS_IN_PROGRESS + 1)
         server.traffic.pending.postpone(30)
         server.advance(61)
         assert all(request.answer is None for request in requests)
@@ -231,5 +233,8 @@ async def test_requests_that_fail_as_they_are_sent_all_end() -> None:
 
         server.send = send  # type: ignore[method-assign]
         InOrder(server).answer(1)
-        assert sum("isError" in message["result"] for message in client.received) == len(requests) - MOST_UNDER_WAY
+        assert (
+            sum("isError" in message["result"] for message in client.received)
+            == len(requests) - MAX_REQUESTS_IN_PROGRESS
+        )
         assert workbench.gateway.fake_servers == [server]

@@ -13,7 +13,7 @@ from mcp_workbench.engine.downstream import server_run
 from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.pool import (
     CLOSING,
-    MOST_FOUND,
+    MAX_CACHED_CONNECTION_KEYS,
     MOST_LOG_LEVELS,
     MOST_PER_CLIENT,
     MOST_VARIANTS,
@@ -198,10 +198,11 @@ async def test_what_is_looked_up_quickly_stays_within_a_bound() -> None:
     async with FakeServer(protocol="modern") as server:
         pool = pool_of(server)
         found = {
-            pool.connection(server.entry, caller("anna", kind(number), "modern")) for number in range(MOST_FOUND + 9)
+            pool.connection(server.entry, caller("anna", kind(number), "modern"))
+            for number in range(MAX_CACHED_CONNECTION_KEYS + 9)
         }
         assert len(found) == 1, "a modern server is told with each request what its client can do"
-        assert len(pool._found) <= MOST_FOUND
+        assert len(pool._found) <= MAX_CACHED_CONNECTION_KEYS
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,12 @@ from msgspec import Raw
 
 from mcp_workbench.engine.catalog.offer import Collected
 from mcp_workbench.engine.downstream import server_run
-from mcp_workbench.engine.downstream.server_run import MOST_AT_ONCE, MOST_INSTRUCTIONS, list_offer, usable_over_http
+from mcp_workbench.engine.downstream.server_run import (
+    MAX_ITEMS_AT_ONCE,
+    MAX_SERVER_INSTRUCTIONS_LENGTH,
+    list_offer,
+    usable_over_http,
+)
 from mcp_workbench.engine.protocol.handshake import ServerProfile
 from mcp_workbench.errors import DownstreamError
 
@@ -90,16 +95,16 @@ async def test_all_definitions_of_a_list_together_are_bounded(monkeypatch: pytes
 async def test_instructions_are_bounded() -> None:
     profile = ServerProfile("legacy", "2025-11-25", Raw(b"{}"), instructions="x" * 100_000)
     offer = await list_offer("box/server", Server(), profile, None)
-    assert offer.profile.instructions == "x" * MOST_INSTRUCTIONS
+    assert offer.profile.instructions == "x" * MAX_SERVER_INSTRUCTIONS_LENGTH
 
 
 @pytest.mark.requirement("lists.bounded")
 async def test_others_are_served_while_a_long_list_is_looked_at() -> None:
-    count = 40 * MOST_AT_ONCE
+    count = 40 * MAX_ITEMS_AT_ONCE
     async with Others() as others:
         offer = await list_offer("box/server", Server([tool(str(number)) for number in range(count)]), PROFILE, None)
     assert len(offer.tools) == count
-    assert others.served >= count / MOST_AT_ONCE
+    assert others.served >= count / MAX_ITEMS_AT_ONCE
 
 
 @pytest.mark.requirement("lists.bounded")
@@ -114,7 +119,7 @@ async def test_others_are_served_while_a_large_list_is_looked_at() -> None:
 
 @pytest.mark.requirement("lists.bounded")
 async def test_a_list_of_too_many_items_is_refused_before_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_run, "MOST_ITEMS", 1_000)
+    monkeypatch.setattr(server_run, "MAX_LISTED_ITEMS", 1_000)
     looked_at: list[int] = []
     add = Collected.add
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mcp_workbench.engine.face.client_behaviour import MOST_REMEMBERED, UNKNOWN, Recogniser, behaviour_of, behaviours
+from mcp_workbench.engine.face.client_behaviour import MAX_CACHED_CLIENTS, UNKNOWN, Recogniser, behaviour_of, behaviours
 from mcp_workbench.engine.faces import FACES_OF_CLIENTS
 from mcp_workbench.setup.clients.table import clients
 from scripts.behaviour_docs import START, table
@@ -72,10 +72,10 @@ def test_the_configuration_comes_before_the_table() -> None:
 
 def test_any_number_of_introductions_takes_a_bounded_memory() -> None:
     recogniser = Recogniser({})
-    for number in range(3 * MOST_REMEMBERED):
+    for number in range(3 * MAX_CACHED_CLIENTS):
         recogniser.behaviour(info(f"client {number}"))
     recogniser.behaviour(info("x" * 100_000))
-    assert len(recogniser._found) <= MOST_REMEMBERED
+    assert len(recogniser._found) <= MAX_CACHED_CLIENTS
 
 
 @pytest.mark.requirement("project.documentation")

@@ -367,13 +367,13 @@ async def test_only_so_many_are_kept_and_the_oldest_go_first(tmp_path: Path, mon
 
 
 async def test_only_so_many_bytes_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MOST_BYTES", 25_000)
+    monkeypatch.setattr(kept, "MAX_KEPT_RESULT_BYTES", 25_000)
     async with workbench_with(tmp_path, {"dev": {"api": Server(tool("get"), answer=counting())}}) as seen:
         uris = [await head_of(seen) for _ in range(4)]
         assert [(await seen.use(uri)).get("isError", False) for uri in uris] == [True, True, False, False]
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MOST_RESULTS", 4), ("MOST_BYTES", 50_000)])
+@pytest.mark.parametrize(("limit", "most"), [("MOST_RESULTS", 4), ("MAX_KEPT_RESULT_BYTES", 50_000)])
 def test_whoever_keeps_most_makes_room(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
     monkeypatch.setattr(kept, limit, most)
     results = kept.KeptResults()
@@ -392,7 +392,7 @@ def test_whoever_keeps_most_makes_room(monkeypatch: pytest.MonkeyPatch, limit: s
 async def test_a_result_that_is_too_large_to_be_kept_is_shortened_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "MOST_BYTES", 5_000)
+    monkeypatch.setattr(kept, "MAX_KEPT_RESULT_BYTES", 5_000)
     async with workbench_with(tmp_path, boxes(text(LINES))) as seen:
         result = await seen.use("dev/api/get", max_tokens=300)
         assert "too large to be kept" in text_of(result)

@@ -89,7 +89,7 @@ async def test_links_of_a_server_without_resources_are_not_remembered(tmp_path: 
 def test_the_oldest_links_of_a_server_are_forgotten_and_no_other_servers(
     entries: list[ServerEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links_module, "MOST_LINKS", 3)
+    monkeypatch.setattr(links_module, "MAX_LINKS_PER_SERVER", 3)
     links = Links()
     one, two = entries
     links.note("ann", two, raw({"content": [LINK]}))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from mcp_workbench.engine.face.identifier import BadIdentifier, ToolIdentifier, read_use_tool
-from mcp_workbench.engine.face.open_request import MOST_FOUND, BadRequest, OpenRequest, read_open_request
+from mcp_workbench.engine.face.open_request import MAX_SEARCH_HITS, BadRequest, OpenRequest, read_open_request
 
 
 def read(**arguments: Any) -> OpenRequest:
@@ -40,7 +40,7 @@ def test_a_budget_of_null_is_not_the_same_as_none_given() -> None:
         ({"tools": "dev/read"}, OpenRequest(tools=("dev/read",))),
         ({"tools": None}, OpenRequest()),
         ({"tools": [{"server": "files", "name": "read"}]}, OpenRequest(tools=("files/read",))),
-        ({"limit": 500}, OpenRequest(limit=MOST_FOUND)),
+        ({"limit": 500}, OpenRequest(limit=MAX_SEARCH_HITS)),
         ({"max_tokens": 500}, OpenRequest(budget=500)),
     ],
 )
@@ -65,7 +65,7 @@ def test_any_arguments_of_open_toolbox_are_understood_or_refused(given: Any) -> 
     except BadRequest:
         return
     assert isinstance(request, OpenRequest)
-    assert request.limit is None or 1 <= request.limit <= MOST_FOUND
+    assert request.limit is None or 1 <= request.limit <= MAX_SEARCH_HITS
 
 
 @given(JSON | st.dictionaries(FIELDS, JSON, max_size=5))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.face.argument_check import MOST_BYTES
+from mcp_workbench.engine.face.argument_check import MAX_CHECKED_BYTES
 from tests.support.client import Json
 from tests.support.in_process_workbench import Server, text_of, tool, workbench_with
 
@@ -118,7 +118,7 @@ async def test_checking_can_be_switched_off(tmp_path: Path) -> None:
 async def test_arguments_that_are_too_large_to_look_at_are_the_servers_to_judge(tmp_path: Path) -> None:
     every = boxes()
     async with workbench_with(tmp_path, every) as seen:
-        large = {"path": "x" * MOST_BYTES, "lines": "many"}
+        large = {"path": "x" * MAX_CHECKED_BYTES, "lines": "many"}
         assert "isError" not in await seen.use("dev/files/read_file", large)
         assert every["dev"]["files"].calls == [("read_file", large)]
 

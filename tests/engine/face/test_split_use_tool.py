@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.face.split_use_tool import MOST_JUDGED, SplitProxyFace, only_reads
+from mcp_workbench.engine.face.split_use_tool import MAX_CACHED_ANNOTATIONS, SplitProxyFace, only_reads
 from tests.faces.harness import Bench, Seen, error_text
 from tests.support.client import Json
 
@@ -130,7 +130,7 @@ async def test_judgements_are_bounded(bench: Bench) -> None:
         face = seen.gateway.face
         assert isinstance(face, SplitProxyFace)
         (entry,) = seen.gateway.catalog.entries()
-        for number in range(MOST_JUDGED + 5):
+        for number in range(MAX_CACHED_ANNOTATIONS + 5):
             entry.tools[f"t{number}"] = entry.tools["read_note"]
             assert face._only_reads(entry, f"t{number}")
-        assert len(face._judged) <= MOST_JUDGED
+        assert len(face._judged) <= MAX_CACHED_ANNOTATIONS

@@ -11,7 +11,7 @@ from msgspec import Raw
 from mcp_workbench.engine.face.wording import (
     CHANGED_META,
     ERROR_META,
-    MOST_NAMES,
+    MAX_LISTED_NAMES,
     error_result,
     failure_text,
     no_such,
@@ -55,7 +55,7 @@ def test_a_wrong_name_is_answered_with_the_right_ones(name: str, known: list[str
 def test_many_names_and_long_names_are_cut() -> None:
     known = [f"{number:04}" for number in range(1000)]
     text = no_such("tool", "zzz" * 1000, known, " on server `s`")
-    assert f"and {1000 - MOST_NAMES} more" in text
+    assert f"and {1000 - MAX_LISTED_NAMES} more" in text
     assert len(text) < 600
 
 

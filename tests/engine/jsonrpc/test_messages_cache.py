@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import Raw
 
-from mcp_workbench.engine.jsonrpc.messages import LONGEST_KEPT, MOST_KEPT, remembered_if_short
+from mcp_workbench.engine.jsonrpc.messages import MAX_CACHED_PIECE_BYTES, MAX_CACHED_PIECES, remembered_if_short
 
 
 class Reader:
@@ -31,7 +31,7 @@ def test_the_same_piece_is_read_once_however_it_is_given() -> None:
 def test_a_long_piece_is_read_each_time() -> None:
     reader = Reader()
     read = remembered_if_short(reader)
-    for size, times in ((LONGEST_KEPT, 1), (LONGEST_KEPT + 1, 2)):
+    for size, times in ((MAX_CACHED_PIECE_BYTES, 1), (MAX_CACHED_PIECE_BYTES + 1, 2)):
         reader.asked.clear()
         assert read(b"x" * size) == read(b"x" * size) == size
         assert len(reader.asked) == times
@@ -40,7 +40,7 @@ def test_a_long_piece_is_read_each_time() -> None:
 def test_what_was_not_asked_for_longest_is_forgotten() -> None:
     reader = Reader()
     read = remembered_if_short(reader)
-    for number in range(MOST_KEPT + 1):
+    for number in range(MAX_CACHED_PIECES + 1):
         read(b"%d" % number)
     reader.asked.clear()
     read(b"1")

@@ -13,7 +13,7 @@ from msgspec import Raw
 from mcp_workbench.engine.protocol.constants import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from mcp_workbench.engine.protocol.meta import (
     HOP_KEYS,
-    MOST_CAPABILITIES,
+    MAX_CAPABILITIES_BYTES,
     TOO_CAPABLE,
     BadStamp,
     Stamp,
@@ -156,7 +156,7 @@ def test_capabilities_are_compared_whatever_their_order() -> None:
         (Raw(b"[]"), -32602, "`_meta` cannot be used"),
         (Raw(b'{"%b":"2026-07-28"}' % PROTOCOL_VERSION.encode()), -32602, "clientCapabilities"),
         (stamped(**{LOG_LEVEL: "loud"}), -32602, "logLevel"),
-        (stamped(**{CLIENT_CAPABILITIES: {"x": "y" * MOST_CAPABILITIES}}), -32602, TOO_CAPABLE),
+        (stamped(**{CLIENT_CAPABILITIES: {"x": "y" * MAX_CAPABILITIES_BYTES}}), -32602, TOO_CAPABLE),
     ],
 )
 def test_a_bad_stamp_is_refused_each_time(meta: Raw, code: int, words: str) -> None:
@@ -169,7 +169,12 @@ def test_a_bad_stamp_is_refused_each_time(meta: Raw, code: int, words: str) -> N
 
 
 def test_capabilities_that_are_nested_beyond_all_measure_are_none() -> None:
-    deep = b'{"experimental":' + b"[" * (MOST_CAPABILITIES // 2 - 50) + b"]" * (MOST_CAPABILITIES // 2 - 50) + b"}"
-    assert len(deep) <= MOST_CAPABILITIES
+    deep = (
+        b'{"experimental":'
+        + b"[" * (MAX_CAPABILITIES_BYTES // 2 - 50)
+        + b"]" * (MAX_CAPABILITIES_BYTES // 2 - 50)
+        + b"}"
+    )
+    assert len(deep) <= MAX_CAPABILITIES_BYTES
     assert canonical(deep) == usable(deep) == b"{}"
     assert canonical(b'{"roots":{},"experimental":{"a":{}}}') == b'{"experimental":{"a":{}},"roots":{}}'

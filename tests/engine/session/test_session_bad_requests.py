@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from mcp_workbench.engine.jsonrpc.messages import NOT_A_MESSAGE
-from mcp_workbench.engine.protocol.meta import MOST_CAPABILITIES, TOO_CAPABLE
+from mcp_workbench.engine.protocol.meta import MAX_CAPABILITIES_BYTES, TOO_CAPABLE
 from tests.bridge.in_process import ERAS, in_process_workbench
 
 
@@ -67,7 +67,7 @@ async def test_an_answer_of_a_server_with_neither_result_nor_error_ends_its_call
 async def test_capabilities_beyond_all_measure_are_refused() -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("legacy")
-        huge = {"experimental": {"x": {"y": "z" * MOST_CAPABILITIES}}}
+        huge = {"experimental": {"x": {"y": "z" * MAX_CAPABILITIES_BYTES}}}
         params = {"protocolVersion": "2025-11-25", "capabilities": huge, "clientInfo": {"name": "c", "version": "1"}}
         error = client.send_request("initialize", params).error
         assert (error["code"], error["message"]) == (-32602, TOO_CAPABLE)

@@ -113,7 +113,7 @@ async def test_a_server_that_reads_is_not_stopped_however_long_it_takes(
 def _little_room_for_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "PAUSE_ABOVE", 2 * MEBIBYTE)
     monkeypatch.setattr(stdio, "DROP_ABOVE", 4 * MEBIBYTE)
-    monkeypatch.setattr(stdio, "UNREAD_SECONDS", 0.05)
+    monkeypatch.setattr(stdio, "CLIENT_READ_TIMEOUT", 0.05)
 
 
 def _answer(id: int) -> tuple[bytes, ...]:

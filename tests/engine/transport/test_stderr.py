@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.engine.transport.stderr import GAP, LONGEST_LINE, MOST_LINES, StderrRing, most_relevant_lines
+from mcp_workbench.engine.transport.stderr import (
+    GAP,
+    MAX_STDERR_LINE_LENGTH,
+    MOST_LINES,
+    StderrRing,
+    most_relevant_lines,
+)
 
 
 def fed(*pieces: bytes) -> StderrRing:
@@ -43,8 +49,8 @@ def test_what_is_no_utf8_is_shown_as_well_as_it_can_be() -> None:
 
 def test_a_long_line_shows_its_start_and_that_it_was_cut() -> None:
     (line,) = fed(b"x" * 5000 + b"\n").last(8)
-    assert line == "x" * LONGEST_LINE + "…"
-    assert fed(b"x" * LONGEST_LINE + b"\n").last(8) == ["x" * LONGEST_LINE]
+    assert line == "x" * MAX_STDERR_LINE_LENGTH + "…"
+    assert fed(b"x" * MAX_STDERR_LINE_LENGTH + b"\n").last(8) == ["x" * MAX_STDERR_LINE_LENGTH]
 
 
 def test_every_line_is_told_when_somebody_listens() -> None:

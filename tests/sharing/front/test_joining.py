@@ -54,7 +54,7 @@ def test_a_client_that_starts_does_not_wait_for_the_end_of_a_workbench() -> None
 
 @pytest.mark.usefixtures("ending")
 def test_the_end_of_a_workbench_is_not_waited_for_without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "END_SECONDS", 0.0)
+    monkeypatch.setattr(joining, "WORKBENCH_END_TIMEOUT", 0.0)
     with pytest.raises(CannotJoin, match="neither became ready nor exited"):
         joining.join((), may_start=True, is_patient=True)
 

@@ -24,7 +24,7 @@ def test_what_was_proved_last_counts() -> None:
 
 def test_the_principal_that_has_not_called_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identities_module, "MOST_IDENTITIES", 2)
-    monkeypatch.setattr(identities_module, "_FORGOTTEN_AT_ONCE", 1)
+    monkeypatch.setattr(identities_module, "_IDENTITIES_DROPPED_AT_ONCE", 1)
     identities = Identities()
     for name in ("alice", "bob"):
         identities.remember(Identity(principal=name, groups=frozenset({"staff"})))

@@ -100,10 +100,10 @@ async def test_a_flood_of_tokens_is_bounded() -> None:
     tokens = tokens_of(provider)
     waiting = [asyncio.ensure_future(judged(tokens, f"guess{n}")) for n in range(100)]
     await asyncio.sleep(0)
-    assert len(provider.tasks) == module.MOST_UNDER_WAY
+    assert len(provider.tasks) == module.MAX_INTROSPECTIONS_IN_PROGRESS
     provider.gate.set()
     found = await asyncio.gather(*waiting)
-    assert sum(each.error == "temporarily_unavailable" for each in found) == 100 - module.MOST_UNDER_WAY
+    assert sum(each.error == "temporarily_unavailable" for each in found) == 100 - module.MAX_INTROSPECTIONS_IN_PROGRESS
 
 
 async def test_one_peer_leaves_places_for_the_tokens_of_others() -> None:

@@ -11,7 +11,7 @@ import pytest
 from mcp_workbench.team.identity import jwks
 from mcp_workbench.team.identity.credentials import TokenRejection
 from mcp_workbench.team.identity.identities import Identity
-from mcp_workbench.team.identity.jwks import KNOWN_SECONDS, LOOK_AGAIN_SECONDS, RETRY_SECONDS, read_key
+from mcp_workbench.team.identity.jwks import JWKS_RETRY_INTERVAL, KNOWN_SECONDS, LOOK_AGAIN_SECONDS, read_key
 from tests.team.identity_provider import ISSUER, Provider, ec_key, judged, rsa_key
 
 ALICE = Identity(principal=f"{ISSUER}#alice")
@@ -129,7 +129,7 @@ async def test_without_keys_nobody_comes_in_and_the_provider_is_asked_now_and_th
     first = len(provider.asked)
     assert first <= 2, "one look, at both places where metadata may be"
     provider.status = 200
-    provider.clock.monotonic += RETRY_SECONDS
+    provider.clock.monotonic += JWKS_RETRY_INTERVAL
     assert await judged(tokens, provider.token()) == ALICE, "and when it is back, they do"
 
 
@@ -178,7 +178,7 @@ async def test_a_provider_that_has_no_keys_any_more_has_withdrawn_them(
         assert isinstance(found, TokenRejection) and found.error == "invalid_token"
     assert "has no key that can be used" in caplog.text
     provider.document = None
-    provider.clock.monotonic += RETRY_SECONDS
+    provider.clock.monotonic += JWKS_RETRY_INTERVAL
     assert await judged(tokens, token) == ALICE, "it is looked at again soon"
 
 
@@ -218,7 +218,7 @@ async def test_a_set_of_many_keys_is_read_in_part() -> None:
     provider = Provider()
     good = provider.keys[0]
     provider.keys = [good]
-    spam = [{"kty": "EC", "kid": str(number)} for number in range(jwks.MOST_KEYS)]
+    spam = [{"kty": "EC", "kid": str(number)} for number in range(jwks.MAX_PROVIDER_KEYS)]
     provider.document = {"issuer": ISSUER, "jwks_uri": f"{ISSUER}/jwks", "keys": [*spam, good.as_dict(private=False)]}
     assert isinstance(await judged(provider.tokens(), provider.token()), TokenRejection)
 

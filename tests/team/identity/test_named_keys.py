@@ -70,7 +70,7 @@ def test_a_name_is_given_once(folder: KeyFolder) -> None:
 
 
 def test_there_is_a_bound_on_keys(folder: KeyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_KEYS", 2)
+    monkeypatch.setattr(module, "MAX_NAMED_KEYS", 2)
     folder.create("one")
     folder.create("two")
     with pytest.raises(KeyProblem, match="there are 2 keys already"):
@@ -146,7 +146,7 @@ def test_a_revocation_that_cannot_be_read_at_once_is_read_later(
     assert caplog.text.count("keys cannot be read again") == 1
     files.error = 0
     assert keys.find(bob) is not None
-    age += module.RETRY_SECONDS
+    age += module.KEYS_RETRY_INTERVAL
     assert keys.find(alice) is None and keys.find(bob) is not None, "without another change of the folder"
     assert gone == [frozenset({"alice"})]
 
@@ -166,7 +166,7 @@ def test_a_key_that_was_revoked_and_made_again_is_not_the_one_before_though_it_c
     keys.reload()
     assert keys.find(before) is None and keys.find(bob) is not None and gone == [frozenset({"alice"})]
     files.error = 0
-    age = module.RETRY_SECONDS
+    age = module.KEYS_RETRY_INTERVAL
     assert keys.find(after) is not None and keys.find(before) is None
 
 
@@ -193,7 +193,7 @@ def test_keys_that_could_not_be_read_at_the_start_are_read_later(
     keys = KeysInForce(folder, age=lambda: age)
     files.error = 0
     assert len(keys) == 0 and keys.find(token) is None, "strangers do not have the folder read each time"
-    age += module.RETRY_SECONDS
+    age += module.KEYS_RETRY_INTERVAL
     assert keys.find(token) is not None
 
 

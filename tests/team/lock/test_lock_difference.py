@@ -13,7 +13,12 @@ from mcp_workbench.engine.catalog.offer import Offer
 from mcp_workbench.engine.catalog.offer_changes import changed_definitions, list_changes
 from mcp_workbench.engine.config.model import LockTarget
 from mcp_workbench.engine.protocol.handshake import ServerProfile
-from mcp_workbench.team.lock.lock_difference import LONGEST_SHOWN, DefinitionChange, about_server, described_changes
+from mcp_workbench.team.lock.lock_difference import (
+    MAX_SHOWN_TEXT_LENGTH,
+    DefinitionChange,
+    about_server,
+    described_changes,
+)
 from mcp_workbench.team.lock.lock_file import (
     LOCKED_KINDS,
     LockedServer,
@@ -91,7 +96,7 @@ def test_a_schema_that_changed_elsewhere_is_shown_whole() -> None:
 
 def test_long_values_are_cut() -> None:
     (found,) = changes(offer({**READ, "description": "x" * 5000}))
-    assert all(len(line) < LONGEST_SHOWN + 60 for line in found.lines)
+    assert all(len(line) < MAX_SHOWN_TEXT_LENGTH + 60 for line in found.lines)
 
 
 def test_what_was_locked_elsewhere_is_said_to_be_unknown() -> None:

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.team.lock.lock_difference import (
-    MOST_INSTRUCTIONS,
+    MAX_SUSPICIOUS_SENTENCES,
     hidden_characters,
     instructions,
     taken_names,
@@ -60,7 +60,7 @@ def test_ordinary_descriptions_are_not(text: str) -> None:
 
 
 def test_there_is_an_end_to_it() -> None:
-    assert len(list(instructions({"a": BAD * 100}))) <= MOST_INSTRUCTIONS
+    assert len(list(instructions({"a": BAD * 100}))) <= MAX_SUSPICIOUS_SENTENCES
 
 
 @pytest.mark.requirement("lock.suspicion")

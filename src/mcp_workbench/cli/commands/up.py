@@ -13,8 +13,8 @@ from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.engine.process_context import WANTED, make_private, runtime_folder
 from mcp_workbench.sharing.front.commanding import ask
 from mcp_workbench.sharing.front.joining import (
-    BACKLOG,
     HANDED_OVER,
+    SOCKET_BACKLOG,
     CannotJoin,
     NotRunning,
     listen,
@@ -138,7 +138,7 @@ def _descriptors() -> tuple[socket.socket | None, int | None]:
             os.set_inheritable(descriptor, False)
         found = socket.socket(fileno=int(listener))
         # Once more: clients check the process that listened last, and the one that started us may end.
-        found.listen(BACKLOG)
+        found.listen(SOCKET_BACKLOG)
         return found, int(lock)
     folder = runtime_folder()
     make_private(folder)

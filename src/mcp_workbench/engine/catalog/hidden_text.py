@@ -21,7 +21,7 @@ _BIDIRECTIONAL: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u2
 _BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _JOINERS: Final = frozenset("\u200c\u200d")
 # How many kinds are listed: one line is enough to show that there is a hidden message.
-_MOST_NAMED: Final = 4
+_MAX_NAMED_KINDS: Final = 4
 
 
 def hidden_in(text: str) -> Counter[str]:
@@ -55,8 +55,8 @@ def described(found: Counter[str]) -> str:
         kinds.setdefault(_kind(letter), Counter())[letter] = count
     parts = []
     for kind, letters in kinds.items():
-        codes = [f"U+{ord(letter):04X}" for letter, _ in letters.most_common(_MOST_NAMED)]
-        more = ", …" if len(letters) > _MOST_NAMED else ""
+        codes = [f"U+{ord(letter):04X}" for letter, _ in letters.most_common(_MAX_NAMED_KINDS)]
+        more = ", …" if len(letters) > _MAX_NAMED_KINDS else ""
         parts.append(f"{letters.total()} {kind} ({', '.join(codes)}{more})")
     return ", ".join(parts)
 

@@ -31,7 +31,7 @@ Definitions = dict[str, Raw]
 # How many omitted definitions are named, and how much of each name: such a server may be hostile.
 MOST_OVERSIZED: Final = 100
 LONGEST_IDENTITY: Final = 200
-MOST_NAMED: Final = 5
+MAX_NAMED_ITEMS: Final = 5
 # Of what the lock withholds, in one sentence to agents and people.
 MOST_WITHHELD_NAMED: Final = 20
 # In bytes, for all definitions.
@@ -149,6 +149,6 @@ def by_identity(kind: str, definitions: list[Raw], left_out: list[str] | None = 
 
 def about_oversized(kind: str, sizes: dict[str, int]) -> str:
     """The message about definitions that were too large."""
-    named = ", ".join(f"{quote(name[:80])} ({size:,} bytes)" for name, size in list(sizes.items())[:MOST_NAMED])
-    more = f" and {len(sizes) - MOST_NAMED} more" if len(sizes) > MOST_NAMED else ""
+    named = ", ".join(f"{quote(name[:80])} ({size:,} bytes)" for name, size in list(sizes.items())[:MAX_NAMED_ITEMS])
+    more = f" and {len(sizes) - MAX_NAMED_ITEMS} more" if len(sizes) > MAX_NAMED_ITEMS else ""
     return f"{kind} are left out because their definitions are larger than `maxDefinitionBytes`: {named}{more}"

@@ -20,7 +20,7 @@ from mcp_workbench.engine.json_schema import with_schemas
 MOST_COMPARED_BYTES: Final = 512 * 1024
 
 # How many names one line of the audit lists.
-_MOST_NAMED: Final = 20
+_MAX_NAMED_CHANGES: Final = 20
 # Keywords of a schema that are only for people.
 _REMARKS: Final = frozenset({"title", "description", "default", "examples", "$comment", "deprecated"})
 # Keywords whose lists are unordered.
@@ -105,7 +105,7 @@ def list_changes(before: Offer | None, after: Offer) -> dict[str, str]:
             "removed": [name for name in old if name not in new],
             "changed": [name for name in new if name in old and bytes(new[name]) != bytes(old[name])],
         }
-        said = [f"{len(each)} {how} ({', '.join(each[:_MOST_NAMED])})" for how, each in names.items() if each]
+        said = [f"{len(each)} {how} ({', '.join(each[:_MAX_NAMED_CHANGES])})" for how, each in names.items() if each]
         if said:
             found[kind] = ", ".join(said)
     return found

@@ -19,7 +19,7 @@ from mcp_workbench.engine.catalog.offer import INSTRUCTIONS, KINDS, Definitions,
 from mcp_workbench.engine.config.model import ToolboxConfig
 
 # Lists of other users that are remembered as hidden or not. There are about as many as servers.
-MOST_JUDGED: Final = 256
+MAX_JUDGED_LISTS: Final = 256
 
 
 class Visibility(Protocol):
@@ -243,7 +243,7 @@ class RestrictedCatalog(Catalog):
         lists = tuple(entry.definitions(kind) for kind in KINDS)
         key = tuple(map(id, lists))
         if key not in self._judged:
-            if len(self._judged) >= MOST_JUDGED:
+            if len(self._judged) >= MAX_JUDGED_LISTS:
                 self._judged.clear()
             # The lists are kept too: as long as they are, no other has their identity.
             self._judged[key] = lists, RestrictedEntry(entry, self._visibility).is_empty

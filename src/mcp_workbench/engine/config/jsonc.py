@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from mcp_workbench.engine.config.problems import MAX_NESTING, Path, Problem, quote
+from mcp_workbench.engine.config.problems import MAX_CONFIG_NESTING, Path, Problem, quote
 
 # With this many mistakes the file is not a configuration; reporting more would only cost memory.
 _MOST_FAULTS = 1_000
@@ -222,8 +222,8 @@ class Document:
 
     def _open(self, value: dict[str, object] | list[object], offset: int, spot: Spot | None) -> None:
         self._place(value)
-        if len(self._stack) >= MAX_NESTING:
-            self._fault(f"more than {MAX_NESTING} levels of nesting", "a configuration, which has about six")
+        if len(self._stack) >= MAX_CONFIG_NESTING:
+            self._fault(f"more than {MAX_CONFIG_NESTING} levels of nesting", "a configuration, which has about six")
             raise _Stop
         self._stack.append(_Frame(value, offset, spot))
         self._position += 1

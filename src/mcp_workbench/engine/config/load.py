@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mcp_workbench.engine.config.model import WorkbenchConfig, modified_at
-from mcp_workbench.engine.config.problems import MAX_NESTING, ConfigProblems, Problem, quote
+from mcp_workbench.engine.config.problems import MAX_CONFIG_NESTING, ConfigProblems, Problem, quote
 from mcp_workbench.engine.config.validate import foreign_part, validate
 from mcp_workbench.engine.nesting import is_nested_deeper
 
@@ -65,7 +65,9 @@ def parse(content: bytes, path: str, environ: Mapping[str, str]) -> WorkbenchCon
     try:
         document = msgspec.json.decode(content)
         # If a key is repeated, `msgspec` silently keeps the last one; the number of members reveals it.
-        understood = not is_nested_deeper(content, MAX_NESTING) and _members_written(content) == _members_read(document)
+        understood = not is_nested_deeper(content, MAX_CONFIG_NESTING) and _members_written(content) == _members_read(
+            document
+        )
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         document, understood = None, False
     if not understood:

@@ -15,7 +15,7 @@ from mcp_workbench.errors import ConfigError
 Path = tuple[str | int, ...]
 
 # Clients nest 6 levels at most, and this is many times that; whoever reads a configuration may recurse.
-MAX_NESTING = 200
+MAX_CONFIG_NESTING = 200
 # A generated file can be wrong in a million places; no one reads past this, and the error text stays bounded.
 _MOST_RENDERED = 200
 _MOST_IN_ONE_LINE = 3

@@ -24,7 +24,7 @@ from mcp_workbench.errors import DownstreamTimeout
 
 # Client requests in progress on one connection, divided among the clients that have any there. Fewer are enough to keep
 # a server busy that processes several at once; a server that processes one at a time delays a new client by as many.
-MOST_UNDER_WAY: Final = 64
+MAX_REQUESTS_IN_PROGRESS: Final = 64
 # What a client may have in progress however many clients there are: agents call a handful of tools concurrently.
 LEAST_UNDER_WAY: Final = 8
 
@@ -64,7 +64,9 @@ class FairRequests(PendingRequests):
         # On the path of every call: `_has_share` and `_count` inlined.
         client = exchange.call.caller.client
         count = self._under_way.get(client, 0)
-        if count >= LEAST_UNDER_WAY and (client in self._waiting or count >= MOST_UNDER_WAY // len(self._under_way)):
+        if count >= LEAST_UNDER_WAY and (
+            client in self._waiting or count >= MAX_REQUESTS_IN_PROGRESS // len(self._under_way)
+        ):
             return False
         self._under_way[client] = count + 1
         self._client_of[exchange.wire_id] = client
@@ -82,7 +84,7 @@ class FairRequests(PendingRequests):
 
     def _has_share(self, client: int) -> bool:
         under_way = self._under_way.get(client, 0)
-        return under_way < LEAST_UNDER_WAY or under_way < MOST_UNDER_WAY // len(self._under_way)
+        return under_way < LEAST_UNDER_WAY or under_way < MAX_REQUESTS_IN_PROGRESS // len(self._under_way)
 
     def _count(self, client: int, exchange: ForwardedExchange) -> None:
         self._under_way[client] = self._under_way.get(client, 0) + 1

@@ -50,7 +50,7 @@ MOST_PER_CLIENT: Final = 64
 MOST_LOG_LEVELS: Final = 256
 # How many pairs of server and caller have their connection cached, without computing its key. Modern clients may
 # declare different capabilities with each request; beyond this limit, the cache is cleared.
-MOST_FOUND: Final = 4096
+MAX_CACHED_CONNECTION_KEYS: Final = 4096
 CLOSING: Final = "the workbench is shutting down"
 NO_ROOM: Final = f"clients with {MOST_VARIANTS} different sets of capabilities already use this server"
 NO_ROOM_ALONE: Final = f"{MOST_PER_CLIENT} clients already have a process of this server each"
@@ -129,7 +129,7 @@ class Pool:
                 connection.retire(DownstreamError(NO_ROOM, hint="try again when they are done"))
                 return connection
             self._enter(key, connection)
-        if len(self._found) >= MOST_FOUND:
+        if len(self._found) >= MAX_CACHED_CONNECTION_KEYS:
             self._found.clear()
         self._found[entry, caller] = connection
         return connection

@@ -26,10 +26,10 @@ QUESTION_TIMEOUT: Final = 900.0
 # How many questions of one server may be open at once, to limit memory.
 MOST_OPEN_QUESTIONS: Final = 1000
 # The maximum number of calls that a question may belong to.
-MOST_CANDIDATES: Final = 100
+MAX_QUESTION_CANDIDATES: Final = 100
 # Many servers ask for roots right after the handshake, moments before the call that they were started for. A client
 # that can be asked only during a call is asked with that one, if it arrives within this time.
-HELD_SECONDS: Final = 10.0
+QUESTION_HOLD_TIMEOUT: Final = 10.0
 # Many servers ask this as soon as they start, and clients answer it without their user.
 ROOTS: Final = "roots/list"
 IN_CALLS_OF_SEVERAL: Final = (
@@ -112,7 +112,7 @@ class _Held:
 
 class ServerQuestions:
     def __init__(self, traffic: Traffic) -> None:
-        self.held_seconds = HELD_SECONDS
+        self.held_seconds = QUESTION_HOLD_TIMEOUT
         self._traffic = traffic
         self._open: dict[bytes, _Question] = {}
         self.cancelled_calls = CancelledCalls()
@@ -219,7 +219,7 @@ class ServerQuestions:
             clients = self._traffic.clients
             if not calls and (len(clients) > 1 or clients.had_others or self._is_anothers(clients.only())):
                 return OF_SEVERAL
-        return list(islice((each for each in calls if each.call.can_be_asked(method)), MOST_CANDIDATES))
+        return list(islice((each for each in calls if each.call.can_be_asked(method)), MAX_QUESTION_CANDIDATES))
 
     def addressee(self, related: ForwardedExchange | None) -> ClientPeer | None:
         """The client for a notification that may belong to a call; None if it could be for more than one."""

@@ -41,13 +41,13 @@ log = logging.getLogger(__name__)
 # nor our own end waits for it any longer than this.
 STOP_TIMEOUT: Final = 30.0
 MOST_PAGES: Final = 1000
-MOST_ITEMS: Final = 50_000
+MAX_LISTED_ITEMS: Final = 50_000
 # The total size of the definitions of one list, equal to the limit of a manifest.
 MOST_LIST_BYTES: Final = 64 * 1024 * 1024
 # The longest instructions of a server that are kept; clients show two to four thousand characters.
-MOST_INSTRUCTIONS: Final = 16 * 1024
+MAX_SERVER_INSTRUCTIONS_LENGTH: Final = 16 * 1024
 # How many items are processed at a time, which takes a few milliseconds.
-MOST_AT_ONCE: Final = 1000
+MAX_ITEMS_AT_ONCE: Final = 1000
 METHODS: Final = {
     "tools": "tools/list",
     "prompts": "prompts/list",
@@ -113,8 +113,8 @@ async def list_offer(
         log.warning("[%s] %s", label, reason)
     for kind, sizes in oversized.items():
         log.warning("[%s] %s", label, about_oversized(kind, sizes))
-    if profile.instructions is not None and len(profile.instructions) > MOST_INSTRUCTIONS:
-        profile = replace(profile, instructions=profile.instructions[:MOST_INSTRUCTIONS])
+    if profile.instructions is not None and len(profile.instructions) > MAX_SERVER_INSTRUCTIONS_LENGTH:
+        profile = replace(profile, instructions=profile.instructions[:MAX_SERVER_INSTRUCTIONS_LENGTH])
     return Offer(profile, lists, dropped, ttls, tuple(left_out), oversized)
 
 
@@ -170,8 +170,8 @@ async def _all_pages(lister: Lister, kind: str, largest: int) -> tuple[Collected
             page = decode_object(answer) if memoryview(answer).nbytes <= SLICE_BYTES else await _members(answer)
             async for items in _items(page[kind]):
                 count += len(items)
-                if count > MOST_ITEMS:
-                    raise DownstreamError(f"`{method}` lists more than {MOST_ITEMS} items")
+                if count > MAX_LISTED_ITEMS:
+                    raise DownstreamError(f"`{method}` lists more than {MAX_LISTED_ITEMS} items")
                 found.add(items)
                 if found.bytes > MOST_LIST_BYTES:
                     raise DownstreamError(f"`{method}` lists definitions of more than {MOST_LIST_BYTES} bytes")
@@ -199,12 +199,12 @@ async def _items(array: Raw) -> AsyncIterator[list[Raw]]:
     for items in sliced(array, _decode_items):
         if not items:
             await asyncio.sleep(0)
-        for start in range(0, len(items), MOST_AT_ONCE):
+        for start in range(0, len(items), MAX_ITEMS_AT_ONCE):
             if not is_first:
                 await asyncio.sleep(0)
             is_first = False
             # Too many at once are yielded whole, so that the caller's limit applies before the next step.
-            yield items if len(items) > MOST_ITEMS else items[start : start + MOST_AT_ONCE]
+            yield items if len(items) > MAX_LISTED_ITEMS else items[start : start + MAX_ITEMS_AT_ONCE]
 
 
 def _read_ttl(raw: Raw) -> list[int]:

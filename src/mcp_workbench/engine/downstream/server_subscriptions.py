@@ -37,7 +37,7 @@ LISTEN_AGAIN_AFTER: Final = 1.0
 MOST_PAUSE: Final = 60.0
 MOST_RESOURCES: Final = 1000
 # How many streams a modern server is asked for, one for each set of capabilities; further clients use the first one.
-MOST_STREAMS: Final = 16
+MAX_SERVER_STREAMS: Final = 16
 # How many streams that have ended are remembered: each may report for the moment until the server has read so.
 MAX_ENDED: Final = 100
 # The members of the filter of `subscriptions/listen` that name what a subscriber wants to hear of.
@@ -169,7 +169,7 @@ class ServerSubscriptions:
 
     def _stream_of(self, capabilities: bytes, member: str = RESOURCES) -> _Stream | None:
         stream = self._streams.get((capabilities, member))
-        if stream is None and len(self._of(member)) < MOST_STREAMS:
+        if stream is None and len(self._of(member)) < MAX_SERVER_STREAMS:
             stream = self._streams[capabilities, member] = _Stream(capabilities, member)
         return stream
 

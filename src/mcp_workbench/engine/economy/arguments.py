@@ -18,17 +18,17 @@ import msgspec
 
 from mcp_workbench.engine.economy.prose import clip
 from mcp_workbench.engine.economy.signature import written_type
-from mcp_workbench.engine.json_schema import DEEPEST, point, properties, required
+from mcp_workbench.engine.json_schema import MAX_SCHEMA_DEPTH, point, properties, required
 from mcp_workbench.engine.nearest import nearest
 
-_MOST_STEPS = 20_000
+_MAX_CHECK_STEPS = 20_000
 _MOST_PROBLEMS = 8
 # Keywords whose whole value is scanned for each argument, and how many members of it take as long as a step.
 _LISTS = ("enum", "required", "dependentRequired", "dependencies")
 _AT_ONCE = 32
 # How many names are compared to find the one that was meant.
 _MOST_CANDIDATES = 500
-_LONGEST_SHOWN = 60
+_MAX_SHOWN_VALUE_LENGTH = 60
 _LONGEST_FORM = 200
 _MOST_CHOICES_SHOWN = 12
 
@@ -103,7 +103,7 @@ def check(arguments: object, schema: object) -> Checked:
     checker = _Checker(schema, refs_stand_alone="draft-0" in str(dialect))
     found: dict[tuple[str, str], _Found] = {}
     try:
-        for each in checker.problems(arguments, schema, "$", DEEPEST):
+        for each in checker.problems(arguments, schema, "$", MAX_SCHEMA_DEPTH):
             # `allOf` with the same part twice would report a problem twice.
             found.setdefault((each.where, each.what), each)
             if len(found) == _MOST_PROBLEMS:
@@ -119,7 +119,7 @@ class _Checker:
     def __init__(self, root: Mapping[str, object], *, refs_stand_alone: bool) -> None:
         self._root = root
         self._refs_stand_alone = refs_stand_alone
-        self._steps = _MOST_STEPS
+        self._steps = _MAX_CHECK_STEPS
 
     def problems(self, value: object, schema: object, where: str, depth: int) -> Iterator[_Found]:
         self._steps -= 1
@@ -324,4 +324,4 @@ def _shown(value: object) -> str:
     if isinstance(value, list):
         return f"an array of {len(value)}"
     text = msgspec.json.encode(value).decode()
-    return f"`{clip(text, _LONGEST_SHOWN)}`"
+    return f"`{clip(text, _MAX_SHOWN_VALUE_LENGTH)}`"

@@ -13,7 +13,7 @@ from math import log, sqrt
 from mcp_workbench.engine.economy.fields import SearchDocument, fields
 from mcp_workbench.engine.economy.terms import is_pair, runs, spelt
 
-_SHORTEST = 3
+_MIN_WORD_LENGTH = 3
 _FROM_NAME = 2  # A word in a tool's name weighs twice as much as one in its first sentence.
 
 
@@ -55,7 +55,7 @@ class _SpellingCache(dict[str, list[tuple[str, str]]]):
 def _is_distinctive(term: str, count: int) -> bool:
     if is_pair(term):
         return count > 1  # A pair that occurs only once most likely spans two words.
-    return len(term) >= _SHORTEST and not term.isdecimal()
+    return len(term) >= _MIN_WORD_LENGTH and not term.isdecimal()
 
 
 def _picked(ranked: Iterable[str], spellings: Mapping[str, Counter[str]], most: int) -> tuple[str, ...]:

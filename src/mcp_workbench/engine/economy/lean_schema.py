@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from mcp_workbench.engine.json_schema import DEEPEST, with_schemas
+from mcp_workbench.engine.json_schema import MAX_SCHEMA_DEPTH, with_schemas
 
 _LONGEST_EXAMPLES = 80
 _GREATEST_EXACT = 2**53 - 1  # What generators write as the bounds of "any integer".
@@ -47,7 +47,7 @@ def lean(schema: object) -> object:
     """The lean form of a decoded schema. The original is not changed."""
     if not isinstance(schema, dict):
         return schema
-    short = _lean(schema, "", DEEPEST, alternative=False)
+    short = _lean(schema, "", MAX_SCHEMA_DEPTH, alternative=False)
     short.pop("title", None)  # At the top it is the tool's name again, or its title, which stands beside the schema.
     _drop_unused_definitions(short)
     return short

@@ -17,9 +17,9 @@ from mcp_workbench.engine.economy.terms import Splitter, runs, stem
 
 # A query is a sentence or two; a pasted page would take long and match everything.
 _MOST_TERMS = 64
-_MOST_CHARACTERS = 4_000
+_MAX_QUERY_LENGTH = 4_000
 # How many words have their terms cached: agents use the same ones again and again.
-_MOST_REMEMBERED = 5_000
+_MAX_CACHED_WORDS = 5_000
 
 # Quoted text is mostly what the tool is given (a title, a message), sometimes the name of what is needed.
 # No quote may begin inside another: what is never closed would be read again from each beginning.
@@ -66,8 +66,8 @@ class QueryReader:
         self._split = Splitter()
 
     def read(self, text: str) -> Query:
-        text = text[:_MOST_CHARACTERS]
-        if len(self._split) > _MOST_REMEMBERED:
+        text = text[:_MAX_QUERY_LENGTH]
+        if len(self._split) > _MAX_CACHED_WORDS:
             self._split.clear()
         quoted = _QUOTED.findall(text)
         spoken = runs(_QUOTED.sub(" ", text) if quoted else text)

@@ -46,7 +46,7 @@ _OF_A_TYPE: Final = frozenset(
 # Numbers are decoded as floats, which represent integers exactly up to here.
 _GREATEST_EXACT: Final = 2**53 - 1
 # Also ends cyclic references.
-_MOST_PARTS: Final = 300
+_MAX_SCHEMA_PARTS: Final = 300
 
 Accepts = Callable[[bytes | msgspec.Raw], bool]
 
@@ -81,7 +81,7 @@ class _Reader:
 
     def __init__(self, root: Mapping[str, object]) -> None:
         self._root = root
-        self._parts_left = _MOST_PARTS
+        self._parts_left = _MAX_SCHEMA_PARTS
 
     def members(self, schema: Mapping[str, Any]) -> Any:
         """The type of an object with named properties."""

@@ -20,7 +20,7 @@ from mcp_workbench.engine.economy.prose import ELLIPSIS, clip, cut
 from mcp_workbench.engine.economy.value_shape import shape
 from mcp_workbench.engine.slices import sliced
 
-_LONGEST_LINE = 400
+_MAX_PIECE_LINE_LENGTH = 400
 _LONGEST_PATTERN = 400
 _MOST_ALTERNATIVES = 16
 # The most values in a result that is decoded as a whole. That takes a tenth of a second, during which no other client
@@ -211,7 +211,7 @@ def by_line(text: str) -> str:
 
 
 def _laid_out(line: str) -> str:
-    if not _LONGEST_LINE < len(line) <= LARGEST_LAID_OUT or line.lstrip()[:1] not in ("{", "["):
+    if not _MAX_PIECE_LINE_LENGTH < len(line) <= LARGEST_LAID_OUT or line.lstrip()[:1] not in ("{", "["):
         return line
     try:
         return msgspec.json.format(line.encode(), indent=1).decode()
@@ -313,12 +313,12 @@ def _position(line: str, pieces: Sequence[str]) -> int:
 
 def _excerpt(line: str, alternatives: Iterable[Sequence[str]], *, folded: bool) -> str:
     """A line, or the part of a long line around the match: JSON is often a single line of several megabytes."""
-    if len(line) <= _LONGEST_LINE:
+    if len(line) <= _MAX_PIECE_LINE_LENGTH:
         return line
     searched = line.lower() if folded else line
     at = max((_position(searched, pieces) for pieces in alternatives), default=0)
-    start = max(0, at - _LONGEST_LINE // 4)
-    return ELLIPSIS * (start > 0) + clip(line[start : start + 2 * _LONGEST_LINE], _LONGEST_LINE)
+    start = max(0, at - _MAX_PIECE_LINE_LENGTH // 4)
+    return ELLIPSIS * (start > 0) + clip(line[start : start + 2 * _MAX_PIECE_LINE_LENGTH], _MAX_PIECE_LINE_LENGTH)
 
 
 def _numbered(numbered: Iterable[tuple[int, str]], room: int) -> tuple[list[str], int]:

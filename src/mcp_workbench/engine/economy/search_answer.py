@@ -26,7 +26,7 @@ NEXT_IN_RANK = 22
 SIBLINGS = 15
 _SIBLINGS_OF = 3
 # Protects against manuals and hostile definitions; five of six real descriptions are shorter.
-_LONGEST_TEXT = 600
+_MAX_DESCRIPTION_LENGTH = 600
 _LONGEST_SIGNATURE = 300
 # For the first tools, which the caller most likely wants; 1 in 50 signatures is longer.
 _LONGEST_FIRST_SIGNATURE = 600
@@ -167,7 +167,7 @@ def _shown(tool: Tool, place: int, form: Form | None, common: Sequence[str]) -> 
     known = parts(tool.definition)
     longest = _LONGEST_FIRST_SIGNATURE if place < WITH_TEXT else _LONGEST_SIGNATURE
     written, complete = signature(tool.path, known.schema(), most=longest, common=common)
-    text = clip(one_line(known.description), _LONGEST_TEXT) if place < WITH_TEXT else ""
+    text = clip(one_line(known.description), _MAX_DESCRIPTION_LENGTH) if place < WITH_TEXT else ""
     return Shown(tool, Form.SENTENCE, written, complete, written.removeprefix(tool.path), text)
 
 

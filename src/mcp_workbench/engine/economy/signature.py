@@ -22,9 +22,9 @@ from mcp_workbench.engine.json_schema import resolve
 DEPTH = 3
 # Schemas with thousands of types exist (whole API descriptions), and a list has many tools.
 _MOST_TYPES = 250
-_MOST_ARGUMENTS = 60
-_MOST_CHOICES = 16
-_MOST_ALTERNATIVES = 6
+_MAX_SIGNATURE_ARGUMENTS = 60
+_MAX_SIGNATURE_CHOICES = 16
+_MAX_SIGNATURE_ALTERNATIVES = 6
 _LONGEST_LITERAL = 40
 # `= 10` helps; a default that is a sentence can be found in the definition.
 _LONGEST_DEFAULT = 16
@@ -155,7 +155,7 @@ class _Writer:
     ) -> list[str]:
         properties, required, whole = _gathered(schema, self._root)
         written = []
-        for name, argument in list(properties.items())[:_MOST_ARGUMENTS]:
+        for name, argument in list(properties.items())[:_MAX_SIGNATURE_ARGUMENTS]:
             label = name if _PLAIN_NAME.fullmatch(name) else json.dumps(name, ensure_ascii=False)
             if len(label) > _LONGEST_NAME:
                 written.append(self._left_out())
@@ -163,7 +163,7 @@ class _Writer:
             is_required = name in required
             is_typed = typed if is_required else optional_typed
             written.append(f"{label}{'' if is_required else '?'}{self._typed(argument, depth) if is_typed else ''}")
-        if not whole or len(properties) > _MOST_ARGUMENTS or any(key in schema for key in _BEYOND_NOTATION):
+        if not whole or len(properties) > _MAX_SIGNATURE_ARGUMENTS or any(key in schema for key in _BEYOND_NOTATION):
             written.append(self._left_out())
         return written
 
@@ -227,7 +227,7 @@ class _Writer:
         return "any"
 
     def _choices(self, choices: list[object]) -> str:
-        written = [_literal(choice) for choice in choices[:_MOST_CHOICES]]
+        written = [_literal(choice) for choice in choices[:_MAX_SIGNATURE_CHOICES]]
         short = [choice for choice in written if len(choice) <= _LONGEST_LITERAL]
         if len(short) < len(choices):
             short.append(self._left_out())
@@ -235,11 +235,11 @@ class _Writer:
 
     def _alternatives(self, alternatives: list[object], depth: int) -> str:
         written: list[str] = []
-        for alternative in alternatives[:_MOST_ALTERNATIVES]:
+        for alternative in alternatives[:_MAX_SIGNATURE_ALTERNATIVES]:
             text = self.type(alternative, depth)
             if text not in written:
                 written.append(text)
-        if len(alternatives) > _MOST_ALTERNATIVES:
+        if len(alternatives) > _MAX_SIGNATURE_ALTERNATIVES:
             written.append(self._left_out())
         return "|".join(written)
 
@@ -272,7 +272,7 @@ def _gathered(
     required: list[str] = []
     whole = True
     parts = schema.get("allOf")
-    for part in (schema, *(parts[:_MOST_ALTERNATIVES] if isinstance(parts, list) else ())):
+    for part in (schema, *(parts[:_MAX_SIGNATURE_ALTERNATIVES] if isinstance(parts, list) else ())):
         if isinstance(part, dict) and "$ref" in part and part is not schema:
             # Pydantic 1 wrote a field that is a model as `allOf` with one reference.
             part = resolve(root, part["$ref"])

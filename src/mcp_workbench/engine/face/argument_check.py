@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.economy.quick_check import Accepts
 
 # How many tools have their validator cached. An agent uses a few.
-MOST_KEPT: Final = 1000
-MOST_PROBLEMS: Final = 5
+MAX_CACHED_VALIDATORS: Final = 1000
+MAX_ARGUMENT_PROBLEMS: Final = 5
 # Larger arguments and schemas are left to the server: validating them would take longer than a call.
-MOST_BYTES: Final = 1 << 20
+MAX_CHECKED_BYTES: Final = 1 << 20
 # The error includes the tool's schema up to this size, otherwise its signature.
 LONGEST_SCHEMA: Final = 8_000
 
@@ -44,12 +44,12 @@ class ArgumentChecker:
     def complaint(self, entry: ServerEntry, tool: str, arguments: Raw) -> str | None:
         """What is wrong with these arguments, for a model to read; None if nothing is, or if it cannot be checked."""
         definition = entry.tools[tool]
-        if len(memoryview(arguments)) > MOST_BYTES:
+        if len(memoryview(arguments)) > MAX_CHECKED_BYTES:
             return None
         ready = self._ready.get((entry.toolbox, entry.config.name, tool))
         # A changed definition is a different object.
         if ready is None or ready.definition is not definition:
-            if len(memoryview(definition)) > MOST_BYTES:
+            if len(memoryview(definition)) > MAX_CHECKED_BYTES:
                 return None
             ready = self._made_ready(entry, tool, definition)
         if ready.accepts is not None and ready.accepts(arguments):
@@ -63,7 +63,7 @@ class ArgumentChecker:
         schema = parts(bytes(definition)).schema()
         ready = _Ready(definition, compiled(schema), schema)
         self._ready[entry.toolbox, entry.config.name, tool] = ready
-        if len(self._ready) > MOST_KEPT:
+        if len(self._ready) > MAX_CACHED_VALIDATORS:
             self._ready.popitem(last=False)
         return ready
 
@@ -78,7 +78,7 @@ def _thorough(entry: ServerEntry, tool: str, schema: object, arguments: Raw) -> 
         return None
     if not checked.problems:
         return None
-    said = "\n".join(f"- {problem}" for problem in checked.problems[:MOST_PROBLEMS])
+    said = "\n".join(f"- {problem}" for problem in checked.problems[:MAX_ARGUMENT_PROBLEMS])
     return (
         f"[{entry.toolbox}/{entry.name}/{tool}] the arguments are invalid, so it was not called:\n{said}\n"
         f"{_described(entry, tool, schema)}"

@@ -25,8 +25,8 @@ LENGTH_OF_OUR_NAME: Final = 16
 # Every client that reads instructions reads at least this many bytes, so it is the default for unknown clients.
 USUAL_ROOM: Final = 2_048
 # A longer `clientInfo` is not cached.
-MOST_KEPT: Final = 1_024
-MOST_REMEMBERED: Final = 512
+MAX_CACHED_INFO_BYTES: Final = 1_024
+MAX_CACHED_CLIENTS: Final = 512
 
 
 class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -131,8 +131,8 @@ class Recogniser:
         found = self._found.get(client_info)
         if found is None:
             found = self._recognise(client_info)
-            if len(client_info) <= MOST_KEPT:
-                if len(self._found) >= MOST_REMEMBERED:
+            if len(client_info) <= MAX_CACHED_INFO_BYTES:
+                if len(self._found) >= MAX_CACHED_CLIENTS:
                     self._found.clear()
                 self._found[bytes(client_info)] = found
         return found

@@ -29,7 +29,7 @@ from mcp_workbench.engine.steps import Subject
 # Long enough for an agent to finish what it is doing.
 KEPT_SECONDS: Final = 1800.0
 MOST_RESULTS: Final = 200
-MOST_BYTES: Final = 128 * 1024 * 1024
+MAX_KEPT_RESULT_BYTES: Final = 128 * 1024 * 1024
 DEFAULT_PIECE: Final = 2_000
 # Anything less could not even explain how to read on.
 LEAST_PIECE: Final = 200
@@ -38,7 +38,7 @@ LARGEST_SHAPED: Final = 4 * 1024 * 1024
 # What models charge for an image at most, however many bytes it has.
 TOKENS_OF_IMAGE: Final = 1_600
 # The maximum number of links to images and other blocks; further ones can be found in the whole result.
-MOST_LINKS: Final = 20
+MAX_RESULT_LINKS: Final = 20
 # The approximate size of one link.
 _LINK: Final = 180
 
@@ -168,7 +168,7 @@ class KeptResults:
             self._drop(next(iter(self._kept)))
         while len(self._kept) > MOST_RESULTS:
             self._drop(self._superfluous(lambda kept: 1))
-        while self._bytes > MOST_BYTES:
+        while self._bytes > MAX_KEPT_RESULT_BYTES:
             self._drop(self._superfluous(lambda kept: len(kept.result)))
 
     def _superfluous(self, weight: Callable[[_Kept], int]) -> str:
@@ -223,7 +223,7 @@ class Shortening:
             if key not in ("content", "structuredContent") and len(bytes(value)) <= room // 4
         }
         uri = f"{SCHEME}{self._id}"
-        can_be_kept = len(data) <= MOST_BYTES
+        can_be_kept = len(data) <= MAX_KEPT_RESULT_BYTES
         links = _links(uri, content, room // 4) if can_be_kept else []
         how = (
             f'\n\nKept for {KEPT_SECONDS / 60:.0f} minutes. Read on: use_tool {{"tool": "{uri}", "arguments": '
@@ -295,7 +295,7 @@ def _links(uri: str, content: Raw, room: int) -> list[object]:
             inner = block.get("resource")
             kind = inner.get("mimeType") if isinstance(inner, dict) else block.get("mimeType")
             link = _link(f"{uri}/{number}", str(block["type"]), kind if isinstance(kind, str) else "application/json")
-        if len(encode([*links, link])) > max(room, 2 * _LINK) or len(links) >= MOST_LINKS:
+        if len(encode([*links, link])) > max(room, 2 * _LINK) or len(links) >= MAX_RESULT_LINKS:
             break
         links.append(link)
     return links

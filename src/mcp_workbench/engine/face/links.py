@@ -18,7 +18,7 @@ from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.jsonrpc.messages import UNREADABLE
 
 # How many links of one server are kept for one principal; then the oldest are dropped. Agents follow links soon.
-MOST_LINKS: Final = 1000
+MAX_LINKS_PER_SERVER: Final = 1000
 # Links with longer addresses are not kept: they are data, not addresses.
 LONGEST_URI: Final = 2048
 # Larger results are not searched for links, because that would delay other calls.
@@ -68,7 +68,7 @@ class Links:
             seen = self._seen.setdefault((principal, entry), OrderedDict())
             seen[uri] = None
             seen.move_to_end(uri)
-            if len(seen) > MOST_LINKS:
+            if len(seen) > MAX_LINKS_PER_SERVER:
                 seen.popitem(last=False)
 
     def forget(self, entries: Collection[ServerEntry]) -> None:

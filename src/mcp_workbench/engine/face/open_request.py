@@ -18,8 +18,8 @@ from mcp_workbench.engine.face.identifier import MAX_OWN_BYTES
 
 DETAILS: Final = ("full", "input", "lean", "text", "clipped", "sentence", "arguments", "names")
 EXAMPLE: Final = 'expected {"toolbox_name": "…"}, {"query": "…"}, both, or {"tools": ["toolbox/server/tool"]}'
-MOST_NAMED: Final = 50
-MOST_FOUND: Final = 50
+MAX_NAMED_TOOLS: Final = 50
+MAX_SEARCH_HITS: Final = 50
 # What models write instead.
 _ALSO_CALLED: Final = {"toolbox": "toolbox_name", "max_tokens": "budget"}
 
@@ -58,7 +58,7 @@ def read_open_request(raw: Raw | None) -> OpenRequest:
         toolbox_name=None if request.toolbox_name == "" and (request.query or request.tools) else request.toolbox_name,
         query=(request.query or "").strip() or None,
         cursor=request.cursor or None,
-        limit=None if request.limit is None else min(request.limit, MOST_FOUND),
+        limit=None if request.limit is None else min(request.limit, MAX_SEARCH_HITS),
     )
 
 
@@ -66,13 +66,15 @@ def _check(request: OpenRequest) -> None:
     if request.detail is not None and request.detail not in DETAILS:
         raise BadRequest(f"`detail` is one of {', '.join(DETAILS)}; found `{request.detail[:50]}`")
     if request.limit is not None and request.limit < 1:
-        raise BadRequest(f"`limit` is a number from 1 to {MOST_FOUND}")
+        raise BadRequest(f"`limit` is a number from 1 to {MAX_SEARCH_HITS}")
     if isinstance(request.budget, int) and request.budget < LEAST_BUDGET:
         raise BadRequest(f"`budget` is a number of tokens from {LEAST_BUDGET} up, or null for no limit")
-    if len(request.tools) > MOST_NAMED:
-        raise BadRequest(f"`tools` names at most {MOST_NAMED} tools at a time")
+    if len(request.tools) > MAX_NAMED_TOOLS:
+        raise BadRequest(f"`tools` names at most {MAX_NAMED_TOOLS} tools at a time")
     if request.query and request.cursor:
-        raise BadRequest(f"what `query` finds has no pages: raise `limit`, at most {MOST_FOUND}, or use other words")
+        raise BadRequest(
+            f"what `query` finds has no pages: raise `limit`, at most {MAX_SEARCH_HITS}, or use other words"
+        )
 
 
 def _read_tolerantly(raw: Raw | None) -> OpenRequest:

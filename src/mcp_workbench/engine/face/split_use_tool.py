@@ -27,7 +27,7 @@ from mcp_workbench.engine.jsonrpc.messages import LargeObject, decode_string, en
 READS: Final = "use_tool"
 WRITES: Final = "use_tool_that_writes"
 # How many tools have their annotations cached. An agent uses a few.
-MOST_JUDGED: Final = 1000
+MAX_CACHED_ANNOTATIONS: Final = 1000
 # What a model sees of the three tools (name, description and schema) is below 275 tokens, as with two. Clients do not
 # show it the rest, `annotations` and `_meta`.
 MOST_BYTES_OF_THREE: Final = 1_310
@@ -107,7 +107,7 @@ class SplitProxyFace(ProxyFace):
         judged = self._judged.get((entry, tool))
         # A changed definition is a different object.
         if judged is None or judged[0] is not definition:
-            if len(self._judged) >= MOST_JUDGED:
+            if len(self._judged) >= MAX_CACHED_ANNOTATIONS:
                 self._judged.clear()
             judged = self._judged[entry, tool] = (definition, only_reads(definition))
         return judged[1]

@@ -17,8 +17,8 @@ from mcp_workbench.engine.face.paths import Parts, ToolPlace, fitting, places_of
 from mcp_workbench.engine.face.wording import no_such
 
 # How many paths are suggested for an incomplete identity, and how many tools that share words with a wrong one.
-MOST_CANDIDATES: Final = 10
-_MOST_ALIKE: Final = 5
+MAX_SUGGESTED_PATHS: Final = 10
+_MAX_SIMILAR_NAMES: Final = 5
 _MOST_UNLISTED: Final = 5
 _LONGEST_PATH: Final = 100
 
@@ -63,7 +63,7 @@ def about_slashes(path: str, places: Sequence[ToolPlace]) -> str:
     """About a path that can be split in several ways, because names contain slashes."""
     shown = " or ".join(
         json.dumps(dict(zip(PARTS, (entry.toolbox, entry.name, tool), strict=True)), ensure_ascii=False)
-        for entry, tool in places[:MOST_CANDIDATES]
+        for entry, tool in places[:MAX_SUGGESTED_PATHS]
     )
     return f"`{path[:_LONGEST_PATH]}` can be split in several ways, because names contain slashes: name it as {shown}"
 
@@ -73,7 +73,7 @@ def no_such_path(catalog: Catalog, path: str, advice: Advice = TO_AGENTS) -> str
     known = paths_of((entry, tool) for entry in catalog.entries() for tool in entry.tools)
     text = no_such("tool", path, known, most_others=0)
     if known and "did you mean" not in text:
-        alike = with_words_of(path, known, limit=_MOST_ALIKE)
+        alike = with_words_of(path, known, limit=_MAX_SIMILAR_NAMES)
         similar = f"similar tools are {', '.join(f'`{each}`' for each in alike)}"
         text += f"; {similar}" if alike else f"; find one with {advice.finding}"
     if any(entry.offer is None for entry in catalog.entries()):
@@ -88,7 +88,7 @@ def paths_of(places: Iterable[ToolPlace]) -> list[str]:
 
 def listed(paths: Sequence[str]) -> str:
     """As many as are worth reading, and the number of the others."""
-    shown = [f"`{each}`" for each in paths[:MOST_CANDIDATES]]
-    if len(paths) > MOST_CANDIDATES:
-        return f"{', '.join(shown)} and {len(paths) - MOST_CANDIDATES} more"
+    shown = [f"`{each}`" for each in paths[:MAX_SUGGESTED_PATHS]]
+    if len(paths) > MAX_SUGGESTED_PATHS:
+        return f"{', '.join(shown)} and {len(paths) - MAX_SUGGESTED_PATHS} more"
     return " or ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))

@@ -23,7 +23,7 @@ REVIEW: Final = "the user can review it with `mcp-workbench lock diff` and accep
 # Its tools have changed, or the configuration has added or removed it.
 Change = Literal["changed", "new", "removed"]
 # How many valid names an error lists if none is similar.
-MOST_NAMES: Final = 20
+MAX_LISTED_NAMES: Final = 20
 _EMPTY_LIST: Final = re.compile(rb"\[\s*\]")
 
 
@@ -79,8 +79,8 @@ def _about_changes(changed: Mapping[str, Change]) -> str:
     ):
         names = [name for name, what in changed.items() if what == how]
         if names:
-            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-            said.append("Note: " + text.format(", ".join(names[:MOST_NAMES]) + more))
+            more = f" and {len(names) - MAX_LISTED_NAMES} more" if len(names) > MAX_LISTED_NAMES else ""
+            said.append("Note: " + text.format(", ".join(names[:MAX_LISTED_NAMES]) + more))
     return "\n".join(said)
 
 
@@ -90,7 +90,7 @@ def failure_text(error: WorkbenchError, where: str | None = None) -> str:
     return text if error.hint is None else f"{text}\nhint: {error.hint}"
 
 
-def no_such(kind: str, name: str, known: Iterable[str], where: str = "", *, most_others: int = MOST_NAMES) -> str:
+def no_such(kind: str, name: str, known: Iterable[str], where: str = "", *, most_others: int = MAX_LISTED_NAMES) -> str:
     """`toolbox \\`dve\\` does not exist; did you mean \\`dev\\`?` If none is similar, `most_others` are listed."""
     names = list(known)
     from mcp_workbench.engine.nearest import nearest
@@ -110,7 +110,7 @@ def no_such(kind: str, name: str, known: Iterable[str], where: str = "", *, most
 
 def rivals_for_address(uri: str, servers: Sequence[str], remedy: str) -> str:
     """The error for a resource that several servers have equal claims to."""
-    named = _listed(servers[:MOST_NAMES], " and ")
+    named = _listed(servers[:MAX_LISTED_NAMES], " and ")
     return f"resource `{uri[:500]}` is ambiguous: {named} offer this address, and nothing says whose is meant; {remedy}"
 
 

@@ -44,11 +44,11 @@ MOST_OUTLINE: Final = 1 << 22
 # Objects of at least this size in `params` are split into members as well: `use_tool` has its call in one.
 LARGE_MEMBER: Final = 1 << 16
 # How many commas are tried as the end of a piece before a longer piece is.
-MOST_TRIES: Final = 32
+MAX_PIECE_TRIES: Final = 32
 _LONGEST_TAIL: Final = 1 << 12
 # Rounds in which all matching pairs of brackets are removed at once, as long as each removes this part of them; the
 # rest is followed run by run.
-_MOST_ROUNDS: Final = 32
+_MAX_PAIRING_ROUNDS: Final = 32
 _WORTH_A_ROUND: Final = 8
 _RUN: Final = re.compile(rb"\[+|\{+|\]+|\}+")
 
@@ -271,7 +271,7 @@ class _Outline:
     def _last_comma(self, start: int, stop: int) -> int | None:
         """The last comma outside of strings. `stop` is outside of strings too."""
         line, at = self._line, stop
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_PIECE_TRIES):
             at = line.rfind(b",", max(start, stop - _LONGEST_TAIL), at)
             if at < 0:
                 return None
@@ -346,7 +346,7 @@ def _unended_string(text: bytes) -> int:
 def _end_in_string(line: bytes, start: int, stop: int) -> int:
     """Where a string that goes on at `start` ends; else the last position up to `stop` that does not cut an escape."""
     at = start
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_PIECE_TRIES):
         quote = line.find(b'"', at, stop)
         end = stop if quote < 0 else quote
         if line.find(b"\\", end - 1, end) < 0:
@@ -375,7 +375,7 @@ def _before_escape(line: bytes, start: int, stop: int) -> int:
 def _follow(brackets: bytearray, text: bytes) -> int:
     """Apply the brackets of `text`, and return the smallest number that were open at any time."""
     left = brackets_outside_strings(text)
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_PAIRING_ROUNDS):
         before = len(left)
         left = left.replace(b"{}", b"").replace(b"[]", b"")
         if before - len(left) < before // _WORTH_A_ROUND or not left:

@@ -252,7 +252,7 @@ _LAST_ID: Final = re.compile(
 )
 _KIND: Final = re.compile(rb'"(method|result|error)"\s*:')
 # Where an id is searched for: it is among the first members, or the last one.
-_SEARCHED: Final = 4096
+_ID_SEARCH_BYTES: Final = 4096
 
 
 def find_id(text: bytes, tail: bytes | None = None) -> bytes | None:
@@ -260,7 +260,7 @@ def find_id(text: bytes, tail: bytes | None = None) -> bytes | None:
     fails at once. Arguments and results may have an `id` too, so only a member of the message itself counts.
     `tail`: the end of the message, if `text` is just its beginning."""
     end = text if tail is None else tail
-    found = _first_id(text) or _LAST_ID.search(end, max(0, len(end) - _SEARCHED))
+    found = _first_id(text) or _LAST_ID.search(end, max(0, len(end) - _ID_SEARCH_BYTES))
     if found is None:
         return None
     try:
@@ -273,7 +273,7 @@ def find_id(text: bytes, tail: bytes | None = None) -> bytes | None:
 
 def _first_id(text: bytes) -> re.Match[bytes] | None:
     depth = 0
-    for token in _TOKEN.finditer(text, 0, _SEARCHED):
+    for token in _TOKEN.finditer(text, 0, _ID_SEARCH_BYTES):
         if token[0] in b"{[":
             depth += 1
         elif token[0] in b"}]":
@@ -285,7 +285,7 @@ def _first_id(text: bytes) -> re.Match[bytes] | None:
 
 def looks_like_answer(text: bytes) -> bool:
     """Whether an unreadable message appears to be a response. Requests have ids too, but those are not ours."""
-    kind = _KIND.search(text, 0, _SEARCHED)
+    kind = _KIND.search(text, 0, _ID_SEARCH_BYTES)
     return kind is not None and kind[1] != b"method"
 
 
@@ -328,8 +328,8 @@ def has_other_version(message: Envelope) -> bool:
 
 
 # Each cache holds up to 256 pieces of at most 1 KiB.
-MOST_KEPT: Final = 256
-LONGEST_KEPT: Final = 1024
+MAX_CACHED_PIECES: Final = 256
+MAX_CACHED_PIECE_BYTES: Final = 1024
 Meaning = TypeVar("Meaning")
 
 
@@ -338,11 +338,11 @@ def remembered_if_short(read: Callable[[bytes], Meaning]) -> Callable[[Raw | byt
 
     Clients put the same few pieces into all of their requests. Long ones are read each time.
     """
-    kept = lru_cache(MOST_KEPT)(read)
+    kept = lru_cache(MAX_CACHED_PIECES)(read)
 
     def read_or_cached(piece: Raw | bytes) -> Meaning:
         written = bytes(piece)
-        return kept(written) if len(written) <= LONGEST_KEPT else read(written)
+        return kept(written) if len(written) <= MAX_CACHED_PIECE_BYTES else read(written)
 
     read_or_cached.__doc__ = read.__doc__
     return read_or_cached

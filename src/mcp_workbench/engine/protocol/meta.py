@@ -26,8 +26,8 @@ from mcp_workbench.engine.protocol.revisions import KNOWN, Era, Revision, names
 
 # Capabilities are kept as long as a legacy client is connected, and with every connection made for it. Those of real
 # clients are a few hundred bytes.
-MOST_CAPABILITIES: Final = 64 * 1024
-TOO_CAPABLE: Final = f"the client's capabilities are larger than {MOST_CAPABILITIES} bytes"
+MAX_CAPABILITIES_BYTES: Final = 64 * 1024
+TOO_CAPABLE: Final = f"the client's capabilities are larger than {MAX_CAPABILITIES_BYTES} bytes"
 NO_CAPABILITIES: Final = b"{}"
 
 _encode_sorted: Final = Encoder(order="deterministic").encode
@@ -101,7 +101,7 @@ def read_stamp(meta: bytes) -> Stamp | BadStamp:
 @remembered_if_short
 def canonical(capabilities: bytes) -> bytes | None:
     """Capabilities in canonical form, because they are part of the key for shared connections. None: too large."""
-    if len(capabilities) > MOST_CAPABILITIES:
+    if len(capabilities) > MAX_CAPABILITIES_BYTES:
         return None
     try:
         declared = decode(capabilities)

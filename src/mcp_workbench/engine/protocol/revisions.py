@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, LONGEST_KEPT, MOST_KEPT
+from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, MAX_CACHED_PIECE_BYTES, MAX_CACHED_PIECES
 from mcp_workbench.engine.protocol.constants import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
@@ -68,7 +68,7 @@ class Revision(Struct, frozen=True, eq=False, gc=False):
 
     def stamp(self, info: bytes, capabilities: bytes) -> bytes:
         """The members of `_meta` for each request without a handshake, as a JSON object without its closing brace."""
-        if len(capabilities) > LONGEST_KEPT:
+        if len(capabilities) > MAX_CACHED_PIECE_BYTES:
             return _write_stamp(self.name, info, capabilities)
         return _kept_stamp(self.name, info, capabilities)
 
@@ -85,7 +85,7 @@ def _write_stamp(name: str, info: bytes, capabilities: bytes) -> bytes:
 
 
 # The stamp is the same for all requests of a legacy client.
-_kept_stamp: Final = lru_cache(MOST_KEPT)(_write_stamp)
+_kept_stamp: Final = lru_cache(MAX_CACHED_PIECES)(_write_stamp)
 
 
 def _with_handshake(

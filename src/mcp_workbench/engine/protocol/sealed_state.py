@@ -19,7 +19,7 @@ from mcp_workbench.engine.jsonrpc.messages import encode
 # The start of our states. A random part follows that identifies this process: states of modern servers pass through
 # unread, and such a server may be another workbench.
 PREFIX: Final = "mcpwb1."
-_NAME_BYTES: Final = 6
+_SECRET_NAME_BYTES: Final = 6
 # Members in which a retry differs from the first request.
 RETRY_MEMBERS: Final = frozenset({"inputResponses", "requestState"})
 _MAC_BYTES: Final = 32
@@ -50,7 +50,7 @@ class Sealer:
 
     def __init__(self, secret: bytes | None = None) -> None:
         self._secret = secret or os.urandom(32)
-        name = _spelled(self._mac(b"the name of whoever has this secret")[:_NAME_BYTES])
+        name = _spelled(self._mac(b"the name of whoever has this secret")[:_SECRET_NAME_BYTES])
         self._prefix = f"{PREFIX}{name}."
 
     def gave_out(self, text: str) -> bool:

@@ -524,11 +524,11 @@ class ClientCall(Struct, eq=False):
 
     def _ask_in_rounds(self, result: Raw) -> None:
         # Imported with the first round, to keep it out of start-up.
-        from mcp_workbench.engine.session.rounds import MOST_ROUNDS, Round
+        from mcp_workbench.engine.session.rounds import MAX_QUESTION_ROUNDS, Round
 
         self.rounds += 1
-        if self.rounds > MOST_ROUNDS:
-            self.on_failure(DownstreamError(f"the server asked {MOST_ROUNDS} times and still has no result"))
+        if self.rounds > MAX_QUESTION_ROUNDS:
+            self.on_failure(DownstreamError(f"the server asked {MAX_QUESTION_ROUNDS} times and still has no result"))
             return
         self.round = Round(self)
         self.round.begin(result)

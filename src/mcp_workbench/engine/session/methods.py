@@ -18,7 +18,7 @@ from mcp_workbench.engine.jsonrpc.messages import (
 from mcp_workbench.engine.protocol.constants import MISSING_CLIENT_CAPABILITY
 from mcp_workbench.engine.protocol.logging_levels import LEVELS
 from mcp_workbench.engine.session.client_call import ClientCall
-from mcp_workbench.engine.session.notifications import MOST_STREAMS, ListenStream, read_filter
+from mcp_workbench.engine.session.notifications import MAX_CLIENT_STREAMS, ListenStream, read_filter
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.entry import ServerEntry
@@ -125,8 +125,8 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
         required: dict[str, object] = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
         call.finish_error(MISSING_CLIENT_CAPABILITY, "`taskIds` needs the extension for tasks", required)
         return
-    if len(session.streams) >= MOST_STREAMS:
-        call.finish_error(INTERNAL_ERROR, f"more than {MOST_STREAMS} streams are open")
+    if len(session.streams) >= MAX_CLIENT_STREAMS:
+        call.finish_error(INTERNAL_ERROR, f"more than {MAX_CLIENT_STREAMS} streams are open")
         return
     stream = ListenStream(call.id, wanted, session.send)
     # A workbench that takes over this client opens the stream again with these params.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Seconds between two notifications about the same list, because clients fetch it again each time.
 LEAST_PAUSE: Final = 1.0
 # A client needs one; each costs a subscription at every server whose resources are in its filter.
-MOST_STREAMS: Final = 100
+MAX_CLIENT_STREAMS: Final = 100
 # Notifications that arrive before the acknowledgement are kept, but a server may not fill our memory with them.
 MAX_EARLY: Final = 1000
 

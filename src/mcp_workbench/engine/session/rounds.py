@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.session.client_call import ClientCall
 
 # A server that asks more often is not going to stop.
-MOST_ROUNDS: Final = 16
+MAX_QUESTION_ROUNDS: Final = 16
 # A server that asks for nothing but a retry needs time. The pause doubles with each round, and all pauses together are
 # shorter than the timeout of clients for a call.
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 1.0
+FIRST_ROUND_INTERVAL = 0.05
+MAX_ROUND_INTERVAL = 1.0
 
 
 class _Request(Struct):
@@ -81,7 +81,7 @@ class Round:
         if reason is not None:
             self.refused(reason)
         elif not requests:
-            pause = min(FIRST_PAUSE * 2 ** (self._call.rounds - 1), LONGEST_PAUSE)
+            pause = min(FIRST_ROUND_INTERVAL * 2 ** (self._call.rounds - 1), MAX_ROUND_INTERVAL)
             self._timer = asyncio.get_running_loop().call_later(pause, self._finish_if_complete)
         for key, request in requests.items():
             # Sending the previous question may have shown that the link to the client is broken.

@@ -31,7 +31,7 @@ STRAYS_SECONDS: Final = 1.0
 IS_LINUX: Final = sys.platform.startswith("linux")
 _PR_SET_CHILD_SUBREAPER: Final = 36
 # Generations of processes that are killed at the very end.
-DEEPEST_FAMILY: Final = 20
+MAX_KILLED_GENERATIONS: Final = 20
 
 # `sh` rather than Python: it starts in a millisecond and uses 1 MB. It reads `+ GROUP` and `- GROUP` until its pipe
 # ends, which happens when we are gone, for whatever reason.
@@ -140,7 +140,7 @@ class ProcessTable:
         # Not waited for one by one: a process of another user, or one blocked on a disk, could take forever.
         end = time.monotonic() + STRAYS_SECONDS
         # The children of a stray become ours when it is gone.
-        for _ in range(DEEPEST_FAMILY):
+        for _ in range(MAX_KILLED_GENERATIONS):
             strays = self.strays()
             if not strays:
                 return

@@ -13,7 +13,7 @@ from typing import Final
 from mcp_workbench.engine.printable import plain
 
 MOST_LINES: Final = 100
-LONGEST_LINE: Final = 1000
+MAX_STDERR_LINE_LENGTH: Final = 1000
 # Marks where lines were left out.
 GAP: Final = "…"
 
@@ -50,7 +50,7 @@ class StderrRing:
     def feed(self, data: bytes) -> None:
         lines = (self._rest + data).split(b"\n")
         # Only the beginning of an endless line is kept.
-        self._rest = lines.pop()[: LONGEST_LINE + 1]
+        self._rest = lines.pop()[: MAX_STDERR_LINE_LENGTH + 1]
         lines = list(filter(None, lines))
         for line in lines if self.on_line else lines[-MOST_LINES:]:
             self._add(line)
@@ -121,5 +121,5 @@ def readable(line: bytes) -> str:
 
 
 def _text(line: bytes) -> str:
-    text = line[: LONGEST_LINE + 1].decode(errors="replace").rstrip()
-    return text if len(text) <= LONGEST_LINE else text[:LONGEST_LINE] + "…"
+    text = line[: MAX_STDERR_LINE_LENGTH + 1].decode(errors="replace").rstrip()
+    return text if len(text) <= MAX_STDERR_LINE_LENGTH else text[:MAX_STDERR_LINE_LENGTH] + "…"

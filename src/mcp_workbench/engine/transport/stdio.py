@@ -22,7 +22,7 @@ from mcp_workbench.engine.transport.write_batch import WriteBatch
 PAUSE_ABOVE = 8 * 1024 * 1024
 DROP_ABOVE = 512 * 1024 * 1024
 # A live client reads something within milliseconds, unless it is stopped in a debugger.
-UNREAD_SECONDS: Final = 10.0
+CLIENT_READ_TIMEOUT: Final = 10.0
 _LONGEST_HEAD: Final = 300
 
 
@@ -129,14 +129,14 @@ class DescriptorLink:
     def watch_stalled(self) -> None:
         """Watch for a client that reads nothing for a while, which is considered dead."""
         if self._stall_timer is None and not self._closed:
-            self._stall_timer = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._check_stalled)
+            self._stall_timer = asyncio.get_running_loop().call_later(CLIENT_READ_TIMEOUT, self._check_stalled)
 
     def _check_stalled(self) -> None:
         self._stall_timer = None
-        if not self._closed and self._writer.stalled_seconds() >= UNREAD_SECONDS:
+        if not self._closed and self._writer.stalled_seconds() >= CLIENT_READ_TIMEOUT:
             self._fail(f"the client has not read {self._writer.unsent_bytes} bytes of answers")
         elif not self._closed and self._writer.unsent_bytes > PAUSE_ABOVE:
-            self._stall_timer = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._check_stalled)
+            self._stall_timer = asyncio.get_running_loop().call_later(CLIENT_READ_TIMEOUT, self._check_stalled)
 
     def _ended(self, error: Exception | None) -> None:
         assert self._receiver is not None and self._lines is not None

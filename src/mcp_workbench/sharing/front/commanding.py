@@ -8,8 +8,8 @@ import os
 import time
 
 from mcp_workbench.sharing.front.joining import (
-    ANSWER_SECONDS,
-    END_SECONDS,
+    JOIN_TIMEOUT,
+    WORKBENCH_END_TIMEOUT,
     CannotJoin,
     NotRunning,
     connect,
@@ -57,7 +57,7 @@ def ask(command: str, *, may_start: bool = False, is_patient: bool = True) -> st
 def _reach() -> _socket.socket | None:
     """Connect to the running workbench; None if one holds the lock that cannot be reached. Raises `NotRunning` and
     `CannotJoin`."""
-    deadline = time.monotonic() + ANSWER_SECONDS
+    deadline = time.monotonic() + JOIN_TIMEOUT
     while True:
         try:
             return connect()
@@ -78,11 +78,13 @@ def _end_holder() -> Ended:
             os.kill(pid, _signal.SIGTERM)
         except OSError:
             pass
-    deadline = time.monotonic() + END_SECONDS
+    deadline = time.monotonic() + WORKBENCH_END_TIMEOUT
     while lock_holder() is not None:
         if time.monotonic() > deadline:
             who = f" (process {pid})" if pid else ""
-            raise CannotJoin(f"the shared workbench{who} cannot be reached, and did not end within {END_SECONDS:.0f} s")
+            raise CannotJoin(
+                f"the shared workbench{who} cannot be reached, and did not end within {WORKBENCH_END_TIMEOUT:.0f} s"
+            )
         time.sleep(_PAUSE)
     return Ended(pid or 0, 0)
 
@@ -93,17 +95,19 @@ def end(command: str) -> Ended:
     if connection is None:
         return _end_holder()
     try:
-        verb, rest = exchange(connection, written_hello((), command=command), time.monotonic() + ANSWER_SECONDS)
+        verb, rest = exchange(connection, written_hello((), command=command), time.monotonic() + JOIN_TIMEOUT)
         if verb != ENDING:
             raise CannotJoin(rest if rest else "the shared workbench went away before it answered")
         pid, _, clients = rest.partition(" ")
-        connection.settimeout(END_SECONDS)
+        connection.settimeout(WORKBENCH_END_TIMEOUT)
         try:
             # The connection ends with the process.
             while connection.recv(1):
                 pass
         except TimeoutError:
-            raise CannotJoin(f"the shared workbench (process {pid}) did not end within {END_SECONDS:.0f} s") from None
+            raise CannotJoin(
+                f"the shared workbench (process {pid}) did not end within {WORKBENCH_END_TIMEOUT:.0f} s"
+            ) from None
         except OSError:
             pass
         return Ended(int(pid), int(clients))

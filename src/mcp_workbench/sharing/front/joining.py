@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 # All on one machine: a running workbench accepts at once. One that has just been started first imports modules and
 # reads its files, on a machine that may be busy with twenty others.
-ANSWER_SECONDS: Final = 5.0
+JOIN_TIMEOUT: Final = 5.0
 START_SECONDS: Final = 15.0
 # A workbench that ends lets calls finish for some seconds, then its servers end, and it waits for a token that is being
 # refreshed (`signin.signed_in_headers.SETTLE_SECONDS`): a lost response would end the sign-in.
-END_SECONDS: Final = 40.0
+WORKBENCH_END_TIMEOUT: Final = 40.0
 # A workbench that ends while it starts was told to end, or does so every time.
 MOST_STARTS: Final = 2
 # Between checks on a workbench that is about to end. It ends its servers first, which takes seconds.
-_FIRST_PAUSE: Final = 0.01
-_LONGEST_PAUSE: Final = 0.2
+_FIRST_CHECK_INTERVAL: Final = 0.01
+_MAX_CHECK_INTERVAL: Final = 0.2
 # Connections that wait for a workbench that is starting.
-BACKLOG: Final = 128
+SOCKET_BACKLOG: Final = 128
 _LONGEST_ANSWER: Final = 64 * 1024
 # Descriptors of the socket and of the lock, for the workbench that is started.
 HANDED_OVER: Final = "MCP_WORKBENCH_SHARED"
@@ -96,7 +96,7 @@ def introduce(hello: bytes, *, may_start: bool, is_patient: bool = False) -> tup
     """
     begun = time.monotonic()
     deadline = begun + START_SECONDS
-    pause = _FIRST_PAUSE
+    pause = _FIRST_CHECK_INTERVAL
     starts = 0
     while True:
         try:
@@ -124,13 +124,13 @@ def introduce(hello: bytes, *, may_start: bool, is_patient: bool = False) -> tup
             connection.close()
             is_ending = verb == AGAIN
         now = time.monotonic()
-        if is_ending and is_patient and now < begun + END_SECONDS:
+        if is_ending and is_patient and now < begun + WORKBENCH_END_TIMEOUT:
             # The next workbench gets the full time to start.
             deadline = now + START_SECONDS
         elif now > deadline:
             raise CannotJoin(f"the shared workbench neither became ready nor exited within {now - begun:.0f} s")
         time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause = min(2 * pause, _MAX_CHECK_INTERVAL)
 
 
 def socket_path() -> str:
@@ -146,7 +146,7 @@ def connect() -> _socket.socket:
     _check_folder(os.path.dirname(path))
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
-        connection.settimeout(ANSWER_SECONDS)
+        connection.settimeout(JOIN_TIMEOUT)
         connection.connect(path)
         uid, is_server = peer_uid(connection), is_posing(connection)
     except (FileNotFoundError, ConnectionRefusedError):
@@ -299,7 +299,7 @@ def listen(folder: str) -> _socket.socket:
     try:
         listener.bind(path)
         os.chmod(path, 0o600)
-        listener.listen(BACKLOG)
+        listener.listen(SOCKET_BACKLOG)
     except BaseException:
         listener.close()
         raise

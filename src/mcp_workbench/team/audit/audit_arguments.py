@@ -17,7 +17,7 @@ Arguments = Literal["none", "shape", "redacted"]
 LARGEST_ARGUMENTS: Final = 8 * 1024
 # Limits on what is written of nested and long values, which nobody would read.
 DEEPEST: Final = 8
-LONGEST_VALUE: Final = 256
+MAX_AUDITED_VALUE_LENGTH: Final = 256
 MOST_ITEMS: Final = 32
 
 
@@ -94,7 +94,7 @@ def _shape(value: object, redactor: Redactor, depth: int) -> object:
 
 def _name(key: str, redactor: Redactor) -> str:
     # Redacted before it is truncated, because half a secret would not be recognised.
-    return _writable(without_keys(redactor.text(key))[:LONGEST_VALUE])
+    return _writable(without_keys(redactor.text(key))[:MAX_AUDITED_VALUE_LENGTH])
 
 
 def _writable(text: str) -> str:
@@ -113,5 +113,5 @@ def _redacted(value: object, redactor: Redactor, depth: int) -> object:
     if isinstance(value, str):
         # Known secrets, and anything that looks like one, because agents pass on secrets that they find.
         text = _writable(without_keys(redactor.text(value)))
-        return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "…"
+        return text if len(text) <= MAX_AUDITED_VALUE_LENGTH else text[:MAX_AUDITED_VALUE_LENGTH] + "…"
     return value

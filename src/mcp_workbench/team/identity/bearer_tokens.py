@@ -31,7 +31,7 @@ from mcp_workbench.team.identity.token_exchange import SubjectToken
 T = TypeVar("T")
 
 # Tokens of identity providers are one or two KiB, with many groups eight.
-LONGEST_TOKEN: Final = 16 * 1024
+MAX_TOKEN_BYTES: Final = 16 * 1024
 # Tokens known to be valid. One that is dropped is checked again.
 MOST_KNOWN: Final = 10_000
 # Tokens known to be invalid, so that trying one repeatedly causes no requests.
@@ -72,8 +72,8 @@ class BearerTokens:
         self, token: str, sender: Callable[[], PresentingPeer] = PresentingPeer
     ) -> Identity | TokenRejection | asyncio.Future[Identity | TokenRejection]:
         """The caller that this token proves."""
-        if len(token) > LONGEST_TOKEN:
-            return TokenRejection(f"this token is longer than {LONGEST_TOKEN // 1024} KiB")
+        if len(token) > MAX_TOKEN_BYTES:
+            return TokenRejection(f"this token is longer than {MAX_TOKEN_BYTES // 1024} KiB")
         own = self._own(token)
         if own is not None:
             return own

@@ -32,7 +32,7 @@ from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.engine.transport.http.server.unauthenticated_connections import network_of
 from mcp_workbench.errors import ConfigError, package_hint
 from mcp_workbench.team.identity.bearer_tokens import NO_TOKEN, BearerTokens
-from mcp_workbench.team.identity.claims import LONGEST_GROUP, LONGEST_SUBJECT, MOST_GROUPS
+from mcp_workbench.team.identity.claims import LONGEST_GROUP, MAX_SUBJECT_LENGTH, MOST_GROUPS
 from mcp_workbench.team.identity.credentials import (
     INSUFFICIENT,
     UNREACHABLE,
@@ -90,7 +90,7 @@ class ProxyHeader:
             return None
         # Headers are bytes; proxies write UTF-8 nowadays.
         user = _text(given)
-        if not (0 < len(user) <= LONGEST_SUBJECT and user.isprintable()):
+        if not (0 < len(user) <= MAX_SUBJECT_LENGTH and user.isprintable()):
             return UNNAMED
         written = headers.get(settings.groups_header, "") if settings.groups_header else ""
         groups = [group.strip() for group in _text(written).split(",") if group.strip()]

@@ -14,7 +14,7 @@ from mcp_workbench.team.identity.credentials import INSUFFICIENT, Claims, TokenR
 from mcp_workbench.team.identity.identities import Identity
 
 # A subject is an id or an address; OpenID Connect allows 255 characters.
-LONGEST_SUBJECT: Final = 255
+MAX_SUBJECT_LENGTH: Final = 255
 # Entra ID puts 200 into a token, and beyond that refers to a list elsewhere.
 MOST_GROUPS: Final = 500
 LONGEST_GROUP: Final = 256
@@ -51,7 +51,7 @@ def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now
         if (begins is not None and now + settings.clock_skew < begins) or (name in claims and begins is None):
             return TokenRejection("this token is not valid yet")
     subject = find(claims, settings.principal)
-    if not isinstance(subject, str) or not _is_name(subject, LONGEST_SUBJECT):
+    if not isinstance(subject, str) or not _is_name(subject, MAX_SUBJECT_LENGTH):
         return TokenRejection(f"this token does not name its subject in `{settings.principal}`")
     groups = _words(find(claims, settings.groups), split=False)
     if len(groups) > MOST_GROUPS or not all(_is_name(group, LONGEST_GROUP) for group in groups):

@@ -19,7 +19,7 @@ from mcp_workbench.engine.steps import LOCAL, GuardedRequest, Subject
 # for longest. Principals being served, or limited to some toolboxes, are never dropped.
 MOST_IDENTITIES: Final = 20_000
 # How many are dropped at once: finding out who is being served requires a pass over all of them.
-_FORGOTTEN_AT_ONCE: Final = 200
+_IDENTITIES_DROPPED_AT_ONCE: Final = 200
 
 
 class Identity(Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -97,7 +97,7 @@ class Identities:
             # The limits of a key would be lost with it. There are few keys.
             if each.toolboxes is None and principal not in served and principal != newest
         )
-        for principal in list(islice(idle, _FORGOTTEN_AT_ONCE)):
+        for principal in list(islice(idle, _IDENTITIES_DROPPED_AT_ONCE)):
             del self._known[principal]
 
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 # A revoked token is accepted for this long at most.
 BELIEVED_SECONDS: Final = 60.0
 # Questions in progress at one provider; requests beyond that are asked to try again.
-MOST_UNDER_WAY: Final = 32
+MAX_INTROSPECTIONS_IN_PROGRESS: Final = 32
 # The share of one peer: a peer that floods us with made-up tokens must not block all others.
 MOST_OF_PEER: Final = 4
 # How long the tokens of a peer that has failed too often wait before the provider is asked: as long as its responses.
@@ -76,7 +76,9 @@ class Introspection:
         asked = self._under_way.get(digest)
         if asked is not None:
             return asked
-        if self._asked >= MOST_UNDER_WAY or (sender.peer and self._of_peers[sender.peer] >= MOST_OF_PEER):
+        if self._asked >= MAX_INTROSPECTIONS_IN_PROGRESS or (
+            sender.peer and self._of_peers[sender.peer] >= MOST_OF_PEER
+        ):
             return BUSY
         found = self._under_way[digest] = asyncio.get_running_loop().create_future()
         self._of_peers[sender.peer] += 1
@@ -91,7 +93,7 @@ class Introspection:
         try:
             if sender.is_slowed:
                 await asyncio.sleep(SLOWED_SECONDS)
-                is_asked = self._asked < MOST_UNDER_WAY
+                is_asked = self._asked < MAX_INTROSPECTIONS_IN_PROGRESS
                 self._asked += is_asked
             if is_asked:
                 verdict = await self._ask(token)

@@ -33,9 +33,9 @@ KNOWN_SECONDS: Final = 86_400.0
 # Between two fetches, whatever tokens contain: a flood of made-up `kid`s must not become a flood of requests.
 LOOK_AGAIN_SECONDS: Final = 30.0
 # The same while there are no keys at all, so that users are let in soon after the provider is back.
-RETRY_SECONDS: Final = 5.0
+JWKS_RETRY_INTERVAL: Final = 5.0
 # Providers have two to ten.
-MOST_KEYS: Final = 100
+MAX_PROVIDER_KEYS: Final = 100
 # RSA keys larger than 8192 bits make each check a denial of service; those smaller than 2048 are broken.
 RSA_BITS: Final = (2048, 8192)
 # For a token without `kid`, up to this many matching keys are tried.
@@ -105,7 +105,7 @@ class IssuerKeys:
         """Fetch the keys, once for all callers; None if that was tried a moment ago."""
         if self._under_way is not None:
             return self._under_way
-        pause = LOOK_AGAIN_SECONDS if self.are_known and self._keys else RETRY_SECONDS
+        pause = LOOK_AGAIN_SECONDS if self.are_known and self._keys else JWKS_RETRY_INTERVAL
         if self._asked_at is not None and self._now() - self._asked_at < pause:
             return None
         self._asked_at = self._now()
@@ -149,7 +149,7 @@ class IssuerKeys:
         return found
 
     def _take(self, document: dict[str, Any]) -> None:
-        keys = [key for each in document["keys"][:MOST_KEYS] if (key := read_key(each)) is not None]
+        keys = [key for each in document["keys"][:MAX_PROVIDER_KEYS] if (key := read_key(each)) is not None]
         if not keys:
             if not all(isinstance(each, dict) and isinstance(each.get("kty"), str) for each in document["keys"]):
                 raise SignInFailed("its keys cannot be read")

@@ -34,15 +34,15 @@ FOLDER_NAME: Final = "keys"
 TOKEN_PREFIX: Final = "wbk_"
 TOKEN_BYTES: Final = 32
 # A record is some hundred bytes; anything larger is another file.
-LARGEST_RECORD: Final = 64 * 1024
+MAX_KEY_RECORD_BYTES: Final = 64 * 1024
 # All are read when one of them changes. A larger team has an identity provider.
-MOST_KEYS: Final = 1000
+MAX_NAMED_KEYS: Final = 1000
 # Principals that are not keys: a key must not be taken for one of them.
 RESERVED: Final = frozenset(("default", "anonymous", LOCAL, "token"))
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # If keys could not be read, for example because no more files could be opened, requests with a key try again, at most
 # this often.
-RETRY_SECONDS: Final = 1.0
+KEYS_RETRY_INTERVAL: Final = 1.0
 _SUFFIX: Final = ".json"
 # The file is gone, a link, or not ours: trying again will not help. Any other error reveals nothing about the key.
 _LASTING: Final = frozenset(
@@ -92,8 +92,10 @@ class KeyFolder:
                 f"`{name}` cannot be the name of a key",
                 hint="use letters, digits, `.`, `_` and `-`, and none of " + ", ".join(sorted(RESERVED)),
             )
-        if len(self.records()) >= MOST_KEYS:
-            raise KeyProblem(f"there are {MOST_KEYS} keys already", hint="revoke some with mcp-workbench key revoke")
+        if len(self.records()) >= MAX_NAMED_KEYS:
+            raise KeyProblem(
+                f"there are {MAX_NAMED_KEYS} keys already", hint="revoke some with mcp-workbench key revoke"
+            )
         token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
         record = KeyRecord(name=name, sha256=digest(token), created=time.time(), expires=expires, toolboxes=toolboxes)
         try:
@@ -132,7 +134,7 @@ class KeyFolder:
         reason. Raises `KeyProblem`."""
         try:
             about = os.stat(self.path, follow_symlinks=False)
-            names = sorted(os.listdir(self.path))[: 2 * MOST_KEYS]
+            names = sorted(os.listdir(self.path))[: 2 * MAX_NAMED_KEYS]
         except (FileNotFoundError, NotADirectoryError):
             return {}, {}
         except OSError as error:
@@ -183,7 +185,7 @@ class KeyFolder:
                 if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
                     log.warning("the key in `%s` is not accepted: others may have read or written it", path)
                     return None
-                record = decode(opened.read(LARGEST_RECORD), type=KeyRecord)
+                record = decode(opened.read(MAX_KEY_RECORD_BYTES), type=KeyRecord)
         except (OSError, MsgspecError) as error:
             if isinstance(error, OSError) and error.errno not in _LASTING:
                 raise
@@ -295,7 +297,7 @@ class KeysInForce:
                 on_revoked(gone)
 
     def _note(self, problem: str) -> None:
-        self._retry_at = self._age() + RETRY_SECONDS if problem else None
+        self._retry_at = self._age() + KEYS_RETRY_INTERVAL if problem else None
         if problem and problem != self._problem:
             log.error("keys cannot be read again: %s", problem)
         self._problem = problem

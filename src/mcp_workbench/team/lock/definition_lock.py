@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 HINT: Final = "`mcp-workbench lock diff` shows the difference, `mcp-workbench lock accept` accepts it"
 # How many differences a log line names, and how many audit events there are for one list.
-MOST_NAMED: Final = 5
+MAX_NAMED_DIFFERENCES: Final = 5
 MOST_EVENTS: Final = 50
 # Cached hashes, so that the same list is compared quickly when it comes again.
 MOST_HASHES: Final = 100_000
@@ -199,8 +199,8 @@ class Lock:
         news = sorted(found - before)
         if not news:
             return
-        items = ", ".join(f"{named(kind, name[:100], '`')} ({how})" for kind, name, how in news[:MOST_NAMED])
-        more = f" and {len(news) - MOST_NAMED} more" if len(news) > MOST_NAMED else ""
+        items = ", ".join(f"{named(kind, name[:100], '`')} ({how})" for kind, name, how in news[:MAX_NAMED_DIFFERENCES])
+        more = f" and {len(news) - MAX_NAMED_DIFFERENCES} more" if len(news) > MAX_NAMED_DIFFERENCES else ""
         what = "is not in the lock file" if locked is None else "differs from the lock file"
         consequence = "; withheld until accepted" if self.is_enforced else ""
         log.warning("[%s] %s: %s%s%s. hint: %s", entry.label, what, items, more, consequence, HINT)

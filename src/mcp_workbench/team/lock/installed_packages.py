@@ -25,7 +25,7 @@ _NPM: Final = "npm:"
 _EXACT: Final = re.compile(r"\d+(?:\.\d+){2}\S*")
 _PYTHON: Final = re.compile(r"python[0-9.]*")
 # Lists of installed files are some megabytes for the largest packages.
-LARGEST_RECORD: Final = 16 * 1024 * 1024
+MAX_PACKAGE_RECORD_BYTES: Final = 16 * 1024 * 1024
 
 
 class _PackageJson(Struct):
@@ -52,7 +52,7 @@ def _npx(spec: str, env: Mapping[str, str]) -> str:
     path = os.path.join(cache, "_npx", folder, "node_modules", *name.split("/"), "package.json")
     try:
         with open(path, "rb") as file:
-            found = msgspec.json.decode(file.read(LARGEST_RECORD), type=_PackageJson).version
+            found = msgspec.json.decode(file.read(MAX_PACKAGE_RECORD_BYTES), type=_PackageJson).version
     except (OSError, msgspec.MsgspecError, ValueError):
         return spec
     return f"{name}@{found}" if found else spec
@@ -87,6 +87,6 @@ def _distributions(folder: str) -> Iterator[tuple[str, bytes]]:
         name, _, version = os.path.basename(os.path.dirname(record)).removesuffix(".dist-info").rpartition("-")
         try:
             with open(record, "rb") as file:
-                yield f"{name.replace('_', '-')}=={version}", file.read(LARGEST_RECORD)
+                yield f"{name.replace('_', '-')}=={version}", file.read(MAX_PACKAGE_RECORD_BYTES)
         except OSError:
             continue

@@ -16,7 +16,7 @@ from mcp_workbench.team.lock.lock_file import LOCKED_KINDS, LockedServer, LockFi
 How = Literal["new", "changed", "removed"]
 # Returns a definition by its hash, if this machine has stored it.
 KnownDefinition = Callable[[str], bytes | None]
-LONGEST_SHOWN: Final = 300
+MAX_SHOWN_TEXT_LENGTH: Final = 300
 # Sentences that instruct the model against the user. Bounded patterns, because descriptions may be of any length.
 TELLING_MODELS: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -38,9 +38,9 @@ TELLING_MODELS: Final = tuple(
         r"\b(?:read|open|send|include|cat)\b.{0,40}(?:id_rsa|\.ssh/|\.aws/|\.env\b)",
     )
 )
-MOST_INSTRUCTIONS: Final = 5
+MAX_SUSPICIOUS_SENTENCES: Final = 5
 # How much of a text is searched; the rest is data.
-MOST_SEARCHED: Final = 64 * 1024
+MAX_SEARCHED_TEXT_LENGTH: Final = 64 * 1024
 _LONGEST_QUOTE: Final = 80
 # Hints that restrict a tool, with the restricting value; any other value is wider. The specification's defaults:
 # nothing is read-only or idempotent, everything is destructive and open, unless stated.
@@ -59,8 +59,8 @@ def instructions(document: object) -> Iterator[str]:
     seen: set[str] = set()
     for text in texts_in(document):
         for pattern in TELLING_MODELS:
-            match = pattern.search(text[:MOST_SEARCHED])
-            if match is not None and match[0].lower() not in seen and len(seen) < MOST_INSTRUCTIONS:
+            match = pattern.search(text[:MAX_SEARCHED_TEXT_LENGTH])
+            if match is not None and match[0].lower() not in seen and len(seen) < MAX_SUSPICIOUS_SENTENCES:
                 seen.add(match[0].lower())
                 around = " ".join(text[max(match.start() - 20, 0) : match.end() + 20].split())
                 yield f"addresses the model: “…{around[:_LONGEST_QUOTE]}…”"
@@ -257,4 +257,4 @@ def _decoded(definition: bytes | Raw) -> object:
 
 def _shown(value: object) -> str:
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}… ({len(text)} characters)"
+    return text if len(text) <= MAX_SHOWN_TEXT_LENGTH else f"{text[:MAX_SHOWN_TEXT_LENGTH]}… ({len(text)} characters)"

@@ -23,7 +23,7 @@ from mcp_workbench.errors import ConfigError
 from mcp_workbench.team.lock.packages import package_of
 
 # 2: with `instructions`. Files of format 1 are read; a server's instructions are new to them.
-VERSION: Final = 2
+LOCK_FORMAT_VERSION: Final = 2
 # A hundred thousand definitions; anything larger is some other file.
 LARGEST_LOCK: Final = 16 * 1024 * 1024
 # What a lock covers: definitions, and what else a server tells agents. Of resources only the templates, unless the
@@ -88,7 +88,7 @@ def parse_lock(content: bytes, target: LockTarget) -> LockFile:
         )
     try:
         version = msgspec.json.decode(content, type=_Versioned).version
-        if version > VERSION:
+        if version > LOCK_FORMAT_VERSION:
             raise ConfigError(
                 f"`{path}` was written by a newer version of the workbench (format {version})",
                 hint="update the workbench",
@@ -171,4 +171,4 @@ def merged(lock: LockFile | None, target: LockTarget, servers: Mapping[tuple[str
         found = servers.get(place, None if lock is None else lock.server(*place))
         if found is not None:
             toolboxes.setdefault(place[0], {})[place[1]] = found
-    return LockFile(VERSION, target.config, toolboxes)
+    return LockFile(LOCK_FORMAT_VERSION, target.config, toolboxes)

@@ -25,7 +25,7 @@ LIMIT_REACHED: Final = -32011
 MOST_COUNTED: Final = 20_000
 # How many entries are checked for that at a time.
 _LOOKED_AT: Final = 50
-MINUTE: Final = 60
+LIMIT_WINDOW: Final = 60
 
 # A limit, a principal, and a toolbox with a server; empty where the limit does not count by them.
 _Key = tuple[int, str, str, str]
@@ -38,24 +38,24 @@ class LastMinute:
 
     def __init__(self) -> None:
         self.total = 0
-        self._steps = [0] * MINUTE
+        self._steps = [0] * LIMIT_WINDOW
         self._second = 0
 
     def advance(self, now: float) -> None:
         second = int(now)
-        for passed in range(self._second + 1, min(second, self._second + MINUTE) + 1):
-            self.total -= self._steps[passed % MINUTE]
-            self._steps[passed % MINUTE] = 0
+        for passed in range(self._second + 1, min(second, self._second + LIMIT_WINDOW) + 1):
+            self.total -= self._steps[passed % LIMIT_WINDOW]
+            self._steps[passed % LIMIT_WINDOW] = 0
         self._second = second
 
     def add(self, amount: int) -> None:
-        self._steps[self._second % MINUTE] += amount
+        self._steps[self._second % LIMIT_WINDOW] += amount
         self.total += amount
 
     def free_in(self) -> int:
         """Seconds until the oldest part expires."""
-        for ahead in range(1, MINUTE + 1):
-            if self._steps[(self._second + ahead) % MINUTE]:
+        for ahead in range(1, LIMIT_WINDOW + 1):
+            if self._steps[(self._second + ahead) % LIMIT_WINDOW]:
                 return ahead
         return 1
 
@@ -191,7 +191,7 @@ class LimitStep:
 
 def _too_many(limit: _Limit) -> Denial:
     text = "too many users and servers are being counted; try again in a minute"
-    return Denial(LIMIT_REACHED, text, {"retryAfterSeconds": MINUTE}, rule=f"limits[{limit.number}]")
+    return Denial(LIMIT_REACHED, text, {"retryAfterSeconds": LIMIT_WINDOW}, rule=f"limits[{limit.number}]")
 
 
 def _denial(limit: _Limit, text: str, seconds: int) -> Denial:

@@ -168,7 +168,7 @@ async def test_a_large_batch_is_delivered_in_slices(monkeypatch: pytest.MonkeyPa
 
 async def test_thousands_of_events_in_one_go_are_delivered_in_slices() -> None:
     event = b'data: {"jsonrpc":"2.0","method":"notifications/told"}\n\n'
-    count = 10 * response_body.MOST_AT_ONCE // len(event)
+    count = 10 * response_body.MAX_PARSED_AT_ONCE // len(event)
     parser = SseParser(1000)
     largest = 0
     response = Response(cast(BodySource, None), 200, {})
@@ -191,7 +191,7 @@ async def test_thousands_of_events_in_one_go_are_delivered_in_slices() -> None:
     await asyncio.sleep(0)
     assert not await response_body.read_events(response, parser, 1000, on_event)
     await others
-    assert handled == count and largest <= response_body.MOST_AT_ONCE // len(event) + 1
+    assert handled == count and largest <= response_body.MAX_PARSED_AT_ONCE // len(event) + 1
 
 
 @pytest.mark.parametrize(

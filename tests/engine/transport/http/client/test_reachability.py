@@ -47,5 +47,5 @@ async def test_whoever_accepts_nothing_is_not_waited_for(monkeypatch: pytest.Mon
         raise AssertionError
 
     monkeypatch.setattr(reachability, "connect", never)
-    monkeypatch.setattr(reachability, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(reachability, "REACHABILITY_TIMEOUT", 0.01)
     assert await said("http://one.test/mcp") == "timed out connecting to http://one.test"

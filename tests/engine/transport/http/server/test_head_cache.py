@@ -16,8 +16,8 @@ from mcp_workbench.engine.transport.http.server.connections import Connections
 from mcp_workbench.engine.transport.http.server.endpoint import Endpoint
 from mcp_workbench.engine.transport.http.server.head_cache import (
     END_OF_HEAD,
-    LONGEST_HEAD,
-    MOST_HEADS,
+    MAX_CACHED_HEAD_BYTES,
+    MAX_CACHED_HEADS,
     HeadCache,
     divide,
     worth_keeping,
@@ -124,7 +124,7 @@ async def test_headers_are_compared_with_every_body() -> None:
         ("refused", echo(1, host="evil.example")),
         ("in chunks", written("POST", "/mcp", b"", transfer_encoding="chunked", content_length=None) + b"0\r\n\r\n"),
         ("another method", written("GET", "/healthz")),
-        ("too long", echo(1, x_padding="x" * LONGEST_HEAD)),
+        ("too long", echo(1, x_padding="x" * MAX_CACHED_HEAD_BYTES)),
         ("to be closed", echo(1, connection="close")),
         ("HTTP/1.0", echo(1, connection="keep-alive").replace(b"HTTP/1.1", b"HTTP/1.0")),
         ("two at once", echo(1) + echo(2)),
@@ -147,10 +147,10 @@ def arrival_of(length: int) -> RequestHead:
 
 def test_their_number_is_bounded() -> None:
     heads = HeadCache()
-    for number in range(MOST_HEADS * 2):
+    for number in range(MAX_CACHED_HEADS * 2):
         heads.keep(b"POST /%d HTTP/1.1\r\n\r\n" % number, arrival_of(1))
-    assert len(heads) == MOST_HEADS
-    assert heads.find(b"POST /%d HTTP/1.1\r\n\r\n" % (MOST_HEADS * 2 - 1)) is not None
+    assert len(heads) == MAX_CACHED_HEADS
+    assert heads.find(b"POST /%d HTTP/1.1\r\n\r\n" % (MAX_CACHED_HEADS * 2 - 1)) is not None
     assert heads.find(b"POST /0 HTTP/1.1\r\n\r\n") is None
 
 
@@ -176,7 +176,7 @@ async def test_a_client_whose_head_others_drove_out_is_known_by_its_connection(
         connection = await rig.client.connect()
         await connection.send(echo(1))
         await connection.response()
-        for number in range(MOST_HEADS):
+        for number in range(MAX_CACHED_HEADS):
             connections(rig).heads.keep(b"POST /%d HTTP/1.1\r\n\r\n" % number, arrival_of(1))
         monkeypatch.setattr(Endpoint, "admit", counted)
         if client == "another one":

@@ -11,7 +11,12 @@ import pytest
 
 from mcp_workbench.engine.transport.http.server.authentication import BearerToken
 from mcp_workbench.engine.transport.http.server.body_budget import BodyBudget
-from mcp_workbench.engine.transport.http.server.limits import MOST_HEAD_BYTES, MOST_UNUSED_BODY, SMALL_BODY, Limits
+from mcp_workbench.engine.transport.http.server.limits import (
+    MAX_REQUEST_HEAD_BYTES,
+    MOST_UNUSED_BODY,
+    SMALL_BODY,
+    Limits,
+)
 from mcp_workbench.engine.transport.http.server.request_reader import RequestReader
 from tests.engine.transport.http.listening import PATIENCE, wait_until
 from tests.engine.transport.http.server.echoing import EchoRig, echoing
@@ -114,7 +119,7 @@ async def test_trailers_that_never_end_are_too_large(start: bytes, piece: bytes)
         await connection.send(chunked()[:-2])
         with contextlib.suppress(ConnectionError):
             await connection.send(start)
-            for _ in range(8 * MOST_HEAD_BYTES // len(piece)):
+            for _ in range(8 * MAX_REQUEST_HEAD_BYTES // len(piece)):
                 await connection.send(piece)
         assert (await connection.closed()).startswith(b"HTTP/1.1 431 ")
 
@@ -124,7 +129,7 @@ async def test_an_extension_of_a_chunk_that_never_ends_is_too_large() -> None:
         connection = await rig.client.connect()
         await connection.send(written("POST", "/mcp", None, **modern_headers("echo"), **CHUNKED) + b"5;x=")
         with contextlib.suppress(ConnectionError):
-            for _ in range(4 * MOST_HEAD_BYTES // 1000):
+            for _ in range(4 * MAX_REQUEST_HEAD_BYTES // 1000):
                 await connection.send(b"x" * 1000)
         assert (await connection.closed()).startswith(b"HTTP/1.1 431 ")
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_workbench.engine.transport.http.server.limits import MOST_HEAD_BYTES, MOST_PIPELINED, Limits
+from mcp_workbench.engine.transport.http.server.limits import MAX_REQUEST_HEAD_BYTES, MOST_PIPELINED, Limits
 from mcp_workbench.engine.transport.http.server.server_connection import (
     INBOUND_TRANSITIONS,
     InboundConnection,
@@ -112,7 +112,7 @@ async def test_a_head_that_never_ends_is_too_large() -> None:
         connection = await rig.client.connect()
         await connection.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
         with contextlib.suppress(ConnectionError):
-            for _ in range(MOST_HEAD_BYTES // 1000 + 2):
+            for _ in range(MAX_REQUEST_HEAD_BYTES // 1000 + 2):
                 await connection.send(b"x" * 1000)
         assert (await connection.closed()).startswith(b"HTTP/1.1 431 ")
 
@@ -127,7 +127,7 @@ async def test_empty_lines_before_a_request_count_as_its_head(first: bytes) -> N
         await connection.send(b"\r\n\r\n" * 100 + ECHO)
         assert (await connection.response()).status == 200, "a few are skipped"
         with contextlib.suppress(ConnectionError):
-            await connection.send(b"\r\n\r\n" * (MOST_HEAD_BYTES // 4 + 1))
+            await connection.send(b"\r\n\r\n" * (MAX_REQUEST_HEAD_BYTES // 4 + 1))
         assert (await connection.closed()).startswith(b"HTTP/1.1 431 ")
 
 

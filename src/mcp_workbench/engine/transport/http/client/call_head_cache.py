@@ -13,7 +13,7 @@ from mcp_workbench.engine.transport.http.client.response import RequestFailed
 from mcp_workbench.engine.transport.http.message_summary import summarise
 
 # For each server: one for each tool that is called.
-MOST_HEADS: Final = 256
+MAX_CALL_HEADS: Final = 256
 
 
 class CallHeadCache:
@@ -53,7 +53,7 @@ class CallHeadCache:
                 head = session.client.open_head("POST", target.address, target.proxy, headers)
             except RequestFailed:
                 return None
-            if len(self._heads) >= MOST_HEADS:
+            if len(self._heads) >= MAX_CALL_HEADS:
                 self._heads.clear()
             self._heads[tool, version] = head
         return head

@@ -30,9 +30,9 @@ from mcp_workbench.engine.transport.http.client.response import (
 from mcp_workbench.engine.transport.write_batch import JOIN_BELOW, WriteBatch
 
 # Status line and headers. Servers in the field stay far below; an endless stream of headers must be stopped.
-MOST_HEAD_BYTES: Final = 128 * 1024
+MAX_RESPONSE_HEAD_BYTES: Final = 128 * 1024
 # Headers up to this length are cached in encoded form.
-LONGEST_KEPT: Final = 512
+MAX_CACHED_HEADER_LENGTH: Final = 512
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -290,7 +290,7 @@ class OutboundConnection(asyncio.Protocol):
             self._fail(NotHttp(str(error)))
         if self._response is None:
             self._head_bytes += len(data)
-            if self._head_bytes > MOST_HEAD_BYTES:
+            if self._head_bytes > MAX_RESPONSE_HEAD_BYTES:
                 self._fail(NotHttp("its headers do not end"))
         elif self._listener is not None:
             listener, self._listener = self._listener, None
@@ -328,7 +328,7 @@ class OutboundConnection(asyncio.Protocol):
         if b"\r\n\r\n" in seen:
             status = re.match(rb"HTTP/1\.[01] ([0-9]{3})", seen)
             answered.set_result(int(status[1]) if status else 0)
-        elif len(seen) > MOST_HEAD_BYTES:
+        elif len(seen) > MAX_RESPONSE_HEAD_BYTES:
             answered.set_result(0)
 
     # ── for the parser ──
@@ -372,7 +372,7 @@ def open_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
     """A head without its end, which depends on the body. Raises `Unwritable`."""
     lines = [f"{method} {target} HTTP/1.1\r\n"]
     for name, value in headers.items():
-        lines.append(_line(name, value) if len(value) < LONGEST_KEPT else _line.__wrapped__(name, value))
+        lines.append(_line(name, value) if len(value) < MAX_CACHED_HEADER_LENGTH else _line.__wrapped__(name, value))
     # Headers are ASCII; anything else in a configuration is sent as UTF-8, which most servers expect.
     return "".join(lines).encode()
 

@@ -13,7 +13,7 @@ from mcp_workbench.engine.transport.http.client.failures import explain
 from mcp_workbench.errors import DownstreamError
 
 # Short, because a call waits for it.
-LOOK_SECONDS: Final = 2.0
+REACHABILITY_TIMEOUT: Final = 2.0
 
 
 async def why_unreachable(url: str, environ: Mapping[str, str] = os.environ) -> DownstreamError | None:
@@ -27,7 +27,7 @@ async def why_unreachable(url: str, environ: Mapping[str, str] = os.environ) -> 
         return None
     first = proxy or address
     try:
-        async with within(LOOK_SECONDS):
+        async with within(REACHABILITY_TIMEOUT):
             raw = await connect(first.host, first.port)
     except DialFailed as error:
         failure = error if proxy is None else DialFailed("proxy", error.cause)

@@ -22,9 +22,9 @@ from mcp_workbench.engine.transport.lines import LONG_LINE
 MOST_OF_ERROR: Final = 16 * 1024
 ERROR_SECONDS: Final = 2.0
 # After the answer a server usually ends the stream at once; then the connection can be reused.
-END_SECONDS: Final = 0.5
+STREAM_END_TIMEOUT: Final = 0.5
 # How much of an event stream is parsed before other tasks get a turn: some thousand events if they are tiny.
-MOST_AT_ONCE: Final = 32 * 1024
+MAX_PARSED_AT_ONCE: Final = 32 * 1024
 
 
 class _Failed(Struct, gc=False):
@@ -82,11 +82,11 @@ async def read_events(
 ) -> bool:
     """Deliver events until `on_event` returns true (returns true), or the stream ends (returns false)."""
     while chunk := await response.read():
-        for start in range(0, len(chunk), MOST_AT_ONCE):
+        for start in range(0, len(chunk), MAX_PARSED_AT_ONCE):
             if start:
                 # Let other tasks run between two pieces, each of which may contain thousands of events.
                 await asyncio.sleep(0)
-            for event in parser.feed(chunk[start : start + MOST_AT_ONCE]):
+            for event in parser.feed(chunk[start : start + MAX_PARSED_AT_ONCE]):
                 has_it = on_event(event)
                 if has_it if isinstance(has_it, bool) else await has_it:
                     await _read_to_end(response)
@@ -117,6 +117,6 @@ def error_in(text: str) -> tuple[int, bytes] | None:
 
 async def _read_to_end(response: Response) -> None:
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(END_SECONDS):
+        async with asyncio.timeout(STREAM_END_TIMEOUT):
             while await response.read():
                 pass

@@ -23,7 +23,7 @@ from mcp_workbench.engine.transport.lines import LONG_LINE
 log = logging.getLogger(__name__)
 
 # A server that keeps ending the stream, or is down, is tried less and less often.
-LONGEST_PAUSE: Final = 60.0
+MAX_REOPEN_INTERVAL: Final = 60.0
 
 
 class StandaloneStream:
@@ -64,7 +64,7 @@ class StandaloneStream:
                 log.debug("%s: its stream broke: %s", self._session.origin, error)
             self._is_tried.set()
             fruitless = 0 if self._has_received else fruitless + 1
-            await asyncio.sleep(max(pause(parser.retry), min(2.0**fruitless / 2, LONGEST_PAUSE)))
+            await asyncio.sleep(max(pause(parser.retry), min(2.0**fruitless / 2, MAX_REOPEN_INTERVAL)))
 
     async def _read(self, parser: SseParser) -> bool:
         """Read one connection. False if the server has no such stream."""

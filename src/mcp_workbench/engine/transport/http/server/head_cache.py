@@ -16,8 +16,8 @@ from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 
 END_OF_HEAD: Final = b"\r\n\r\n"
 # 512 heads of at most 2 KiB: at most 1 MiB.
-MOST_HEADS: Final = 512
-LONGEST_HEAD: Final = 2048
+MAX_CACHED_HEADS: Final = 512
+MAX_CACHED_HEAD_BYTES: Final = 2048
 _METHOD: Final = b"POST "
 # As clients in the field write it. It is anchored to a line break, because only there it is a header.
 _LENGTH: Final = b"\r\ncontent-length: "
@@ -29,7 +29,7 @@ class HeadCache:
 
     __slots__ = ("_heads", "_most", "find")
 
-    def __init__(self, most: int = MOST_HEADS) -> None:
+    def __init__(self, most: int = MAX_CACHED_HEADS) -> None:
         self._heads: dict[bytes, RequestHead] = {}
         self._most = most
         # Bound once: it is called for every request.
@@ -108,6 +108,11 @@ def worth_keeping(data: bytes, head: RequestHead) -> bytes | None:
     Only if the request ends exactly with `data`: then the parser and we agree on where its head ends.
     """
     key, end = divide(data)
-    if not key.startswith(_METHOD) or end > LONGEST_HEAD or head.declared_bytes != len(data) - end or not head.is_plain:
+    if (
+        not key.startswith(_METHOD)
+        or end > MAX_CACHED_HEAD_BYTES
+        or head.declared_bytes != len(data) - end
+        or not head.is_plain
+    ):
         return None
     return key

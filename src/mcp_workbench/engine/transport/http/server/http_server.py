@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from mcp_workbench.engine.transport.http.server.admission import Admission
 from mcp_workbench.engine.transport.http.server.authentication import Anonymous, Authenticator
 from mcp_workbench.engine.transport.http.server.endpoint import MCP_PATH, SHUTTING_DOWN, Endpoint, OnRefused
-from mcp_workbench.engine.transport.http.server.limits import BACKLOG, UNAUTHENTICATED_SHARE, Limits
+from mcp_workbench.engine.transport.http.server.limits import LISTEN_BACKLOG, UNAUTHENTICATED_SHARE, Limits
 from mcp_workbench.engine.transport.http.server.listening import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -183,13 +183,13 @@ class HttpServer:
     ) -> asyncio.Server:
         # The sockets listen already, but asyncio calls `listen` again, with a backlog of 100 by default.
         if listener.family == socket.AF_UNIX:
-            return await loop.create_unix_server(connected, sock=listener, backlog=BACKLOG)
+            return await loop.create_unix_server(connected, sock=listener, backlog=LISTEN_BACKLOG)
         if self._tls is None:
-            return await loop.create_server(connected, sock=listener, backlog=BACKLOG)
+            return await loop.create_server(connected, sock=listener, backlog=LISTEN_BACKLOG)
         return await loop.create_server(
             connected,
             sock=listener,
-            backlog=BACKLOG,
+            backlog=LISTEN_BACKLOG,
             ssl=self._tls,
             ssl_handshake_timeout=HANDSHAKE_SECONDS,
             ssl_shutdown_timeout=GOODBYE_SECONDS,

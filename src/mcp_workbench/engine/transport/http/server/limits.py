@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 # Names, tokens, cookies of a proxy in front of us: servers in the field allow 8 to 64 KiB.
-MOST_HEAD_BYTES: Final = 64 * 1024
+MAX_REQUEST_HEAD_BYTES: Final = 64 * 1024
 # The share of the soft limit on open files for connections; the rest is for servers, logs and ourselves.
 SHARE_OF_FILES: Final = 0.75
 # The share of connections that one unauthenticated peer may hold; all unauthenticated peers together may hold twice it.
@@ -15,7 +15,7 @@ UNAUTHENTICATED_SHARE: Final = 0.25
 # No connection is closed because of their number before this: a burst of clients needs a moment to be served.
 UNAUTHENTICATED_SECONDS: Final = 2.0
 # Connections waiting in the kernel to be accepted; a burst of a thousand clients should not be refused.
-BACKLOG: Final = 2048
+LISTEN_BACKLOG: Final = 2048
 # After at least this many connections, their memory (see `Limits.connections`) is worth returning to the system.
 CROWD: Final = 1000
 # A larger batch is not batching but flooding.

@@ -13,7 +13,7 @@ import stat
 from typing import Final
 
 from mcp_workbench.engine.transport.http.server.admission import is_loopback
-from mcp_workbench.engine.transport.http.server.limits import BACKLOG, SHARE_OF_FILES
+from mcp_workbench.engine.transport.http.server.limits import LISTEN_BACKLOG, SHARE_OF_FILES
 from mcp_workbench.errors import ConfigError
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -108,7 +108,7 @@ def bind_unix(path: str, *, is_open_to_others: bool) -> list[socket.socket]:
             os.umask(before)
         if is_open_to_others:
             os.chmod(path, 0o666)
-        listener.listen(BACKLOG)
+        listener.listen(LISTEN_BACKLOG)
         listener.setblocking(False)
     except OSError as error:
         listener.close()
@@ -158,7 +158,7 @@ def _listen(family: int, kind: int, protocol: int, address: tuple[object, ...]) 
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_INTERVAL)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEP_ALIVE_PROBES)
         listener.bind(address)
-        listener.listen(BACKLOG)
+        listener.listen(LISTEN_BACKLOG)
         listener.setblocking(False)
     except BaseException:
         listener.close()

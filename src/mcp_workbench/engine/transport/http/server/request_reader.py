@@ -24,7 +24,7 @@ from mcp_workbench.engine.transport.http.server.admission import Refusal
 from mcp_workbench.engine.transport.http.server.body_budget import BodyBudget
 from mcp_workbench.engine.transport.http.server.limits import (
     LARGE_BODY,
-    MOST_HEAD_BYTES,
+    MAX_REQUEST_HEAD_BYTES,
     MOST_UNUSED_BODY,
     SMALL_BODY,
     Limits,
@@ -228,9 +228,9 @@ class RequestReader:
             if was_in_body:
                 is_body = self._body_bytes != body_before
                 self._bytes_since_body = 0 if is_body else self._bytes_since_body + len(piece)
-                if self._bytes_since_body > MOST_HEAD_BYTES and not self.is_over:
+                if self._bytes_since_body > MAX_REQUEST_HEAD_BYTES and not self.is_over:
                     return 431
-        elif self._head_bytes > MOST_HEAD_BYTES and not self.is_over:
+        elif self._head_bytes > MAX_REQUEST_HEAD_BYTES and not self.is_over:
             # Even before a head begins: empty lines before a request are skipped, which costs us more than the sender.
             return 431
         return None
