@@ -12,6 +12,7 @@ from mcp_workbench.engine.face import tasks as tasks_module
 from mcp_workbench.engine.router import task_requests
 from tests.bridge.fake_server import FakeServer
 from tests.bridge.in_process import Client, Json, Request, in_process_workbench, settled, until
+from tests.support.refusals import refused
 
 TWO = {"server": "legacy", "other": "legacy"}
 LISTS: Json = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
@@ -100,11 +101,8 @@ async def test_pages_go_on_for_the_servers_that_have_more() -> None:
 async def test_a_cursor_that_we_did_not_give_out_is_refused(cursor: object) -> None:
     async with in_process_workbench("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as workbench:
         client = workbench.client("legacy")
-        server = await workbench.connect(client)
-        request = client.send_request("tasks/list", {"cursor": cursor})
-        await until(lambda: request.answer is not None)
-        assert request.error["code"] == -32602
-        assert server.requests("tasks/list") == []
+        await workbench.connect(client), await workbench.connect(client, "other")
+        await refused(workbench, lambda: client.send_request("tasks/list", {"cursor": cursor}), -32602)
 
 
 @pytest.mark.bridge("tasks")
@@ -118,10 +116,8 @@ async def test_only_servers_that_declare_it_are_asked_and_where_none_does_it_is_
         assert [each["taskId"] for each in result["tasks"]] == ["a"] and other.requests("tasks/list") == []
     async with in_process_workbench("legacy", servers=TWO) as workbench:
         client = workbench.client("legacy")
-        server = await workbench.connect(client)
-        request = client.send_request("tasks/list")
-        await until(lambda: request.answer is not None)
-        assert request.error["code"] == -32601 and server.requests("tasks/list") == []
+        await workbench.connect(client), await workbench.connect(client, "other")
+        await refused(workbench, lambda: client.send_request("tasks/list"), -32601)
 
 
 @pytest.mark.bridge("tasks")
@@ -241,7 +237,7 @@ async def test_a_server_that_lists_without_end_does_not_push_out_the_tasks_of_ot
         await listed(client, {server: ([task("mine")], None), other: ([task(f"t-{n}") for n in range(9)], None)})
         client.send_request("tasks/get", {"taskId": "mine"})
         assert len(server.requests("tasks/get")) == 1
-        assert client.send_request("tasks/get", {"taskId": "t-0"}).error["code"] == -32602
+        await refused(workbench, lambda: client.send_request("tasks/get", {"taskId": "t-0"}), -32602)
         client.send_request("tasks/get", {"taskId": "t-8"})
         assert len(other.requests("tasks/get")) == 1
 

@@ -11,6 +11,7 @@ from mcp_workbench.engine.session.questions import MOST_QUESTIONS
 from tests.bridge.conversation import FORM, SAMPLE, URL, attributed
 from tests.bridge.in_process import EVERYTHING, META, Json, in_process_workbench, until
 from tests.bridge.modern_to_legacy import DONE, YES, answered, keys, modern_to_legacy
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.bridge("parking")
 
@@ -156,10 +157,7 @@ async def test_answers_to_nothing_that_was_asked_are_ignored() -> None:
 async def test_answers_of_the_wrong_shape_are_refused_and_the_client_may_try_again(responses: object) -> None:
     async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
-        refused = on.client.retry(request, responses)
-        assert refused.error["code"] == -32602
-        assert "inputResponses" in refused.error["message"]
-        assert on.server.answer_to(id) is None
+        await refused(on.workbench, lambda: on.client.retry(request, responses), -32602, "inputResponses")
         on.client.retry(request, answered(request))
         assert (on.server.answer_to(id) or {})["result"] == YES
 
@@ -168,7 +166,7 @@ async def test_null_for_all_answers_is_refused() -> None:
     async with modern_to_legacy() as on:
         request, _ = await on.ask()
         fields = {"requestState": request.result["requestState"], "inputResponses": None}
-        assert on.client.call(**fields).error["code"] == -32602
+        await refused(on.workbench, lambda: on.client.call(**fields), -32602)
 
 
 async def test_the_parameters_may_be_written_in_another_order() -> None:
@@ -268,8 +266,7 @@ async def test_a_state_expires_by_the_wall_clock(monkeypatch: pytest.MonkeyPatch
         later = time.time() + on.workbench.parking.seconds
         with monkeypatch.context() as patch:
             patch.setattr(time, "time", lambda: later)
-            assert "expired" in on.client.retry(request, answered(request)).error["message"]
-        assert on.server.answer_to(id) is None
+            await refused(on.workbench, lambda: on.client.retry(request, answered(request)), -32602, "expired")
         on.client.retry(request, answered(request))
         assert on.server.answer_to(id) is not None
 
@@ -288,9 +285,7 @@ async def test_the_call_of_a_client_that_never_returns_is_cancelled() -> None:
         reason = "the client did not come back"
         assert on.server.told("notifications/cancelled") == [{"requestId": call["id"], "reason": reason}]
         assert on.workbench.is_clean()
-        late = on.client.retry(request, answered(request))
-        assert late.error["code"] == -32602
-        assert "expired" in late.error["message"]
+        await refused(on.workbench, lambda: on.client.retry(request, answered(request)), -32602, "expired")
         assert on.server.requests("tools/call") == [call], "and it is not made again"
 
 
@@ -302,7 +297,7 @@ async def test_an_outcome_is_not_kept_for_ever() -> None:
         on.workbench.parking._expire(parked)
         assert on.workbench.is_clean()
         assert on.server.told("notifications/cancelled") == [], "there is nothing left to be cancelled"
-        assert on.client.retry(request, answered(request)).error["code"] == -32602
+        await refused(on.workbench, lambda: on.client.retry(request, answered(request)), -32602)
 
 
 @pytest.mark.bridge("cancellation")

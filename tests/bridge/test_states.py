@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from mcp_workbench.engine.config.model import FaceName
@@ -9,6 +11,7 @@ from mcp_workbench.engine.protocol.sealed_state import PREFIX, Sealed, Sealer
 from tests.bridge.conversation import FORM, attributed, input_required
 from tests.bridge.in_process import Json, in_process_workbench, until
 from tests.bridge.modern_to_legacy import DONE, answered, modern_to_legacy
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.bridge("request-state")
 
@@ -17,13 +20,11 @@ async def test_a_state_is_used_once() -> None:
     async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
         first = on.client.retry(request, answered(request))
-        again = on.client.retry(request, answered(request))
-        assert again.error["code"] == -32602
-        assert "already been used" in again.error["message"]
+        await refused(on.workbench, lambda: on.client.retry(request, answered(request)), -32602, "already been used")
         assert first.answer is None, "the one that came first is not disturbed"
         on.server.reply(on.server.call, DONE)
         assert first.result["content"] == DONE["content"]
-        assert on.client.retry(request, answered(request)).error["code"] == -32602
+        await refused(on.workbench, lambda: on.client.retry(request, answered(request)), -32602)
         assert on.server.answer_to(id) is not None
         assert len(on.server.requests("tools/call")) == 1, "however often it is tried, the call is made once"
         assert on.workbench.is_clean()
@@ -34,8 +35,7 @@ async def test_the_state_of_an_earlier_question_does_not_answer_a_later_one() ->
         first, _ = await on.ask()
         retry = on.client.retry(first, answered(first))
         second, (id,) = await on.ask(request=retry)
-        assert on.client.retry(first, answered(second)).error["code"] == -32602
-        assert on.server.answer_to(id) is None
+        await refused(on.workbench, lambda: on.client.retry(first, answered(second)), -32602)
         on.client.retry(second, answered(second))
         assert on.server.answer_to(id) is not None
 
@@ -46,10 +46,8 @@ async def test_a_state_belongs_to_its_parameters(face: FaceName) -> None:
         request, (id,) = await on.ask()
         changes: list[Json] = [{"arguments": {"a": "2"}}, {"arguments": {}}, {"extra": 1}]
         for changed in changes:
-            refused = on.client.retry(request, answered(request), **changed)
-            assert refused.error["code"] == -32602
-            assert "another request" in refused.error["message"]
-        assert on.server.answer_to(id) is None
+            retry = partial(on.client.retry, request, answered(request), **changed)
+            await refused(on.workbench, retry, -32602, "another request")
         on.client.retry(request, answered(request))
         assert on.server.answer_to(id) is not None, "and remains good for them"
 
@@ -58,22 +56,18 @@ async def test_a_state_belongs_to_its_parameters(face: FaceName) -> None:
 async def test_a_state_belongs_to_its_method(route: str) -> None:
     async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
-        assert on.client.retry(request, answered(request), route).error["code"] == -32602
+        await refused(on.workbench, lambda: on.client.retry(request, answered(request), route), -32602)
         params = {"requestState": request.result["requestState"]}
-        assert on.client.send_request("tools/list", params).error["code"] == -32602
-        assert on.server.answer_to(id) is None
-        assert len(on.server.open_calls()) == 1
+        await refused(on.workbench, lambda: on.client.send_request("tools/list", params), -32602)
+        on.client.retry(request, answered(request))
+        assert on.server.answer_to(id) is not None
 
 
 async def test_a_state_belongs_to_its_principal() -> None:
     async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
         stranger = on.workbench.client("modern", principal="somebody else")
-        refused = stranger.retry(request, answered(request))
-        assert refused.error["code"] == -32602
-        assert "another user" in refused.error["message"]
-        assert on.server.answer_to(id) is None
-        assert len(on.workbench.gateway.fake_servers) == 1, "no server is started for it either"
+        await refused(on.workbench, lambda: stranger.retry(request, answered(request)), -32602, "another user")
         on.client.retry(request, answered(request))
         assert on.server.answer_to(id) is not None
 
@@ -119,9 +113,7 @@ async def test_anything_but_a_state_of_ours_is_refused_for_a_legacy_server_and_r
     async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
         fields = {"requestState": spoiled(request.result["requestState"])[how], "inputResponses": answered(request)}
-        assert on.client.call(**fields).error["code"] == -32602  # type: ignore[arg-type]
-        assert on.server.answer_to(id) is None
-        assert len(on.server.requests("tools/call")) == 1
+        await refused(on.workbench, lambda: on.client.call(**fields), -32602)  # type: ignore[arg-type]
         on.client.retry(request, answered(request))
         assert on.server.answer_to(id) is not None, "the real one is still good"
 
@@ -187,7 +179,7 @@ async def test_a_modern_server_that_has_become_a_legacy_one_does_not_get_the_cal
         server.reply(server.call, input_required({"q": ("elicitation/create", FORM)}))
         workbench.gateway._eras = {"server": "legacy"}
         server.crash()
-        refused = client.retry(request, {"q": {"action": "accept"}})
-        await until(lambda: refused.answer is not None)
-        assert refused.error["code"] == -32602
+        retry = client.retry(request, {"q": {"action": "accept"}})
+        await until(lambda: retry.answer is not None)
+        assert retry.error["code"] == -32602
         assert workbench.gateway.fake_servers[-1].requests("tools/call") == []
