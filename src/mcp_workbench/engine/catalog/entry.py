@@ -36,6 +36,8 @@ class Manifest(Struct, frozen=True):
     offer: Offer | None
     # Whether it has ever sent requests to clients.
     asks: bool
+    # Which manifest this is, in which state; empty if that is not certain.
+    state: str = ""
 
 
 class SignInTerm(Protocol):
@@ -74,6 +76,7 @@ class ServerEntry:
         "per_client",
         "sign_in",
         "store",
+        "stored_state",
         "toolbox",
         "tools",
         "tools_differ",
@@ -120,6 +123,8 @@ class ServerEntry:
         # The last error in starting or listing it, to explain why it is missing.
         self.last_error: WorkbenchError | None = None
         self.store = store
+        # The manifest that the offer was read from, and its state; empty if the offer comes from elsewhere.
+        self.stored_state = ""
         self._looked_up = False
         # The offer that was last read from or written to disk.
         self._remembered: Offer | None = None
@@ -238,7 +243,11 @@ class ServerEntry:
     def read_manifest(self) -> Manifest:
         """Read the manifest. Changes nothing, so it can run in any thread."""
         key = self.key
-        return Manifest(self.store.load(key), self.store.load_asks(key))
+        before = self.store.state(key)
+        offer, asks = self.store.load(key), self.store.load_asks(key)
+        # Another process may have replaced it meanwhile: then it is unknown which state was read.
+        is_certain = before and self.store.state(key) == before
+        return Manifest(offer, asks, f"{key} {before}" if is_certain else "")
 
     def take_manifest(self, manifest: Manifest) -> None:
         """Use a manifest that was read, unless the server has listed its own offer in the meantime."""
@@ -248,6 +257,7 @@ class ServerEntry:
         self.asks = self.config.ask and (self.asks or manifest.asks)
         if manifest.offer is not None:
             self._remembered = offer = self._kept_once(manifest.offer)
+            self.stored_state = manifest.state
             self.eras = offer.profile.eras
             self._show(offer)
 
@@ -268,6 +278,7 @@ class ServerEntry:
         """Record what the server offers. Returns the kinds of lists that changed."""
         offer = replace(self._kept_once(offer), profile=replace(self._widest_profile(offer.profile), eras=self.eras))
         before = {kind: self.definitions(kind) for kind in KINDS}
+        self.stored_state = ""
         if not self._looked_up:
             self._looked_up = True
             self.asks = self.config.ask and (self.asks or self.store.load_asks(self.key))

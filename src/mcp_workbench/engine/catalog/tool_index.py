@@ -8,7 +8,7 @@ take long and may be called from another thread; they work on a snapshot.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -48,7 +48,15 @@ class _StoredSummaries(Struct):
     toolboxes: dict[str, _Summary]
 
 
+class _StoredStamp(Struct):
+    """The hash of all tools, and what it was computed from."""
+
+    states: str
+    stamp: str
+
+
 _decode_summaries: Final = Decoder(_StoredSummaries).decode
+_decode_stamp: Final = Decoder(_StoredStamp).decode
 # The indexes of other users, by content: users who see the same tools share an index.
 _indexes: WeakValueDictionary[str, Index] = WeakValueDictionary()
 
@@ -116,28 +124,49 @@ class ToolIndex:
         with self._lock:
             revision = self.catalog.revision
             if self._index is None or self._index[0] != revision:
-                tools = [tool for entry in self.catalog.entries() for tool in _tools_of(entry)]
-                stamp = _stamp(tools)
+                entries = list(self.catalog.entries())
+                stamp = self._stamp_of(entries)
                 former = None if self._index is None else self._index[1]
-                index = former if former is not None and former.stamp == stamp else self._found_or_built(tools, stamp)
+                index = former if former is not None and former.stamp == stamp else self._found_or_built(entries, stamp)
                 self._index = revision, index
             return self._index[1]
 
-    def _found_or_built(self, tools: list[Tool], stamp: str) -> Index:
+    def _found_or_built(self, entries: Sequence[ServerEntry], stamp: str) -> Index:
         from mcp_workbench.engine.economy.index import Index
 
+        # One tool at a time: all at once would take the memory of the catalogue again.
+        documents = (_indexed(tool_of(entry, *each)) for entry in entries for each in entry.tools.items())
         if self.catalog.principal:
             # Not stored on disk, where each user's would take as much space again. Most users see the same tools.
             index = _indexes.get(stamp)
             if index is None:
-                index = _indexes[stamp] = Index.build([_indexed(tool) for tool in tools], stamp=stamp)
+                index = _indexes[stamp] = Index.build(documents, stamp=stamp)
             return index
         remembered = self._store.load_blob(self._index_name)
         index = None if remembered is None else Index.from_bytes(remembered)
         if index is None or index.stamp != stamp:
-            index = Index.build((_indexed(tool) for tool in tools), stamp=stamp)
+            index = Index.build(documents, stamp=stamp)
             self._store.save_blob(self._index_name, index.to_bytes())
         return index
+
+    def _stamp_of(self, entries: Sequence[ServerEntry]) -> str:
+        """A hash of all tools; the one of last time if they are those of the same manifests, as after a restart."""
+        states = None if self.catalog.principal else _states(entries)
+        if states is None:
+            return _stamp(entries)
+        data = self._store.load_blob(self._stamp_name)
+        try:
+            found = None if data is None else _decode_stamp(data)
+        except (DecodeError, ValidationError):
+            found = None
+        if found is None or found.states != states:
+            found = _StoredStamp(states, _stamp(entries))
+            self._store.save_blob(self._stamp_name, encode(found))
+        return found.stamp
+
+    @cached_property
+    def _stamp_name(self) -> str:
+        return f"stamp-{crc32(os.fsencode(self.catalog.path)):08x}"
 
     @cached_property
     def _index_name(self) -> str:
@@ -273,11 +302,26 @@ def _digest(catalog: Catalog) -> str:
     return hashlib.sha256(written_identity([catalog.principal, servers])).hexdigest()
 
 
-def _stamp(tools: Iterable[Tool]) -> str:
+def _stamp(entries: Iterable[ServerEntry]) -> str:
     import hashlib
 
     digest = hashlib.sha256()
-    for tool in tools:
-        digest.update(tool.path.encode())
-        digest.update(tool.definition)
+    for entry in entries:
+        for name, definition in entry.tools.items():
+            digest.update(path_of(entry, name).encode())
+            digest.update(definition)
+    return digest.hexdigest()
+
+
+def _states(entries: Iterable[ServerEntry]) -> str | None:
+    """Identifies the tools of these servers by the manifests that they were read from, and by which of them are shown;
+    None if a server has listed its tools itself."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for entry in entries:
+        if entry.offer is not None and not entry.stored_state:
+            return None
+        shown = [entry.toolbox, entry.name, entry.stored_state, list(entry.tools)]
+        digest.update(written_identity(shown))
     return digest.hexdigest()
