@@ -360,6 +360,7 @@ MAY_TELL_THE_TIME = {
     "team/identity/user_headers.py": "the same",
     "team/audit/audit_lines.py": "when something happened, for people",
     "team/audit/audit_step.py": "the same",
+    "team/policy/approval.py": "tells people since when a call waits",
     "engine/session/parking.py": "when a state ends that a client keeps, also while the machine sleeps",
     "signin/sign_ins.py": "when somebody signed in, which outlives this process",
     "signin/signed_in_headers.py": "when a token ends, by its issuer's clock; one that is refused is refreshed whatever it says",
