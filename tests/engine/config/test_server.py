@@ -209,4 +209,4 @@ def test_the_settings_of_the_file_are_read_in_both_forms() -> None:
 
 def test_an_unused_unsupported_key_is_no_problem() -> None:
     assert server_of({"command": "x", "sandboxEnabled": False, "envFile": ""}).command == "x"
-    assert "no sandbox" in str(problems_of(toolbox_with({"command": "x", "sandboxEnabled": True})))
+    assert '"sandbox": "contained"' in str(problems_of(toolbox_with({"command": "x", "sandboxEnabled": True})))

@@ -29,7 +29,6 @@ FOREIGN_KEYS: Final = {
     "gallery": ("Gallery", "VS Code"),
     "version": ("Gallery version", "VS Code"),
     "dev": ("Development mode", "VS Code"),
-    "sandbox": ("Sandbox rules", "VS Code"),
     "extension": ("Extension", "Gemini CLI"),
     "source": ("Source", "Zed"),
 }
@@ -42,7 +41,7 @@ IDLE_KEYS = {
     **dict.fromkeys(("auth", "authProviderType", "targetAudience", "targetServiceAccount"), _NO_SIGN_IN),
     **dict.fromkeys(("autoApprove", "alwaysAllow", "trust"), _APPROVAL),
     "alwaysLoad": "use `pin` for tools that are always shown",
-    "sandbox": "the workbench has no sandbox; put one into `command`",
+    "sandbox": 'VS Code\'s rules are not read; write `"sandbox": "contained"`',
     "watchPaths": "the workbench does not restart servers when files change",
     "dev": "the workbench does not restart servers when files change",
 }
@@ -51,7 +50,7 @@ IDLE_KEYS = {
 # what to do instead.
 UNSUPPORTED_KEYS = {
     "headersHelper": "write the headers into `headers`; `${VAR}` works there",
-    "sandboxEnabled": "the workbench has no sandbox; put one into `command`, or remove the key",
+    "sandboxEnabled": 'write `"sandbox": "contained"` instead, or remove the key',
     "tcp": "give the server an `http` address in `url`",
 }
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.config.policy_settings import LimitRule, PolicyRule
     from mcp_workbench.engine.config.problems import Problem
     from mcp_workbench.engine.config.program_paths import ProgramPaths
+    from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
 
 Transport = Literal["stdio", "http", "sse", "auto"]
 # A name from the table `engine.faces.FACES`.
@@ -72,6 +73,12 @@ _INHERITED = (
     "Further variables of the workbench's environment that programs inherit, by name or `*` glob, in addition to a few "
     'harmless ones such as `PATH` and `HOME`. `["*"]` passes everything except the workbench\'s own. '
 )
+_CONFINED = (
+    "What programs may touch: everything that you may (`off`), but for reaching into other programs and gaining "
+    "privileges (`guard`), only files of their own (`contained`, or `true`), and no network either (`sealed`); or an "
+    "object with a `profile` and what differs from it. If unset, as much of `guard` as this machine can enforce. "
+)
+_SANDBOX = Deferred("sandbox_settings", "SANDBOX")
 _VARIABLES = VariablePatterns("a list of names and globs of variables")
 _BUDGET = Whole("tokens", LEAST_BUDGET, 1_000_000, none=True)
 _TOOL_NAMES = Filters("a list of tool names")
@@ -165,6 +172,12 @@ class ServerConfig(Declared, frozen=True, kw_only=True):
         "the workbench was started in.",
         title="Working folder",
         identity="always",
+    )
+    # None: `guard`, as far as this machine can enforce it.
+    sandbox: SandboxConfig | None = setting(
+        _SANDBOX,
+        _CONFINED + "For this server, instead of that of the toolbox or the file.",
+        identity="if set",
     )
     env_files: tuple[str, ...] = setting(
         Files("a path, or a list of paths"),
@@ -343,6 +356,7 @@ class ToolboxConfig(Declared, frozen=True, kw_only=True):
         title="Inherited variables",
     )
     share = setting(Sharing(), _SHARED_BY + "For the servers of this toolbox.", title="Sharing")
+    sandbox = setting(_SANDBOX, _CONFINED + "For the servers of this toolbox, instead of that of the file.")
     servers: dict[str, ServerConfig]
 
 
@@ -454,6 +468,7 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
         title="Inherited variables",
     )
     share = setting(Sharing(), _SHARED_BY + "For all servers; a toolbox or server can override it.", title="Sharing")
+    sandbox = setting(_SANDBOX, _CONFINED + "For all servers; a toolbox or server can override it.")
     keychain: bool | None = setting(
         Boolean(),
         "`true`: sign-ins are encrypted with a key in the system's keychain. `false`: they are not. If unset, they "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
@@ -16,6 +16,9 @@ from mcp_workbench.engine.config.kinds import MAX_DURATION_SECONDS
 from mcp_workbench.engine.config.model import ReferringValue, ServerConfig, Share, Transport, modified_at
 from mcp_workbench.engine.config.problems import Path, quote
 from mcp_workbench.engine.config.reading import Reader
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
 
 SETTINGS = ServerConfig.SETTINGS
 # Clients that count in seconds (Cline, Roo Code) allow at most an hour; those that count in milliseconds (Gemini CLI,
@@ -27,7 +30,7 @@ _TRANSPORTS = ("transport", "type")
 _INCLUDING = ("includeTools", "tools")
 _EXCLUDING = ("excludeTools", "disabledTools")
 # Settings that mean nothing for the other kind of server.
-_OF_PROGRAMS = ("args", "cwd", "env", "inheritEnv")
+_OF_PROGRAMS = ("args", "cwd", "env", "inheritEnv", "sandbox")
 _OF_ADDRESSES = ("headers", "oauth", "forwardIdentity", "tokenExchange")
 # Read by themselves: before all others, or only for some servers.
 _READ_APART = frozenset(("disabled", "enabled", "envFile", "inheritEnv"))
@@ -40,7 +43,7 @@ class WrittenServer:
     can be read again, later or for another environment.
     """
 
-    __slots__ = ("_entry", "_folder", "_foreign", "_inherit_env", "_name", "_path", "_reader", "_share")
+    __slots__ = ("_entry", "_folder", "_foreign", "_inherit_env", "_name", "_path", "_reader", "_sandbox", "_share")
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class WrittenServer:
         foreign: bool,
         inherit_env: tuple[str, ...] = (),
         share: Share | None = None,
+        sandbox: SandboxConfig | None = None,
     ) -> None:
         self._name = name
         self._entry = entry
@@ -63,6 +67,7 @@ class WrittenServer:
         # The values of the toolbox or the file.
         self._inherit_env = inherit_env
         self._share = share
+        self._sandbox = sandbox
 
     def is_disabled(self) -> bool:
         """Whether the file disables the server; it is then not validated further."""
@@ -132,13 +137,14 @@ class WrittenServer:
         if "command" not in settings:
             return {}
         # The innermost list counts, so that a server can also be given less than the others.
+        confined = {"sandbox": settings.get("sandbox") or self._sandbox}
         own = self._read("inheritEnv") if "inheritEnv" in self._entry else None
         inherit_env = self._inherit_env if own is None else own
         self._reader.inherits(inherit_env)
         # A server shared beyond one folder must not depend on which client came first.
         if "cwd" not in settings and (settings.get("share") or self._share) in ("user", "everyone"):
-            return {"inherit_env": inherit_env, "cwd": self._reader.home()}
-        return {"inherit_env": inherit_env}
+            return {**confined, "inherit_env": inherit_env, "cwd": self._reader.home()}
+        return {**confined, "inherit_env": inherit_env}
 
     def _refuse_users_credentials(self, config: ServerConfig) -> None:
         """All users share one connection, which is ours: the server would be told that each of them is us."""
@@ -150,6 +156,10 @@ class WrittenServer:
     def ignored_keys(self) -> list[str]:
         """Return the non-empty keys that have no effect here, and that their author may rely on."""
         others = [name for name, value in self._entry.items() if value and name not in SETTINGS]
+        if isinstance(self._entry.get("sandbox"), dict):
+            from mcp_workbench.engine.config.sandbox_settings import is_of_vs_code
+
+            others += ["sandbox"] if is_of_vs_code(self._entry["sandbox"]) else []
         if not others:
             return []
         from mcp_workbench.engine.config.foreign_keys import IDLE_KEYS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp_workbench.engine.config.model import (
     MCP_SERVERS,
@@ -26,6 +26,9 @@ from mcp_workbench.engine.config.reading import Reader
 from mcp_workbench.engine.config.server import WrittenServer
 from mcp_workbench.engine.config.setting import Setting
 from mcp_workbench.engine.faces import JOINING_FACES
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
 
 PLAIN_TOOLBOX = "default"
 _PROJECTS = "projects"
@@ -129,6 +132,8 @@ class _File:
         self._inherit_env: tuple[str, ...] = ()
         # `share` of the file.
         self._share: Share | None = None
+        # `sandbox` of the file.
+        self._sandbox: SandboxConfig | None = None
         # Whether the file itself chooses the face `dynamic`; `--face` is checked when the face is made.
         self._is_dynamic = False
         self._ignored_keys: dict[str, list[str]] = {}
@@ -144,9 +149,10 @@ class _File:
         plain = root != TOOLBOXES
         self._is_dynamic = document.get("face") in JOINING_FACES
         written = self._read_present(WorkbenchConfig.SETTINGS, document)
-        # Every server inherits these two.
+        # Every server inherits these.
         self._inherit_env = written.get("inheritEnv", ())
         self._share = written.get("share")
+        self._sandbox = written.get("sandbox")
         toolboxes = self._read_plain(document, root) if plain else self._read_toolboxes(document)
         if not plain:
             self._check_file_keys(document)
@@ -236,6 +242,7 @@ class _File:
             foreign=False,
             inherit_env=written.get("inheritEnv", self._inherit_env),
             share=written.get("share", self._share),
+            sandbox=written.get("sandbox", self._sandbox),
         )
         return ToolboxConfig(
             name=name, description=written.get("description", ""), budget=written.get("budget"), servers=servers
@@ -246,7 +253,13 @@ class _File:
             self._refuse_entries({}, (root,), "server", hint=hint)
             return {}
         servers = self._read_servers(
-            PLAIN_TOOLBOX, document[root], (root,), foreign=True, inherit_env=self._inherit_env, share=self._share
+            PLAIN_TOOLBOX,
+            document[root],
+            (root,),
+            foreign=True,
+            inherit_env=self._inherit_env,
+            share=self._share,
+            sandbox=self._sandbox,
         )
         if not servers:
             return {}
@@ -263,6 +276,7 @@ class _File:
         foreign: bool,
         inherit_env: tuple[str, ...],
         share: Share | None,
+        sandbox: SandboxConfig | None,
     ) -> dict[str, ServerConfig]:
         servers = {}
         for name, entry in self._entries(value, path, "server").items():
@@ -277,6 +291,7 @@ class _File:
                 foreign=foreign,
                 inherit_env=inherit_env,
                 share=share,
+                sandbox=sandbox,
             )
             if server.is_disabled():
                 self._disabled.append(f"{toolbox}/{name}")
