@@ -15,7 +15,6 @@ from mcp_workbench.engine.transport.confinement import (
     GUARDED,
     ROOT_CAPABILITIES,
     Confinement,
-    privilege_hint,
     start_confined,
 )
 from tests.support.processes import available, wait_until
@@ -136,16 +135,3 @@ def test_our_memory_is_hidden_from_our_own_user_and_of_no_hindrance_to_us() -> N
         child.communicate(b"\n")
 
     assert forked(work) == 0
-
-
-@pytest.mark.parametrize(
-    ("said", "is_about_it"),
-    [
-        ('sudo: The "no new privileges" flag is set, which prevents sudo from running as root.', True),
-        ('cannot set up namespace using "/usr/bin/newuidmap": exit status 1', True),
-        ("sudo: a password is required", False),
-        ("", False),
-    ],
-)
-def test_a_server_that_relies_on_a_setuid_program_is_told_apart(said: str, is_about_it: bool) -> None:
-    assert (privilege_hint(said) is not None) == is_about_it

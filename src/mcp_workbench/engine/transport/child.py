@@ -19,7 +19,7 @@ from typing import Final
 
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Part, error_response, find_id, looks_like_answer
 from mcp_workbench.engine.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
-from mcp_workbench.engine.transport.confinement import GUARDED, Confinement, start_confined
+from mcp_workbench.engine.transport.confinement import AS_GUARDED, CannotConfine, Launch, start_confined
 from mcp_workbench.engine.transport.lines import LineFeed
 from mcp_workbench.engine.transport.link import Receiver
 from mcp_workbench.engine.transport.open_files import give_back
@@ -274,7 +274,7 @@ def spawn(
     batch: WriteBatch,
     receiver: Receiver,
     limit: int,
-    confinement: Confinement = GUARDED,
+    launch: Launch = AS_GUARDED,
 ) -> ChildLink:
     """Start a server with exactly this environment.
 
@@ -283,7 +283,7 @@ def spawn(
     table.prepare()
     mark = table.mark()
     environment = {**env, MARK: mark}
-    program = _find(command, environment.get("PATH"), cwd)
+    program = find_program(command, environment.get("PATH"), cwd)
     if program == OURSELVES:
         # Our own command need not be on PATH: use the running installation.
         program, args = sys.executable, ("-m", "mcp_workbench", *args)
@@ -292,7 +292,7 @@ def spawn(
 
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [program, *args],
+            [*launch.wrapper, program, *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -300,13 +300,16 @@ def spawn(
             cwd=cwd,
             bufsize=0,
             start_new_session=True,
+            pass_fds=launch.descriptors,
         )
 
     try:
         with table.tagging(mark):
-            process = start_confined(confinement, start)
+            process = start_confined(launch.confinement, start)
     except (OSError, ValueError) as error:
         raise _why_not_started(command, cwd, error) from None
+    except CannotConfine as error:
+        raise DownstreamError(f"it was not started, because its sandbox cannot be set up: {error}") from None
     table.add(process.pid)
     give_back(process.pid)
     assert process.stdout is not None
@@ -314,7 +317,8 @@ def spawn(
     return ChildLink(process, mark, table, batch, receiver, limit)
 
 
-def _find(command: str, path: str | None, cwd: str | None) -> str:
+def find_program(command: str, path: str | None, cwd: str | None) -> str:
+    """The program that a command means; `OURSELVES` for our own where it is not on PATH. Raises `DownstreamError`."""
     import shutil
 
     if os.sep in command:

@@ -1,14 +1,15 @@
 """What is taken from a server before it starts, and from everything it starts: the kernel hands it down.
 
-The calls that do it (`prctl`, `capset`) change the calling thread alone, and a process inherits from the thread that
-starts it. So a thread confines itself, starts the server and ends: no wrapper program, no code between fork and exec.
-Its children become those of the main thread when it ends.
+The calls that do it (`prctl`, `capset`, Landlock, seccomp) change the calling thread alone, and a process inherits from
+the thread that starts it. So a thread confines itself, starts the server and ends: no wrapper program, no code between
+fork and exec. Its children become those of the main thread when it ends.
 
 Owns what is taken and how. Knows nothing about which servers there are. Linux only; elsewhere nothing is taken.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -16,18 +17,22 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
+from mcp_workbench.engine.transport import landlock, seccomp
+
+log = logging.getLogger(__name__)
+
 IS_LINUX: Final = sys.platform.startswith("linux")
 _PR_CAPBSET_DROP: Final = 24
 _PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_SET_SECCOMP: Final = 22
+_FILTER_MODE: Final = 2
+_INSTRUCTION_BYTES: Final = 8
 _CAPABILITY_VERSION: Final = 0x20080522
 _MOST_CAPABILITIES: Final = 64
 # What makes root the owner of all files, users and low ports: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID
 # and NET_BIND_SERVICE. In a container a server runs as root among files of other users. What reaches into other
 # processes, the kernel and the network's packets is not among them.
 ROOT_CAPABILITIES: Final = frozenset({0, 1, 3, 4, 5, 6, 7, 10})
-
-# What `sudo`, rootless containers and `mount` helpers print when they do not get their privileges.
-_SIGNS_OF_SETUID: Final = ("no new privileges", "no_new_privs", "newuidmap", "must be setuid", "must be suid")
 
 _Result = TypeVar("_Result")
 
@@ -36,18 +41,52 @@ class Confinement(NamedTuple):
     """What is taken from a server."""
 
     # It can never gain rights by starting a program (`sudo`, file capabilities). It also tells its processes from ours:
-    # our sockets refuse whoever has it (`socket_peers`).
+    # our sockets refuse whoever has it (`socket_peers`). The kernel requires it for everything below.
     no_new_privileges: bool = True
     # The capabilities that it keeps if we are root.
     root_capabilities: frozenset[int] = ROOT_CAPABILITIES
+    # It cannot reach into processes that it did not start: signals, abstract sockets, memory, environment.
+    is_apart: bool = True
+    # Calls that reach into the kernel and other processes fail.
+    filters_calls: bool = True
+    # The only families of sockets that it can create; None: all.
+    families: frozenset[int] | None = None
+    # What it can read, and what it can write as well: paths without links; None: as its user.
+    read: tuple[str, ...] | None = None
+    write: tuple[str, ...] = ()
+    has_tcp: bool = True
+    # Start without what this machine cannot enforce.
+    is_best_effort: bool = False
 
 
-GUARDED: Final = Confinement()
+# What every server is started with unless its user says otherwise.
+GUARDED: Final = Confinement(is_best_effort=True)
+UNCONFINED: Final = Confinement(
+    no_new_privileges=False, root_capabilities=frozenset(range(_MOST_CAPABILITIES)), is_apart=False, filters_calls=False
+)
+
+
+class Launch(NamedTuple):
+    """How a server's process is started: by a thread that is confined, or by a program that confines it, or both."""
+
+    confinement: Confinement = GUARDED
+    # A program and its arguments, which starts the server's command line that follows.
+    wrapper: tuple[str, ...] = ()
+    # Descriptors that the wrapper inherits.
+    descriptors: tuple[int, ...] = ()
+
+
+AS_GUARDED: Final = Launch()
+
+
+class CannotConfine(Exception):
+    """The system refused to take something from a server, which therefore was not started."""
 
 
 def start_confined(confinement: Confinement, start: Callable[[], _Result]) -> _Result:
-    """Call `start` in a thread that is confined. Returns what it returns and raises what it raises."""
-    if not IS_LINUX:
+    """Call `start` in a thread that is confined. Returns what it returns and raises what it raises; `CannotConfine` if
+    it was not called."""
+    if not IS_LINUX or confinement == UNCONFINED:
         return start()
     results: list[_Result] = []
     errors: list[BaseException] = []
@@ -71,15 +110,22 @@ def start_confined(confinement: Confinement, start: Callable[[], _Result]) -> _R
     return results[0]
 
 
-def privilege_hint(said: str) -> str | None:
-    """What to do for a server that failed because it relies on a setuid program, by what it wrote to stderr."""
-    text = said.lower()
-    if not any(sign in text for sign in _SIGNS_OF_SETUID):
-        return None
-    return (
-        "servers run with no_new_privs, so `sudo` and other setuid programs fail in them; run it as a service of its "
-        "own, and give its `url`"
-    )
+def missing(confinement: Confinement, *, landlock_abi: int, has_filters: bool) -> list[str]:
+    """What of this a machine with that much of Landlock and seccomp cannot enforce, in words. Pure."""
+    found = []
+    if confinement.is_apart and landlock_abi < landlock.RENAMES_ABI:
+        found.append("cannot keep it from reading the memory and environment of your other programs (no Landlock)")
+    if confinement.is_apart and landlock_abi < landlock.SCOPES_ABI:
+        found.append("cannot keep it from signalling your other programs (Landlock ABI 6, Linux 6.12)")
+    if confinement.read is not None and landlock_abi < landlock.RENAMES_ABI:
+        found.append("cannot limit its files (Landlock ABI 2, Linux 5.19)")
+    if confinement.filters_calls and not has_filters:
+        found.append("cannot filter its system calls (seccomp, on x86-64 and aarch64)")
+    if not confinement.has_tcp and not has_filters and landlock_abi < landlock.TCP_ABI:
+        found.append("cannot keep it from the network")
+    if confinement.families is not None and not has_filters:
+        found.append("cannot keep it from Unix sockets and UDP (seccomp)")
+    return found
 
 
 @cache
@@ -95,6 +141,43 @@ def _confine_this_thread(confinement: Confinement) -> None:
         _limit_capabilities(library, confinement.root_capabilities)
     if confinement.no_new_privileges:
         library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    # The filter last: it must not be in the way of what comes before.
+    for take in (_enter_domain, _filter_calls):
+        try:
+            take(confinement)
+        except OSError as error:
+            if not confinement.is_best_effort:
+                raise CannotConfine(error.strerror) from None
+
+
+def _enter_domain(confinement: Confinement) -> None:
+    files, tcp = confinement.read is not None, not confinement.has_tcp
+    if landlock.abi() < landlock.RENAMES_ABI or not (confinement.is_apart or files or tcp):
+        return
+    rules = landlock.Ruleset(files=files, tcp=tcp, scopes=confinement.is_apart)
+    try:
+        rules.grant(confinement.read or (), write=False, refused=_not_granted)
+        rules.grant(confinement.write if files else (), write=True, refused=_not_granted)
+        rules.apply()
+    finally:
+        rules.close()
+
+
+def _not_granted(path: str) -> None:
+    log.debug("`%s` is not granted: it does not exist any more, or a link has taken its place", path)
+
+
+def _filter_calls(confinement: Confinement) -> None:
+    if not confinement.filters_calls or not seccomp.is_supported():
+        return
+    import ctypes
+    import struct
+
+    program = seccomp.filter_program(confinement.families)
+    code = ctypes.create_string_buffer(program, len(program))
+    described = struct.pack("HP", len(program) // _INSTRUCTION_BYTES, ctypes.addressof(code))
+    if _library().prctl(_PR_SET_SECCOMP, _FILTER_MODE, ctypes.c_char_p(described), 0, 0):
+        raise OSError(None, "the system does not accept a filter of system calls (seccomp)")
 
 
 def _limit_capabilities(library: Any, kept: frozenset[int]) -> None:

@@ -1,0 +1,219 @@
+"""Filters of system calls, as programs for the kernel. Pure: bytes from a description.
+
+Owns which calls are refused, and how the filter is written. Knows nothing about who is filtered, or when it is applied
+(`confinement`). Numbers are those of Linux for x86-64 and aarch64; other machines have no filter.
+
+A refused call fails with an error, as a missing permission does: killing the program would tell its user nothing.
+"""
+
+from __future__ import annotations
+
+import platform
+import struct
+from functools import cache
+from typing import Final, NamedTuple
+
+EPERM: Final = 1
+EACCES: Final = 13
+ENOSYS: Final = 38
+
+AF_UNIX: Final = 1
+AF_INET: Final = 2
+AF_INET6: Final = 10
+# Which interfaces and addresses there are: `getaddrinfo` asks. Nothing can be sent with it.
+AF_NETLINK: Final = 16
+
+# Offsets in `struct seccomp_data`. Arguments have 64 bits; all that we look at fit into the lower half.
+_NUMBER: Final = 0
+_ARCHITECTURE: Final = 4
+_ARGUMENT: Final = 16
+_LOAD: Final = 0x20
+_AND: Final = 0x54
+_JUMP_EQUAL: Final = 0x15
+_JUMP_ANY_BIT: Final = 0x45
+_JUMP_AT_LEAST: Final = 0x35
+_RETURN: Final = 0x06
+_ALLOW: Final = 0x7FFF0000
+_ERROR: Final = 0x00050000
+# Calls of the x32 ABI have this bit, and numbers of their own.
+_X32: Final = 0x40000000
+
+# Namespaces, as flags of `clone`: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
+_NEW_NAMESPACES: Final = 0x7E020000
+# Types characters into a terminal as if the user had, and the same for the console.
+_TIOCSTI: Final = 0x5412
+_TIOCLINUX: Final = 0x541C
+_SOCK_TYPE_MASK: Final = 0xF
+_SOCK_DGRAM: Final = 2
+
+
+class Architecture(NamedTuple):
+    audit: int
+    calls: dict[str, int]
+
+
+# Reaching into other processes, namespaces, keys, the kernel and its mounts.
+_REFUSED: Final = (
+    *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "process_madvise", "kcmp"),
+    *("unshare", "setns"),
+    *("add_key", "request_key", "keyctl"),
+    *("bpf", "perf_event_open", "userfaultfd"),
+    *("mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "mount_setattr"),
+    *("fsopen", "fsconfig", "fsmount", "fspick", "open_by_handle_at"),
+    *("swapon", "swapoff", "reboot", "kexec_load", "init_module", "finit_module", "delete_module", "acct"),
+)
+# Programs that find these missing go another way: `clone3` has its flags in memory, where a filter cannot see them.
+_MISSING: Final = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
+# Numbers from 424 on are the same everywhere.
+_COMMON: Final = {
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fspick": 433,
+    "clone3": 435,
+    "pidfd_getfd": 438,
+    "process_madvise": 440,
+    "mount_setattr": 442,
+}
+ARCHITECTURES: Final = {
+    "x86_64": Architecture(
+        0xC000003E,
+        {
+            **_COMMON,
+            "ioctl": 16,
+            "socket": 41,
+            "socketpair": 53,
+            "clone": 56,
+            "ptrace": 101,
+            "pivot_root": 155,
+            "chroot": 161,
+            "acct": 163,
+            "mount": 165,
+            "umount2": 166,
+            "swapon": 167,
+            "swapoff": 168,
+            "reboot": 169,
+            "init_module": 175,
+            "delete_module": 176,
+            "kexec_load": 246,
+            "add_key": 248,
+            "request_key": 249,
+            "keyctl": 250,
+            "unshare": 272,
+            "perf_event_open": 298,
+            "open_by_handle_at": 304,
+            "setns": 308,
+            "process_vm_readv": 310,
+            "process_vm_writev": 311,
+            "kcmp": 312,
+            "finit_module": 313,
+            "bpf": 321,
+            "userfaultfd": 323,
+        },
+    ),
+    "aarch64": Architecture(
+        0xC00000B7,
+        {
+            **_COMMON,
+            "ioctl": 29,
+            "umount2": 39,
+            "mount": 40,
+            "pivot_root": 41,
+            "chroot": 51,
+            "acct": 89,
+            "unshare": 97,
+            "kexec_load": 104,
+            "init_module": 105,
+            "delete_module": 106,
+            "ptrace": 117,
+            "reboot": 142,
+            "socket": 198,
+            "socketpair": 199,
+            "add_key": 217,
+            "request_key": 218,
+            "keyctl": 219,
+            "clone": 220,
+            "swapon": 224,
+            "swapoff": 225,
+            "perf_event_open": 241,
+            "open_by_handle_at": 265,
+            "setns": 268,
+            "process_vm_readv": 270,
+            "process_vm_writev": 271,
+            "kcmp": 272,
+            "finit_module": 273,
+            "bpf": 280,
+            "userfaultfd": 282,
+        },
+    ),
+}
+
+
+def is_supported(machine: str = platform.machine()) -> bool:
+    return machine in ARCHITECTURES
+
+
+@cache
+def filter_program(families: frozenset[int] | None = None, machine: str = platform.machine()) -> bytes:
+    """The filter for this kind of machine. `families`: the only kinds of socket that can be created; None: all."""
+    architecture = ARCHITECTURES[machine]
+    calls = architecture.calls
+    code = [
+        *_load(_ARCHITECTURE),
+        # Another ABI has other numbers: a program for it, or one that changes to it, gets nowhere.
+        *_unless(_JUMP_EQUAL, architecture.audit, ENOSYS),
+        *_load(_NUMBER),
+    ]
+    if machine == "x86_64":
+        code += _when(_JUMP_AT_LEAST, _X32, [_error(ENOSYS)])
+    for name in _MISSING:
+        code += _when(_JUMP_EQUAL, calls[name], [_error(ENOSYS)])
+    for name in _REFUSED:
+        code += _when(_JUMP_EQUAL, calls[name], [_error(EPERM)])
+    code += _when(
+        _JUMP_EQUAL, calls["clone"], [*_argument(0), *_when(_JUMP_ANY_BIT, _NEW_NAMESPACES, [_error(EPERM)]), _allow()]
+    )
+    typing = [each for request in (_TIOCSTI, _TIOCLINUX) for each in _when(_JUMP_EQUAL, request, [_error(EPERM)])]
+    code += _when(_JUMP_EQUAL, calls["ioctl"], [*_argument(1), *typing, _allow()])
+    if families is not None:
+        allowed = [each for family in sorted(families) for each in _when(_JUMP_EQUAL, family, [_allow()])]
+        code += _when(_JUMP_EQUAL, calls["socket"], [*_argument(0), *allowed, _error(EACCES)])
+        if AF_UNIX not in families:
+            # A pair is connected to itself alone, but datagrams of one can be sent to any other address.
+            datagrams = _when(_JUMP_EQUAL, _SOCK_DGRAM, [_error(EACCES)])
+            masked = [*_argument(1), (_AND, 0, 0, _SOCK_TYPE_MASK)]
+            code += _when(_JUMP_EQUAL, calls["socketpair"], [*masked, *datagrams, _allow()])
+    code.append(_allow())
+    return b"".join(struct.pack("=HBBI", *each) for each in code)
+
+
+_Instruction = tuple[int, int, int, int]
+
+
+def _load(offset: int) -> list[_Instruction]:
+    return [(_LOAD, 0, 0, offset)]
+
+
+def _argument(index: int) -> list[_Instruction]:
+    return _load(_ARGUMENT + 8 * index)
+
+
+def _when(jump: int, value: int, then: list[_Instruction]) -> list[_Instruction]:
+    return [(jump, 0, len(then), value), *then]
+
+
+def _unless(jump: int, value: int, number: int) -> list[_Instruction]:
+    return [(jump, 1, 0, value), _error(number)]
+
+
+def _error(number: int) -> _Instruction:
+    return (_RETURN, 0, 0, _ERROR | number)
+
+
+def _allow() -> _Instruction:
+    return (_RETURN, 0, 0, _ALLOW)
