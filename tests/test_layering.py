@@ -89,6 +89,10 @@ ENGINE: dict[str, tuple[set[str], str]] = {
         "how messages travel, not what they mean; of `protocol` the names and what the HTTP binding of a"
         " revision has, and schemas for the parameters in them that travel as headers",
     ),
+    "engine.sandbox": (
+        {"engine.config", "engine.transport", "errors"},
+        "what a server may touch: from its settings to how its process is started; knows no connections",
+    ),
     "engine.protocol": (
         {"engine.jsonrpc", "errors"},
         "the two eras of MCP, whoever is behind and however it is reached",

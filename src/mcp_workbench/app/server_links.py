@@ -20,8 +20,9 @@ from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.process_context import WITHIN
+from mcp_workbench.engine.sandbox.denials import explanation
+from mcp_workbench.engine.sandbox.of_server import Enforced, Owner, enforce, sandbox_of
 from mcp_workbench.engine.transport.child import spawn
-from mcp_workbench.engine.transport.confinement import privilege_hint
 from mcp_workbench.engine.transport.link import AnswerReceiver
 from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
@@ -85,28 +86,48 @@ def _start(means: Means, connection: Connection, config: ServerConfig, receiver:
     if not means.processes.is_prepared:
         means.reap_strays_when_they_end()
     _keep_secrets_to_ourselves(means)
+    environment = {
+        **server_environment(context.environ, config.inherit_env, config.env),
+        WITHIN: os.pathsep.join(filter(None, (context.environ.get(WITHIN), context.path))),
+    }
+    # A server runs in its client's folder, as if the client had started it itself.
+    owner = Owner(context.path, connection.entry.toolbox, _user_of(connection))
+    enforced = enforce(sandbox_of(config, environment, context.folder, owner))
+    connection.sandbox = _report(enforced)
     link = spawn(
         config.command,
         config.args,
-        {
-            **server_environment(context.environ, config.inherit_env, config.env),
-            WITHIN: os.pathsep.join(filter(None, (context.environ.get(WITHIN), context.path))),
-        },
-        # A server runs in its client's folder, as if the client had started it itself.
-        config.cwd or context.folder,
+        enforced.sandbox.environment,
+        enforced.sandbox.folder,
         table=means.processes,
         batch=means.batch,
         receiver=receiver,
         limit=context.max_message_bytes,
+        launch=enforced.launch,
     )
     command_line = config.name, config.command, *config.args
     connection.advise = lambda said: (
-        privilege_hint(said) or advice(context.environ, config.inherit_env, config.env, command_line, said)
+        explanation(enforced.sandbox, said)
+        or advice(context.environ, config.inherit_env, config.env, command_line, said)
     )
     label = connection.label
     link.stderr.conceal = means.redactor.text
     link.stderr.on_line = lambda line: log.debug("[%s] stderr: %s", label, line)
     return link
+
+
+def _user_of(connection: Connection) -> str:
+    return "" if connection.principal in OWN_PRINCIPALS else connection.principal
+
+
+def _report(enforced: Enforced) -> dict[str, object]:
+    """What `status` says about a server's sandbox."""
+    sandbox = enforced.sandbox
+    report: dict[str, object] = {"profile": sandbox.profile, "missing": list(enforced.missing)}
+    if not sandbox.limits_files:
+        return report
+    granted = {"read": sandbox.read, "write": sandbox.write, "network": sandbox.network, "skipped": sandbox.skipped}
+    return {**report, "backend": enforced.backend, **granted}
 
 
 def _keep_secrets_to_ourselves(means: Means) -> None:

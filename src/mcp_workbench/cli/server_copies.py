@@ -81,7 +81,24 @@ def grouped(servers: Iterable[dict[str, Any]]) -> list[ServerCopies]:
 def details_of(copies: ServerCopies, clients: Mapping[int, str]) -> list[str]:
     """What its row does not say: who uses which copy where, why some failed, what is withheld, when sign-ins end.
     `clients` has the names of clients by their process."""
-    return [*_places(copies, clients), *copies.reasons(), *_changed(copies), *_withheld(copies), *_sign_ins(copies)]
+    return [
+        *_places(copies, clients),
+        *_sandbox(copies),
+        *copies.reasons(),
+        *_changed(copies),
+        *_withheld(copies),
+        *_sign_ins(copies),
+    ]
+
+
+def _sandbox(copies: ServerCopies) -> list[str]:
+    """How it is confined, where that is not what every server is, and what this machine lacks for it."""
+    # Older versions do not report it.
+    found = next((each["sandbox"] for each in copies.reports if each.get("sandbox")), None)
+    if found is None or (found["profile"] == "guard" and not found.get("missing")):
+        return []
+    missing = "".join(f"; this machine {each}" for each in found.get("missing", ()))
+    return [f"sandbox: {found['profile']}{missing}", *(f"not granted: {each}" for each in found.get("skipped", ()))]
 
 
 def _places(copies: ServerCopies, clients: Mapping[int, str]) -> list[str]:

@@ -10,6 +10,7 @@ A request passes through the packages in one direction, and imports point the sa
 - `session`: one client. `face`: what it sees, a decision without I/O (`faces` is the table of all). `router`: carries
   decisions out, through the `steps` around every request, to a connection of `downstream`.
 - `catalog`: what servers offer and under which name; `economy`: the same in few tokens.
+- `sandbox`: what a server's process may touch.
 - `config`: what the user wrote; `observe`: logs, figures of calls and the status socket.
 - Used by all of them: `nearest` names for a wrong one, `printable` text, `json_schema` and `slices` of large JSON,
   `blocking_work` in threads, `file_watch`, `run` (the event loop), `process_context` (where sockets lie),

@@ -184,6 +184,8 @@ class Connection:
         self.conceal: Callable[[str], str] = str
         # Suggests what a server that does not start may be missing, from its output.
         self.advise: Callable[[str], str | None] = lambda said: None
+        # How its process is confined, for `status`; None until it is started, and for addresses.
+        self.sandbox: dict[str, object] | None = None
         self.starts = 0
         # How many callers are waiting for it to start.
         self.waiting = 0

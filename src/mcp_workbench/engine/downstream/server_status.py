@@ -54,6 +54,7 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
         "lastError": None if error is None else error.message,
         # Readers first want to know whether an error is recent.
         "lastErrorSecondsAgo": None if connection.last_error is None else round(now - connection.last_error_at, 3),
+        "sandbox": connection.sandbox or _configured_sandbox(connection.entry),
         **_sign_in(connection.entry),
         "waitingForStart": connection.waiting,
         "callsInFlight": traffic.call_count,
@@ -85,6 +86,7 @@ def _unused(entry: ServerEntry) -> dict[str, object]:
         "failures": 0,
         "lastError": None if entry.failure is None else entry.trouble_for_all,
         "lastErrorSecondsAgo": None,
+        "sandbox": _configured_sandbox(entry),
         **_sign_in(entry),
         "waitingForStart": 0,
         "callsInFlight": 0,
@@ -101,6 +103,13 @@ def _unused_state(entry: ServerEntry) -> State:
         # No request can start it: the environment has to change first.
         return State.FAILED
     return State.CONFIGURED if entry.offer is None else State.KNOWN
+
+
+def _configured_sandbox(entry: ServerEntry) -> dict[str, object] | None:
+    """What is known before the server is started: its profile; None for addresses."""
+    if entry.config.command is None:
+        return None
+    return {"profile": "guard" if entry.config.sandbox is None else entry.config.sandbox.profile}
 
 
 def _sign_in(entry: ServerEntry) -> dict[str, object]:

@@ -1,0 +1,208 @@
+"""From the settings and a server's command line to its `Sandbox`. Pure but for looking at paths, which is given.
+
+Owns what each profile means. What the user named is meant: a path in `args` or `env` is granted, unless it is so wide
+that it would give away what the profile is there to keep.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+from mcp_workbench.engine.sandbox.sandbox import Machine, Sandbox
+
+SEALED_MEMORY: Final = 1 << 30
+SEALED_PROCESSES: Final = 64
+# Lists of folders that programs are loaded from: they are read, and nothing else.
+_SEARCH_PATHS: Final = frozenset(
+    "PATH PYTHONPATH PYTHONHOME NODE_PATH LD_LIBRARY_PATH CLASSPATH JAVA_HOME VIRTUAL_ENV GEM_PATH PERL5LIB "
+    "SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS REQUESTS_CA_BUNDLE".split()
+)
+# Where the user's own files and the desktop's sockets are: nothing of it is readable, so programs should not try.
+_OF_THE_USER: Final = (
+    *("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"),
+    *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"),
+)
+# What lets package runners do without the network, where they have what they need.
+_OFFLINE: Final = {"npm_config_offline": "true", "UV_OFFLINE": "1", "PIP_NO_INDEX": "1"}
+
+
+class ServerProgram(NamedTuple):
+    """A server's program, with all references resolved."""
+
+    args: Sequence[str]
+    # What its entry sets, and all that it gets.
+    own_environment: Mapping[str, str]
+    environment: Mapping[str, str]
+    # The folder it would start in, and whether the user named it.
+    folder: str | None
+    is_folder_named: bool
+    # Folders that it consists of (`program_files`).
+    files: Sequence[str]
+    # The script that its interpreter runs, which is not a file that it works on.
+    script: str | None
+    # Of its private home: the same as long as it is the same server of the same user.
+    home_name: str
+
+
+class _Grants:
+    """Collects what is granted, and why something is not."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.read: dict[str, None] = {}
+        self.write: dict[str, None] = {}
+        self.skipped: dict[str, None] = {}
+
+    def add(self, path: str, *, write: bool, is_asked: bool = True) -> str | None:
+        """Grant what is at this path. Returns its path without links if it was granted."""
+        place = self._machine.look(path)
+        if place is None:
+            if is_asked:
+                self.skipped[f"`{path}` does not exist"] = None
+            return None
+        wide = self.too_wide(place.path, write=write)
+        if wide is not None:
+            if is_asked:
+                self.skipped[f"`{path}` {wide}"] = None
+            return None
+        (self.write if write else self.read)[place.path] = None
+        return place.path
+
+    def too_wide(self, path: str, *, write: bool) -> str | None:
+        if path == "/":
+            return "is everything"
+        home = self._machine.home
+        for folder, what in (*self._machine.protected, (home, "your home folder")):
+            if folder.startswith(path + "/") or (folder == path and folder != "/"):
+                return f"is or contains {what if folder == home else f'`{folder}`, {what}'}"
+            if folder != home and path.startswith(folder + "/") and write:
+                return f"is in `{folder}`, {what}"
+        return None
+
+
+def decide(settings: SandboxConfig | None, program: ServerProgram, machine: Machine) -> Sandbox:
+    """Return what a server gets. None: `guard`, as far as this machine can enforce it."""
+    if settings is None:
+        return Sandbox("guard", environment=program.environment, folder=program.folder, is_best_effort=True)
+    basic = Sandbox(
+        settings.profile,
+        environment=program.environment,
+        folder=program.folder,
+        memory=settings.memory,
+        cpu_seconds=settings.cpu_seconds,
+        processes=settings.processes,
+        is_best_effort=settings.best_effort,
+        backend=settings.backend,
+    )
+    return basic if settings.profile in ("off", "guard") else _contained(settings, program, machine, basic)
+
+
+def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine, basic: Sandbox) -> Sandbox:
+    is_sealed = settings.profile == "sealed"
+    grants = _Grants(machine)
+    for path in (*machine.system, *program.files):
+        grants.add(path, write=False, is_asked=False)
+    for path in machine.devices:
+        grants.add(path, write=True, is_asked=False)
+    for path in settings.read:
+        _granted_as_asked(grants, machine, path)
+    for path in settings.write:
+        grants.add(path, write=True)
+    _grant_named(grants, machine, program)
+    folder = program.folder
+    if folder is not None:
+        write = program.is_folder_named and not is_sealed
+        granted = grants.add(folder, write=write, is_asked=program.is_folder_named)
+        folder = folder if granted is not None else None
+    home = os.path.join(machine.homes, program.home_name) if settings.home == "private" else None
+    temporary = os.path.join(machine.homes, program.home_name, "tmp")
+    private = home or temporary
+    return basic._replace(
+        limits_files=True,
+        read=tuple(grants.read),
+        write=(private, *grants.write),
+        network=settings.network if settings.network is not None else "none" if is_sealed else "all",
+        unix_sockets=settings.unix_sockets,
+        memory=settings.memory or (SEALED_MEMORY if is_sealed else None),
+        processes=settings.processes or (SEALED_PROCESSES if is_sealed else None),
+        home=home,
+        temporary=temporary,
+        environment=_environment(program, home, temporary, is_offline=is_sealed and settings.network is None),
+        # Package runners look for a project in the folder they start in, and fail if they cannot read it.
+        folder=folder or private,
+        skipped=tuple(grants.skipped),
+    )
+
+
+def _granted_as_asked(grants: _Grants, machine: Machine, path: str) -> None:
+    """What the user lists under `read` is granted, however wide."""
+    place = machine.look(path)
+    if place is None:
+        grants.skipped[f"`{path}` does not exist"] = None
+    else:
+        grants.read[place.path] = None
+
+
+def _grant_named(grants: _Grants, machine: Machine, program: ServerProgram) -> None:
+    script = None if program.script is None else machine.look(program.script)
+    for path in _paths_in(program.args):
+        place = machine.look(path)
+        # Its folder is granted as the program's own.
+        if place is None or script is None or place.path != script.path:
+            _grant_place(grants, machine, path)
+    for name, value in program.own_environment.items():
+        if name in _SEARCH_PATHS:
+            for path in value.split(os.pathsep):
+                if os.path.isabs(path):
+                    grants.add(path, write=False, is_asked=False)
+        else:
+            for path in _paths_in((value,)):
+                _grant_place(grants, machine, path)
+
+
+def _grant_place(grants: _Grants, machine: Machine, path: str) -> None:
+    """Grant a folder that was named; for a file its folder, because programs write a copy beside it and rename it."""
+    place = machine.look(path)
+    if place is not None and place.is_folder:
+        grants.add(path, write=True)
+        return
+    if place is not None and grants.too_wide(os.path.dirname(place.path), write=True):
+        # `~/notes.txt`, or `~/.ssh/key` for a server that signs in with it: the file alone.
+        if grants.too_wide(place.path, write=True):
+            grants.read[place.path] = None
+        else:
+            grants.write[place.path] = None
+        return
+    folder = machine.look(os.path.dirname(path)) if place is None else machine.look(os.path.dirname(place.path))
+    if folder is None:
+        grants.skipped[f"`{path}` does not exist"] = None
+    elif not _is_system(folder.path, machine):
+        grants.add(folder.path, write=True)
+
+
+def _is_system(path: str, machine: Machine) -> bool:
+    """Whether every program reads it anyway. `/usr/bin/git` in an argument is a program, not a file to work on."""
+    return any(path == each or path.startswith(each + "/") for each in machine.system)
+
+
+def _paths_in(values: Iterable[str]) -> list[str]:
+    """The absolute paths among words, alone or after `=`. Addresses are none: `https://…`, `//host`."""
+    found = []
+    for value in values:
+        for text in (value, value.partition("=")[2]):
+            if text.startswith("/") and not text.startswith("//") and "\0" not in text:
+                found.append(os.path.normpath(text))
+                break
+    return found
+
+
+def _environment(program: ServerProgram, home: str | None, temporary: str, *, is_offline: bool) -> dict[str, str]:
+    given = {name: value for name, value in program.environment.items() if name not in _OF_THE_USER}
+    ours = {**dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary), **(_OFFLINE if is_offline else {})}
+    if home is not None:
+        # Code in a folder that cannot be written would be compiled at every start.
+        ours |= {"HOME": home, "PYTHONPYCACHEPREFIX": os.path.join(home, ".cache", "pycache")}
+    return {**given, **ours, **program.own_environment}

@@ -1,0 +1,78 @@
+"""What is on this machine, and what it can enforce."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from typing import Final
+
+from mcp_workbench.engine.config.sandbox_settings import protected_folders
+from mcp_workbench.engine.sandbox.sandbox import Capabilities, FoundPath, Machine
+
+# `/run` has sockets of everything, so of it only what name resolution reads. `/proc` shows other processes' command
+# lines, as it does to every user; their environment and memory are kept from it otherwise.
+_SYSTEM: Final = {
+    "linux": (
+        *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/proc", "/sys"),
+        *("/nix/store", "/gnu/store", "/snap", "/var/lib/snapd", "/home/linuxbrew/.linuxbrew"),
+        *("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/etc/resolv.conf"),
+        *("/dev/pts", "/dev/fd"),
+    ),
+    "darwin": (
+        "/usr",
+        "/bin",
+        "/sbin",
+        "/System",
+        "/Library",
+        "/opt",
+        "/private/etc",
+        "/private/var/db",
+        "/Applications",
+    ),
+}
+_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+
+
+def look(path: str) -> FoundPath | None:
+    try:
+        real = os.path.realpath(path, strict=True)
+        return FoundPath(real, os.path.isdir(real))
+    except (OSError, ValueError):
+        return None
+
+
+def this_machine(home: str) -> Machine:
+    """`home` is that of the user whose server it is."""
+    from platformdirs import user_data_dir
+
+    data = user_data_dir("mcp-workbench", appauthor=False)
+    protected = [(os.path.realpath(folder), what) for folder, what in protected_folders(home)]
+    return Machine(
+        home=os.path.realpath(home),
+        homes=os.path.join(os.path.realpath(data), "homes"),
+        protected=tuple(protected),
+        look=look,
+        system=_SYSTEM.get(sys.platform, ()),
+        devices=_DEVICES,
+    )
+
+
+@cache
+def capabilities() -> Capabilities:
+    """What this machine can enforce. Asked once."""
+    if sys.platform == "darwin":
+        return Capabilities(has_seatbelt=os.path.exists("/usr/bin/sandbox-exec"))
+    if sys.platform != "linux":
+        return Capabilities()
+    from mcp_workbench.engine.transport import landlock, seccomp
+
+    return Capabilities(landlock_abi=landlock.abi(), has_filters=seccomp.is_supported() and _kernel_has_filters())
+
+
+def _kernel_has_filters() -> bool:
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            return any(line.startswith("Seccomp:") for line in file)
+    except OSError:
+        return False

@@ -1,0 +1,87 @@
+"""The sandbox of one server of the catalogue: collects what `decide` needs, and starts nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.sandbox.backends import choose
+from mcp_workbench.engine.sandbox.decide import ServerProgram, decide
+from mcp_workbench.engine.sandbox.machine import capabilities, this_machine
+from mcp_workbench.engine.sandbox.sandbox import Machine, Sandbox
+from mcp_workbench.engine.transport.child import OURSELVES, find_program
+from mcp_workbench.engine.transport.confinement import Launch
+
+
+class Owner(NamedTuple):
+    """Whose server it is: what tells its private home from all others."""
+
+    # The configuration file.
+    path: str
+    toolbox: str
+    # Empty for the user of the workbench.
+    principal: str = ""
+
+
+class Enforced(NamedTuple):
+    """A sandbox, and what enforces it here."""
+
+    sandbox: Sandbox
+    backend: str
+    # What this machine cannot enforce of it.
+    missing: tuple[str, ...]
+    launch: Launch
+
+
+def sandbox_of(
+    config: ServerConfig,
+    environment: Mapping[str, str],
+    folder: str | None,
+    owner: Owner,
+    machine: Machine | None = None,
+) -> Sandbox:
+    """Return what a server gets. `config` has all references resolved; `folder` is its client's. Raises
+    `DownstreamError` if its program does not exist."""
+    settings = config.sandbox
+    started_in = config.cwd or folder
+    needs_files = settings is not None and settings.profile in ("contained", "sealed")
+    files: list[str] = []
+    script = None
+    if needs_files:
+        from mcp_workbench.engine.sandbox.program_files import own_files, program_files, script_of
+
+        assert config.command is not None
+        machine = machine or this_machine(environment.get("HOME") or os.path.expanduser("~"))
+        program = find_program(config.command, environment.get("PATH"), started_in)
+        if program == OURSELVES:
+            files = own_files()
+        else:
+            files = program_files(program, config.args, environment.get("PATH"), started_in, machine.home)
+            script = script_of(program, config.args, started_in)
+    described = ServerProgram(
+        args=config.args,
+        own_environment=config.env,
+        environment=environment,
+        folder=started_in,
+        is_folder_named=config.cwd is not None,
+        files=files,
+        script=script,
+        home_name=home_name(config, owner) if needs_files else "",
+    )
+    return decide(settings, described, machine or Machine("", "", (), lambda path: None))
+
+
+def home_name(config: ServerConfig, owner: Owner) -> str:
+    """The name of a server's private home. Arguments and variables may change: what it has stored is still its own."""
+    parts = (owner.path, owner.toolbox, config.name, config.command or "", owner.principal)
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+def enforce(sandbox: Sandbox) -> Enforced:
+    """Decide how this machine enforces a sandbox, and create its private folders. Raises `DownstreamError` if it cannot
+    be enforced."""
+    chosen = choose(sandbox, capabilities())
+    return Enforced(sandbox, chosen.backend.name, chosen.missing, chosen.backend.launch(sandbox))

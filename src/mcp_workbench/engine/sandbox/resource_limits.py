@@ -1,0 +1,47 @@
+"""Limits of resources, which belong to a process and not to a thread: a shell sets them and becomes the server."""
+
+from __future__ import annotations
+
+import os
+
+from mcp_workbench.engine.sandbox.sandbox import Sandbox
+
+# Shells disagree on the letter for processes. A limit that cannot be set ends the start.
+_PROCESSES = "{{ ulimit -u {0} 2>/dev/null || ulimit -p {0}; }} || exit 126; "
+
+
+def limiting(sandbox: Sandbox) -> tuple[str, ...]:
+    """The program that sets the limits of a sandbox and starts what follows; empty if it has none."""
+    limits = ""
+    if sandbox.cpu_seconds is not None:
+        limits += f"ulimit -t {sandbox.cpu_seconds} || exit 126; "
+    if sandbox.processes is not None:
+        # The system counts all tasks of the user.
+        limits += _PROCESSES.format(sandbox.processes + _tasks_of_user())
+    if sandbox.memory is not None:
+        # Not the address space, of which V8 reserves far more than it uses.
+        limits += f"ulimit -d {sandbox.memory // 1024} || exit 126; "
+    return ("/bin/sh", "-c", f'{limits}exec "$@"', "sh") if limits else ()
+
+
+def _tasks_of_user() -> int:
+    user, found = os.getuid(), 0
+    if os.stat("/proc/self").st_uid != user:
+        # What cannot be inspected seems to be root's. So do we.
+        found = len(os.listdir("/proc/self/task"))
+    try:
+        with os.scandir("/proc") as entries:
+            for entry in entries:
+                if entry.name.isdecimal():
+                    found += _tasks_of(entry.path, user)
+    except OSError:
+        return 0
+    return found
+
+
+def _tasks_of(process: str, user: int) -> int:
+    try:
+        # A folder has two links, and one for each folder in it.
+        return os.stat(f"{process}/task").st_nlink - 2 if os.stat(process).st_uid == user else 0
+    except OSError:
+        return 0

@@ -1,0 +1,84 @@
+"""What a server gets, as one value, and the interface of what enforces it.
+
+Every decision is in the value when a backend sees it. Knows neither how it is decided (`decide`) nor any backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from mcp_workbench.engine.config.sandbox_settings import Network, Profile
+from mcp_workbench.engine.transport.confinement import Launch
+
+
+class Sandbox(NamedTuple):
+    """What a server gets. All paths are absolute and without links, as they were when it was decided."""
+
+    profile: Profile
+    # Whether files and the network are limited at all.
+    limits_files: bool = False
+    read: tuple[str, ...] = ()
+    # Also read.
+    write: tuple[str, ...] = ()
+    network: Network = "all"
+    unix_sockets: tuple[str, ...] = ()
+    # Bytes, seconds of processor time, and tasks beyond those that the user runs already; None: no limit.
+    memory: int | None = None
+    cpu_seconds: int | None = None
+    processes: int | None = None
+    # Its private home and temporary folder, which are created when it starts; None: those of the user.
+    home: str | None = None
+    temporary: str | None = None
+    # Its environment, and the folder it starts in.
+    environment: Mapping[str, str] = {}
+    folder: str | None = None
+    # What was asked for and not granted, in words.
+    skipped: tuple[str, ...] = ()
+    is_best_effort: bool = False
+    # The backend that was asked for, or `auto`.
+    backend: str = "auto"
+
+
+class FoundPath(NamedTuple):
+    """What is at a path."""
+
+    # Without links.
+    path: str
+    is_folder: bool
+
+
+class Machine(NamedTuple):
+    """What a decision depends on besides the configuration."""
+
+    # The user's.
+    home: str
+    # Where private homes are.
+    homes: str
+    # Folders that are never granted to write, nor anything that contains them, each with what it is.
+    protected: tuple[tuple[str, str], ...]
+    # What is at a path; None: nothing.
+    look: Callable[[str], FoundPath | None]
+    # The system's folders that every program reads, and devices that every program writes.
+    system: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+
+
+class Capabilities(NamedTuple):
+    """What this machine can enforce."""
+
+    landlock_abi: int = 0
+    has_filters: bool = False
+    has_seatbelt: bool = False
+
+
+class Backend(Protocol):
+    """Enforces sandboxes in one way."""
+
+    name: str
+
+    def missing(self, sandbox: Sandbox, machine: Capabilities) -> list[str]:
+        """What of the sandbox it cannot enforce here, each as what follows "this machine"."""
+
+    def launch(self, sandbox: Sandbox) -> Launch:
+        """How to start a server in it. May create what it needs; the sandbox is enforceable, or is best effort."""

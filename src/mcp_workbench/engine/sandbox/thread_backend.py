@@ -1,0 +1,54 @@
+"""Landlock and seccomp in the thread that starts the server: needs no program and costs no time.
+
+It cannot tell hosts or Unix sockets apart, and cannot take anything out of a folder that it grants.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from mcp_workbench.engine.sandbox.resource_limits import limiting
+from mcp_workbench.engine.sandbox.sandbox import Capabilities, Sandbox
+from mcp_workbench.engine.transport import seccomp
+from mcp_workbench.engine.transport.confinement import GUARDED, UNCONFINED, Confinement, Launch, missing
+
+_FAMILIES: Final = frozenset({seccomp.AF_NETLINK})
+_INTERNET: Final = frozenset({seccomp.AF_INET, seccomp.AF_INET6})
+
+
+class ThreadBackend:
+    name = "landlock"
+
+    def missing(self, sandbox: Sandbox, machine: Capabilities) -> list[str]:
+        found = missing(confinement_of(sandbox), landlock_abi=machine.landlock_abi, has_filters=machine.has_filters)
+        if isinstance(sandbox.network, tuple):
+            found.append("cannot limit its network to hosts (Landlock knows none)")
+        if sandbox.unix_sockets:
+            found.append("cannot limit its Unix sockets to those named (Landlock knows none)")
+        return found
+
+    def launch(self, sandbox: Sandbox) -> Launch:
+        make_private_folders(sandbox)
+        return Launch(confinement_of(sandbox), limiting(sandbox))
+
+
+def confinement_of(sandbox: Sandbox) -> Confinement:
+    """What the thread gives up."""
+    if sandbox.profile == "off":
+        return UNCONFINED
+    basic = GUARDED._replace(is_best_effort=sandbox.is_best_effort)
+    if not sandbox.limits_files:
+        return basic
+    families = _FAMILIES
+    if sandbox.network != "none":
+        families |= _INTERNET
+    if sandbox.unix_sockets:
+        families |= {seccomp.AF_UNIX}
+    return basic._replace(read=sandbox.read, write=sandbox.write, families=families, has_tcp=sandbox.network != "none")
+
+
+def make_private_folders(sandbox: Sandbox) -> None:
+    for folder in (sandbox.home, sandbox.temporary):
+        if folder is not None:
+            os.makedirs(folder, mode=0o700, exist_ok=True)

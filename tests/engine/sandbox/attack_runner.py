@@ -1,0 +1,92 @@
+"""Starts a victim and, in a sandbox, a program that attacks it. To be called as an ordinary user."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+from mcp_workbench.engine.sandbox.of_server import Owner, enforce, home_name, sandbox_of
+from mcp_workbench.engine.transport.confinement import start_confined
+
+# One that every user can start.
+PYTHON = "/usr/bin/python3"
+OWNER = Owner("/config.json", "box", "")
+SCRIPT = Path(__file__).with_name("attacks.py").read_text(encoding="utf-8")
+
+
+def attack_in(folder: Path, sandbox: SandboxConfig | None) -> dict[str, bool]:
+    """Return which attacks succeed. `folder` is empty, and belongs to the user."""
+    os.environ.update(HOME=str(folder / "home"))
+    for name in ("XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        os.environ.pop(name, None)
+    home = folder / "home"
+    given = folder / "a b\nc" / "data.json"
+    for path in (home / ".ssh/id_ed25519", home / ".local/share/mcp-workbench/tokens", home / ".bashrc", given):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("secret\n")
+    listener, datagrams = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    named, abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    named.bind(str(folder / "s"))
+    named.listen()
+    abstract.bind(f"\0mcp-workbench-test-{os.getpid()}")
+    abstract.listen()
+    datagrams.bind(str(folder / "d"))
+    other = _home_of_another_server(home)
+    # Stays until its input ends.
+    victim = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={"TOKEN": "secret"})
+    told = {
+        "home": str(home),
+        "victim": victim.pid,
+        "other": other,
+        "given": str(given),
+        "port": listener.getsockname()[1],
+        "socket": str(folder / "s"),
+        "abstract": f"mcp-workbench-test-{os.getpid()}",
+        "datagrams": str(folder / "d"),
+    }
+    try:
+        return _attack(folder, sandbox, told)
+    finally:
+        victim.kill()
+        victim.communicate()
+        for each in (listener, datagrams, named, abstract):
+            each.close()
+
+
+def _home_of_another_server(home: Path) -> str:
+    path = home / ".local/share/mcp-workbench/homes" / home_name(ServerConfig(name="other", command="x"), OWNER)
+    path.mkdir(parents=True)
+    (path / "secret").write_text("secret")
+    return str(path)
+
+
+def _attack(folder: Path, settings: SandboxConfig | None, told: dict[str, Any]) -> dict[str, bool]:
+    home, script = Path(told["home"]), folder / "server" / "attacks.py"
+    script.parent.mkdir()
+    script.write_text(SCRIPT, encoding="utf-8")
+    (home / "removable").write_text("x")
+    (folder / "tmp").mkdir()
+    args = (str(script), json.dumps(told), "--data", told["given"])
+    config = ServerConfig(name="hostile", command=PYTHON, args=args, sandbox=settings)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "TMPDIR": str(folder / "tmp")}
+    enforced = enforce(sandbox_of(config, environment, "/", OWNER))
+    sandbox = enforced.sandbox
+    done = start_confined(
+        enforced.launch.confinement,
+        lambda: subprocess.run(
+            [*enforced.launch.wrapper, PYTHON, *args],
+            env=sandbox.environment,
+            cwd=sandbox.folder,
+            capture_output=True,
+            text=True,
+        ),
+    )
+    assert not done.returncode, done.stderr
+    found: dict[str, bool] = json.loads(done.stdout)
+    return found

@@ -1,0 +1,204 @@
+"""What a hostile server tries, each as a function that ends quietly if it succeeds. A program: it prints as JSON which
+attacks succeeded. Imports nothing of ours, because its sandbox may not let it read that."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+
+library = ctypes.CDLL(None, use_errno=True)
+told = json.loads(sys.argv[1])
+home, victim = told["home"], told["victim"]
+# x86-64 and aarch64.
+NUMBERS = {
+    "x86_64": {"pidfd_getfd": 438, "pidfd_open": 434, "io_uring_setup": 425, "add_key": 248, "keyctl": 250},
+    "aarch64": {
+        "pidfd_getfd": 438,
+        "pidfd_open": 434,
+        "io_uring_setup": 425,
+        "add_key": 217,
+        "bpf": 280,
+        "keyctl": 219,
+    },
+}[os.uname().machine]
+
+
+def system(name: str, *args: object) -> int:
+    result = int(library.syscall(NUMBERS[name], *args))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), name)
+    return result
+
+
+def called(name: str, *args: object) -> None:
+    if getattr(library, name)(*args) < 0:
+        raise OSError(ctypes.get_errno(), name)
+
+
+def read(path: str, count: int = 100) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(count)
+
+
+def write(path: str, flags: int = os.O_WRONLY | os.O_APPEND) -> None:
+    descriptor = os.open(path, flags)
+    os.write(descriptor, b"#\n")
+    os.close(descriptor)
+
+
+def by_symlink() -> None:
+    os.symlink(f"{home}/.bashrc", f"{os.environ['TMPDIR']}/link")
+    write(f"{os.environ['TMPDIR']}/link")
+
+
+def by_hard_link() -> None:
+    os.link(f"{home}/.bashrc", f"{os.environ['TMPDIR']}/hard")
+    write(f"{os.environ['TMPDIR']}/hard")
+
+
+def connect(family: int, kind: int, address: tuple[str, int] | str) -> None:
+    with socket.socket(family, kind) as found:
+        found.settimeout(5)
+        found.connect(address)
+
+
+def udp() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+        found.sendto(b"secret", ("127.0.0.1", told["port"]))
+
+
+def listen() -> None:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        found.listen()
+
+
+def datagram_of_a_pair() -> None:
+    one, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    one.sendto(b"secret", told["datagrams"])
+
+
+def signalled() -> None:
+    os.kill(victim, 0)
+    os.kill(victim, signal.SIGCONT)
+
+
+def traced() -> None:
+    # PTRACE_SEIZE: it runs on, and is let go when this process ends.
+    called("ptrace", 0x4206, victim, 0, 0)
+
+
+def vector() -> None:
+    class Piece(ctypes.Structure):
+        _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+    buffer = ctypes.create_string_buffer(8)
+    with open("/proc/self/maps") as file:
+        start = int(file.readline().split("-")[0], 16)
+    here = Piece(ctypes.addressof(buffer), 8)
+    there = Piece(start, 8)
+    called("process_vm_readv", victim, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+
+
+def stolen_descriptor() -> None:
+    system("pidfd_getfd", os.pidfd_open(victim), 1, 0)
+
+
+def setuid_program() -> None:
+    if b"NoNewPrivs:\t1" in read("/proc/self/status", 10_000):
+        raise PermissionError
+
+
+def namespace() -> None:
+    called("unshare", 0x10000000)
+
+
+def namespace_by_clone() -> None:
+    pid = library.syscall({"x86_64": 56, "aarch64": 220}[os.uname().machine], 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), "clone")
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def io_uring() -> None:
+    os.close(system("io_uring_setup", 1, ctypes.create_string_buffer(120)))
+
+
+def keyring() -> None:
+    # The descriptor of the session's keyring, or a new one.
+    system("keyctl", 0, -3, 1)
+
+
+def memory() -> None:
+    limit = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if limit != resource.RLIM_INFINITY:
+        bytearray(limit + 1)
+
+
+def many_processes() -> None:
+    children = []
+    try:
+        for _ in range(200):
+            children.append(subprocess.Popen(["/bin/sleep", "60"]))
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+ATTACKS: dict[str, Callable[[], object]] = {
+    "read the user's key": lambda: read(f"{home}/.ssh/id_ed25519"),
+    "read the home of another server": lambda: read(f"{told['other']}/secret"),
+    "read our sign-ins": lambda: read(f"{home}/.local/share/mcp-workbench/tokens"),
+    "write .bashrc": lambda: write(f"{home}/.bashrc"),
+    "write .bashrc by a symbolic link": by_symlink,
+    "write .bashrc by a hard link": by_hard_link,
+    "truncate .bashrc": lambda: os.truncate(f"{home}/.bashrc", 0),
+    "create a file in the home folder": lambda: write(f"{home}/planted", os.O_WRONLY | os.O_CREAT),
+    "remove a file": lambda: os.unlink(f"{home}/removable"),
+    "see that the key exists": lambda: os.stat(f"{home}/.ssh/id_ed25519"),
+    "change the mode of the key": lambda: os.chmod(f"{home}/.ssh/id_ed25519", 0o600),
+    "read the file it was given": lambda: read(told["given"]),
+    "write the folder it was given": lambda: write(f"{os.path.dirname(told['given'])}/new", os.O_WRONLY | os.O_CREAT),
+    "write its own home": lambda: write(f"{os.environ['HOME']}/own", os.O_WRONLY | os.O_CREAT),
+    "connect by TCP": lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", told["port"])),
+    "listen": listen,
+    "send by UDP": udp,
+    "connect to a Unix socket": lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, told["socket"]),
+    "connect to an abstract socket": lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + told["abstract"]),
+    "send a datagram from a pair": datagram_of_a_pair,
+    "read the environment of a sibling": lambda: read(f"/proc/{victim}/environ"),
+    "read the memory of a sibling": lambda: os.close(os.open(f"/proc/{victim}/mem", os.O_RDONLY)),
+    "read the command line of a sibling": lambda: read(f"/proc/{victim}/cmdline"),
+    "signal a sibling": signalled,
+    "trace a sibling": traced,
+    "copy memory of a sibling": vector,
+    "take a descriptor of a sibling": stolen_descriptor,
+    "gain privileges by a setuid program": setuid_program,
+    "enter a user namespace": namespace,
+    "enter a user namespace by clone": namespace_by_clone,
+    "use io_uring": io_uring,
+    "use the keyring": keyring,
+    "start 200 processes": many_processes,
+    "exceed its memory": memory,
+}
+
+
+def attempt(attack: Callable[[], object]) -> bool:
+    try:
+        attack()
+    except (OSError, MemoryError):
+        return False
+    return True
+
+
+print(json.dumps({name: attempt(attack) for name, attack in ATTACKS.items()}))

@@ -1,0 +1,52 @@
+"""What is said about a server that failed in a sandbox."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_workbench.engine.sandbox.denials import denied_paths, explanation
+from mcp_workbench.engine.sandbox.sandbox import Sandbox
+
+SEALED = Sandbox("sealed", limits_files=True, network="none", memory=1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("said", "paths"),
+    [
+        ("Error: EACCES: permission denied, open '/home/me/my notes/a.json'", ["/home/me/my notes/a.json"]),
+        ("PermissionError: [Errno 13] Permission denied: '/tmp/x'", ["/tmp/x"]),
+        ("cat: /etc/shadow: Permission denied\nreads /usr/lib/a", ["/etc/shadow"]),
+        ("mkdir: cannot create directory ‘/srv/y’: Read-only file system", ["/srv/y"]),
+        ("cannot find /srv/z", []),
+    ],
+)
+def test_the_paths_that_it_was_denied_are_found_in_its_output(said: str, paths: list[str]) -> None:
+    assert denied_paths(said) == paths
+
+
+def test_it_says_the_profile_and_what_was_denied() -> None:
+    told = explanation(Sandbox("contained", limits_files=True), "open '/a'\nEACCES: permission denied, open '/b c'")
+    assert told is not None and "`contained`" in told and "`/b c`" in told and "`/a`" not in told
+
+
+def test_missing_network_and_memory_are_named() -> None:
+    told = explanation(SEALED, "getaddrinfo EAI_AGAIN example.org\nArray buffer allocation failed")
+    assert told is not None and "no network" in told and "1024 MiB" in told
+    assert "network" not in str(explanation(SEALED._replace(network="all"), "getaddrinfo EAI_AGAIN"))
+
+
+@pytest.mark.parametrize(
+    ("said", "is_about_it"),
+    [
+        ('sudo: The "no new privileges" flag is set, which prevents sudo from running as root.', True),
+        ('cannot set up namespace using "/usr/bin/newuidmap": exit status 1', True),
+        ("FATAL:zygote_host_impl_linux.cc(126)] No usable sandbox!", True),
+        ("sudo: a password is required", False),
+        ("", False),
+    ],
+)
+def test_what_breaks_in_guard_is_told_with_the_remedy(said: str, is_about_it: bool) -> None:
+    told = explanation(Sandbox("guard"), said)
+    assert (told is not None) == is_about_it
+    assert told is None or '`"sandbox": "off"`' in told
+    assert explanation(Sandbox("off"), said) is None
