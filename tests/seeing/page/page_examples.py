@@ -138,9 +138,9 @@ def state(now: float | None = None) -> dict[str, Any]:
             ),
         ],
         "toolboxes": [
-            {"name": "dev", "description": "Code", "tools": 96, "tokens": 31_200, "saved": 2_410_000},
-            {"name": "data", "description": "Databases", "tools": 24, "tokens": 9_800, "saved": 410_000},
-            {"name": "office", "description": "Calendar", "tools": 31, "tokens": 12_400, "saved": 655_000},
+            {"name": "dev", "description": "Code", "tools": 96, "tokens": 31_200},
+            {"name": "data", "description": "Databases", "tools": 24, "tokens": 9_800},
+            {"name": "office", "description": "Calendar", "tools": 31, "tokens": 12_400},
         ],
         "waiting": [
             {
@@ -321,7 +321,9 @@ def tokens(now: float) -> dict[str, Any]:
     boxes = [("dev", 31_200, 2_900, 2_410_000), ("office", 12_400, 1_700, 655_000), ("data", 9_800, 1_150, 410_000)]
     return {
         "face": "proxy",
-        "saved": 3_475_000,
+        "full": 53_400,
+        "shown": 353,
+        "saved": 53_047,
         "perToolbox": [
             {"name": name, "full": full, "shown": shown, "saved": saved} for name, full, shown, saved in boxes
         ],
@@ -331,14 +333,16 @@ def tokens(now: float) -> dict[str, Any]:
 
 
 def audit(now: float) -> dict[str, Any]:
-    lines = []
+    lines: list[dict[str, Any]] = []
     for number, call in enumerate(reversed(calls(now)[:26])):
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(call["at"])) + ".123Z"
         outcome = {"ok": "result"}.get(call["end"], call["end"])
         decision = "denied" if outcome == "refused" else "passed"
         kept = {key: call[key] for key in ("principal", "client", "method", "toolbox", "server", "item")}
-        lines.append(
+        lines.insert(
+            0,
             {
+                "number": 940 - number,
                 "seq": 940 - number,
                 "time": stamp,
                 "kind": "call",
@@ -346,7 +350,7 @@ def audit(now: float) -> dict[str, Any]:
                 "decision": decision,
                 "outcome": outcome,
                 "ms": call["seconds"] * 1000,
-            }
+            },
         )
     return {"lines": lines, "verified": True, "why": "940 lines since 2026-11-01", "more": True}
 

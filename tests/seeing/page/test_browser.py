@@ -135,6 +135,21 @@ def test_changed_definition_is_shown_side_by_side_and_accepted(page: Page, api: 
     assert api.posted == [("/api/lock/accept", {"toolbox": "dev", "server": "github", "item": "create_issue"})]
 
 
+def test_change_that_is_read_from_the_lock_is_fetched(page: Page, api: ScriptedApi) -> None:
+    changed = {"toolbox": "dev", "server": "github", "what": "tool: changed"}
+    fetched = {**changed, "before": '{"a": 1}', "after": '{"a": 2}', "warnings": ["It mentions a secret."]}
+    api.answers["GET /api/lock"] = (
+        200,
+        {"changes": [{**fetched, "item": "other", "after": "{}"}, {**fetched, "item": "push_files"}]},
+    )
+    item = {"kind": "definition", "item": "push_files", "before": None, "after": None}
+    api.change(waiting=[*api.state["waiting"], {**changed, **item}])
+    card = page.get_by_role("article", name="tool: changed dev/github/push_files")
+    card.get_by_text("It mentions a secret.").wait_for()
+
+    assert card.locator("ins").inner_text().strip() == '"a": 2'
+
+
 def test_crashed_server_has_cause_next_step_and_its_last_lines(page: Page, api: ScriptedApi) -> None:
     card = page.get_by_role("article", name="Not running data/postgres")
 
@@ -188,11 +203,12 @@ def test_try_again_fills_the_form_and_sends_nothing(page: Page, api: ScriptedApi
     assert api.posted == []
 
 
-def test_call_that_is_not_kept_says_so(page: Page) -> None:
+def test_call_that_is_not_kept_says_so(page: Page, api: ScriptedApi) -> None:
+    api.answers["GET /api/calls/21"] = (404, {"error": "this call is not kept"})
     show(page, "live")
     page.locator(".calls [data-key='21']").click()
 
-    page.get_by_text("Arguments and result are not kept").wait_for()
+    page.get_by_text("this call is not kept").wait_for()
     page.keyboard.press("Escape")
     assert page.locator(".calls [data-key='21']:focus").count() == 1
 

@@ -1,15 +1,14 @@
 /* Audit: the lines on disk, newest first, and whether their chain holds. */
 
 import { button, el, reconcile, replace, rowList } from "./dom.js";
-import { jsonBlock, parsed } from "./content.js";
+import { jsonBlock } from "./content.js";
 import { clock, NONE, path, seconds } from "./format.js";
 import { split } from "./pane.js";
 import { get } from "./store.js";
 
 const PAGE = 100;
+const MAX_LINES = 1000;
 const TYPING_PAUSE = 250;
-
-const lineOf = (line) => (typeof line === "string" ? (parsed(line) ?? { kind: line }) : line);
 
 export function auditView() {
   let typing = 0, limit = PAGE, latest = 0;
@@ -30,9 +29,9 @@ export function auditView() {
       return replace(chain, error.message);
     }
     if (turn !== latest) return;
-    reconcile(list, page.lines.map(lineOf), (line) => line.seq, row);
+    reconcile(list, page.lines.reverse(), (line) => line.number, row);
     pane.mark();
-    more.hidden = !page.more;
+    more.hidden = !page.more || limit >= MAX_LINES;
     const word = { true: ["ok", "Chain verified"], false: ["bad", "Chain broken"] }[page.verified] ?? ["", "Chain not verified"];
     replace(chain, el("span", { class: `state ${word[0]}` }, word[1]), " ", el("span", { class: "soft" }, page.why ?? ""),
       !list.childElementCount && el("span", { class: "soft" }, search.value ? " No line matches." : ""));
@@ -41,10 +40,10 @@ export function auditView() {
   function row(line) {
     const what = line.item || line.method || line.outcome || "";
     const isBad = ["denied"].includes(line.decision) || ["error", "refused", "tool_error", "failed"].includes(line.outcome);
-    const key = String(line.seq);
+    const key = String(line.number);
     return el("li", {}, el("button", { type: "button", "data-key": key, on: { click: () => pane.open(key, `Line ${key}`, null, jsonBlock(line, { label: "Audit line" })) } },
       el("span", { class: "time" }, clock(Date.parse(line.time) / 1000, true)),
-      el("span", { class: "what" }, el("span", { class: "soft" }, path(line.toolbox, line.server), line.server && what && "/"), el("b", {}, what)),
+      el("span", { class: "what" }, el("span", { class: "soft" }, path(line.toolbox, line.server), line.server && what && "/"), el("b", {}, what || line.unreadable)),
       el("span", { class: "who soft" }, [line.principal, line.client].filter(Boolean).join(" · ") || NONE),
       el("span", { class: "kind" }, line.kind),
       el("span", { class: isBad ? "end bad" : "end" }, [line.decision === "passed" ? "" : line.decision, line.outcome].filter(Boolean).join(", ") || NONE),

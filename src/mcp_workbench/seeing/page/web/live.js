@@ -92,11 +92,11 @@ export function liveView() {
     const version = `${call.id} ${call.state} ${call.end}`;
     if (version === fetched) return;
     fetched = version;
-    let details = {}, problem = "";
+    let details = {}, problem = call.state === "ended" ? "" : "Arguments and result are shown when it has ended.";
     try {
-      details = await get(`api/calls/${call.id}`);
+      if (!problem) details = await get(`api/calls/${call.id}`);
     } catch (error) {
-      problem = error.status === 404 ? `Arguments and result are not kept: this call is older than the page, or too many came after it (capture: ${store.state.capture}).` : error.message;
+      problem = error.message;
     }
     if (version !== fetched || openCall !== call.id) return;
     showCall({ ...call, ...details }, problem);
@@ -114,9 +114,8 @@ export function liveView() {
     pane.open(String(call.id), path(call.toolbox, call.server, call.item || call.method), () => (openCall = null),
       factList(facts),
       problem && el("p", { class: "soft" }, problem),
-      call.arguments !== undefined && [el("h3", {}, "Arguments"), jsonBlock(call.arguments, { label: "Arguments" })],
-      call.result !== undefined && call.result !== null && [el("h3", {}, "Result"), resultBlock(call.result)],
-      call.error && [el("h3", {}, "Error"), jsonBlock(call.error, { label: "Error" })],
+      call.arguments != null && [el("h3", {}, "Arguments"), jsonBlock(call.arguments, { label: "Arguments" })],
+      call.result != null && [el("h3", {}, "Result"), resultBlock(call.result)],
       kind && actions({ label: "Try again…", run: async () => again() }));
   }
 

@@ -10,7 +10,7 @@ import { get, now, on, post, store } from "./store.js";
 const MAX_LOG_LINES = 400;
 const MAX_LINE = 2000;
 const REFRESH_INTERVAL = 10_000;
-const KINDS = { ready: "ok", starting: "info", stopping: "info", backoff: "bad", failed: "bad" };
+const KINDS = { ready: "ok", "needs sign-in": "warn", starting: "info", stopping: "info", backoff: "bad", failed: "bad" };
 
 const keyOf = (server) => JSON.stringify([server.toolbox, server.server]);
 

@@ -26,25 +26,21 @@ export function tokensView() {
   return { root, shown: load };
 }
 
-function draw({ face, saved, perToolbox = [], over = [], since: from }) {
-  const sum = (member) => perToolbox.reduce((total, each) => (typeof each[member] === "number" ? (total ?? 0) + each[member] : total), null);
-  const full = sum("full"), shown = sum("shown");
+function draw({ face, full, shown, perToolbox = [], over = [], since: from }) {
   const most = Math.max(1, ...perToolbox.map((each) => each.full ?? 0));
   return [
     el("div", { class: "glance" },
-      tile(count(saved), "tokens saved", since(from), "ok"),
-      tile(count(full), "in all definitions", "a flat list, in every conversation"),
-      tile(count(shown), `shown by the face ${face}`, "if every toolbox were opened")),
-    bars("Saved over time", over, { from: Math.min(over[0]?.at ?? 0, now() - 600), to: now(), series: ["saved"], written: ([n]) => plural(n, "token"), describe: `${plural(saved ?? 0, "token")} ${since(from)}` }),
+      tile(count(full), "tokens in all definitions", "a flat list would put them into every conversation"),
+      tile(count(shown), "tokens at the start", `of every conversation, in the face ${face}`),
+      tile(count(full != null && shown != null ? Math.max(full - shown, 0) : null), "tokens saved", "at the start of each conversation", "ok")),
+    over.length > 0 && bars("Saved over time", over, { from: over[0].at, to: now(), series: ["saved"], written: ([n]) => plural(n, "token"), describe: since(from) }),
     el("h2", {}, "Toolboxes"),
-    el("p", { class: "legend soft" }, el("i", { class: "key full" }), "all definitions, as a flat list ", el("i", { class: "key" }), "what is shown when it is opened"),
     perToolbox.length === 0 && el("p", { class: "soft" }, "No toolbox is listed yet."),
     el("ul", { class: "toolboxes" }, [...perToolbox].sort((a, b) => (b.full ?? 0) - (a.full ?? 0)).map((each) => el("li", {},
       el("b", {}, each.name),
-      el("div", {}, bar(each.full, most, "full"), bar(each.shown, most, "bar")),
-      el("span", { class: "figure" }, count(each.saved), el("small", {}, " saved"))))),
+      el("div", {}, bar(each.full, most, "full", "as a flat list"), each.shown != null && bar(each.shown, most, "bar", "opened"))))),
     el("p", { class: "soft" }, "A token is counted as four bytes of the definitions as an agent reads them."),
   ];
 }
 
-const bar = (value, most, kind) => el("div", { class: "token-bar" }, inlineBar([{ share: value ?? 0, kind }], most), el("span", { class: "figure" }, count(value)));
+const bar = (value, most, kind, what) => el("div", { class: "token-bar" }, inlineBar([{ share: value ?? 0, kind }], most), el("span", { class: "figure" }, count(value), el("small", {}, ` ${what}`)));

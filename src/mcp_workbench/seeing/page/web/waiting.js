@@ -4,7 +4,7 @@ import { actions, announce, el, reconcile, replace, replaceIfChanged, tile } fro
 import { jsonBlock, sentence, sideBySide, textBlock } from "./content.js";
 import { clock, count, path, plural, seconds, since } from "./format.js";
 import { go } from "./router.js";
-import { now, on, post, store } from "./store.js";
+import { get, now, on, post, store } from "./store.js";
 
 const keyOf = (item) => JSON.stringify([item.kind, item.id, item.toolbox, item.server, item.item]);
 
@@ -53,13 +53,17 @@ function signIn(item) {
 }
 
 function definition(item) {
+  const place = el("div");
+  const show = ({ before, after, warnings = [] }) => replace(place, warnings.map((warning) => el("p", { class: "bad" }, warning)), sideBySide(before, after));
+  const isSame = (each) => each.toolbox === item.toolbox && each.server === item.server && each.item === item.item;
+  if (item.before || item.after) show(item);
+  else get("api/lock").then(({ changes }) => show(changes.find(isSame) ?? {}), (error) => replace(place, error.message));
   const accept = async () => {
     await post("api/lock/accept", { toolbox: item.toolbox, server: item.server, item: item.item });
     announce("Accepted.");
     return "Accepted.";
   };
-  return card(item, "warn", item.what || "Changed definition",
-    sideBySide(item.before, item.after),
+  return card(item, "warn", item.what || "Changed definition", place,
     store.state.you.isOwner && actions({ label: "Accept the change", class: "primary", run: accept }));
 }
 
@@ -122,6 +126,6 @@ function tiles(servers, toolboxes) {
     tile(`${ready} of ${servers.length}`, "servers running", failed ? `${failed} failed` : "none failed", failed ? "bad" : "", "servers"),
     tile(count(sum(servers, "calls")), "calls", counted, "", "live"),
     tile(count(errors), "errors", counted, errors ? "bad" : "", "live"),
-    tile(count(sum(toolboxes, "saved")), "tokens saved", `${plural(sum(toolboxes, "tools") ?? 0, "tool")} in ${plural(toolboxes.length, "toolbox", "toolboxes")}`, "", "tokens"),
+    tile(count(sum(toolboxes, "tools")), "tools", `in ${plural(toolboxes.length, "toolbox", "toolboxes")}`, "", "tools"),
   ];
 }
