@@ -70,13 +70,18 @@ class LargeEnvelope(Envelope, gc=False):
     jsonrpc: Raw | UnsetType = UNSET
 
 
-def read_large(line: bytes, piece_bytes: int = PIECE_BYTES, large_member: int = LARGE_MEMBER) -> Envelope:
-    """Like `messages.read`, in pieces. Raises `Malformed`."""
+def read_large(
+    line: bytes,
+    piece_bytes: int = PIECE_BYTES,
+    large_member: int = LARGE_MEMBER,
+    pause: Callable[[], None] | None = None,
+) -> Envelope:
+    """Like `messages.read`, in pieces; `pause` is called after each. Raises `Malformed`."""
     if not line.startswith(b"{"):
         return _read_indented(line, piece_bytes)
     if not line.isascii() and not messages.is_utf8(line):
         raise Malformed("not valid UTF-8", find_id(line))
-    outline = _Outline(line, (0, len(line)), piece_bytes, is_tolerant=True)
+    outline = _Outline(line, (0, len(line)), piece_bytes, is_tolerant=True, pause=pause)
     try:
         outline.read()
         spans = outline.members()
@@ -91,7 +96,9 @@ def read_large(line: bytes, piece_bytes: int = PIECE_BYTES, large_member: int = 
     if "params" in spans:
         # What was accepted as it is need not be validated again.
         long_strings = None if outline.has_tolerated else outline.long_strings
-        message.members = _large_object(line, spans["params"], piece_bytes, large_member, long_strings, deeper=True)
+        message.members = _large_object(
+            line, spans["params"], piece_bytes, large_member, long_strings, pause, deeper=True
+        )
     return message
 
 
@@ -136,6 +143,7 @@ def _large_object(
     piece_bytes: int,
     large_member: int,
     long_strings: dict[int, int] | None,
+    pause: Callable[[], None] | None,
     *,
     deeper: bool = False,
 ) -> LargeObject | None:
@@ -144,7 +152,7 @@ def _large_object(
     if not line.startswith(b"{", span[0]):
         return None
     try:
-        outline = _Outline(line, span, piece_bytes, is_tolerant=False, long_strings=long_strings)
+        outline = _Outline(line, span, piece_bytes, is_tolerant=False, long_strings=long_strings, pause=pause)
         outline.read()
         spans = outline.members()
     except UNREADABLE:
@@ -154,7 +162,7 @@ def _large_object(
     if deeper:
         for name, inside in spans.items():
             if inside[1] - inside[0] >= large_member:
-                within = _large_object(line, inside, piece_bytes, large_member, long_strings)
+                within = _large_object(line, inside, piece_bytes, large_member, long_strings, pause)
                 if within is not None:
                     found.inner[name] = within
     return found
@@ -178,6 +186,7 @@ class _Outline:
         *,
         is_tolerant: bool,
         long_strings: dict[int, int] | None = None,
+        pause: Callable[[], None] | None = None,
     ) -> None:
         self._line = line
         self._start, self._end = span
@@ -186,6 +195,7 @@ class _Outline:
         self._is_tolerant = is_tolerant
         self.has_tolerated = False
         self._is_valid = long_strings is not None
+        self._pause = pause
         # Where each string that is longer than a piece begins and ends.
         self.long_strings: dict[int, int] = {} if long_strings is None else long_strings
         self._brackets = bytearray()
@@ -203,6 +213,8 @@ class _Outline:
         """Validate everything. Raises if it is invalid."""
         line, position, end = self._line, self._start, self._end
         while position < end:
+            if self._pause is not None:
+                self._pause()
             edge = min(position + self._piece_bytes, end)
             quote = _unended_string(line[position:edge])
             if quote == 0:
@@ -256,6 +268,8 @@ class _Outline:
             self._piece.append((known - 1, known))
             return known
         while True:
+            if self._pause is not None:
+                self._pause()
             stop = _end_in_string(line, at, min(at + self._piece_bytes, end))
             if stop < end and not line.startswith(b'"', stop):
                 stop = _before_escape(line, at, stop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from mcp_workbench.engine.jsonrpc import large_messages
 from mcp_workbench.engine.transport.http.server import large_bodies, request_reader
 from mcp_workbench.engine.transport.http.server.large_bodies import LargeBodies, ReadBody
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
@@ -256,3 +258,35 @@ async def test_a_workbench_that_is_going_down_refuses_it_once_it_is_read(gate: G
         with contextlib.suppress(asyncio.IncompleteReadError):
             assert (await first.response()).status == 503
         assert rig.sessions == []
+
+
+def test_reading_one_rests_as_long_as_it_works() -> None:
+    now, slept = [0.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    rests = large_bodies.Rests(lambda: now[0], sleep)
+    for _ in range(40):
+        now[0] += large_bodies.WORK_INTERVAL / 4
+        rests()
+    assert len(slept) == 10 and sum(slept) == pytest.approx(10 * large_bodies.WORK_INTERVAL)
+
+
+def test_it_may_rest_after_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the body is made of."""
+    count = 0
+
+    def pause() -> None:
+        nonlocal count
+        count += 1
+
+    monkeypatch.setattr(large_bodies, "Rests", lambda: pause)
+    for text in ["x" * 2_000_000, ["x"] * 500_000]:
+        count = 0
+        pieces = Pieces()
+        pieces.add(json.dumps(modern("echo", {"text": text})).encode())
+        size = pieces.size
+        assert large_bodies.read_body(pieces).posted
+        assert count >= size // large_messages.PIECE_BYTES

@@ -1,5 +1,8 @@
 """Large POST bodies: read in a thread, piece by piece, while other clients are served.
 
+The thread rests as long as it works, because each time that the event loop lets go of the interpreter, to read or to
+write, it would have to wait for it.
+
 Owns their order: later POSTs of the same session, on other connections, wait for them, because a cancellation must not
 overtake the request that it cancels. Of each principal one body is read at a time, however many connections it has:
 threads share one interpreter with everybody else. Knows nothing about what is done with a message.
@@ -8,6 +11,7 @@ threads share one interpreter with everybody else. Knows nothing about what is d
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +29,9 @@ from mcp_workbench.engine.transport.http.server.limits import MOST_IN_BATCH
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.engine.transport.http.server.response_writer import ResponseWriter
 from mcp_workbench.engine.transport.pieces import Pieces
+
+# How long a thread works before it rests: a few pieces. Shorter rests would be as long, and cost a switch each.
+WORK_INTERVAL: Final = 0.0005
 
 _decode_list: Final = Decoder(list[Raw]).decode
 # A few milliseconds of work: as long as a request of another principal waits.
@@ -201,13 +208,31 @@ def _as_ours(error: BaseException) -> Exception:
     return error if isinstance(error, Exception) else RuntimeError(repr(error))
 
 
+class Rests:
+    """Makes a thread rest for as long as it has worked."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._clock, self._sleep = clock, sleep
+        self._since = clock()
+
+    def __call__(self) -> None:
+        worked = self._clock() - self._since
+        if worked >= WORK_INTERVAL:
+            # It may have waited for the interpreter itself; the loop needs no more than one interval.
+            self._sleep(WORK_INTERVAL)
+            self._since = self._clock()
+
+
 def read_body(pieces: Pieces) -> ReadBody:
-    """Join a body and read its messages. Takes a second or two for the largest, while other threads run."""
+    """Join a body and read its messages. Takes a few seconds for the largest, while other threads run."""
     body = single_line(pieces.take())
     batch = is_batch(body)
+    pause = Rests()
     try:
         found = _split(body) if batch else [body]
-        return ReadBody([(each, summarise(each, read_large(each))) for each in found], batch)
+        return ReadBody([(each, summarise(each, read_large(each, pause=pause))) for each in found], batch)
     except Malformed as error:
         return ReadBody([], batch, error.by_client(body))
 
