@@ -118,6 +118,11 @@ def _values(args: tuple[str, ...]) -> Iterator[str]:
         # An absolute path and an address mean the same everywhere.
         if value and not os.path.isabs(value) and "://" not in value:
             yield value
+            # What a container mounts: `.:/work`, `type=bind,source=./data,target=/data`.
+            for each in value.split(","):
+                mounted = each.partition("=")[2] or each.partition(":")[0]
+                if mounted and not os.path.isabs(mounted):
+                    yield mounted
 
 
 def _is_relative(value: str) -> bool:
