@@ -39,6 +39,7 @@ MORE: Final = {
     "file.shared": "See [sharing](../guides/sharing.md).",
     "file.lock": "See [lock](../guides/lock.md).",
     "file.audit": "See [audit](#audit).",
+    "file.page": "See [page](#page).",
     "file.keychain": "See [encrypted sign-ins](../guides/auth.md#encrypted-sign-ins).",
     "file.auth": "One [identity provider](../guides/team.md#your-identity-provider), or a list of them; [its "
     "members](#who-may-call-over-http).",
@@ -99,6 +100,7 @@ def groups() -> dict[str, dict[str, Any]]:
         "auth": of_file["auth"]["anyOf"][0],
         "trustedProxy": of_file["trustedProxy"],
         "audit": of_file["audit"],
+        "page": of_file["page"]["anyOf"][1],
         "clients": of_file["clients"]["additionalProperties"],
         "policy": rule,
         "when": rule["properties"]["when"],

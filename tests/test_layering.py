@@ -30,8 +30,14 @@ PARTS: dict[str, tuple[set[str], str]] = {
         {"errors", "engine", "signin"},
         "who is calling and what they may do; of `signin` the requests to an authorization server as values",
     ),
-    "seeing": (set(), "what is shown of a running workbench; reads figures, and takes no part in any call"),
-    "app": ({"errors", "engine", "signin", "team"}, "the composition root: builds the parts for one configuration"),
+    "seeing": (
+        {"engine"},
+        "what is shown of a running workbench; reads figures, and takes no part in any call",
+    ),
+    "app": (
+        {"errors", "engine", "signin", "team", "seeing"},
+        "the composition root: builds the parts for one configuration",
+    ),
     "sharing": ({"errors", "engine", "app"}, "takes clients in over a socket, and has `app` serve each of them"),
     "setup": ({"errors", "engine", "signin", "sharing"}, "other programs' files; does not know who runs it"),
     "cli": (

@@ -15,7 +15,7 @@ CONNECTED = {
     *("parking", "pool", "reloads", "results", "router", "runtime", "services", "sessions", "tasks", "users", "views"),
 }
 # What these may have at most. A new attribute is a decision: most belong to something that they have already.
-MOST_ATTRIBUTES = {"app/gateway.py": ("Gateway", 20), "app/runtime.py": ("Runtime", 25)}
+MOST_ATTRIBUTES = {"app/gateway.py": ("Gateway", 20), "app/runtime.py": ("Runtime", 27)}
 
 
 def assigned(tree: ast.AST) -> Iterator[tuple[int, ast.Attribute]]:

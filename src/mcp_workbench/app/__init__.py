@@ -5,6 +5,8 @@
 - `runtime`: what a process has once: processes, connections, sign-ins, the task group. `server_links` starts a program
   or reaches for an address, `client_sign_ins` begins sign-ins for clients, `watching` answers `top`.
 - `optional_parts`: whether the parts are installed without which the engine serves, too.
+- `page_serving`: the page in the browser; `page_workbench` is what it shows and does, with `page_client` for calls,
+  `page_lock` for changed definitions and `page_audit` for the audit.
 - `serving`: serves clients over stdio or HTTP, then shuts down in order; `http_callers` are those who may call over
   HTTP, `http_token` is the token that they need.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from mcp_workbench.app.gateway import Gateway
+    from mcp_workbench.app.page_serving import LazySite
     from mcp_workbench.engine.config.auth_settings import AuthConfig, ProxyConfig
     from mcp_workbench.engine.config.model import ReferringValue, WorkbenchConfig
     from mcp_workbench.engine.transport.http.server.http_server import HttpServer
@@ -94,6 +95,7 @@ class HttpCallers:
         self._gateway = gateway
         self._options = options
         self._server: HttpServer | None = None
+        self._page: LazySite | None = None
 
     @property
     def _is_plain(self) -> bool:
@@ -165,6 +167,19 @@ class HttpCallers:
             found |= keys_page(self._gateway.runtime.identity_assertions().jwks())
         return found
 
+    def page(self, connect: Callable[[], list[dict[str, Any]]], *, is_tls: bool = False) -> LazySite:
+        """The page at `/`. Raises `ConfigError`."""
+        from mcp_workbench.app.page_serving import endpoint_page
+
+        if self._gateway.config.page_in_force.capture == "full" and (not self._is_plain or self._has_keys()):
+            raise ConfigError(
+                "`page` keeps whole arguments and results (`full`), which is not possible with several users",
+                hint='choose "capture": "redacted", or remove the named keys and `auth`',
+            )
+        takes_keys = self.authenticator is not None
+        self._page = endpoint_page(self._gateway, is_tls=is_tls, takes_keys=takes_keys, connect=connect)
+        return self._page
+
     def _wants(self, setting: str) -> bool:
         return any(getattr(server, setting) is not None for _, server in self._gateway.config.servers())
 
@@ -207,6 +222,8 @@ class HttpCallers:
         from mcp_workbench.engine.blocking_work import aside
 
         self._server.end_those_of(names, REVOKED)
+        if self._page is not None:
+            self._page.end_those_of(names)
         gateway = self._gateway
         gateway.parking.close(names)
         gateway.gate.revoke(names, REVOKED)

@@ -25,7 +25,7 @@ from mcp_workbench.engine.transport.write_batch import WriteBatch
 from mcp_workbench.errors import SHORTAGE_HINTS, WorkbenchError, shortage
 
 if TYPE_CHECKING:
-    from mcp_workbench.app.watching import Watching
+    from mcp_workbench.app.watching import PageOpener, Watching
     from mcp_workbench.engine.catalog.entry import ServerEntry
     from mcp_workbench.engine.config.auth_settings import AuthConfig
     from mcp_workbench.engine.config.model import ServerConfig
@@ -90,6 +90,8 @@ class Runtime:
         self._approval_socket: ApprovalSocket | None = None
         self._approvers: list[Decide] = []
         self._watching: Watching | None = None
+        # Makes the page of our own user, when it is asked for; None if nothing is served.
+        self._make_page: Callable[[], PageOpener] | None = None
         # The figures of the calls of all gateways while somebody wants them, and callbacks that make each gateway start
         # or stop counting.
         self.figures: CallFigures | None = None
@@ -120,6 +122,8 @@ class Runtime:
                     # Raised below: the task group would wrap it.
                     failure = error
                 finally:
+                    if self._watching is not None:
+                        await self._watching.close_page()
                     await self.pool.close()
                     for task in list(self._running):
                         # Tasks that wait for a server, which must not be started any more.
@@ -330,12 +334,18 @@ class Runtime:
         for use in self.on_counting:
             use()
 
+    def offer_page(self, make: Callable[[], PageOpener]) -> None:
+        """Serve `mcp-workbench page` with what this makes."""
+        self._make_page = make
+
     def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection of `mcp-workbench top`."""
         from mcp_workbench.app.watching import Watching
 
         if self._watching is None:
-            self._watching = Watching(self.pool.connections, self.owner.describe, self.count_calls, self.stop_counting)
+            self._watching = Watching(
+                self.pool.connections, self.owner.describe, self.count_calls, self.stop_counting, self._make_page
+            )
         # Our own task, which ends with us: `top` may stay connected indefinitely.
         _ = self.start_task(self._watching.serve(reader, writer))
 

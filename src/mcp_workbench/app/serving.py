@@ -21,6 +21,7 @@ from mcp_workbench.errors import DownstreamError, shortage
 
 if TYPE_CHECKING:
     from mcp_workbench.app.live import LiveConfig
+    from mcp_workbench.app.page_serving import LazySite, OwnPage
     from mcp_workbench.engine.config.choose import ConfigSource
     from mcp_workbench.engine.file_watch import FileWatch
     from mcp_workbench.engine.session.session import Session
@@ -116,6 +117,7 @@ async def serve_http(
     config: ConfigSource | None = None,
     *,
     pages: Mapping[str, Page] | None = None,
+    site: Callable[[], LazySite] | None = None,
     callers: Callable[[HttpServer], None] | None = None,
     draining: Draining | None = None,
 ) -> None:
@@ -128,12 +130,14 @@ async def serve_http(
         gateway.runtime.pool.serve_many()
         # Always: whoever looks later wants to know what has happened before.
         _ = gateway.runtime.count_calls()
+        page = site() if site is not None and gateway.config.page_in_force.is_served else None
         server = await start(
             options,
             gateway.make_session,
             readiness=gateway.readiness,
             parameters_of=gateway.mirrored_parameters(),
             pages=pages,
+            site=page,
             on_refused=partial(record_refusal, gateway),
         )
         watch = _watch(options) if options.watched else None
@@ -146,6 +150,8 @@ async def serve_http(
             await ending.begun.wait()
             log.info("shutting down: %s", ending.reason)
             server.leave()
+            if page is not None:
+                page.close()
             delay = draining.delay
             if delay is None:
                 delay = DRAIN_DELAY if server.is_watched else 0.0
@@ -192,6 +198,7 @@ async def _until_the_end(gateway: Gateway, config: ConfigSource | None) -> Async
     follower = None if config is None else _Follower(gateway, config)
     if follower is not None:
         ending.reload = follower.reload
+    gateway.runtime.offer_page(partial(_own_page, gateway))
     async with gateway.running():
         timer = loop.call_later(AFTER_FIRST_ANSWER, lambda: gateway.runtime.start_task(_settle_in(gateway, follower)))
         try:
@@ -201,6 +208,12 @@ async def _until_the_end(gateway: Gateway, config: ConfigSource | None) -> Async
             if follower is not None:
                 follower.close()
     log.info("bye")
+
+
+def _own_page(gateway: Gateway) -> OwnPage:
+    from mcp_workbench.app.page_serving import OwnPage
+
+    return OwnPage(gateway.runtime, lambda: [gateway])
 
 
 async def _settle_in(gateway: Gateway, follower: _Follower | None) -> None:

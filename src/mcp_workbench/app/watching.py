@@ -1,8 +1,9 @@
 """Serves `mcp-workbench top`, over the same kind of socket as the status.
 
 One JSON object per line in each direction: `look` is answered with the status and measurements, `stop`, `restart` and
-`log` concern one server, `offers` is for `mcp-workbench lock`. Calls are measured while at least one client is
-connected. The socket is in a folder that only our user can enter. Loaded with the first connection.
+`log` concern one server, `offers` is for `mcp-workbench lock`, `page` for `mcp-workbench page`. Calls are measured
+while at least one client is connected. The socket is in a folder that only our user can enter. Loaded with the first
+connection.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import Decoder, decode
@@ -21,6 +22,8 @@ from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.jsonrpc.messages import encode
 from mcp_workbench.engine.observe.call_figures import CallFigures
 from mcp_workbench.engine.observe.recent_calls import RecentCalls
+from mcp_workbench.engine.socket_peers import described_peer, may_decide
+from mcp_workbench.errors import WorkbenchError
 
 # `top` asks every second; a client that is suspended is dropped.
 SILENT_SECONDS: Final = 30.0
@@ -31,14 +34,26 @@ LOG_LINES: Final = 200
 SERVERS_END_TIMEOUT: Final = 10.0
 
 
+class PageOpener(Protocol):
+    """The page of our own user (`page_serving.OwnPage`)."""
+
+    async def open(self, port: int, connect: list[dict[str, Any]], *, by: str, may_decide: bool) -> str:
+        """An address that signs our own user in, once. Raises `WorkbenchError`."""
+
+    async def close(self) -> None: ...
+
+
 class WatchRequest(Struct):
     """A request from `top`."""
 
-    do: Literal["look", "stop", "restart", "log", "offers"]
+    do: Literal["look", "stop", "restart", "log", "offers", "page"]
     toolbox: str = ""
     server: str = ""
     # The path of a configuration, for `offers`.
     config: str = ""
+    # For `page`: the port, 0 for the usual one, and how to connect each client.
+    port: int = 0
+    connect: list[dict[str, Any]] = []
 
 
 _decode: Final = Decoder(WatchRequest).decode
@@ -53,7 +68,10 @@ class Watching:
         describe: Callable[[], bytes],
         count_calls: Callable[[], CallFigures],
         stop_counting: Callable[[], None],
+        make_page: Callable[[], PageOpener] | None = None,
     ) -> None:
+        self._make_page = make_page
+        self._page: PageOpener | None = None
         self._connections = connections
         self._describe = describe
         # Whoever looks wants the calls of the process to be counted.
@@ -79,7 +97,7 @@ class Watching:
                         line = await reader.readline()
                     if not line:
                         break
-                    writer.write(encode(await self._answer(_decode(line))) + b"\n")
+                    writer.write(encode(await self._answer(_decode(line), writer)) + b"\n")
                     async with asyncio.timeout(SILENT_SECONDS):
                         await writer.drain()
         finally:
@@ -89,7 +107,25 @@ class Watching:
                 self._stop_counting()
             writer.close()
 
-    async def _answer(self, request: WatchRequest) -> dict[str, Any]:
+    async def _open_page(self, request: WatchRequest, writer: asyncio.StreamWriter) -> dict[str, Any]:
+        connection = writer.get_extra_info("socket")
+        if self._make_page is None:
+            return {"error": "it serves no client"}
+        if self._page is None:
+            self._page = self._make_page()
+        try:
+            by, may = described_peer(connection), may_decide(connection)
+            return {"address": await self._page.open(request.port, request.connect, by=by, may_decide=may)}
+        except WorkbenchError as error:
+            return {"error": error.message}
+
+    async def close_page(self) -> None:
+        if self._page is not None:
+            await self._page.close()
+
+    async def _answer(self, request: WatchRequest, writer: asyncio.StreamWriter) -> dict[str, Any]:
+        if request.do == "page":
+            return await self._open_page(request, writer)
         if request.do == "look":
             return self._look()
         if request.do == "offers":

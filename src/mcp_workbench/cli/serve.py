@@ -318,6 +318,9 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken, proxy: Proxy
                 lambda url: _report_address(url, token),
                 _source(parsed),
                 pages=callers.pages(),
+                site=partial(
+                    callers.page, partial(_connect_clients, gateway.config.path), is_tls=certificate is not None
+                ),
                 callers=callers.started,
                 draining=draining,
             )
@@ -325,6 +328,12 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken, proxy: Proxy
     except ConfigError as error:
         return complain(error.message, error.hint)
     return 0
+
+
+def _connect_clients(config: str) -> list[dict[str, str | None]]:
+    from mcp_workbench.setup.connecting import ways_to_connect
+
+    return ways_to_connect(config)
 
 
 def _source(parsed: Parsed) -> ConfigSource:

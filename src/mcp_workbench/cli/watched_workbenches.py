@@ -35,6 +35,11 @@ class Workbenches:
                 looks.append(answer)
         return looks
 
+    async def found(self) -> list[int]:
+        """The process ids of those that run."""
+        await self._find()
+        return sorted(self._open)
+
     async def offers(self, config: str) -> list[tuple[int, dict[str, Any]]]:
         """Return what the servers of this configuration have listed to running workbenches, each with the process id
         of the workbench."""
@@ -46,7 +51,7 @@ class Workbenches:
             found += [(pid, each) for each in (answer or {}).get("offers", ())]
         return found
 
-    async def ask(self, pid: int, request: dict[str, str]) -> dict[str, Any] | None:
+    async def ask(self, pid: int, request: dict[str, Any]) -> dict[str, Any] | None:
         """Return the answer; None if the workbench is gone."""
         if pid not in self._open:
             return None

@@ -2,7 +2,8 @@
 
 - `clients`: the clients as data, their files as values. `client_files` finds these files on this machine,
   `client_changes` makes changes to them and takes them back, through `file_replacement`, which loses nothing, or with
-  clients' own commands (`client_commands`); `install_plan` decides what is changed, `edit_preview` shows it.
+  clients' own commands (`client_commands`); `install_plan` decides what is changed, `edit_preview` shows it;
+  `connecting` is the same as text to copy.
 - `own_configuration` edits ours, `secret_store` stores the secrets found in entries, `mcp_registry` looks servers up,
   `server_preview` says what one would start, `check_references` whether everything that it refers to exists.
 - `doctor_checks` and `doctor_clients` find what is wrong, as values of `diagnosis`; `service` is the unit that starts

@@ -15,7 +15,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mcp_workbench import __version__
 from mcp_workbench.app.runtime import ProcessOwner, Runtime
@@ -52,6 +52,9 @@ from mcp_workbench.sharing.front.line_protocol import (
 )
 from mcp_workbench.sharing.hello import LONGEST_HELLO, BadHello, Hello, read_hello
 from mcp_workbench.sharing.status import describe
+
+if TYPE_CHECKING:
+    from mcp_workbench.app.page_serving import OwnPage
 
 log = logging.getLogger(__name__)
 # A front end sends its hello at once.
@@ -160,6 +163,7 @@ class SharedWorkbench(ProcessOwner):
         # Read now: an update in place changes what the files say.
         self._runs = RunningVersion(full_version(), time.monotonic())
         self.catalogs = Catalogs(Runtime(redactor, self, SharedServers()))
+        self.catalogs.runtime.offer_page(self._make_page)
         self._listener = listener
         self._place = SocketPlace(listener, lock)
         self._context_of = context_of
@@ -190,6 +194,11 @@ class SharedWorkbench(ProcessOwner):
 
     def describe(self) -> bytes:
         return encode(self.status())
+
+    def _make_page(self) -> OwnPage:
+        from mcp_workbench.app.page_serving import OwnPage
+
+        return OwnPage(self.catalogs.runtime, lambda: self.catalogs.gateways)
 
     async def look_up(self) -> None:
         await self.catalogs.read_manifests()

@@ -3,8 +3,8 @@
 - Set up: `init`, `install`, `uninstall`, `undo`, `add`, `remove`, `doctor`, `check`, `secret`, `login`, `logout`,
   `auth`, `completion`, `schema`.
 - Use: `list`, `open`, `find`, `call`, `prompt`, `resource`, `tokens`, `demo`.
-- Run: `up`, `down`, `restart`, `status`, `top`, `logs`, `reload`. (`serve` is `cli.serve`: this package is not on the
-  start-up path.)
+- Run: `up`, `down`, `restart`, `status`, `page`, `top`, `logs`, `reload`. (`serve` is `cli.serve`: this package is
+  not on the start-up path.)
 - Team: `lock`, `audit`, `approve`, `policy`, `key`, `trust`.
 
 How a command is called is in `cli.usage`; what several of them need is one package up.

@@ -6,7 +6,7 @@ from typing import Final
 
 from mcp_workbench.cli.flags import Command, Flag
 from mcp_workbench.cli.serve import SERVE
-from mcp_workbench.cli.usage.options import JSON
+from mcp_workbench.cli.usage.options import CONFIG, JSON
 
 COMMANDS: Final = (
     SERVE,
@@ -59,6 +59,25 @@ of them use which server. A generated HTTP token is shown, too. The same, withou
 over HTTP, and to clients as the resource workbench://status.
 """,
         (JSON,),
+        takes=0,
+    ),
+    Command(
+        "page [OPTIONS]",
+        "open the page of a running workbench in the browser",
+        """
+Opens the page of your shared workbench, or of a running `serve`, in the browser: what waits for you (approvals,
+sign-ins, changed definitions, servers that failed), calls as they happen, every tool with a form to try it, servers
+with their logs, tokens, the audit, and how to connect clients. It is served on this machine alone, by the workbench
+itself, and the address signs you in once. `serve --http` also has it at /, for whoever has the token.
+
+Exit code: 0; 1 if the workbench opens no page; 2 if none or several are meant, or the command line is wrong.
+""",
+        (
+            Flag("port", "N", "the port on this machine (default: 8421, or another if that is taken)"),
+            Flag("no-browser", None, "print the address, and open nothing"),
+            Flag("pid", "PID", "the workbench with this process ID"),
+            CONFIG,
+        ),
         takes=0,
     ),
     Command(

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from mcp_workbench.engine.config.expand import Part, Reference
     from mcp_workbench.engine.config.oauth_settings import OAuthConfig
+    from mcp_workbench.engine.config.page_settings import PageConfig
     from mcp_workbench.engine.config.policy_settings import LimitRule, PolicyRule
     from mcp_workbench.engine.config.problems import Problem
     from mcp_workbench.engine.config.program_paths import ProgramPaths
@@ -514,6 +515,12 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
         "resources are a fixed list rather than data.",
         False,
     )
+    # None: served, with its usual settings.
+    page: PageConfig | None = setting(
+        Deferred("page_settings", "PAGE"),
+        "The page in the browser, at `/` over HTTP and by `mcp-workbench page`: `false` for none, or what it keeps.",
+        needs_restart=True,
+    )
     # The endpoint is built around these two (docs/internals/design.md).
     auth: AuthConfig | None = setting(
         Deferred("auth_settings", "AUTH"),
@@ -547,6 +554,12 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
     ignored_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     # Servers of single projects in the file of another client, by project. They are not used.
     project_servers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def page_in_force(self) -> PageConfig:
+        from mcp_workbench.engine.config.page_settings import PageConfig
+
+        return self.page or PageConfig()
 
     def servers(self) -> list[tuple[str, ServerConfig]]:
         """Return every server with its `toolbox/server`, in the order of the file. Not a dictionary, because any of the

@@ -77,7 +77,7 @@ def _unused(entry: ServerEntry) -> dict[str, object]:
     return {
         "toolbox": entry.toolbox,
         "server": entry.config.name,
-        "state": _unused_state(entry).value,
+        "state": unused_state(entry).value,
         "protocol": None,
         "tools": _tools(entry),
         "withheld": _withheld(entry),
@@ -98,7 +98,8 @@ def _unused(entry: ServerEntry) -> dict[str, object]:
     }
 
 
-def _unused_state(entry: ServerEntry) -> State:
+def unused_state(entry: ServerEntry) -> State:
+    """The state of a server that nobody has used here."""
     if entry.config.unresolved:
         # No request can start it: the environment has to change first.
         return State.FAILED

@@ -86,8 +86,9 @@ class WaitingCall(Struct, frozen=True):
     # Who made it, for what, and why it waits.
     request: GuardedRequest | None = None
     rule: str = ""
-    # Wall-clock seconds.
+    # When it began to wait: by the wall clock, and by the clock of `expires`.
     at: float = 0.0
+    began: float = 0.0
     # Of clients that hold the call: done with the decision.
     holders: list[asyncio.Future[None]] = []
 
@@ -245,6 +246,7 @@ class Approvals:
             request,
             rule,
             time.time(),
+            expires - WAITING_SECONDS,
             [],
         )
         self._on_waiting()

@@ -56,6 +56,8 @@ class Refusal(Struct, frozen=True):
     code: int = INVALID_REQUEST
     # Whether authentication failed or a scope is missing: peers that fail often are slowed down.
     is_about_caller: bool = False
+    # Instead of that error, for people: a page, with its headers.
+    page: tuple[Headers, bytes] | None = None
     # Whether nobody knows who is calling: those who have failed often get this late, too.
     is_undecided: bool = False
 

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from mcp_workbench.engine.jsonrpc import messages
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REFUSED, Malformed
 from mcp_workbench.engine.protocol.constants import HEADER_MISMATCH
@@ -39,7 +41,16 @@ from mcp_workbench.engine.transport.http.server.authentication import (
 from mcp_workbench.engine.transport.http.server.large_bodies import LargeBodies, ReadBody
 from mcp_workbench.engine.transport.http.server.limits import MOST_IN_BATCH, Limits
 from mcp_workbench.engine.transport.http.server.modern_request import JSON_HEADERS, ModernRequest
-from mcp_workbench.engine.transport.http.server.pages import Page, PageAccess, Readiness, ReadinessPage, operator_pages
+from mcp_workbench.engine.transport.http.server.pages import (
+    MAX_SITE_BODY,
+    Page,
+    PageAccess,
+    Readiness,
+    ReadinessPage,
+    Site,
+    SiteRequest,
+    operator_pages,
+)
 from mcp_workbench.engine.transport.http.server.request_head import NAMES, RequestHead
 from mcp_workbench.engine.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
 from mcp_workbench.engine.transport.http.server.served_session import MakeSession
@@ -57,6 +68,7 @@ MCP_PATH: Final = "/mcp"
 SHUTTING_DOWN: Final = "the workbench is shutting down"
 _ALLOW_ALL: Final[Headers] = b"allow: POST, GET, DELETE\r\n"
 _ALLOW_POST: Final[Headers] = b"allow: POST\r\n"
+_ALLOW_SITE: Final[Headers] = b"allow: GET, HEAD, POST\r\n"
 _ALLOW_GET: Final[Headers] = b"allow: GET, HEAD\r\n"
 
 # Called with the peer that failed to authenticate, and the reason.
@@ -130,6 +142,7 @@ class Endpoint:
         readiness: Readiness | None = None,
         parameters_of: ShownParameters | None = None,
         pages: Mapping[str, Page] | None = None,
+        site: Site | None = None,
         header_names: Mapping[bytes, str] = NAMES,
         on_refused: OnRefused | None = None,
     ) -> None:
@@ -146,6 +159,7 @@ class Endpoint:
         self._throttle = AuthenticationThrottle(self._now)
         self.readiness = ReadinessPage(readiness, self._now)
         self._pages = {**operator_pages(self.readiness), **(pages or {})}
+        self._site = site
         self._large_bodies = LargeBodies(self._serve_later)
         self.sessions = SessionTable(make_session, limits, self._now)
         # Modern requests in progress.
@@ -165,6 +179,8 @@ class Endpoint:
         if page is not None:
             return self._admit_to_page(head, page)
         if head.path != MCP_PATH:
+            if self._is_of_site(head):
+                return _admit_to_site(head)
             return Refusal(404, f"not found; the MCP endpoint is {MCP_PATH}")
         if head.method == "OPTIONS" and "access-control-request-method" in head.headers:
             # Preflight requests carry no credentials.
@@ -263,9 +279,13 @@ class Endpoint:
 
     def serve(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> asyncio.Future[None] | None:
         """Answer a request, now or later; returns a future if its body has to be read in a thread first."""
-        if "origin" in head.headers:
-            writer.add_headers(self._admission.cors_headers(head))
         try:
+            if "origin" in head.headers:
+                # Its pages are for no other origin. Forms come from browsers, which always send it with a POST.
+                if self._is_of_site(head):
+                    self._serve_site(head, body, writer)
+                    return None
+                writer.add_headers(self._admission.cors_headers(head))
             if head.recall is not None:
                 head.recall()
             if head.method != "POST":
@@ -295,10 +315,34 @@ class Endpoint:
         if page is not None:
             response = page.respond(head.principal)
             writer.answer(response.status, response.headers, response.body)
+        elif self._is_of_site(head):
+            self._serve_site(head, b"", writer)
         elif head.method == "OPTIONS":
             writer.answer(204, CORS_ALLOWED)
         else:
             self._serve_session(head, writer)
+
+    def _is_of_site(self, head: RequestHead) -> bool:
+        if self._site is None or head.path == MCP_PATH or head.path in self._pages:
+            return False
+        return self._site.takes(head.path)
+
+    def _serve_site(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> None:
+        assert self._site is not None
+
+        def identify(key: str) -> Authentication | asyncio.Future[Authentication]:
+            shown = head.for_stream()
+            shown.is_of_stream = False
+            shown.is_slowed = self._throttle.is_slowed
+            shown.headers = {**head.headers, "authorization": f"Bearer {key}"}
+            return self._admission.authenticate(shown)
+
+        def refuse(challenge: AuthenticationChallenge, headers: Headers, page: bytes) -> None:
+            self.refuse(head, replace(refusal_of(challenge), page=(headers, page)), writer)
+
+        # Larger bodies were refused on their head.
+        whole = body if isinstance(body, bytes) else b""
+        self._site.serve(SiteRequest(head, head.target.partition(b"?")[2], whole, identify, refuse), writer)
 
     def _serve_session(self, head: RequestHead, writer: ResponseWriter) -> None:
         session = self._find_session(head)
@@ -440,7 +484,27 @@ class Endpoint:
         return found
 
 
+def _admit_to_site(head: RequestHead) -> Refusal | None:
+    if head.method in ("GET", "HEAD"):
+        return None
+    if head.method != "POST":
+        return Refusal(405, "use GET or POST", _ALLOW_SITE)
+    if "origin" not in head.headers:
+        return Refusal(403, "forms are accepted from our own pages alone, and this request has no `Origin`")
+    declared = head.declared_bytes
+    if declared is None:
+        return Refusal(411, "the length of the body must be declared")
+    if declared > MAX_SITE_BODY:
+        return Refusal(413, f"the body is larger than {MAX_SITE_BODY} bytes")
+    head.takes_body = True
+    return None
+
+
 def _answer_refusal(refusal: Refusal, writer: ResponseWriter) -> None:
+    if refusal.page is not None:
+        headers, page = refusal.page
+        writer.answer(refusal.status, headers, page)
+        return
     body = messages.error_response(None, refusal.code, refusal.message)
     writer.answer(refusal.status, JSON_HEADERS + refusal.headers, body)
 

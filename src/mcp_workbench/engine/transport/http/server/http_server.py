@@ -24,7 +24,7 @@ from mcp_workbench.engine.transport.http.server.listening import (
     check_exposure,
     most_connections,
 )
-from mcp_workbench.engine.transport.http.server.pages import Page, Readiness
+from mcp_workbench.engine.transport.http.server.pages import SITE_HEADERS, Page, Readiness, Site
 from mcp_workbench.engine.transport.http.server.request_head import NAMES, names_with
 from mcp_workbench.engine.transport.http.server.served_session import MakeSession, ServedSession
 from mcp_workbench.engine.transport.http.server.validation import ShownParameters
@@ -203,18 +203,20 @@ async def serve_http(
     readiness: Readiness | None = None,
     parameters_of: ShownParameters | None = None,
     pages: Mapping[str, Page] | None = None,
+    site: Site | None = None,
     on_refused: OnRefused | None = None,
 ) -> HttpServer:
     """Start serving. Raises `ConfigError` if that is not possible.
 
     `parameters_of` returns which parameters of a tool are mirrored into headers; `pages` are served in addition to our
-    own, by path.
+    own, by path, and `site` where no page is.
     """
     if options.unix_path is not None:
         sockets = bind_unix(options.unix_path, is_open_to_others=options.is_open_to_others)
     else:
         check_exposure(options.host, is_authenticated=options.authenticator is not None)
         sockets = bind(options.host, options.port)
+    further = (*options.header_names, *(SITE_HEADERS if site is not None else ()))
     limits = _within_the_files_that_we_may_open(options.limits)
     admission = Admission(
         options.host, options.authenticator or Anonymous(), options.allow_hosts, options.allow_origins
@@ -226,7 +228,8 @@ async def serve_http(
         readiness=readiness,
         parameters_of=parameters_of,
         pages=pages,
-        header_names=names_with(options.header_names) if options.header_names else NAMES,
+        site=site,
+        header_names=names_with(further) if further else NAMES,
         on_refused=on_refused,
     )
     from mcp_workbench.engine.transport.http.server.connections import Connections

@@ -1,19 +1,23 @@
-"""Pages in addition to the MCP endpoint, for operators and monitoring: one table.
+"""Pages in addition to the MCP endpoint, for operators and monitoring: one table, and perhaps a site.
 
-A page is read-only and answers at once from what is known. Its entry states who may see it. Pages of other packages are
-passed to `serve_http`, so that this one need not know their content.
+A page is read-only and answers at once from what is known. Its entry states who may see it. A site has many paths,
+takes forms and streams, and knows by itself who may see what. Both are passed to `serve_http`, so that this package
+need not know their content.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
+from mcp_workbench.engine.transport.http.server.authentication import Authentication, AuthenticationChallenge
 from mcp_workbench.engine.transport.http.server.modern_request import JSON_HEADERS
-from mcp_workbench.engine.transport.http.server.response_writer import Headers
+from mcp_workbench.engine.transport.http.server.request_head import RequestHead
+from mcp_workbench.engine.transport.http.server.response_writer import Headers, ResponseWriter
 
 HEALTH_PATH: Final = "/healthz"
 READY_PATH: Final = "/readyz"
@@ -47,6 +51,35 @@ class Page(Struct, frozen=True):
     # Called with the principal that asks; empty if unauthenticated.
     respond: Callable[[str], PageResponse]
     access: PageAccess = PageAccess.ANYBODY
+
+
+# The largest body that a site takes: a form that a person fills in.
+MAX_SITE_BODY: Final = 1024 * 1024
+# Headers that a site reads, in addition to the usual ones.
+SITE_HEADERS: Final = ("cookie", "sec-fetch-site", "x-csrf")
+
+
+class SiteRequest(Struct, frozen=True):
+    """A request for a site. The `Host` is ours; nothing else has been checked."""
+
+    head: RequestHead
+    # What follows `?`, as sent.
+    query: bytes
+    body: bytes
+    # Whose key or token this is, as at the MCP endpoint.
+    identify: Callable[[str], Authentication | asyncio.Future[Authentication]]
+    # Answers a failed attempt to sign in with a page and its headers; peers that fail often are slowed down.
+    refuse: Callable[[AuthenticationChallenge, Headers, bytes], None]
+
+
+class Site(Protocol):
+    """Many paths that are served together. Methods are GET, HEAD and POST."""
+
+    def takes(self, path: str) -> bool:
+        """Whether it serves this path."""
+
+    def serve(self, request: SiteRequest, writer: ResponseWriter) -> None:
+        """Answer, now or later, or begin a stream. Never waits."""
 
 
 class ReadinessPage:

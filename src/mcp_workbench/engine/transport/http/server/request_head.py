@@ -70,11 +70,14 @@ class RequestHead:
         "refusal",
         "repeated",
         "takes_body",
+        "target",
     )
 
     def __init__(self, method: str = "", path: str = "", peer: str = "") -> None:
         self.method = method
         self.path = path
+        # Path and query, as sent.
+        self.target = b""
         # `peer` is what failures are counted by: the address, its network if it is IPv6, `uid:…` on a Unix socket.
         # `address` is the exact address, for the audit and for trusting proxies; `peer_names` are the names in the
         # client's certificate, if it has one.

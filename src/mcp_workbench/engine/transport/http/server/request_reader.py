@@ -295,7 +295,7 @@ class RequestReader:
         if self.is_over:
             return
         head.method = self._parser.get_method().decode("latin-1")
-        head.path = path_of(self._url)
+        head.path, head.target = path_of(self._url), self._url
         self._receiver.head_arrived(head)
         # Until the caller is known, only what has arrived is kept, and nothing is reserved.
         if head.refusal is None and head.pending is None:

@@ -1,0 +1,108 @@
+"""Differences from the lock file for the page, and accepting them. Everything here may block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.config.model import LockTarget
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.seeing.page.shown_workbench import Unavailable
+from mcp_workbench.team.lock.definition_store import DefinitionStore, default_folder
+from mcp_workbench.team.lock.lock_difference import described_changes
+from mcp_workbench.team.lock.lock_file import (
+    LockedServer,
+    LockFile,
+    lockable,
+    locked_kinds,
+    locked_server,
+    merged,
+    parse_lock,
+    written,
+)
+
+
+def changes(target: LockTarget, entries: Iterable[ServerEntry]) -> list[dict[str, Any]]:
+    """What servers offer otherwise than locked, each with the definition before and after, if they are known."""
+    lock, _ = _read(target)
+    store, kinds = DefinitionStore(default_folder()), locked_kinds(target)
+    listed = [entry for entry in entries if entry.offer is not None]
+    tools = {entry.label: frozenset(entry.offer.tools) for entry in listed if entry.offer is not None}
+    found = []
+    for entry in listed:
+        assert entry.offer is not None
+        others = {label: names for label, names in tools.items() if label != entry.label}
+        locked = None if lock is None else lock.server(entry.toolbox, entry.name)
+        for each in described_changes((entry.toolbox, entry.name), lock, entry.offer, others, store.known, kinds):
+            hash = None if locked is None else locked.hashes(each.kind).get(each.name)
+            before = None if hash is None else store.known(hash)
+            after = lockable(entry.offer, each.kind).get(each.name)
+            found.append(
+                {
+                    "toolbox": each.toolbox,
+                    "server": each.server,
+                    "kind": each.kind,
+                    "item": each.name,
+                    "what": each.how,
+                    "before": None if before is None else before.decode(errors="backslashreplace"),
+                    "after": None if after is None else bytes(after).decode(errors="backslashreplace"),
+                    "difference": list(each.lines),
+                    "warnings": list(each.warnings),
+                }
+            )
+    return found
+
+
+def accept(target: LockTarget, entry: ServerEntry, item: str | None) -> list[tuple[str, str, str]]:
+    """Lock what the server offers now, or one item of it. Returns kind, name and how each was different."""
+    assert entry.offer is not None
+    lock, content = _read(target)
+    kinds = locked_kinds(target)
+    before = None if lock is None else lock.server(entry.toolbox, entry.name)
+    now = locked_server(entry.config, entry.offer, kinds)
+    kept = now
+    if item is not None:
+        kept = LockedServer(package=now.package, server=now.server) if before is None else before
+    accepted: list[tuple[str, str, str]] = []
+    store = DefinitionStore(default_folder())
+    for each in described_changes((entry.toolbox, entry.name), lock, entry.offer, {}, store.known, kinds):
+        if item is None or each.name == item:
+            accepted.append((each.kind, each.name, each.how))
+            kept.accept(each.kind, each.name, now.hashes(each.kind).get(each.name))
+    if accepted:
+        _write(target.path, content, written(merged(lock, target, {(entry.toolbox, entry.name): kept})))
+        store.keep(each for kind in kinds for each in lockable(entry.offer, kind).values())
+    return accepted
+
+
+def _read(target: LockTarget) -> tuple[LockFile | None, bytes | None]:
+    try:
+        with open(target.path, "rb") as file:
+            content = file.read()
+        return parse_lock(content, target), content
+    except FileNotFoundError:
+        return None, None
+    except (OSError, ConfigError) as error:
+        raise Unavailable(500, f"the lock file cannot be used: {error}") from None
+
+
+def _write(path: str, expected: bytes | None, content: bytes) -> None:
+    draft = f"{path}.{os.getpid()}.new"
+    try:
+        with open(draft, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if expected is not None:
+            with open(path, "rb") as current:
+                if current.read() != expected:
+                    raise Unavailable(409, "the lock file has changed meanwhile; look again")
+            os.chmod(draft, os.stat(path).st_mode & 0o777)
+        os.replace(draft, path)
+    except OSError as error:
+        raise Unavailable(500, f"the lock file cannot be written: {error.strerror}") from None
+    finally:
+        if os.path.exists(draft):
+            os.unlink(draft)

@@ -1,0 +1,573 @@
+"""What the page shows of the gateways of this process, and does with them (`seeing.page.shown_workbench`).
+
+Our own user sees all servers and calls. Another principal sees what its face shows, its own connections and calls, and
+no output, controls, approvals or audit of others. Loaded with the first request for the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from msgspec import MsgspecError, Raw
+from msgspec.json import decode
+
+from mcp_workbench.app.gateway import Gateway
+from mcp_workbench.app.page_client import PageClient
+from mcp_workbench.app.runtime import Runtime
+from mcp_workbench.engine.blocking_work import aside
+from mcp_workbench.engine.catalog.catalog import Catalog
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.catalog.offer import KINDS, SINGULAR
+from mcp_workbench.engine.config.page_settings import CAPTURES, Capture
+from mcp_workbench.engine.downstream.connection import Connection
+from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED, state_of, unused_state
+from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS, OWN_USER, Caller
+from mcp_workbench.engine.economy.tokens import estimated_tokens
+from mcp_workbench.engine.jsonrpc.pending import RemoteError
+from mcp_workbench.engine.observe.call_figures import BOUNDS, ServerTotals
+from mcp_workbench.engine.observe.call_record import CallListener, CallRecord
+from mcp_workbench.engine.printable import one_line
+from mcp_workbench.engine.session.client_name import client_names
+from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.engine.version import full_version
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.seeing.page.shown_workbench import Json, Unavailable
+from mcp_workbench.seeing.page.sign_in import PageUser
+from mcp_workbench.signin.flow_io import SignInFailed
+
+# The lines of a server that has failed, and of a server that is looked at.
+MAX_FAILURE_LINES: Final = 20
+MAX_SHOWN_LOG_LINES: Final = 200
+# Of a call that waits for approval; all of it is shown by `mcp-workbench approve --show`.
+MAX_SHOWN_CALL: Final = 16 * 1024
+# Stopping a server is bounded by its sequence of signals; this is somewhat more.
+PAGE_STOP_TIMEOUT: Final = 10.0
+CALL_TIMEOUT: Final = 600.0
+SIGN_IN_TIMEOUT: Final = 30.0
+HOUR: Final = 3600.0
+# A longer audit takes seconds to verify, and is not verified for a page.
+MAX_VERIFIED_BYTES: Final = 64 * 1024 * 1024
+_KIND_NAMES: Final = {"tools": "tool", "prompts": "prompt", "resources": "resource", "resourceTemplates": "template"}
+NOT_YOURS: Final = "only the user who runs the workbench may do that"
+NOT_A_PERSON: Final = (
+    "this page was opened by a process that cannot be told from a server's (it runs with no_new_privs), and servers "
+    "must not approve"
+)
+# What to do about a server in this state, if its error does not say.
+_NEXT: Final = {
+    "failed": "look at its last lines, then restart it",
+    "backoff": "it is started again by the next call; look at its last lines",
+    SIGN_IN_NEEDED: "sign in",
+}
+
+
+class _Place(NamedTuple):
+    """One server, with all of its copies."""
+
+    entries: list[ServerEntry]
+    connections: list[Connection]
+
+
+class _Noticed:
+    """Finds the id of the call that a client makes (`CallListener`)."""
+
+    def __init__(self, client: PageClient) -> None:
+        self._client = client
+        self.id: int | None = None
+
+    def begun(self, call: CallRecord) -> None:
+        if call.peer == PageClient.peer and call.session == self._client.session and call.server:
+            self.id = call.id
+
+    def changed(self, call: CallRecord) -> None:
+        """It has begun before."""
+
+    def ended(self, call: CallRecord) -> None:
+        # A call that was refused at once has not begun.
+        self.begun(call)
+
+
+class WorkbenchOnPage:
+    def __init__(
+        self,
+        runtime: Runtime,
+        gateways: Callable[[], list[Gateway]],
+        *,
+        address: str | None = None,
+        connect: Callable[[], list[Json]] = list,
+    ) -> None:
+        """`connect`: how to connect each client, which other programs' files decide."""
+        self._runtime = runtime
+        self._gateways = gateways
+        self._address = address
+        self._connect = connect
+        # From now on at the latest, and until the process ends: figures that begin anew with each look say little.
+        self._figures = runtime.count_calls()
+        # The wall clock at zero of the loop's, read once: times must not differ between two looks.
+        self._epoch = time.time() - asyncio.get_running_loop().time()
+        # By catalogue: its revision, and the tokens of its definitions.
+        self._tokens: dict[Catalog, tuple[int, dict[str, int]]] = {}
+
+    @property
+    def capture(self) -> Capture:
+        """The least that any of the configurations allows."""
+        return min((each.config.page_in_force.capture for each in self._gateways()), key=CAPTURES.index, default="none")
+
+    def redact(self, text: str) -> str:
+        return self._runtime.redactor.text(text)
+
+    def subscribe(self, listener: CallListener, *, content: bool) -> Callable[[], None]:
+        return self._figures.subscribe(listener, content=content)
+
+    # ── what is there ──
+
+    def state(self, user: PageUser) -> Json:
+        gateways = self._gateways()
+        totals = self._figures.totals()
+        by_server = totals.by_server()
+        places = self._places(user)
+        servers = [self._row(place, found, by_server.get(place)) for place, found in places.items()]
+        if not user.is_owner:
+            # These count the calls of all users.
+            servers = [row | dict.fromkeys(("calls", "errors", "running", "p50", "p95")) for row in servers]
+        return {
+            "now": time.time(),
+            "since": totals.since,
+            "workbench": {
+                "version": full_version(),
+                "pid": os.getpid(),
+                "config": ", ".join(dict.fromkeys(_shown(each.config.path) for each in gateways)),
+                "face": ", ".join(dict.fromkeys(each.face.name for each in gateways)),
+                "address": self._address,
+                "uptimeSeconds": round(asyncio.get_running_loop().time() - self._runtime.started_at),
+            },
+            "servers": servers,
+            "toolboxes": self._toolboxes(user),
+            "waiting": [*self._approvals(user), *self._troubles(user, places), *self._definitions(user, places)],
+            "capture": self.capture,
+        }
+
+    def _catalogs(self, user: PageUser) -> list[Catalog]:
+        """What this user is shown."""
+        if not user.is_owner:
+            return [each.router.views.face_of(user.principal).catalog for each in self._gateways()]
+        return [face.catalog for each in self._gateways() for face in each.gate.whole_faces()]
+
+    def _places(self, user: PageUser) -> dict[tuple[str, str], _Place]:
+        found: dict[tuple[str, str], _Place] = {}
+        for catalog in self._catalogs(user):
+            for entry in catalog.entries():
+                found.setdefault((entry.toolbox, entry.name), _Place([], [])).entries.append(entry)
+        for connection in self._runtime.pool.connections():
+            place = found.get((connection.entry.toolbox, connection.config.name))
+            if place is not None and (user.is_owner or connection.is_seen_by(user.principal)):
+                place.connections.append(connection)
+        return found
+
+    def _row(self, place: tuple[str, str], found: _Place, totals: ServerTotals | None) -> Json:
+        state, why, advice = self._condition(found)
+        times = totals.durations if totals is not None and totals.durations.total else None
+        up = [each.started_at for each in found.connections if each.state.value == "ready"]
+        return {
+            "toolbox": place[0],
+            "server": place[1],
+            "state": state,
+            "why": why,
+            "next": advice,
+            "copies": [self._copy(each) for each in found.connections],
+            "calls": 0 if totals is None else totals.calls,
+            "errors": 0 if totals is None else totals.errors,
+            "running": 0 if totals is None else totals.running + totals.waiting,
+            "p50": None if times is None else times.quantile(0.5),
+            "p95": None if times is None else times.quantile(0.95),
+            "memory": None,
+            "starts": sum(each.starts for each in found.connections),
+            "since": round(self._epoch + min(up), 1) if up else None,
+        }
+
+    def _condition(self, found: _Place) -> tuple[str, str, str | None]:
+        """Its state, why it is in it, and what to do. Of several copies, one that cannot be used counts."""
+        states = [(state_of(each), each) for each in found.connections]
+        for name in (SIGN_IN_NEEDED, "failed", "backoff"):
+            for state, each in states:
+                if state == name:
+                    error = each.last_error
+                    text = "" if error is None else self.redact(error.message)
+                    return state, text, (None if error is None else error.hint) or _NEXT[name]
+        if states:
+            order = ("ready", "starting")
+            return (
+                min((state for state, _ in states), key=lambda each: order.index(each) if each in order else 2),
+                "",
+                None,
+            )
+        entry = found.entries[0]
+        trouble = entry.trouble
+        text = "" if trouble is None else self.redact(entry.trouble_for_all or "")
+        return unused_state(entry).value, text, None if trouble is None else trouble.hint
+
+    def _copy(self, each: Connection) -> Json:
+        return {
+            "user": LOCAL if each.principal in OWN_PRINCIPALS else each.principal,
+            "client": ", ".join(client_names(each.traffic.clients.sessions())),
+            "folder": None if each.entry.context.folder is None else _shown(each.entry.context.folder),
+            "state": state_of(each),
+            "pid": None if each.run is None else each.run.process_id,
+        }
+
+    def _toolboxes(self, user: PageUser) -> list[Json]:
+        found: dict[str, Json] = {}
+        described = {name: box.description for each in self._gateways() for name, box in each.config.toolboxes.items()}
+        for catalog in self._catalogs(user):
+            tokens = self._tokens_of(catalog)
+            for name, servers in catalog.toolboxes.items():
+                if name not in found:
+                    found[name] = {
+                        "name": name,
+                        "description": described.get(name) or "",
+                        "tools": sum(len(entry.tools) for entry in servers.values() if entry.offer is not None),
+                        "tokens": tokens.get(name, 0),
+                    }
+        return list(found.values())
+
+    def _tokens_of(self, catalog: Catalog) -> dict[str, int]:
+        """The tokens of all definitions of tools, by toolbox. Counted again only when something has changed."""
+        known = self._tokens.get(catalog)
+        if known is None or known[0] != catalog.revision:
+            counted = {
+                name: sum(estimated_tokens(bytes(each)) for entry in servers.values() for each in entry.tools.values())
+                for name, servers in catalog.toolboxes.items()
+            }
+            known = self._tokens[catalog] = (catalog.revision, counted)
+        return known[1]
+
+    # ── what waits for a person ──
+
+    def _approvals(self, user: PageUser) -> Iterable[Json]:
+        if not user.is_owner:
+            return
+        for gateway in self._gateways():
+            access = gateway.gate.access
+            for each in () if access is None else access.approvals.waiting_calls():
+                whole = each.whole if each.whole is not None and len(each.whole) <= MAX_SHOWN_CALL else None
+                request = each.request
+                yield {
+                    "kind": "approval",
+                    "id": each.id,
+                    "toolbox": "" if request is None else request.toolbox,
+                    "server": "" if request is None else request.server,
+                    "tool": each.place if request is None else request.item,
+                    # As it will be sent, with nothing that a browser would hide.
+                    "arguments": each.arguments if whole is None else one_line(whole.decode(errors="backslashreplace")),
+                    "principal": each.principal or LOCAL,
+                    "client": "" if request is None else _client(request.client),
+                    "at": each.at,
+                    "rule": each.rule,
+                    "expires": round(each.at + each.expires - each.began, 1),
+                }
+
+    def _troubles(self, user: PageUser, places: dict[tuple[str, str], _Place]) -> Iterable[Json]:
+        for (toolbox, server), found in places.items():
+            state, why, advice = self._condition(found)
+            where = {"toolbox": toolbox, "server": server, "why": why}
+            if state == SIGN_IN_NEEDED:
+                yield {"kind": "sign_in", **where}
+            elif state in ("failed", "backoff"):
+                lines = self._lines(found, MAX_FAILURE_LINES) if user.is_owner else []
+                yield {"kind": "crashed", **where, "next": advice, "lines": lines}
+
+    def _definitions(self, user: PageUser, places: dict[tuple[str, str], _Place]) -> Iterable[Json]:
+        """Without what differs, which is read from the disk when it is looked at (`lock_changes`)."""
+        if not user.is_owner:
+            return
+        for (toolbox, server), found in places.items():
+            withheld = {
+                (kind, name): reason
+                for entry in found.entries
+                for kind, items in entry.withheld.items()
+                for name, reason in items.items()
+            }
+            for (kind, name), reason in withheld.items():
+                yield {
+                    "kind": "definition",
+                    "toolbox": toolbox,
+                    "server": server,
+                    "item": name,
+                    "what": f"{SINGULAR.get(kind, kind)}: {reason}",
+                    "before": None,
+                    "after": None,
+                }
+
+    def decide(self, user: PageUser, id: str, decision: str) -> Json:
+        from mcp_workbench.team.policy.approval_socket import ApprovalRequest
+
+        self._owner_only(user)
+        if not user.may_decide:
+            raise Unavailable(403, NOT_A_PERSON)
+        if decision not in ("once", "hour", "deny"):
+            raise Unavailable(400, "`decision` must be once, hour or deny")
+        wanted = ApprovalRequest(id, HOUR if decision == "hour" else None, denies=decision == "deny")
+        for gateway in self._gateways():
+            reply = gateway.decide(wanted, user.name, "page")
+            if reply.found is not None:
+                return {"decided": decision, "call": reply.found}
+            if reply.decided is not None:
+                by = reply.decided.partition(" by ")[2]
+                raise Unavailable(409, f"this call has been {reply.decided} already", by=by)
+        raise Unavailable(404, "no call waits under this id: it has expired, or its client has answered")
+
+    # ── servers ──
+
+    def log_lines(self) -> dict[tuple[str, str], list[str]]:
+        found: dict[tuple[str, str], list[str]] = {}
+        for each in self._runtime.pool.connections():
+            if each.run is not None:
+                lines = map(self.redact, each.run.last_lines(MAX_SHOWN_LOG_LINES))
+                found.setdefault((each.entry.toolbox, each.config.name), []).extend(lines)
+        return found
+
+    def _lines(self, found: _Place, count: int) -> list[str]:
+        runs = (each.run for each in found.connections)
+        return [self.redact(line) for run in runs if run is not None for line in run.last_lines(count)]
+
+    def _find(self, user: PageUser, toolbox: str, server: str) -> _Place:
+        place = self._places(user).get((toolbox, server))
+        if place is None:
+            raise Unavailable(404, "there is no such server")
+        return place
+
+    def server(self, user: PageUser, toolbox: str, server: str) -> Json:
+        place = self._find(user, toolbox, server)
+        totals = self._figures.totals().by_server().get((toolbox, server)) if user.is_owner else None
+        counts = None if totals is None else totals.durations.counts
+        return {
+            **self._row((toolbox, server), place, totals),
+            "log": self._lines(place, MAX_SHOWN_LOG_LINES) if user.is_owner else [],
+            "histogram": {"bounds": list(BOUNDS), "counts": counts or [0] * (len(BOUNDS) + 1)},
+            "day": [],
+        }
+
+    async def act_on_server(self, user: PageUser, toolbox: str, server: str, do: str) -> Json:
+        self._owner_only(user)
+        if do not in ("start", "stop", "restart"):
+            raise Unavailable(400, "`do` must be start, stop or restart")
+        place = self._find(user, toolbox, server)
+        if do == "start" and not place.connections:
+            entry = next((each for each in place.entries if not each.context.principal), place.entries[0])
+            place.connections.append(self._runtime.pool.connection(entry, Caller(OWN_USER, "legacy")))
+        if do != "start":
+            for each in place.connections:
+                each.request_stop()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PAGE_STOP_TIMEOUT):
+                    await asyncio.gather(*(each.wait_stopped() for each in place.connections))
+        if do != "stop":
+            for each in place.connections:
+                _ = self._runtime.start_task(_start(each))
+        return {"copies": len(place.connections)}
+
+    async def sign_in(self, user: PageUser, toolbox: str, server: str) -> Json:
+        place = self._find(user, toolbox, server)
+        principal = OWN_USER if user.is_owner else user.principal
+        for gateway in self._gateways():
+            for entry in place.entries:
+                if any(each.whole in entry.catalogs for each in self._catalogs(user)):
+                    try:
+                        async with asyncio.timeout(SIGN_IN_TIMEOUT):
+                            begun = await gateway.sign_ins().begin_sign_in(entry, principal)
+                            await asyncio.shield(begun.page)
+                        return {"url": begun.url}
+                    except (SignInFailed, WorkbenchError) as error:
+                        raise Unavailable(502, self.redact(str(error))) from None
+                    except TimeoutError:
+                        raise Unavailable(504, "the authorization server does not answer") from None
+        raise Unavailable(404, "there is no such server")
+
+    # ── tools ──
+
+    async def tools(self, user: PageUser) -> list[Json]:
+        found: dict[tuple[str, str, str, str], Json] = {}
+        for gateway in self._gateways():
+            await gateway.lists.load(gateway.catalog.entries())
+        for catalog in self._catalogs(user):
+            for entry in catalog.entries():
+                for kind in KINDS:
+                    for name, definition in entry.definitions(kind).items():
+                        place = (entry.toolbox, entry.name, kind, name)
+                        if place not in found:
+                            found[place] = _item(entry, kind, name, definition)
+        return list(found.values())
+
+    async def call(self, user: PageUser, wanted: Json) -> Json:
+        kind, toolbox, server = wanted.get("kind"), wanted.get("toolbox"), wanted.get("server")
+        name = wanted.get("uri") if kind in ("resource", "template") else wanted.get("name")
+        arguments = wanted.get("arguments") or {}
+        if not isinstance(kind, str) or kind not in _KIND_NAMES.values() or not isinstance(arguments, dict):
+            raise Unavailable(400, "`kind` must be tool, prompt, resource or template, and `arguments` an object")
+        if not isinstance(toolbox, str) or not isinstance(server, str) or not isinstance(name, str):
+            raise Unavailable(400, "`toolbox`, `server` and `name` (or `uri`) must be strings")
+        principal = OWN_USER if user.is_owner else user.principal
+        for gateway in self._gateways():
+            face = gateway.router.views.face_of(principal)
+            entry = face.catalog.toolboxes.get(toolbox, {}).get(server)
+            if entry is None:
+                continue
+            if kind == "tool" and _is_destructive(entry.tools.get(name)) and wanted.get("confirmed") is not True:
+                raise Unavailable(428, f"`{name}` says of itself that it may destroy something", confirm=True)
+            return await self._called(PageClient(gateway, principal), kind, toolbox, server, name, arguments)
+        raise Unavailable(404, "there is no such server")
+
+    async def _called(
+        self, client: PageClient, kind: str, toolbox: str, server: str, name: str, arguments: Json
+    ) -> Json:
+        began = time.monotonic()
+        noticed = _Noticed(client)
+        unsubscribe = self._figures.subscribe(noticed)
+        answer: Json
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT):
+                answer = {"result": await client.use(kind, toolbox, server, name, arguments)}
+        except RemoteError as error:
+            answer = {"error": error.error.message, "code": error.error.code}
+        except TimeoutError:
+            answer = {"error": f"there was no answer within {CALL_TIMEOUT:g} s"}
+        finally:
+            unsubscribe()
+            client.close()
+        return {"id": noticed.id, **answer, "seconds": round(time.monotonic() - began, 6)}
+
+    def tokens(self, user: PageUser) -> Json:
+        boxes: dict[str, int] = {}
+        for catalog in self._catalogs(user):
+            boxes = {**self._tokens_of(catalog), **boxes}
+        gateway = self._gateways()[0] if self._gateways() else None
+        shown = None
+        if gateway is not None:
+            face = gateway.router.views.face_of(OWN_USER if user.is_owner else user.principal)
+            view = gateway.router.views.of_principal(OWN_USER if user.is_owner else user.principal)
+            shown = sum(estimated_tokens(bytes(each)) for each in face.definitions(view, "tools"))
+        full = sum(boxes.values())
+        return {
+            "face": None if gateway is None else gateway.face.name,
+            "full": full,
+            "shown": shown,
+            "saved": None if shown is None else max(0, full - shown),
+            "perToolbox": [{"name": name, "full": each, "shown": None, "saved": None} for name, each in boxes.items()],
+            "over": [],
+            "since": self._figures.since,
+        }
+
+    # ── the lock and the audit ──
+
+    async def lock_changes(self, user: PageUser) -> Json:
+        self._owner_only(user)
+        from mcp_workbench.app.page_lock import changes
+
+        found: list[Json] = []
+        for gateway in self._gateways():
+            if gateway.config.lock is not None:
+                found += await aside(partial(changes, gateway.config.lock_target, gateway.catalog.entries()))
+        return {"changes": found, "isLocked": any(each.config.lock is not None for each in self._gateways())}
+
+    async def accept_lock(self, user: PageUser, toolbox: str, server: str, item: str | None) -> Json:
+        self._owner_only(user)
+        if not user.may_decide:
+            raise Unavailable(403, NOT_A_PERSON)
+        from mcp_workbench.app.page_lock import accept
+
+        for gateway in self._gateways():
+            entry = gateway.catalog.toolboxes.get(toolbox, {}).get(server)
+            if gateway.config.lock is None or entry is None or entry.offer is None:
+                continue
+            accepted = await aside(partial(accept, gateway.config.lock_target, entry, item))
+            if not accepted:
+                raise Unavailable(404, "this is as it was locked, or does not exist")
+            for kind, name, how in accepted:
+                gateway.gate.record(
+                    "definition", toolbox=toolbox, server=server, item=name, decision="accepted", rule="lock",
+                    reason=f"{kind}: {how}", by=user.name, peer="page",
+                )  # fmt: skip
+            return {"accepted": [name for _, name, _ in accepted]}
+        raise Unavailable(404, "there is no such server, or it is not locked")
+
+    async def audit(self, user: PageUser, query: str, before: int | None, limit: int) -> Json:
+        from mcp_workbench.app.page_audit import read_audit
+
+        found = [each.config.audit for each in self._gateways() if each.config.audit is not None]
+        files = [each.file for each in found if each.file is not None]
+        if not files:
+            where = (
+                "it is written elsewhere (`syslog` or `stdout`)"
+                if found
+                else "there is no `audit` in the configuration"
+            )
+            return {"lines": [], "verified": None, "why": where, "more": False}
+        principal = None if user.is_owner else user.principal
+        try:
+            return await aside(partial(read_audit, files[0], query, before, limit, principal, MAX_VERIFIED_BYTES))
+        except OSError as error:
+            raise Unavailable(500, f"the audit cannot be read: {error.strerror}") from None
+
+    async def connect(self, user: PageUser) -> list[Json]:
+        return await aside(self._connect) if user.is_owner else []
+
+    def _owner_only(self, user: PageUser) -> None:
+        if not user.is_owner:
+            raise Unavailable(403, NOT_YOURS)
+
+
+async def _start(connection: Connection) -> None:
+    # Why it failed is shown with its state.
+    with contextlib.suppress(WorkbenchError):
+        await connection.ensure_ready(asked=True)
+
+
+def _item(entry: ServerEntry, kind: str, name: str, definition: Raw) -> Json:
+    try:
+        members: Any = decode(definition)
+    except (MsgspecError, RecursionError):
+        members = {}
+    members = members if isinstance(members, dict) else {}
+    found = {
+        "kind": _KIND_NAMES[kind],
+        "toolbox": entry.toolbox,
+        "server": entry.name,
+        "name": members.get("name", name) if kind.startswith("resource") else name,
+        "title": members.get("title"),
+        "description": members.get("description"),
+        "tokens": estimated_tokens(bytes(definition)),
+        "state": "ok",
+    }
+    for key in ("inputSchema", "arguments", "uri", "annotations"):
+        if key in members:
+            found[key] = members[key]
+    if "uriTemplate" in members:
+        found["uri"] = members["uriTemplate"]
+    return found
+
+
+def _is_destructive(definition: Raw | None) -> bool:
+    if definition is None:
+        return False
+    try:
+        annotations = decode(definition).get("annotations")
+    except (MsgspecError, RecursionError, AttributeError):
+        return True
+    return isinstance(annotations, dict) and annotations.get("destructiveHint") is True
+
+
+def _client(info: bytes) -> str:
+    from mcp_workbench.engine.session.client_name import client_name
+
+    return client_name(info) or ""
+
+
+def _shown(path: str) -> str:
+    """Escape a path that is not Unicode, which JSON cannot represent."""
+    return path.encode(errors="backslashreplace").decode()

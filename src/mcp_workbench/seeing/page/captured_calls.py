@@ -1,0 +1,147 @@
+"""What was called while a page was open: the latest calls, with as much of their content as may be shown. Bounded."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from mcp_workbench.engine.config.page_settings import Capture
+from mcp_workbench.engine.config.redact import MASK, is_secret_name, without_keys
+from mcp_workbench.engine.jsonrpc.messages import Part
+from mcp_workbench.engine.observe.call_record import CallRecord
+
+MAX_CALLS: Final = 500
+MAX_BYTES: Final = 16 * 1024 * 1024
+# Of the arguments, and of the result of one call.
+MAX_SIDE_BYTES: Final = 64 * 1024
+# Kept beyond that, so that a secret at the cut is whole when it is looked for.
+_MARGIN: Final = 4 * 1024
+_DEEPEST: Final = 32
+
+
+class CapturedCall(Struct):
+    """A call that has ended. Content is kept as it was, and redacted when it is looked at."""
+
+    record: dict[str, Any]
+    principal: str
+    arguments: bytes | None
+    arguments_size: int
+    result: bytes | None
+    result_size: int
+
+    @property
+    def size(self) -> int:
+        return len(self.arguments or b"") + len(self.result or b"")
+
+
+class CapturedCalls:
+    """The latest calls, oldest first."""
+
+    def __init__(self, capture: Callable[[], Capture], redact: Callable[[str], str]) -> None:
+        self._capture = capture
+        self._redact = redact
+        self._calls: OrderedDict[int, CapturedCall] = OrderedDict()
+        self._bytes = 0
+
+    def keep(self, call: CallRecord) -> None:
+        params = None if call.params is None or self._capture() == "none" else call.params
+        payload = () if call.payload is None or self._capture() == "none" else call.payload
+        size = sum(map(len, payload))
+        kept = CapturedCall(
+            call.as_json(),
+            call.principal,
+            None if params is None else bytes(params[: MAX_SIDE_BYTES + _MARGIN]),
+            0 if params is None else len(params),
+            None if call.payload is None or self._capture() == "none" else _beginning(payload),
+            size,
+        )
+        self._calls[call.id] = kept
+        self._bytes += kept.size
+        while len(self._calls) > MAX_CALLS or self._bytes > MAX_BYTES:
+            self._bytes -= self._calls.popitem(last=False)[1].size
+
+    def clear(self) -> None:
+        self._calls.clear()
+        self._bytes = 0
+
+    def records(self, may_see: Callable[[str], bool]) -> list[dict[str, Any]]:
+        return [each.record for each in self._calls.values() if may_see(each.principal)]
+
+    def find(self, id: int, may_see: Callable[[str], bool]) -> dict[str, Any] | None:
+        """A call with its content as text; None if it is not kept, or somebody else's."""
+        call = self._calls.get(id)
+        if call is None or not may_see(call.principal):
+            return None
+        return {
+            **call.record,
+            "capture": self._capture(),
+            "arguments": self._shown(call.arguments, call.arguments_size, "arguments"),
+            "result": self._shown(call.result, call.result_size, None),
+        }
+
+    def _shown(self, content: bytes | None, size: int, member: str | None) -> str | None:
+        if content is None:
+            return None
+        is_whole = size <= MAX_SIDE_BYTES
+        text = content.decode(errors="backslashreplace")
+        document = _parsed(text) if is_whole else None
+        if document is not None and member is not None and isinstance(document[0], dict):
+            # What the caller chose; the rest names the item, which the record has.
+            document = (document[0].get(member),)
+        if self._capture() == "shape":
+            text = f"{size:,} bytes" if document is None else _written(_shape(document[0]))
+        elif document is not None:
+            text = _written(document[0] if self._capture() == "full" else self._redacted(document[0], 0))
+        elif self._capture() != "full":
+            text = without_keys(self._redact(text))
+        text = _writable(text)
+        return text if is_whole else f"{text[:MAX_SIDE_BYTES]}\n…(cut, {size:,} bytes)"
+
+    def _redacted(self, value: Any, depth: int) -> Any:
+        if depth > _DEEPEST:
+            return "…"
+        if isinstance(value, dict):
+            return {
+                without_keys(self._redact(key)): MASK if is_secret_name(key) else self._redacted(each, depth + 1)
+                for key, each in value.items()
+            }
+        if isinstance(value, list):
+            return [self._redacted(each, depth + 1) for each in value]
+        return without_keys(self._redact(value)) if isinstance(value, str) else value
+
+
+def _beginning(parts: Sequence[Part]) -> bytes:
+    kept = bytearray()
+    for part in parts:
+        kept += memoryview(part)[: MAX_SIDE_BYTES + _MARGIN - len(kept)]
+    return bytes(kept)
+
+
+def _parsed(text: str) -> tuple[Any] | None:
+    try:
+        return (json.loads(text),)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _writable(text: str) -> str:
+    # A lone surrogate, which JavaScript may send, cannot be encoded as UTF-8.
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _shape(value: Any, depth: int = 0) -> Any:
+    if isinstance(value, dict):
+        return "object" if depth > _DEEPEST else {key: _shape(each, depth + 1) for key, each in value.items()}
+    if isinstance(value, list):
+        return f"{len(value)} items"
+    if isinstance(value, str):
+        return f"string of {len(value)}"
+    return "null" if value is None else "boolean" if isinstance(value, bool) else "number"

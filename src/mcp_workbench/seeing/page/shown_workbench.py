@@ -1,0 +1,61 @@
+"""What the page needs of the workbench that it shows (`app.page_workbench`), as the given user may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from mcp_workbench.engine.config.page_settings import Capture
+from mcp_workbench.engine.observe.call_record import CallListener
+from mcp_workbench.seeing.page.sign_in import PageUser
+
+Json = dict[str, Any]
+
+
+class Unavailable(Exception):
+    """Why something cannot be done, with the status of the response."""
+
+    def __init__(self, status: int, message: str, **more: object) -> None:
+        super().__init__(message)
+        self.status = status
+        self.more = more
+
+
+class PageWorkbench(Protocol):
+    """Methods raise `Unavailable`."""
+
+    @property
+    def capture(self) -> Capture: ...
+
+    def state(self, user: PageUser) -> Json:
+        """Without what belongs to the session of a browser."""
+
+    def subscribe(self, listener: CallListener, *, content: bool) -> Callable[[], None]:
+        """Tell the listener of all calls, whosoever they are, until the returned function is called."""
+
+    def redact(self, text: str) -> str: ...
+
+    def log_lines(self) -> dict[tuple[str, str], list[str]]:
+        """The last lines that servers wrote, for our own user."""
+
+    async def tools(self, user: PageUser) -> list[Json]: ...
+
+    async def call(self, user: PageUser, wanted: Json) -> Json: ...
+
+    def decide(self, user: PageUser, id: str, decision: str) -> Json: ...
+
+    def server(self, user: PageUser, toolbox: str, server: str) -> Json: ...
+
+    async def act_on_server(self, user: PageUser, toolbox: str, server: str, do: str) -> Json: ...
+
+    async def sign_in(self, user: PageUser, toolbox: str, server: str) -> Json: ...
+
+    async def lock_changes(self, user: PageUser) -> Json: ...
+
+    async def accept_lock(self, user: PageUser, toolbox: str, server: str, item: str | None) -> Json: ...
+
+    def tokens(self, user: PageUser) -> Json: ...
+
+    async def audit(self, user: PageUser, query: str, before: int | None, limit: int) -> Json: ...
+
+    async def connect(self, user: PageUser) -> list[Json]: ...
