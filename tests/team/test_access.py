@@ -100,7 +100,7 @@ def _without_ids(answer: Json) -> Json:
 @pytest.mark.requirement("team.hidden")
 @pytest.mark.parametrize("face", ["proxy", "flat", "dynamic"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_what_is_hidden_leaves_no_trace(tmp_path: Path, face: str, era: str) -> None:
+async def test_hidden_items_leave_no_trace(tmp_path: Path, face: str, era: str) -> None:
     told = []
     for with_secret, policy in ((True, HIDING), (False, [])):
         options = {"face": face, "use_cache": False}
@@ -117,7 +117,7 @@ async def test_what_is_hidden_leaves_no_trace(tmp_path: Path, face: str, era: st
         assert with_secret_hidden == without_secret
 
 
-async def test_nothing_is_different_for_whom_nothing_is_hidden(tmp_path: Path) -> None:
+async def test_a_role_that_hides_nothing_changes_nothing(tmp_path: Path) -> None:
     options = {"use_cache": False}
     async with workbench_with(tmp_path, boxes(), options=options, policy=HIDING) as bench:
         gateway = bench.gateway
@@ -179,7 +179,7 @@ async def test_a_denied_tool_is_listed_and_refused_with_its_rule(tmp_path: Path)
         assert "isError" not in await bench.use("dev/git/status")
 
 
-async def test_a_changed_policy_is_in_force_at_once_and_told_to_those_whom_it_concerns(tmp_path: Path) -> None:
+async def test_a_changed_policy_applies_at_once_and_notifies_affected_clients(tmp_path: Path) -> None:
     served = boxes()
     options = {"face": "flat", "use_cache": False}
     async with workbench_with(tmp_path, served, options=options, policy=HIDING) as bench:
@@ -212,7 +212,7 @@ async def test_a_change_of_what_is_hidden_is_not_announced(tmp_path: Path) -> No
             await bob.wait_notification("notifications/tools/list_changed")
 
 
-async def test_the_status_does_not_count_what_is_hidden(tmp_path: Path) -> None:
+async def test_the_status_does_not_count_hidden_items(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(), options={"use_cache": False}, policy=HIDING) as bench:
         async with served_to(bench, "alice") as alice, served_to(bench, "bob") as bob:
             for client in (alice, bob):
@@ -227,7 +227,7 @@ async def test_the_status_does_not_count_what_is_hidden(tmp_path: Path) -> None:
             assert ready and SECRET not in report.decode() and "ops" not in report.decode()
 
 
-async def test_a_kept_result_of_what_is_denied_since_is_not_there(tmp_path: Path) -> None:
+async def test_a_kept_result_of_a_tool_denied_since_is_unavailable(tmp_path: Path) -> None:
     large = Server(
         tool("read"),
         answer=lambda name, arguments: {"content": [{"type": "text", "text": "word " * 20_000}]},

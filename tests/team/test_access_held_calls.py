@@ -57,7 +57,7 @@ FOR_ADMINS = [{"who": ["group:admins"], "then": "allow"}, {"tools": ["dev/git/pu
 
 @pytest.mark.parametrize("rest", ["deny", "hide"])
 @pytest.mark.parametrize(("mine", "passes"), [(ADMIN, True), (GUEST, False)])
-async def test_a_call_that_waits_for_its_server_is_judged_by_who_made_it(
+async def test_a_call_that_waits_for_its_server_is_judged_by_its_own_caller(
     tmp_path: Path, mine: Identity, passes: bool, rest: str
 ) -> None:
     """Another token of the same user is shown meanwhile, with other groups."""
@@ -80,7 +80,7 @@ async def test_a_call_that_waits_for_its_server_is_judged_by_who_made_it(
 
 
 @pytest.mark.parametrize(("mine", "passes"), [(ADMIN, True), (GUEST, False)])
-async def test_a_call_that_waits_for_the_user_is_judged_by_who_made_it(
+async def test_a_call_that_waits_for_the_user_is_judged_by_its_own_caller(
     tmp_path: Path, mine: Identity, passes: bool
 ) -> None:
     policy = [{"who": ["group:admins"], "then": "ask"}, {"then": "deny"}]
@@ -107,7 +107,7 @@ async def test_a_call_that_waits_for_the_user_is_judged_by_who_made_it(
         assert isinstance(access.policy_step.check(replace(request, identity=mine)), Pass if passes else Denial)
 
 
-async def test_a_list_that_waits_for_its_servers_is_of_who_asked_for_it(tmp_path: Path) -> None:
+async def test_a_list_that_waits_for_its_servers_is_filtered_for_its_own_caller(tmp_path: Path) -> None:
     server = Server(tool("push"), tool("status"))
     policy = [FOR_ADMINS[0], {"tools": ["dev/git/push"], "then": "hide"}, {"then": "allow"}]
     options = {"use_cache": False, "face": "flat"}

@@ -95,7 +95,7 @@ async def test_an_audit_that_moves_loses_no_line_of_calls_that_are_under_way(tmp
 
 
 @pytest.mark.requirement("audit.live")
-async def test_what_is_written_of_arguments_can_change_in_the_same_file(tmp_path: Path) -> None:
+async def test_the_arguments_setting_can_change_within_one_file(tmp_path: Path) -> None:
     server, file = Server(tool("read", n="string")), "audit.jsonl"
     boxes = {"box": {"files": server}}
     async with workbench_with(tmp_path, boxes, options=UNCACHED, audit={"file": file}) as client:
@@ -208,9 +208,7 @@ async def test_a_tool_that_changes_while_its_user_is_asked_is_not_called(tmp_pat
 
 @pytest.mark.requirement("lock.enforce")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_subscription_that_starts_its_server_is_judged_by_what_that_offers_then(
-    tmp_path: Path, era: str
-) -> None:
+async def test_a_subscription_that_starts_its_server_is_judged_by_the_fresh_offer(tmp_path: Path, era: str) -> None:
     server = Server(READ)
     server.resources = [ONE]
     lock_in(tmp_path, tools={"read": READ}, resources={"test:///one": ONE})

@@ -52,7 +52,7 @@ def test_members_of_the_same_name_are_all_shown(how: Arguments) -> None:
     assert [list(each) for each in twice] == [["x"], ["y"]]
 
 
-def test_what_is_beyond_the_limit_is_counted() -> None:
+def test_omitted_members_and_items_are_counted() -> None:
     many = {f"k{number}": number for number in range(MOST_ITEMS + 3)}
     shown = _described(json.dumps(many))
     assert isinstance(shown, dict)

@@ -128,14 +128,14 @@ def test_half_a_line_at_the_end_is_found(path: Path) -> None:
     assert any("lines 5 to 5 are missing at the end" in each for each in findings)
 
 
-def test_what_is_appended_while_it_is_read_is_not_judged(path: Path) -> None:
+def test_lines_appended_during_verification_are_not_judged(path: Path) -> None:
     files = OpenedFiles(str(path))
     write(opened(path), 6)
     assert len(list(files.lines())) == 5
     files.close()
 
 
-def test_without_a_head_it_is_said_what_cannot_be_known(path: Path) -> None:
+def test_without_a_head_verification_states_its_limits(path: Path) -> None:
     Path(f"{path}{HEAD}").unlink()
     path.write_text("".join(f"{line}\n" for line in path.read_text().splitlines()[:3]))
     report = verify(str(path))
@@ -147,7 +147,7 @@ def test_a_damaged_head_is_found(path: Path) -> None:
     assert "was damaged" in verify(str(path)).findings[0]
 
 
-def test_a_record_that_was_rewritten_as_a_whole_is_found_with_what_was_kept_elsewhere(path: Path) -> None:
+def test_a_fully_rewritten_record_is_detected_with_a_hash_kept_elsewhere(path: Path) -> None:
     kept = verify(str(path))
     for each in (path, Path(f"{path}{HEAD}")):
         each.unlink()
@@ -171,7 +171,7 @@ def test_lines_of_the_systems_log_are_read_behind_their_heads(path: Path) -> Non
     assert verify(str(log)).lines == 5 and verify(str(log)).findings == []
 
 
-def test_what_lines_say_of_themselves_is_repeated(path: Path) -> None:
+def test_verification_repeats_the_remarks_of_lines(path: Path) -> None:
     file = opened(path)
     file.append([Line(0, kind="call", lost=7)])
     assert "line 6 says that 7 lines before it could not be written" in verify(str(path)).notes

@@ -200,7 +200,7 @@ def test_a_line_that_somebody_else_chained_to_the_last_one_is_said(path: Path, f
     assert "another program added them" in verify(str(path)).notes[0]
 
 
-def test_what_somebody_else_appended_is_said(path: Path, file: AuditFile) -> None:
+def test_foreign_lines_are_reported(path: Path, file: AuditFile) -> None:
     write(file, 1)
     with path.open("a") as other:
         other.write('{"seq":2,"prev":"made up"}\n')
@@ -304,7 +304,7 @@ def test_a_writer_that_holds_the_lock_for_too_long_is_not_waited_for(
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
-def test_what_is_no_file_is_refused(path: Path, kind: str) -> None:
+def test_a_path_that_is_not_a_file_is_refused(path: Path, kind: str) -> None:
     if kind == "folder":
         path.mkdir()
     elif kind == "pipe":
@@ -357,7 +357,7 @@ def test_a_long_file_without_its_head_goes_on_from_its_last_lines(path: Path, fi
     assert report.findings == [] and any("was missing" in note for note in report.notes)
 
 
-def test_what_is_written_at_once_is_no_more_than_is_read_to_find_its_end(path: Path, file: AuditFile) -> None:
+def test_a_write_is_no_longer_than_the_read_that_finds_its_end(path: Path, file: AuditFile) -> None:
     bodies = [line_of(number, 20_000) for number in range(20)]
     written = file.append(bodies)
     assert 1 <= written < 20

@@ -46,7 +46,7 @@ def script(path: Path, written: list[int]) -> None:
 
 @pytest.mark.requirement("audit.disk")
 @pytest.mark.parametrize("mode", MODES)
-def test_no_line_that_was_written_is_lost_and_what_is_found_is_true(tmp_path: Path, mode: Mode) -> None:
+def test_no_written_line_is_lost_and_every_finding_is_correct(tmp_path: Path, mode: Mode) -> None:
     for at in count(1):
         path = tmp_path / str(at) / "audit.jsonl"
         path.parent.mkdir()

@@ -198,7 +198,7 @@ def test_the_other_destinations_write_one_line_too(capfdbinary: pytest.CaptureFi
 
 
 @pytest.mark.requirement("audit.questions")
-async def test_an_approval_at_the_command_line_says_who_gave_it_and_for_which_arguments(tmp_path: Path) -> None:
+async def test_an_approval_at_the_command_line_records_approver_and_arguments(tmp_path: Path) -> None:
     settings = {"audit": {"file": "audit.jsonl", "arguments": "none"}, "policy": SETTINGS["policy"]}
     async with workbench_with(tmp_path, {"box": {"files": Server(READ, ASKED)}}, principal="ada", **settings) as client:
         await client.open(toolbox_name="box")

@@ -67,7 +67,7 @@ def recorded(folder: Path, *ended: tuple[GuardedRequest, Outcome], **settings: A
 
 
 @pytest.mark.requirement("audit.line")
-def test_a_line_says_who_what_where_and_how_it_ended(tmp_path: Path) -> None:
+def test_a_line_has_principal_item_peer_and_outcome(tmp_path: Path) -> None:
     request = replace(REQUEST, meta=Raw(b'{"traceparent":"00-%s-00f067aa0ba902b7-01"}' % TRACE.encode()))
     (line,) = recorded(tmp_path, (request, replace(ENDED, rules=("policy[2]", "approval"))))
     expected = {
@@ -114,7 +114,7 @@ def test_how_it_ended(tmp_path: Path, outcome: Outcome, expected: dict[str, Any]
 
 
 @pytest.mark.requirement("audit.line")
-def test_a_call_that_nobody_decided_about_says_how_long_it_waited_for_its_server(tmp_path: Path) -> None:
+def test_an_undecided_call_records_how_long_it_waited_for_its_server(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     audit = open_audit(AuditConfig(file=str(path)), Redactor([]), stdout_is_free=False)
     for sent in (3.0, None):
@@ -214,7 +214,7 @@ def test_large_requests_and_long_names_take_little_room(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("audit.bounded")
 @pytest.mark.parametrize("arguments", ["none", "redacted"])
-def test_what_waits_for_a_slow_disk_holds_on_to_no_messages(
+def test_lines_waiting_for_a_slow_disk_retain_no_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: Any
 ) -> None:
     monkeypatch.setattr(audit_writer, "GATHER_SECONDS", 0.2)

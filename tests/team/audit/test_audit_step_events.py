@@ -63,7 +63,7 @@ async def test_a_call_of_something_hidden_is_written_down_and_answered_as_one_of
 
 @pytest.mark.requirement("audit.refusals")
 @pytest.mark.parametrize("face", ["flat", "dynamic", "proxy"])
-async def test_what_does_not_exist_is_written_down_as_the_client_called_it(tmp_path: Path, face: str) -> None:
+async def test_unknown_items_are_audited_under_the_clients_name_for_them(tmp_path: Path, face: str) -> None:
     options = {"face": face, "use_cache": False}
     async with workbench_with(tmp_path, boxes(), options=options, audit=AUDIT) as workbench:
         client = workbench.client
@@ -99,7 +99,7 @@ async def test_a_call_whose_server_does_not_start_is_written_down(tmp_path: Path
     assert (line["server"], line["item"], line["outcome"]) == ("files", "read", "tool_error")
 
 
-async def test_what_the_workbench_answers_itself_has_no_line(tmp_path: Path) -> None:
+async def test_requests_answered_by_the_workbench_are_not_audited(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(), audit=AUDIT) as workbench:
         await workbench.open(toolbox_name="dev")
         await workbench.open(query="state")
@@ -113,9 +113,7 @@ async def test_what_the_workbench_answers_itself_has_no_line(tmp_path: Path) -> 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("kind", ["form", "page", "sampling"])
-async def test_what_a_server_asks_through_us_is_written_down(
-    bench: Bench, era: str, server_era: str, kind: str
-) -> None:
+async def test_questions_of_servers_are_audited(bench: Bench, era: str, server_era: str, kind: str) -> None:
     asking, method, answer = QUESTIONS[kind]
     servers = {"box": {"server": ("--era", server_era)}}
     settings = {"audit": AUDIT}
@@ -127,7 +125,7 @@ async def test_what_a_server_asks_through_us_is_written_down(
 
 
 @pytest.mark.requirement("audit.questions")
-async def test_our_own_questions_say_who_from_where_and_about_what(bench: Bench) -> None:
+async def test_our_own_questions_record_principal_peer_and_item(bench: Bench) -> None:
     settings = {"audit": AUDIT, "policy": [{"tools": ["box"], "then": "ask"}, {"then": "allow"}]}
     servers = {"box": {"server": ()}}
     async with bench.within(servers, "proxy", capabilities=EVERY_ABILITY, settings=settings) as seen:
@@ -164,7 +162,7 @@ async def test_our_own_questions_say_who_from_where_and_about_what(bench: Bench)
         ("https://example.com/a:b@c and task-sketchy", "https://example.com/a:b@c and task-sketchy"),
     ],
 )
-def test_what_looks_like_a_key_is_hidden_wherever_it_stands(text: str, expected: str) -> None:
+def test_text_that_looks_like_a_key_is_hidden_anywhere(text: str, expected: str) -> None:
     assert without_keys(text) == expected
 
 

@@ -48,7 +48,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk()
 
 
-def test_what_is_put_in_is_written_in_order(disk: Disk) -> None:
+def test_lines_are_written_in_order(disk: Disk) -> None:
     writer = AuditWriter(disk, describe, "disk")
     for number in range(1000):
         writer.put(number)
@@ -98,7 +98,7 @@ def test_a_full_disk_is_said_once_and_survived(disk: Disk, caplog: pytest.LogCap
     assert "is written to `disk` again" in caplog.text
 
 
-def test_what_could_not_be_written_until_the_end_is_said(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+def test_unwritten_lines_at_the_end_are_reported(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     disk.is_full = True
     writer = AuditWriter(disk, describe, "disk")
     writer.put(1)
@@ -181,7 +181,7 @@ def test_lines_of_calls_that_end_after_the_end_are_written_all_the_same(disk: Di
     assert disk.lines == [b"before", b"late", b"later"] and disk.is_closed
 
 
-def test_to_finish_waits_for_nobody(disk: Disk) -> None:
+def test_finishing_does_not_wait(disk: Disk) -> None:
     disk.released.clear()
     writer = AuditWriter(disk, describe, "disk")
     writer.put("before")
@@ -194,7 +194,7 @@ def test_to_finish_waits_for_nobody(disk: Disk) -> None:
     assert disk.lines == [b"before", b"late"] and disk.is_closed
 
 
-def test_what_a_full_disk_did_not_take_is_written_or_counted_where_the_audit_goes_on(disk: Disk) -> None:
+def test_lines_refused_by_a_full_disk_are_written_or_counted_later(disk: Disk) -> None:
     disk.is_full = True
     writer = AuditWriter(disk, describe, "disk")
     writer.put("described")

@@ -75,7 +75,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 @pytest.mark.requirement("audit.bounded")
 @pytest.mark.requirement("audit.disk")
 @pytest.mark.parametrize("when_full", ["wait", "count"])
-async def test_calls_go_on_and_what_was_lost_is_counted(
+async def test_calls_continue_and_lost_lines_are_counted(
     tmp_path: Path, disk: Disk, when_full: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(audit_writer, "MOST_QUEUED", QUEUED)

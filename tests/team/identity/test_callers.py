@@ -70,7 +70,7 @@ def test_a_key_is_its_name_and_its_limits(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("team.challenge")
-async def test_whoever_has_no_token_is_told_where_to_get_one() -> None:
+async def test_a_request_without_a_token_gets_the_metadata_address() -> None:
     provider = Provider()
     rules = callers(provider, auth=auth(IssuerConfig(issuer=ISSUER, scopes=("mcp:use", "mcp:list"))))
     told = challenge(rules.authenticate(arrived()))
@@ -84,7 +84,7 @@ async def test_whoever_has_no_token_is_told_where_to_get_one() -> None:
 
 
 @pytest.mark.requirement("team.challenge")
-async def test_whoever_lacks_a_scope_is_told_which_with_403() -> None:
+async def test_a_missing_scope_is_a_403_that_names_it() -> None:
     provider = Provider()
     provider.clock.wall = time.time()
     rules = callers(provider, auth=auth(IssuerConfig(issuer=ISSUER, scopes=("mcp:use",))))
@@ -170,7 +170,7 @@ async def test_tokens_of_several_providers_are_told_apart() -> None:
 
 @pytest.mark.requirement("team.proxy")
 @pytest.mark.parametrize("peer", ["10.1.2.3", "2001:db8::5"])
-def test_the_proxy_says_who_is_calling(peer: str) -> None:
+def test_the_proxy_header_identifies_the_caller(peer: str) -> None:
     identities = Identities()
     rules = callers(identities=identities, proxy=PROXY)
     head = arrived(peer, x_forwarded_user="alice", x_proxy_secret="s3cret", x_groups="dev, ops,,")
@@ -249,7 +249,7 @@ def test_a_proxy_may_be_a_user_of_this_machine() -> None:
 @pytest.mark.requirement("team.proxy")
 @pytest.mark.parametrize("uid", [4711, os.geteuid()])
 @pytest.mark.parametrize("headers", [{}, {"x_forwarded_user": "a"}, {"x_forwarded_user": "a", "x_proxy_secret": "y"}])
-def test_what_a_proxy_passes_on_without_a_name_is_not_its_own(uid: int, headers: dict[str, Any]) -> None:
+def test_a_proxied_request_without_a_user_is_not_the_proxys_own(uid: int, headers: dict[str, Any]) -> None:
     """Whoever reaches the proxy would otherwise be the user that it runs as."""
     proxy = ProxyConfig(peers=(f"unix:{uid}",), secret="x")
     rules = callers(proxy=proxy, users=UnixUsers(["4711", "4712"]), token="secret")
@@ -264,7 +264,7 @@ def test_what_a_proxy_passes_on_without_a_name_is_not_its_own(uid: int, headers:
 
 
 @pytest.mark.requirement("team.unix")
-def test_on_a_socket_the_kernel_says_who_is_calling() -> None:
+def test_on_a_unix_socket_the_kernel_identifies_the_caller() -> None:
     rules = callers(users=UnixUsers(["4711"]), token="secret")
     assert rules.authenticate(arrived(f"uid:{os.geteuid()}")) == "local"
     assert rules.authenticate(arrived("uid:4711")) == "unix#4711"

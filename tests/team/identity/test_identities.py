@@ -10,11 +10,11 @@ def test_of_an_unknown_principal_only_the_name_is_known() -> None:
     assert Identities().of("alice") == Identity(principal="alice")
 
 
-def test_whoever_is_served_without_a_principal_is_called_local() -> None:
+def test_a_client_without_a_principal_is_local() -> None:
     assert Identities().of("") == Identity(principal="local")
 
 
-def test_what_was_proved_last_counts() -> None:
+def test_the_latest_identity_of_a_principal_counts() -> None:
     identities = Identities()
     identities.remember(Identity(principal="alice", groups=frozenset({"admins"})))
     identities.remember(Identity(principal="alice", toolboxes=("dev*",)))
@@ -36,7 +36,7 @@ def test_the_principal_that_has_not_called_for_longest_is_forgotten(monkeypatch:
     assert not identities.of("bob").groups
 
 
-def test_nobody_is_forgotten_who_is_served_or_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_principals_in_use_or_limited_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identities_module, "MOST_IDENTITIES", 10)
     identities = Identities(lambda: {"alice"})
     identities.remember(Identity(principal="alice", groups=frozenset({"guests"})))

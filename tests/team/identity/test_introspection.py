@@ -44,14 +44,14 @@ async def test_a_token_is_asked_about_once_and_believed_for_a_while(clock: str) 
     assert len(provider.asked) == 2
 
 
-async def test_our_client_proves_who_it_is() -> None:
+async def test_our_client_authenticates_itself() -> None:
     provider = Provider()
     request = provider.introspection()._request("t&x=1")
     assert request.headers["authorization"] == "Basic " + base64.b64encode(b"we:s3cret").decode()
     assert request.body is not None and b"token=t%26x%3D1" in request.body
 
 
-async def test_a_token_that_nobody_knows_is_not_asked_about_again_and_again() -> None:
+async def test_an_unknown_token_is_not_introspected_repeatedly() -> None:
     provider = Provider()
     tokens = tokens_of(provider)
     for _ in range(20):
@@ -182,7 +182,9 @@ async def test_a_token_without_an_end_is_asked_about_again_before_long() -> None
 
 
 @pytest.mark.parametrize("status", [0, 302, 401, 500])
-async def test_where_nobody_answers_nobody_comes_in(status: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_an_answer_of_the_provider_callers_are_refused(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
     provider = Provider()
     provider.status = status
     tokens = tokens_of(provider)

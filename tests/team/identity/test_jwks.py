@@ -119,7 +119,7 @@ async def test_keys_are_confirmed_beside_the_requests_that_use_them() -> None:
 
 
 @pytest.mark.parametrize("status", [0, 302, 404, 500])
-async def test_without_keys_nobody_comes_in_and_the_provider_is_asked_now_and_then(status: int) -> None:
+async def test_without_keys_callers_are_refused_and_the_provider_is_retried(status: int) -> None:
     provider = Provider()
     provider.status = status
     tokens = provider.tokens()
@@ -183,7 +183,7 @@ async def test_a_provider_that_has_no_keys_any_more_has_withdrawn_them(
 
 
 @pytest.mark.parametrize("document", [{"keys": {}}, {"keys": [7, None, {}]}, {"keys": "x"}, {"x": 1}])
-async def test_what_is_no_set_of_keys_leaves_those_that_are_known(document: Any) -> None:
+async def test_an_invalid_key_set_keeps_the_known_keys(document: Any) -> None:
     provider = Provider()
     tokens = provider.tokens(jwks=f"{ISSUER}/jwks")
     assert await judged(tokens, provider.token()) == ALICE
@@ -259,6 +259,6 @@ def test_a_key_for_something_else_is_not_used() -> None:
     assert read_key({**public, "kid": "x" * 600}) is None
 
 
-def test_what_is_private_of_a_key_is_not_kept() -> None:
+def test_the_private_part_of_a_key_is_not_kept() -> None:
     found = read_key(rsa_key("one").as_dict(private=True))
     assert found is not None and not found.is_private

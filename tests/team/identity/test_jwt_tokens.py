@@ -27,13 +27,13 @@ def encoded(value: object) -> str:
 
 @pytest.mark.requirement("team.oauth")
 @pytest.mark.parametrize("make", [ec_key, ed_key, rsa_key])
-async def test_a_token_of_the_provider_proves_who_is_calling(make: Any) -> None:
+async def test_a_token_of_the_provider_identifies_the_caller(make: Any) -> None:
     provider = Provider(make("key"))
     found = await judged(provider.tokens(), provider.token(groups=["admins", "staff"]))
     assert found == Identity(principal=ALICE, groups=frozenset({"admins", "staff"}))
 
 
-async def test_a_token_that_is_known_asks_nobody_and_is_not_waited_for() -> None:
+async def test_a_known_token_is_accepted_without_a_request() -> None:
     provider = Provider()
     tokens = provider.tokens()
     token = provider.token()
@@ -44,7 +44,7 @@ async def test_a_token_that_is_known_asks_nobody_and_is_not_waited_for() -> None
     assert len(provider.asked) == asked
 
 
-def test_what_is_remembered_ends_with_the_token() -> None:
+def test_cached_results_expire_with_the_token() -> None:
     async def check() -> None:
         provider = Provider()
         tokens = provider.tokens(clock_skew=0.0)
@@ -106,7 +106,7 @@ async def test_claims_that_do(claims: dict[str, Any]) -> None:
     assert await judged(provider.tokens(), provider.token(**claims)) == Identity(principal=ALICE)
 
 
-async def test_who_somebody_is_stands_in_the_claims_that_are_named() -> None:
+async def test_identity_is_read_from_the_configured_claims() -> None:
     provider = Provider()
     tokens = provider.tokens(principal="email", groups="realm_access.roles")
     token = provider.token(email="a@example.com", realm_access={"roles": ["dev"]})
@@ -187,7 +187,7 @@ async def test_a_key_that_a_token_brings_along_is_not_used(header: dict[str, Any
     assert all("evil" not in url for url in provider.asked)
 
 
-async def test_a_critical_header_that_nobody_knows_is_refused() -> None:
+async def test_an_unknown_critical_header_is_refused() -> None:
     provider = Provider()
     head, claims, signature = provider.token().split(".")
     changed = encoded({**json.loads(base64.urlsafe_b64decode(head + "==")), "crit": ["x"], "x": 1})
@@ -216,12 +216,12 @@ async def test_a_payload_that_is_no_object_is_refused_even_if_it_is_signed(paylo
 @pytest.mark.parametrize(
     "token", ["", ".", "..", "...", "a.b.c", "a.b", "é.é.é", "{}.{}.", "e30.e30.", "bnVsbA.bnVsbA."]
 )
-async def test_what_is_no_jwt_at_all_is_refused(token: str) -> None:
+async def test_a_malformed_jwt_is_refused(token: str) -> None:
     assert isinstance(await judged(Provider().tokens(), token), TokenRejection)
 
 
 @pytest.mark.parametrize("kid", [7, [], {"x": 1}, "x" * 513])
-async def test_a_kid_that_is_no_name_is_refused_and_nobody_asked(kid: object) -> None:
+async def test_an_invalid_kid_is_refused_without_a_request(kid: object) -> None:
     provider = Provider()
     found = await judged(provider.tokens(), provider.token(header={"kid": "one"}))
     assert isinstance(found, Identity)
@@ -237,7 +237,7 @@ async def test_a_token_without_a_kid_is_tried_with_the_keys_that_fit() -> None:
     assert await judged(provider.tokens(), token) == Identity(principal=ALICE)
 
 
-async def test_a_token_of_another_issuer_is_refused_and_nobody_asked() -> None:
+async def test_a_token_of_another_issuer_is_refused_without_a_request() -> None:
     provider = Provider()
     for issuer in ("https://evil.example", ISSUER + "/", ISSUER.upper(), None, 7, ""):
         found = await judged(provider.tokens(), provider.token(iss=issuer))
@@ -261,7 +261,7 @@ def test_nothing_is_believed_of_a_token_that_is_only_looked_into() -> None:
 @pytest.mark.parametrize(
     "kind", ["logout+jwt", "application/secevent+jwt", "dpop+jwt", "id_token+jwt", "", 7, ["at+jwt"]]
 )
-async def test_a_header_that_names_another_kind_of_token_is_refused_and_nobody_asked(kind: object) -> None:
+async def test_a_header_with_another_token_type_is_refused_without_a_request(kind: object) -> None:
     provider = Provider()
     _, payload, signature = provider.token().split(".")
     header = encoded({"alg": "ES256", "kid": "one", "typ": kind})

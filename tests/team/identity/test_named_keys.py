@@ -206,7 +206,7 @@ def test_a_key_ends_at_its_time(folder: KeyFolder) -> None:
     assert keys.find(token) is None
 
 
-def test_what_others_may_have_written_is_not_accepted(folder: KeyFolder, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_file_that_others_can_access_is_refused(folder: KeyFolder, caplog: pytest.LogCaptureFixture) -> None:
     token = folder.create("alice")
     file = Path(folder.path) / "alice.json"
     file.chmod(0o644)

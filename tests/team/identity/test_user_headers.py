@@ -44,7 +44,7 @@ REFUSED = 401
 
 
 @pytest.mark.requirement("team.identity")
-def test_an_assertion_says_who_the_user_is_for_one_server_and_a_while(tmp_path: Path) -> None:
+def test_an_assertion_names_the_user_for_one_server_and_expires(tmp_path: Path) -> None:
     assertions = IdentityAssertions(str(tmp_path / "state" / "key.json"), "https://tools.example.com/mcp")
     now = time.time()
     written = assertions.sign(Identity(principal=ALICE, groups=frozenset({"b", "a"})), "https://server/mcp", now)
@@ -179,7 +179,7 @@ async def test_a_token_that_the_server_refuses_is_exchanged_once_more() -> None:
     assert len(provider.asked) == 2
 
 
-async def test_what_was_exchanged_for_another_token_of_the_user_is_not_used() -> None:
+async def test_a_token_exchanged_for_an_older_user_token_is_not_reused() -> None:
     provider, kept = Provider(), subjects("of all groups")
     source = ExchangedToken(TokenExchanges(AUTH, kept, provider.fetch), ALICE, WANTED, {})
     first = await source.fetch()
@@ -195,7 +195,7 @@ async def test_what_was_exchanged_for_another_token_of_the_user_is_not_used() ->
     assert len(source._made) == MOST_EXCHANGED
 
 
-async def test_a_request_that_waits_goes_on_with_what_it_came_with() -> None:
+async def test_a_waiting_request_keeps_its_own_credentials() -> None:
     """Another token of the same user comes meanwhile, with other groups."""
     identities, kept, arrived = Identities(), SubjectTokens(), asyncio.Event()
 
@@ -241,7 +241,7 @@ def test_a_token_that_has_ended_is_not_exchanged() -> None:
 
 @pytest.mark.processes
 @pytest.mark.requirement("team.identity")
-async def test_a_server_is_told_who_the_user_is_and_never_gets_their_token(
+async def test_a_server_gets_the_user_identity_but_never_their_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -283,7 +283,7 @@ async def test_a_server_is_told_who_the_user_is_and_never_gets_their_token(
     assert all(headers["x-own"] == "1" and "authorization" not in headers for headers in seen)
 
 
-def test_what_a_source_of_fixed_headers_gives_stays_the_same() -> None:
+def test_fixed_headers_stay_the_same() -> None:
     inner = FixedHeaders({"A": "1"})
     source = AssertedIdentity(inner, "x-identity", lambda: Identity(principal=ALICE), lambda of, at: "signed")
     assert source.headers() == {"a": "1", "x-identity": "signed"} and source.headers() is source.headers()

@@ -65,7 +65,7 @@ def locked(tmp_path: Path) -> Path:
     return path
 
 
-async def test_what_is_as_it_was_locked_is_there(tmp_path: Path, server: Server, locked: Path) -> None:
+async def test_definitions_that_match_the_lock_are_shown(tmp_path: Path, server: Server, locked: Path) -> None:
     server.tools = [json.loads(json.dumps(WRITE, sort_keys=True)), READ]
     async with workbench_with(tmp_path, {"box": {"files": server}}, lock="enforce") as client:
         said = await client.said(toolbox_name="box")
@@ -148,7 +148,7 @@ async def test_a_tool_that_changes_meanwhile_is_gone_at_once(tmp_path: Path, ser
 @pytest.mark.requirement("lock.enforce")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("face", ["proxy", "flat"])
-async def test_a_call_that_starts_its_server_is_judged_by_what_that_says_then(
+async def test_a_call_that_starts_its_server_is_judged_by_the_fresh_definition(
     tmp_path: Path, server: Server, locked: Path, era: str, face: str
 ) -> None:
     """What is remembered of a server is as it was locked; what it has become is known once it runs."""
@@ -238,7 +238,7 @@ async def test_a_server_that_is_not_locked_is_withheld_whole(tmp_path: Path, ser
         assert "isError" not in await client.use("box/files/read", {"path": "x"})
 
 
-async def test_what_is_remembered_of_a_server_is_judged_too(tmp_path: Path, server: Server, locked: Path) -> None:
+async def test_cached_definitions_are_judged_too(tmp_path: Path, server: Server, locked: Path) -> None:
     server.tools = [READ, CHANGED]
     async with workbench_with(tmp_path, {"box": {"files": server}}) as client:
         await client.open(toolbox_name="box")
@@ -281,7 +281,7 @@ def lock_step(client: ConnectedClient, folder: Path, *, has_resources: bool = Tr
         ("logging/setLevel", "", False),
     ],
 )
-async def test_what_is_withheld_is_kept_from_the_server_however_it_is_asked_for(
+async def test_withheld_items_do_not_reach_the_server_in_any_spelling(
     tmp_path: Path, server: Server, method: str, item: str, is_denied: bool
 ) -> None:
     async with workbench_with(tmp_path, {"box": {"files": server}}) as client:
@@ -503,7 +503,7 @@ async def test_a_lock_that_changed_before_it_was_watched_is_noticed(
             watch.close()
 
 
-async def test_nobody_is_told_of_something_withheld_that_is_hidden_from_them(
+async def test_withheld_items_are_not_reported_where_they_are_hidden(
     tmp_path: Path, server: Server, locked: Path
 ) -> None:
     server.tools = [READ, CHANGED]
@@ -520,7 +520,7 @@ async def test_nobody_is_told_of_something_withheld_that_is_hidden_from_them(
         assert "isError" not in await client.use("box/files/read", {"path": "x"})
 
 
-async def test_status_names_what_is_withheld(tmp_path: Path, server: Server, locked: Path) -> None:
+async def test_status_names_withheld_items(tmp_path: Path, server: Server, locked: Path) -> None:
     server.tools = [READ, CHANGED]
     async with workbench_with(tmp_path, {"box": {"files": server}}, lock="enforce") as client:
         await client.open(toolbox_name="box")
@@ -531,9 +531,7 @@ async def test_status_names_what_is_withheld(tmp_path: Path, server: Server, loc
 
 
 @pytest.mark.requirement("lock.unusable")
-async def test_what_is_wrong_with_the_lock_file_names_nothing_to_those_it_is_hidden_from(
-    tmp_path: Path, server: Server
-) -> None:
+async def test_problems_of_the_lock_file_do_not_name_hidden_items(tmp_path: Path, server: Server) -> None:
     (tmp_path / "workbench.lock").write_text(
         '{"version": 1, "config": "workbench-config.json", "toolboxes": {"vault": {"db": {"tools": 1}}}}'
     )

@@ -47,7 +47,7 @@ def package(line: str, **environ: str) -> str:
         ("docker run image", "docker:image"),
     ],
 )
-def test_what_is_not_pinned_is_looked_for(tmp_path: Path, line: str, expected: str) -> None:
+def test_the_installed_version_of_an_unpinned_package_is_found(tmp_path: Path, line: str, expected: str) -> None:
     npx(tmp_path, "@scope/server", "@scope/server", "4.5.6")
     npx(tmp_path, "@scope/server@latest", "@scope/server", "7.8.9")
     npx(tmp_path, "damaged", "damaged", "")

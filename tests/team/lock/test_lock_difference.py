@@ -99,7 +99,7 @@ def test_long_values_are_cut() -> None:
     assert all(len(line) < MAX_SHOWN_TEXT_LENGTH + 60 for line in found.lines)
 
 
-def test_what_was_locked_elsewhere_is_said_to_be_unknown() -> None:
+def test_definitions_locked_elsewhere_are_reported_as_unknown() -> None:
     (found,) = changes(offer({**READ, "description": "x"}), is_known=False)
     assert "not known on this machine" in found.lines[0]
 
@@ -161,7 +161,7 @@ def test_changes_of_lists_are_summed_up_for_the_audit() -> None:
     }
 
 
-def test_what_is_said_otherwise_is_named_and_nothing_else() -> None:
+def test_only_changed_definitions_are_named() -> None:
     before = offer({**READ, "description": "x"}, {"name": "old"}, {"name": "same", "a": 1, "b": 2},
                    prompts={"p": Raw(b"{}")}, resources={"x://r": Raw(b"{}")})  # fmt: skip
     after = offer(READ, {"name": "new"}, {"b": 2, "a": 1, "name": "same"},

@@ -50,7 +50,7 @@ def test_everything_else_does(other: bytes) -> None:
 
 
 @pytest.mark.parametrize("definition", [b'{"a":"\\ud800"}', b"[" * 5000 + b"]" * 5000, b"\xff"])
-def test_what_cannot_be_read_is_compared_as_it_was_written(definition: bytes) -> None:
+def test_unreadable_definitions_are_compared_byte_for_byte(definition: bytes) -> None:
     assert definition_hash(Raw(definition)).startswith("sha256:")
 
 
@@ -64,7 +64,7 @@ def test_each_definition_is_a_line_and_the_order_is_always_the_same(config: Work
     assert parse_lock(written(one), config.lock_target) == one
 
 
-def test_what_the_configuration_has_no_more_is_left_out_and_what_failed_is_kept(config: WorkbenchConfig) -> None:
+def test_removed_servers_are_dropped_and_failed_ones_kept(config: WorkbenchConfig) -> None:
     before = lock(a=LockedServer(package="old"), gone=LockedServer())
     made = merged(before, config.lock_target, {("box", "b"): LockedServer(package="new")})
     assert {name: each.package for name, each in made.toolboxes["box"].items()} == {"a": "old", "b": "new"}

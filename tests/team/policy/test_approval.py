@@ -156,7 +156,7 @@ def test_without_a_session_there_is_none_to_approve_for() -> None:
     assert isinstance(rig.answer(request(session=0), "session"), Denial)
 
 
-def test_what_passes_by_rule_is_not_asked_about() -> None:
+def test_calls_allowed_by_a_rule_need_no_approval() -> None:
     other = GuardedRequest(
         principal="alice", method="tools/call", toolbox="x", server="one", item="t", client=b"{}", session=1, body=b"{"
     )
@@ -209,7 +209,7 @@ def test_a_lasting_yes_outlasts_the_questions_of_a_server() -> None:
 
 
 @pytest.mark.requirement("team.approval")
-def test_answers_that_nobody_asked_for_are_parameters_as_all_others() -> None:
+def test_unsolicited_input_responses_are_ordinary_parameters() -> None:
     rig = Rig()
     rig.answer(request(), "hour")
     rig.asked(request(inputResponses={"a": 1}))
@@ -254,7 +254,7 @@ def test_awaited_retries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 # ── clients that cannot be asked ──
 
 
-def test_what_was_approved_at_the_command_line_is_compared_with_too() -> None:
+def test_differences_are_shown_against_command_line_approvals_too() -> None:
     rig = Rig()
     rig.approvals.approve(referred(rig, request({"path": "/a"})))
     message = json.loads(bytes(rig.asked(request({"path": "/b"})).params))["message"]
@@ -323,7 +323,7 @@ def test_approvals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 # ── what is shown ──
 
 
-def test_the_question_shows_what_is_sent_and_what_is_different() -> None:
+def test_the_question_shows_arguments_and_differences() -> None:
     rig = Rig()
     rig.answer(request({"path": "/a", "mode": 1, "old": True}))
     message = json.loads(bytes(rig.asked(request({"path": "/b", "mode": True, "new": [1]})).params))["message"]
@@ -366,7 +366,7 @@ def test_differences_are_few_and_never_fail() -> None:
         (b"[1]", "[1]"),
     ],
 )
-def test_what_a_client_adds_to_a_call_is_shown(meta: bytes, told: str | None) -> None:
+def test_parameters_added_by_the_client_are_shown(meta: bytes, told: str | None) -> None:
     rig = Rig()
     message = json.loads(bytes(rig.asked(replace(request(), meta=Raw(meta))).params))["message"]
     assert ("`_meta`" in message) is (told is not None)
@@ -388,7 +388,7 @@ def test_what_a_client_adds_to_a_call_is_shown(meta: bytes, told: str | None) ->
         (b'{"io.modelcontextprotocol/logLevel":"debug"}', b"{}", True),
     ],
 )
-def test_an_approval_is_for_what_the_client_adds_as_well(approved: bytes, later: bytes, is_same: bool) -> None:
+def test_an_approval_covers_the_parameters_that_the_client_adds(approved: bytes, later: bytes, is_same: bool) -> None:
     rig = Rig()
     rig.answer(replace(request(), meta=Raw(approved)), "hour")
     again = rig.check(replace(request(), meta=Raw(later)))
@@ -413,7 +413,7 @@ def test_a_question_that_is_cut_says_so_and_where_all_of_it_is() -> None:
     assert "too long" not in short and not rig.approvals.waiting()
 
 
-def test_what_was_said_elsewhere_does_not_count_beside_the_answer() -> None:
+def test_a_declined_question_overrides_an_approval_at_the_command_line() -> None:
     rig = Rig()
     long = request({"path": "/a" * 5000})
     held = rig.asked(long)
@@ -430,7 +430,7 @@ def test_a_call_that_is_too_large_to_be_kept_waits_without_its_end() -> None:
     assert found.arguments.isprintable() and len(found.arguments) < 4200
 
 
-def test_a_denied_call_is_refused_with_who_denied_it_and_no_other_call_is() -> None:
+def test_only_the_denied_call_is_refused_and_names_the_rule() -> None:
     rig = Rig()
     other = referred(rig, request({"path": "/b"}))
     id = referred(rig, request({"path": "/a"}))

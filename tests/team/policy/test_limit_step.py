@@ -71,7 +71,7 @@ def test_a_refused_call_is_not_counted_and_its_end_changes_nothing() -> None:
 
 
 @pytest.mark.requirement("team.limits")
-def test_calls_of_each_server_whoever_makes_them() -> None:
+def test_a_server_limit_counts_the_calls_of_all_principals() -> None:
     limits = step(servers=("box/one",), calls_per_minute=2)
 
     assert passes(limits, request("alice")) and passes(limits, request("bob"))
@@ -135,7 +135,7 @@ def test_the_shortest_time_of_a_call_counts() -> None:
     assert verdict.late is not None and verdict.late.code == LIMIT_REACHED
 
 
-def test_what_concerns_no_server_is_not_counted() -> None:
+def test_requests_without_a_server_are_not_counted() -> None:
     limits = step(who=("*",), calls_per_minute=1)
     about_nobody = GuardedRequest(principal="alice", method="logging/setLevel", client=b"{}", session=1, body=b"{")
     assert all(limits.check(about_nobody) is None for _ in range(3))
@@ -155,7 +155,7 @@ def test_the_last_minute_forgets_second_by_second() -> None:
 
 
 @pytest.mark.requirement("team.limits")
-def test_whoever_is_counted_is_not_forgotten_for_newcomers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_principals_with_counts_are_not_evicted_for_newcomers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limit_step, "MOST_COUNTED", 3)
     clock = Clock()
     limits = step(clock, who=("*",), calls_per_minute=1)
@@ -174,7 +174,7 @@ def test_whoever_is_counted_is_not_forgotten_for_newcomers(monkeypatch: pytest.M
     assert len(limits._used) == 3 and held.principal in {key[1] for key in limits._used}, "it has a call in flight"
 
 
-def test_what_reaches_no_server_counts_for_its_principal() -> None:
+def test_requests_without_a_server_count_for_their_principal() -> None:
     limits = step(who=("*",), calls_per_minute=2, calls_in_flight=1)
     assert passes(limits, request())
     # One call is in flight, but a search is over at once.
@@ -185,7 +185,7 @@ def test_what_reaches_no_server_counts_for_its_principal() -> None:
     assert not passes(limits, request()), "calls and searches count together"
 
 
-def test_bytes_of_what_reaches_no_server_count_and_limits_of_servers_do_not_apply() -> None:
+def test_bytes_of_requests_without_a_server_count_but_server_limits_do_not_apply() -> None:
     limits = LimitStep(
         [LimitRule(servers=("*",), calls_per_minute=1), LimitRule(who=("*",), bytes_per_minute=100)], Identities()
     )
@@ -194,7 +194,7 @@ def test_bytes_of_what_reaches_no_server_count_and_limits_of_servers_do_not_appl
     assert limits.count(request(), 40) is None, "what was refused was not counted"
 
 
-def test_a_limit_about_others_counts_nobody_else() -> None:
+def test_a_limit_counts_only_the_callers_it_applies_to() -> None:
     limits = LimitStep(
         [LimitRule(who=("bob",), calls_per_minute=1), LimitRule(servers=("box/two",), calls_per_minute=1)],
         Identities(),
@@ -227,7 +227,7 @@ def test_bytes_of_an_answer_count_from_when_it_came() -> None:
     assert passes(limits, request())
 
 
-def test_what_is_too_much_at_once_may_be_tried_again_soon() -> None:
+def test_excess_requests_get_a_retry_time() -> None:
     limits = step(who=("*",), calls_in_flight=1)
     assert passes(limits, request())
     refused = limits.check(request())
@@ -235,7 +235,7 @@ def test_what_is_too_much_at_once_may_be_tried_again_soon() -> None:
 
 
 @pytest.mark.parametrize("use", ["in flight", "calls", "bytes", "none"])
-def test_only_whoever_used_nothing_for_a_minute_makes_room(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_users_idle_for_a_minute_are_evicted(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limit_step, "MOST_COUNTED", 1)
     clock = Clock()
     limits = step(clock, who=("*",), calls_per_minute=9)

@@ -140,9 +140,7 @@ def test_annotations_tighten_and_never_loosen() -> None:
     st.sampled_from(["allow", "ask", "deny", "hide"]),
     st.builds(Annotations, st.booleans(), st.booleans(), st.booleans()),
 )
-def test_whatever_a_server_says_a_decision_is_never_looser_than_without(
-    rules: list[PolicyRule], default: Any, annotations: Annotations
-) -> None:
+def test_annotations_never_loosen_a_decision(rules: list[PolicyRule], default: Any, annotations: Annotations) -> None:
     every = [*rules, PolicyRule(then=default)]
     plain = [rule for rule in every if not rule.has_annotations]
 
@@ -210,7 +208,7 @@ def test_huge_arguments_are_not_looked_into() -> None:
     assert then([PolicyRule(arguments={"/path": "*b*"}, then="deny"), ALLOW], arguments=huge)[0] == "deny"
 
 
-def test_a_list_shows_what_some_arguments_are_allowed_for() -> None:
+def test_a_list_shows_tools_that_are_allowed_for_some_arguments() -> None:
     rules = [PolicyRule(arguments={"/a": "b"}, then="allow"), HIDE]
 
     assert then(rules)[0] == "allow", "for a list, which has no arguments"
@@ -258,9 +256,7 @@ def test_the_toolboxes_of_a_key_come_before_all_rules() -> None:
         ([PolicyRule(tools=("box/other",), then="hide"), PolicyRule(tools=("box/other",), then="allow")], True, False),
     ],
 )
-def test_what_a_server_can_show_is_known_before_it_has_spoken(
-    rules: list[PolicyRule], shown: bool, hides: bool
-) -> None:
+def test_server_capabilities_are_known_before_it_starts(rules: list[PolicyRule], shown: bool, hides: bool) -> None:
     ready = made_ready(rules)
 
     assert may_show(ready, ALICE, "box", "server") is shown
@@ -323,7 +319,7 @@ def test_what_a_server_can_show_is_known_before_it_has_spoken(
     ],
 )
 @pytest.mark.parametrize("method", ["resources/read", "resources/subscribe"])
-def test_what_is_kept_from_somebody_is_so_in_every_spelling(rule: str, uri: str, expected: str, method: str) -> None:
+def test_a_denied_uri_is_denied_in_every_spelling(rule: str, uri: str, expected: str, method: str) -> None:
     assert then([PolicyRule(resources=(f"*/*/{rule}",), then="hide"), ALLOW], subject(uri, method))[0] == expected
 
 
@@ -347,7 +343,7 @@ def test_what_is_kept_from_somebody_is_so_in_every_spelling(rule: str, uri: str,
         ("note://a%2Fb", "note://a/b", "deny"),
     ],
 )
-def test_what_is_allowed_is_allowed_as_it_is_written(rule: str, uri: str, expected: str) -> None:
+def test_an_allow_rule_matches_only_the_written_spelling(rule: str, uri: str, expected: str) -> None:
     assert (
         then([PolicyRule(resources=(f"*/*/{rule}",), then="allow"), DENY], subject(uri, "resources/read"))[0]
         == expected
@@ -403,14 +399,14 @@ def test_a_rule_about_an_open_world(open_world: bool) -> None:
     assert then(rules)[0] == ("deny" if open_world else "allow"), "the worst is assumed"
 
 
-def test_a_completion_is_judged_as_what_is_completed() -> None:
+def test_a_completion_is_judged_like_the_item_it_completes() -> None:
     rules = [PolicyRule(tools=("*",), then="hide"), PolicyRule(prompts=("*",), then="deny"), ALLOW]
     about = subject("p", "completion/complete")
     assert then(rules, about, kind="prompts") == ("deny", "policy[1]")
     assert then(rules, about, kind="resources") == ("allow", "policy[2]")
 
 
-def test_a_decision_says_what_its_rule_is_about() -> None:
+def test_a_decision_describes_its_rule() -> None:
     written = PolicyRule(
         who=("alice", "bob"),
         tools=("box", "dev"),

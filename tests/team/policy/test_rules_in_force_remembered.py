@@ -120,7 +120,7 @@ def test_nothing_is_decided_otherwise_than_without_remembering(monkeypatch: pyte
             assert rig.policy.decide(about) == rig._decide(rig.policy.rules, identity, about, None, read, kind)
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules_in_force, "MAX_DECISIONS", 5)
     monkeypatch.setattr(rules_in_force, "MAX_ROLES", 5)
     rig = Rig(monkeypatch, PolicyRule(tools=("box/db/drop",), then="deny"), ALLOW)
