@@ -68,7 +68,7 @@ async def answer(path: Path, hello: bytes) -> bytes:
         await writer.wait_closed()
 
 
-async def test_a_configuration_that_cannot_be_read_holds_nobody_up(
+async def test_an_unreadable_configuration_does_not_block_others(
     sockets_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = asyncio.Event()
@@ -101,7 +101,7 @@ async def test_the_disk_is_looked_at_aside(tmp_path: Path, monkeypatch: pytest.M
     assert len(seen) == 1 and seen[0] is not threading.main_thread()
 
 
-async def test_whoever_cannot_be_served_is_told_to_serve_alone(sockets_folder: Path) -> None:
+async def test_a_client_that_cannot_be_served_is_told_to_serve_alone(sockets_folder: Path) -> None:
     async def fails(hello: Hello) -> ClientContext:
         raise ValueError("unforeseen")
 
@@ -144,7 +144,7 @@ async def test_a_mistake_in_a_file_does_not_keep_new_clients_away(tmp_path: Path
         await Contexts().of(hello_with(config))
 
 
-async def test_what_is_wrong_in_one_client_alone_is_said_to_that_client(tmp_path: Path) -> None:
+async def test_a_problem_of_one_client_is_reported_to_that_client(tmp_path: Path) -> None:
     contexts = Contexts()
     config = write_config(tmp_path, {"box": {"one": {"command": "x"}}}, shared=True, audit={"file": "${FOLDER}/a"})
     assert (await contexts.of(hello_with(config, FOLDER="/x"))).notes == ()

@@ -76,7 +76,7 @@ async def test_large_messages_arrive_one_after_the_other_beyond_the_bound() -> N
     kept.close()
 
 
-async def test_a_client_that_goes_in_the_middle_of_a_message_holds_nobody_up() -> None:
+async def test_a_client_that_disconnects_mid_message_does_not_block_others() -> None:
     one, other = FakeLink(), FakeLink()
     kept = budgets(one, other)
     kept.on_arriving(one, MOST_ARRIVING)
@@ -99,7 +99,7 @@ async def test_a_client_that_stops_in_the_middle_of_a_message_lets_others_go_fir
     kept.close()
 
 
-async def test_whoever_is_held_for_long_is_told_that_we_are_there() -> None:
+async def test_a_client_held_for_long_is_reassured() -> None:
     one, other = FakeLink(), FakeLink()
     kept = budgets(one, other)
     kept.on_arriving(one, MOST_ARRIVING)
@@ -114,7 +114,7 @@ async def test_whoever_is_held_for_long_is_told_that_we_are_there() -> None:
 
 
 @pytest.mark.requirement("sharing.fairness")
-async def test_a_client_that_does_not_read_holds_nobody_up(shared: Shared) -> None:
+async def test_a_client_that_does_not_read_does_not_block_others(shared: Shared) -> None:
     shared.up()
     async with crowded(shared) as crowd:
         config = crowd.config({"box": {"server": scripted_entry(resultBudget=None)}})

@@ -71,7 +71,7 @@ async def test_clients_that_are_served_alike_have_one_gateway(tmp_path: Path) ->
                 assert servers(one) == servers(flat) == servers(rich), "their servers are the same all the same"
 
 
-async def test_a_client_that_comes_back_finds_what_it_left(tmp_path: Path) -> None:
+async def test_a_reconnecting_client_gets_the_same_gateway(tmp_path: Path) -> None:
     async with catalogs() as kept:
         async with kept.serving(context(tmp_path)) as before:
             pass
@@ -80,7 +80,7 @@ async def test_a_client_that_comes_back_finds_what_it_left(tmp_path: Path) -> No
 
 
 @pytest.mark.requirement("sharing.unused-catalogues")
-async def test_what_nobody_uses_is_dropped_after_a_while_with_its_servers(tmp_path: Path) -> None:
+async def test_unused_configurations_are_dropped_with_their_servers(tmp_path: Path) -> None:
     async with catalogs() as kept:
         kept.unused_seconds = 0.0
         async with kept.serving(context(tmp_path)) as gateway:
@@ -91,7 +91,7 @@ async def test_what_nobody_uses_is_dropped_after_a_while_with_its_servers(tmp_pa
 
 
 @pytest.mark.requirement("sharing.unused-catalogues")
-async def test_a_copy_that_nobody_uses_is_dropped_early_with_its_servers(tmp_path: Path) -> None:
+async def test_an_unused_copy_is_dropped_early_with_its_servers(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     async with catalogs() as kept:
@@ -118,7 +118,7 @@ async def test_a_copy_that_is_used_again_in_time_stays(tmp_path: Path) -> None:
             assert first is again
 
 
-async def test_many_that_nobody_uses_are_not_kept(tmp_path: Path) -> None:
+async def test_unused_configurations_are_dropped_beyond_a_limit(tmp_path: Path) -> None:
     async with catalogs() as kept:
         for number in range(MOST_UNUSED + 5):
             async with kept.serving(context(tmp_path, NUMBER=str(number))):
@@ -128,7 +128,7 @@ async def test_many_that_nobody_uses_are_not_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("stays", [False, True])
-async def test_what_is_dropped_while_a_change_is_applied_stays_dropped(
+async def test_a_configuration_dropped_during_a_change_stays_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool, stays: bool
 ) -> None:
     reading, go_on = asyncio.Event(), threading.Event()
@@ -211,7 +211,7 @@ def learn(gateway: Gateway) -> ServerEntry:
 
 
 @pytest.mark.requirement("lock.enforce")
-async def test_the_lock_goes_on_when_the_newest_of_those_who_share_a_server_is_gone(tmp_path: Path) -> None:
+async def test_the_lock_survives_the_newest_client_of_a_shared_server(tmp_path: Path) -> None:
     write_lock(tmp_path, "read", "write")
     async with catalogs() as kept:
         kept.unused_seconds = 0.0
@@ -255,7 +255,7 @@ async def test_of_two_that_share_a_server_the_stricter_lock_holds_for_both_and_b
 
 
 @pytest.mark.requirement("lock.enforce")
-async def test_who_warns_shares_no_server_with_who_enforces(tmp_path: Path) -> None:
+async def test_warn_and_enforce_do_not_share_a_server(tmp_path: Path) -> None:
     write_lock(tmp_path, "read")
     async with catalogs() as kept:
         async with (
@@ -292,7 +292,7 @@ async def test_a_lock_that_is_enforced_from_now_on_holds_for_servers_that_are_sh
 
 
 @pytest.mark.requirement("lock.unusable")
-async def test_the_status_of_the_shared_workbench_says_what_is_wrong_with_lock_files(tmp_path: Path) -> None:
+async def test_the_status_of_the_shared_workbench_reports_problems_of_lock_files(tmp_path: Path) -> None:
     async with catalogs() as kept, kept.serving(locked(tmp_path, "enforce")):
         assert "there is no" in str(describe(kept, [])["lock"])
 
@@ -342,7 +342,7 @@ async def test_an_audit_that_cannot_be_opened_in_time_is_refused(
 
 
 @pytest.mark.parametrize("policy", [None, [{"tools": ["box/server/write"], "then": "hide"}, {"then": "allow"}]])
-async def test_what_the_first_client_is_told_is_read_in_a_thread(
+async def test_manifests_for_the_first_client_are_read_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: list[object] | None
 ) -> None:
     rules = {} if policy is None else {"policy": policy}

@@ -87,7 +87,7 @@ async def test_a_ping_is_answered_and_is_no_message_however_it_arrives(cut: int)
 
 
 @pytest.mark.parametrize("line", [b"\x01pig", b"a\x01ping", b"\x01pinging", b"\x01"])
-async def test_what_a_client_writes_is_a_message_whatever_it_looks_like(line: bytes) -> None:
+async def test_client_lines_that_look_like_control_lines_are_messages(line: bytes) -> None:
     received = Received()
     async with linked(received) as front_end:
         await front_end.send(line[:1])
@@ -96,7 +96,7 @@ async def test_what_a_client_writes_is_a_message_whatever_it_looks_like(line: by
         assert await front_end.read() == b""
 
 
-async def test_what_leaves_together_is_announced_once_and_first() -> None:
+async def test_control_lines_are_sent_once_before_messages_sent_together() -> None:
     async with linked(Received(), [[b"resume {}", b"lasting 7"]]) as front_end:
         front_end.link.send(b"one")
         front_end.link.send(b"two")

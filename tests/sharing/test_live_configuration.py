@@ -37,7 +37,7 @@ async def test_a_saved_file_is_in_force_for_every_client_and_untouched_servers_s
     shared.down()
 
 
-async def test_reload_tells_what_is_wrong(shared: Shared, tmp_path: Path) -> None:
+async def test_reload_reports_problems(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client({"box": {"one": scripted_entry()}}) as client:
         await client.use_tool("box", "one", "echo", {})

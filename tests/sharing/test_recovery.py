@@ -42,7 +42,7 @@ async def hanging_call(client: RawClient, folder: Path) -> Call:
 
 @pytest.mark.requirement("sharing.recovery")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_killed_workbench_fails_what_is_under_way_and_the_client_goes_on(
+async def test_a_killed_workbench_fails_requests_in_flight_and_the_client_continues(
     shared: Shared, tmp_path: Path, era: str
 ) -> None:
     shared.up()
@@ -64,7 +64,7 @@ async def test_a_killed_workbench_fails_what_is_under_way_and_the_client_goes_on
 
 
 @pytest.mark.requirement("sharing.recovery")
-async def test_what_a_legacy_client_set_up_is_there_again(shared: Shared, tmp_path: Path) -> None:
+async def test_the_state_of_a_legacy_client_is_restored(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client(boxes(tmp_path, "--era", "legacy"), "--face", "dynamic") as client:
         await client.call_tool("open_toolbox", {"toolbox_name": "box"})
@@ -132,7 +132,7 @@ async def test_a_restart_during_a_long_call_keeps_the_streams_of_a_modern_client
         assert client.garbage == [] and client.unmatched == []
 
 
-async def test_a_question_that_nobody_waits_for_is_withdrawn(shared: Shared, tmp_path: Path) -> None:
+async def test_a_question_without_a_waiting_call_is_withdrawn(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client(boxes(tmp_path, "--era", "legacy"), capabilities={"elicitation": {}}) as client:
         arguments = {"tool": {"toolbox": "box", "server": "server", "tool": "ask"}, "arguments": {}}
@@ -250,7 +250,7 @@ async def test_a_restart_costs_no_call_that_is_quick(shared: Shared, tmp_path: P
     assert sorted(called) == sorted(done), "each was carried out, and none twice"
 
 
-async def test_what_lasts_of_a_client_may_be_long(shared: Shared, tmp_path: Path) -> None:
+async def test_the_lasting_state_of_a_client_may_be_long(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client(boxes(tmp_path, "--era", "legacy")) as client:
         await client.call_tool("open_toolbox", {"toolbox_name": "box"})

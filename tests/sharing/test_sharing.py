@@ -133,7 +133,7 @@ async def test_a_legacy_client_on_a_modern_connection_misses_nothing(shared: Sha
         assert not [each for each in modern.notifications if each["method"].endswith(("/message", "/updated"))]
 
 
-async def test_clients_in_other_folders_share_what_is_the_users(shared: Shared) -> None:
+async def test_clients_in_other_folders_share_servers_of_the_user(shared: Shared) -> None:
     shared.up()
     async with crowded(shared) as crowd:
         servers = {"own": scripted_entry(), "everywhere": scripted_entry(share="user")}
@@ -251,7 +251,7 @@ async def test_each_client_gets_the_log_messages_that_it_asked_for(shared: Share
         assert levels(quiet) == {"error"}
 
 
-async def test_what_one_client_opened_is_not_opened_for_another(shared: Shared) -> None:
+async def test_an_opened_toolbox_is_open_for_one_client_only(shared: Shared) -> None:
     shared.up()
     async with crowded(shared) as crowd:
         config = crowd.config({"box": {"server": scripted_entry()}})
@@ -263,7 +263,7 @@ async def test_what_one_client_opened_is_not_opened_for_another(shared: Shared) 
         assert (await other.request("tools/list"))["tools"] == before["tools"]
 
 
-async def test_status_shows_who_shares_what(shared: Shared) -> None:
+async def test_status_shows_which_clients_share_which_servers(shared: Shared) -> None:
     shared.up()
     async with crowded(shared) as crowd:
         config = crowd.config({"box": {"server": scripted_entry(), "unused": scripted_entry(share="user")}})

@@ -43,7 +43,7 @@ async def test_private_never_joins(shared: Shared) -> None:
     assert "joins from" not in shared.log
 
 
-def test_up_and_down_say_what_they_did(shared: Shared) -> None:
+def test_up_and_down_report_their_effect(shared: Shared) -> None:
     first, second = run("up"), run("up")
     assert (first.status, second.status) == (0, 0)
     assert "is running (process" in first.stdout
@@ -52,7 +52,7 @@ def test_up_and_down_say_what_they_did(shared: Shared) -> None:
     assert run("down").stdout == "No shared workbench is running.\n"
 
 
-async def test_status_finds_it_from_the_start_and_says_what_is_wrong_with_a_file(shared: Shared) -> None:
+async def test_status_reports_problems_of_a_file_from_the_start(shared: Shared) -> None:
     shared.up()
     shown = await asyncio.to_thread(run, "status")
     assert f"process {shared.pids[-1]}, shared" in shown.stdout

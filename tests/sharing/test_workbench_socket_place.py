@@ -28,7 +28,7 @@ BOX = {"box": {"server": scripted_entry()}}
 
 @pytest.mark.requirement("sharing.socket")
 @pytest.mark.parametrize("what", ["socket", "folder"])
-async def test_what_was_removed_is_made_again_and_nobody_notices(shared: Shared, what: str) -> None:
+async def test_removed_files_are_recreated_unnoticed(shared: Shared, what: str) -> None:
     shared.up()
     async with shared.client(BOX) as first:
         before = (await first.use_tool("box", "server", "pid"))["structuredContent"]["pid"]
@@ -164,7 +164,7 @@ def test_another_workbench_that_was_started_since_is_left_alone(place: tuple[Soc
     os.close(other)
 
 
-def test_what_down_has_switched_off_is_not_switched_on_again(place: tuple[SocketPlace, int]) -> None:
+def test_restoring_the_socket_does_not_undo_down(place: tuple[SocketPlace, int]) -> None:
     os.unlink(os.path.join(runtime_folder(), WANTED))
     os.unlink(socket_path())
     made = place[0].restore()

@@ -33,7 +33,7 @@ def pem(key: Any) -> str:
 
 
 @pytest.mark.requirement("signin.machines")
-async def test_a_machine_proves_who_it_is_with_its_key(tmp_path: Path) -> None:
+async def test_a_machine_authenticates_with_its_key(tmp_path: Path) -> None:
     settings = OAuthConfig(client_id="robot", private_key=pem(KEYS["ES256"]), grant="client_credentials", key_id="k1")
     async with sign_in_setup(tmp_path, settings) as at:
         assert await at.call() == 200
@@ -93,7 +93,7 @@ def test_a_key_that_cannot_be_used_is_not_quoted(written: str, algorithm: str | 
     assert "hunter2" not in str(told.value) + told.value.hint
 
 
-def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "joserfc", None)
     with pytest.raises(SignInFailed, match="`joserfc`, which is not installed") as told:
         sign(Credentials(private_key=pem(KEYS["ES256"])), "robot", "https://as.example", time.time())

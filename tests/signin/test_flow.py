@@ -122,7 +122,7 @@ def test_however_often_a_server_wants_us_to_slow_down_there_is_a_longest_pause()
         ({"interval": 1e9}, 1),
     ],
 )
-def test_a_code_that_nobody_enters_is_given_up(given: dict[str, float], polls: float) -> None:
+def test_a_device_code_that_is_not_entered_expires(given: dict[str, float], polls: float) -> None:
     device = Device(**given)
     with pytest.raises(SignInFailed, match="not entered in time"):
         device.run("authorization_pending")
@@ -130,7 +130,7 @@ def test_a_code_that_nobody_enters_is_given_up(given: dict[str, float], polls: f
     assert sum(each.seconds for each in device.waits) <= min(given.get("expires_in", 1e9), LONGEST_DEVICE_WAIT) + 60
 
 
-def test_a_user_who_refuses_is_not_asked_again() -> None:
+def test_a_refusing_user_is_not_asked_again() -> None:
     device = Device()
     with pytest.raises(SignInFailed, match="access_denied"):
         device.run("authorization_pending", "access_denied")

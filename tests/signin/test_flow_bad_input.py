@@ -57,7 +57,7 @@ async def refused(at: SignInSetup) -> str:
         ({"authorization_endpoint": None}, "has no sign-in page"),
     ],
 )
-async def test_metadata_that_lies_signs_nobody_in(tmp_path: Path, metadata: dict[str, Any], said: str) -> None:
+async def test_false_metadata_does_not_sign_in(tmp_path: Path, metadata: dict[str, Any], said: str) -> None:
     async with sign_in_setup(tmp_path, metadata=metadata) as at:
         assert said in await refused(at)
 
@@ -70,7 +70,7 @@ async def test_metadata_that_lies_signs_nobody_in(tmp_path: Path, metadata: dict
         ({"authorization_servers": ["file:///etc/passwd"]}, "is not an address"),
     ],
 )
-async def test_a_resource_that_is_another_ones_signs_nobody_in(
+async def test_metadata_for_another_resource_does_not_sign_in(
     tmp_path: Path, metadata: dict[str, Any], said: str
 ) -> None:
     async with sign_in_setup(tmp_path, resource_metadata=metadata) as at:
@@ -169,7 +169,7 @@ async def test_a_callback_counts_once_and_only_at_its_place(tmp_path: Path) -> N
         )
 
 
-async def test_a_user_who_says_no_is_told_what_the_server_said(tmp_path: Path) -> None:
+async def test_a_user_who_declines_gets_the_error_of_the_server(tmp_path: Path) -> None:
     said = {"code": None, "error": "access_denied", "error_description": "the user said no"}
     async with sign_in_setup(tmp_path, callback=said) as at:
         sign_in = await at.sign_ins.begin(at.target)
@@ -180,9 +180,7 @@ async def test_a_user_who_says_no_is_told_what_the_server_said(tmp_path: Path) -
         assert at.authority.token_requests == []
 
 
-async def test_a_callback_that_never_comes_ends_with_what_to_try(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_missing_callback_times_out_with_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sign_ins, "BROWSER_SIGN_IN_SECONDS", 0.05)
     async with sign_in_setup(tmp_path) as at:
         sign_in = await at.sign_ins.begin(at.target)
@@ -274,7 +272,7 @@ async def test_metadata_of_openid_connect_without_pkce_is_enough(tmp_path: Path)
         assert at.authority.authorizations[0]["code_challenge_method"] == "S256"
 
 
-async def test_what_one_issuer_gave_is_shown_to_no_other(tmp_path: Path) -> None:
+async def test_credentials_of_one_issuer_are_sent_to_no_other(tmp_path: Path) -> None:
     other = Authority()
     async with scripted_http(other.handle) as server, sign_in_setup(tmp_path) as at:
         other.origin = f"http://127.0.0.1:{server.port}"

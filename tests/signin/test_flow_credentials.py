@@ -239,7 +239,7 @@ async def test_an_event_stream_that_names_another_origin_does_not_get_the_token(
 
 
 @pytest.mark.requirement("signin.never-elsewhere")
-async def test_nobody_signs_in_to_a_server_whose_token_would_travel_in_the_clear() -> None:
+async def test_signing_in_to_a_server_without_tls_is_refused() -> None:
     """Also where its metadata is encrypted: the challenge may name a place of its own."""
     attempt = flow.SignInRequest(
         url="http://mcp.example.com/mcp",
@@ -267,7 +267,7 @@ async def test_an_authorization_server_that_was_configured_with_plain_http_is_re
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-def test_what_is_meant_for_this_machine_goes_through_no_proxy(host: str) -> None:
+def test_requests_to_this_machine_bypass_the_proxy(host: str) -> None:
     environ = {"http_proxy": "http://proxy.example.com:3128", "all_proxy": "http://proxy.example.com:3128"}
     assert proxy_for(Address.parse(f"http://{host}:8080/mcp"), environ) is None
     assert proxy_for(Address.parse("http://mcp.example.com/mcp"), environ) is not None
@@ -338,7 +338,7 @@ def test_an_authorization_server_on_this_machine_may_be_configured() -> None:
         )
 
 
-def test_every_address_that_the_user_did_not_write_says_who_named_it() -> None:
+def test_every_address_from_elsewhere_records_its_source() -> None:
     """So that none of them is followed further inside than whoever named it."""
     server, issuer, endpoints = "https://mcp.example.com/mcp", "https://id.example.com", "https://api.example.net"
     said: dict[str, dict[str, object]] = {

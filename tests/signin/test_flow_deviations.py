@@ -82,7 +82,7 @@ async def test_a_sign_in_that_was_cancelled_after_registering_works_at_the_next_
 
 
 @pytest.mark.parametrize("wrong", [{"state": "other"}, {"iss": "https://evil.example.com"}, {"code": None}])
-async def test_a_callback_that_is_not_ours_signs_nobody_in(tmp_path: Path, wrong: dict[str, str | None]) -> None:
+async def test_a_callback_with_a_foreign_state_does_not_sign_in(tmp_path: Path, wrong: dict[str, str | None]) -> None:
     async with sign_in_setup(tmp_path, callback=wrong) as at:
         sign_in = await at.sign_ins.begin(at.target)
         assert sign_in.task is not None
@@ -143,7 +143,7 @@ def test_every_profile_is_one_and_says_why() -> None:
             profile_for(f"https://{host.replace('*', 'x')}/mcp", None)
 
 
-async def test_slack_is_asked_for_what_the_users_token_may_do(tmp_path: Path) -> None:
+async def test_slack_is_asked_for_user_scopes(tmp_path: Path) -> None:
     slack = profile_for("https://mcp.slack.com/mcp", None)
     settings = OAuthConfig(
         client_id="mine",

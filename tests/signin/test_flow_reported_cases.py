@@ -88,7 +88,7 @@ CASES: tuple[tuple[int, str, tuple[str, ...]], ...] = (
     (
         22,
         "anthropics/claude-code#57674",
-        ("test_what_a_person_signed_in_to_a_program_without_a_browser_uses",),
+        ("test_another_process_uses_the_sign_in_of_a_person",),
     ),
     (23, "openai/codex#25903", ("test_a_token_that_has_really_ended_is_refreshed_with_rotation",)),
     (24, "google-gemini/gemini-cli#26571", ("test_the_keychain_is_not_looked_at_where_tokens_are_in_a_file",)),
@@ -260,7 +260,7 @@ def test_the_keychain_is_not_looked_at_where_tokens_are_in_a_file(tmp_path: Path
 # Beside the list: races between a refresh and the user.
 
 
-async def test_who_signs_out_during_a_refresh_is_signed_out(tmp_path: Path) -> None:
+async def test_signing_out_during_a_refresh_wins(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(over)
@@ -272,7 +272,7 @@ async def test_who_signs_out_during_a_refresh_is_signed_out(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("faults", [[], [(400, b'{"error":"invalid_grant"}')]])
-async def test_a_sign_in_during_a_refresh_is_what_counts(tmp_path: Path, faults: list[tuple[int, bytes]]) -> None:
+async def test_a_sign_in_during_a_refresh_wins(tmp_path: Path, faults: list[tuple[int, bytes]]) -> None:
     async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(over)

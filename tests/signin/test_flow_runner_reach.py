@@ -113,7 +113,7 @@ async def test_whoever_is_inside_may_name_what_is_no_further_inside(monkeypatch:
         assert len(net.asked) == 3
 
 
-async def test_what_was_checked_is_what_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_checked_address_is_the_one_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looked up once; of several addresses, those inside are left out."""
     async with network(monkeypatch) as net:
         net.names = {"both.example": ["127.0.0.1", "127.0.0.2"], "public.example": ["127.0.0.2"]}

@@ -98,7 +98,7 @@ async def test_a_token_that_cannot_be_refreshed_is_told_of_in_its_last_tenth(tmp
         assert is_near(at.record, now + 950)
 
 
-async def test_what_another_principal_has_signed_in_to_is_not_said_to_everybody(tmp_path: Path) -> None:
+async def test_sign_ins_of_other_principals_are_not_shown(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path, MONTH) as at:
         bob = another(at, "bob")
         await bob.log_in()

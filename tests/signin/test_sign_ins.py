@@ -20,7 +20,7 @@ from tests.signin.test_signed_in_headers import due, over
 pytestmark = pytest.mark.processes
 
 
-async def test_what_belongs_to_clients_that_are_gone_is_let_go(tmp_path: Path) -> None:
+async def test_sign_ins_of_disconnected_clients_are_released(tmp_path: Path) -> None:
     redactor = Redactor(())
     async with sign_in_setup(tmp_path) as at:
         sign_ins = SignIns(lambda: at.client, TokenStore(str(tmp_path / "other")), redactor)

@@ -339,7 +339,7 @@ async def test_two_principals_at_the_moment_of_expiry_refresh_each_for_themselve
         assert lock_name("alice", at.authority.url) != lock_name("bob", at.authority.url)
 
 
-async def test_a_principal_who_signs_out_signs_nobody_else_out(tmp_path: Path) -> None:
+async def test_signing_out_affects_only_that_principal(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         bob = another(at, "bob")
@@ -372,7 +372,7 @@ async def test_signing_out_revokes_and_forgets(tmp_path: Path) -> None:
         assert len(at.authority.registrations) == 1, "the registration stays"
 
 
-async def test_what_a_person_signed_in_to_a_program_without_a_browser_uses(tmp_path: Path) -> None:
+async def test_another_process_uses_the_sign_in_of_a_person(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         assert await another(at).call() == 200
@@ -447,7 +447,7 @@ def let_time_pass(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(time, "time", lambda: now() + seconds)
 
 
-async def test_who_signs_out_elsewhere_is_signed_out_in_workbenches_that_run(
+async def test_signing_out_elsewhere_reaches_running_workbenches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with sign_in_setup(tmp_path, metadata={"revocation_endpoint": None}) as at:
@@ -461,7 +461,7 @@ async def test_who_signs_out_elsewhere_is_signed_out_in_workbenches_that_run(
         assert "access-1" in at.authority.valid, "it would have been taken"
 
 
-async def test_who_signs_in_elsewhere_as_somebody_else_is_somebody_else_here(
+async def test_signing_in_elsewhere_as_another_user_takes_effect_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with sign_in_setup(tmp_path) as at:

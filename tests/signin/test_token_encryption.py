@@ -73,7 +73,7 @@ async def test_whether_there_is_a_sign_in_is_known_without_the_key(
         assert may_hold(at.target.url) and not may_hold("https://elsewhere.example/mcp")
 
 
-def test_what_is_no_file_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_is_not_a_file_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_location, "folder", lambda: str(tmp_path))
     os.mkfifo(tmp_path / "sign-ins.json")
     assert not may_hold("https://a.example")
@@ -198,7 +198,7 @@ def test_the_command_turns_it_and_says_how_it_is_stored(tmp_path: Path) -> None:
     assert run("auth", "--decrypt", "--encrypt", env=environ).status == 2
 
 
-async def test_without_the_library_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_library_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)

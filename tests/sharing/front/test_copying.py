@@ -162,7 +162,7 @@ def test_a_line_that_waits_from_its_beginning_goes_to_the_next_workbench(rig: Ri
 
 
 @pytest.mark.parametrize(("head", "tail"), [(HEAD, TAIL), (ID_LAST_HEAD, ID_LAST_TAIL)], ids=["id first", "id last"])
-def test_whoever_serves_alone_gets_whole_lines(rig: Rig, head: bytes, tail: bytes) -> None:
+def test_serving_alone_starts_with_whole_lines(rig: Rig, head: bytes, tail: bytes) -> None:
     rig.beside(lambda: rig.write(head + b"a" * 3 * LONGEST_FIRST + tail + NEXT))
     rig.run_until_it_dies(LONGEST_FIRST)
     handover = rig.copying.handover()
@@ -182,7 +182,7 @@ def test_a_client_that_stops_in_the_middle_of_a_line_is_handed_over(rig: Rig, mo
     os.close(rig.client_out)
 
 
-def test_a_note_that_nobody_can_read_ends_nothing(rig: Rig) -> None:
+def test_a_note_that_cannot_be_written_to_stderr_ends_nothing(rig: Rig) -> None:
     ours, theirs = workbench()
     unread, closed = os.pipe()
     os.close(unread)

@@ -43,7 +43,7 @@ def test_without_an_interpreter_this_process_goes_on(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("given", ["", "x", "-1", "99999"])
-def test_what_names_no_file_hands_over_nothing(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+def test_an_invalid_handover_variable_hands_over_nothing(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv(CLIENT, given)
     assert handed_over() is None
     assert CLIENT not in os.environ, "servers never see it"

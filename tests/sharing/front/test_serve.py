@@ -52,7 +52,7 @@ def test_a_front_end_imports_neither_asyncio_nor_the_rest_of_the_package(tmp_pat
     assert len(loaded) <= 20, loaded
 
 
-def test_whoever_serves_alone_afterwards_finds_signals_as_they_were() -> None:
+def test_signal_handlers_are_restored_before_serving_alone() -> None:
     """`nohup` has SIGHUP ignored, and whoever is closed with the terminal then was not meant to be."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -175,14 +175,14 @@ def test_the_id_of_a_long_request_is_found_behind_its_largest_member(tail: bytes
         b'"},"method":"x","id"}\n',
     ],
 )
-def test_what_only_looks_like_the_id_behind_a_large_member_is_none(tail: bytes) -> None:
+def test_text_resembling_an_id_behind_a_large_member_is_ignored(tail: bytes) -> None:
     tracking = Tracking()
     for piece in (b'{"params":{"x":"', b"x" * 2 * LONGEST_DECODED, tail):
         tracking.sent(piece)
     assert tracking.clear() == ([], [])
 
 
-def test_what_only_looks_like_the_id_of_a_long_line_is_none() -> None:
+def test_text_resembling_the_id_of_a_long_line_is_ignored() -> None:
     tracking = Tracking()
     for piece in (b'{"jsonrpc":"2.0","method":"x","params":{"id":7,"x":"', b"x" * 2 * LONGEST_DECODED, b'"}}\n'):
         tracking.sent(piece)

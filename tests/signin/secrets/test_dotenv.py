@@ -51,5 +51,5 @@ def test_any_text_is_understood_or_refused(text: str) -> None:
 
 
 @given(st.text().filter(lambda text: "'" not in text and "\r" not in text))
-def test_what_is_quoted_comes_out_as_it_went_in(value: str) -> None:
+def test_quoting_round_trips(value: str) -> None:
     assert parse(f"A=1\nB='{value}'\nC=3") == {"A": "1", "B": value, "C": "3"}

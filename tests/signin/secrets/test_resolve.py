@@ -80,7 +80,7 @@ async def test_addresses_headers_and_clients(tmp_path: Path) -> None:
     assert {"hunter2-token", "Bearer hunter2-token"} <= found.secrets
 
 
-async def test_what_is_referred_to_twice_is_fetched_once(tmp_path: Path) -> None:
+async def test_a_repeated_reference_is_resolved_once(tmp_path: Path) -> None:
     count = tmp_path / "count"
     command = script(tmp_path, f"open({str(count)!r}, 'a').write('x'); print('hunter2')")
     found = await resolved(env={"A": f"${{cmd:{command}}}", "B": f"${{cmd:{command}}}"})
@@ -203,7 +203,7 @@ async def test_a_program_that_says_secrets_is_quoted_without_them(tmp_path: Path
     assert error.message.endswith("failed with status 1: cannot use ***, ***")
 
 
-async def test_what_is_known_to_be_secret_is_not_quoted_either(tmp_path: Path) -> None:
+async def test_known_secrets_are_not_quoted(tmp_path: Path) -> None:
     environ = {**os.environ, "TOKEN": "hunter2-variable"}
     server = server_of({"command": "x", "env": {"A": f"${{cmd:{script(tmp_path, SAYS_TOKEN)}}}"}}, environ)
     table = ProcessTable()
@@ -245,7 +245,7 @@ async def test_a_program_gets_the_environment_of_the_user_without_our_own(tmp_pa
     assert "OP_SESSION=yes" in found.config.env["T"] and "WORKBENCH_TOKEN" not in found.config.env["T"]
 
 
-async def test_whoever_is_not_waited_for_is_ended(tmp_path: Path) -> None:
+async def test_a_program_is_killed_when_its_resolution_is_cancelled(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     source = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     table = ProcessTable()
