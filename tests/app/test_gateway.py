@@ -220,7 +220,7 @@ async def test_a_toolbox_whose_server_changes_while_it_is_opened_lists_the_new_o
         ({"trustedProxy": {"peers": "127.0.0.1", "secret": "s"}}, "trustedProxy"),
     ],
 )
-async def test_what_cannot_change_while_clients_are_connected_is_said(
+async def test_settings_that_need_a_restart_are_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: Mapping[str, Any], name: str
 ) -> None:
     boxes = {"dev": {"one": saying("one")}}

@@ -96,7 +96,7 @@ async def test_without_a_token_keys_are_enough_and_without_either_there_is_none(
 
 
 @pytest.mark.processes
-async def test_a_revoked_key_loses_what_it_has_open(keys: KeyFolder) -> None:
+async def test_a_revoked_key_loses_its_streams_and_approvals(keys: KeyFolder) -> None:
     token = keys.create("alice")
     found = await callers(policy=(PolicyRule(then="ask"),))
     gateway = found._gateway
@@ -271,7 +271,7 @@ async def test_the_keys_of_a_provider_are_fetched_when_we_begin_to_serve(monkeyp
 
 
 @pytest.mark.parametrize("hidden", [True, False])
-async def test_what_is_cached_for_a_user_with_a_role_is_read_in_a_thread_before_they_are_served(
+async def test_a_users_cached_offer_is_read_in_a_thread_before_serving_them(
     keys: KeyFolder, monkeypatch: pytest.MonkeyPatch, hidden: bool
 ) -> None:
     rules = (PolicyRule(tools=("box/server/drop",), then="hide" if hidden else "deny"), PolicyRule(then="allow"))

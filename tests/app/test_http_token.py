@@ -73,12 +73,12 @@ def test_a_token_that_is_given_is_used_and_none_is_made() -> None:
     assert not kept_at().exists()
 
 
-def test_none_is_made_up_for_those_whom_others_can_reach() -> None:
+def test_no_token_is_generated_for_an_endpoint_that_others_can_reach() -> None:
     assert choose(is_loopback=False).value is None, "whoever listens refuses that"
     assert not kept_at().exists()
 
 
-def test_without_a_token_the_user_is_told_what_that_means() -> None:
+def test_serving_without_a_token_warns_the_user() -> None:
     chosen = choose("--no-token", WORKBENCH_TOKEN="b")
     assert chosen.value is None
     assert (
@@ -185,7 +185,7 @@ def status_of(url: str, token: str | None) -> int:
 
 @pytest.mark.requirement("http.token")
 @pytest.mark.processes
-def test_on_loopback_nobody_comes_in_without_the_token_that_was_made(tmp_path: Path, short_folder: Path) -> None:
+def test_on_loopback_the_generated_token_is_required(tmp_path: Path, short_folder: Path) -> None:
     config = write_config(tmp_path, {"box": {"a": {"command": "x"}}})
     env = {"XDG_RUNTIME_DIR": str(short_folder)}
     with served(config, env=env) as (url, said):

@@ -76,7 +76,7 @@ async def test_a_file_that_says_the_same_again_is_no_news(tmp_path: Path, caplog
         assert one.starts == 0
 
 
-async def test_an_invalid_change_is_reported_once_and_what_was_there_stays(
+async def test_an_invalid_change_is_reported_once_and_not_applied(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with edited(tmp_path, {"dev": {"one": saying("one")}}) as editing:
@@ -144,7 +144,7 @@ async def test_a_file_that_cannot_be_used_any_more_stays_in_force(
         assert "the previous one stays in effect" in caplog.text
 
 
-async def test_what_was_written_to_while_it_was_read_waits_until_it_is_still(tmp_path: Path) -> None:
+async def test_a_file_changed_during_reading_is_read_once_it_is_stable(tmp_path: Path) -> None:
     one = saying("one")
     async with edited(tmp_path, {"dev": {"one": one}}) as editing:
         await editing.live.start()
@@ -218,7 +218,7 @@ async def test_the_two_tools_change_only_when_the_name_of_a_toolbox_does(tmp_pat
 
 
 @pytest.mark.parametrize("face", ["flat", "dynamic"])
-async def test_a_client_notices_a_server_that_nobody_has_ever_started(tmp_path: Path, face: str) -> None:
+async def test_a_client_is_notified_about_a_server_that_was_never_started(tmp_path: Path, face: str) -> None:
     one, two = saying("one"), saying("two")
     async with edited(tmp_path, {"dev": {"one": one}}, face=face) as editing:
         client = editing.seen.client
@@ -273,7 +273,7 @@ def test_a_long_difference_is_cut_down_to_a_line() -> None:
     assert told == "toolboxes added box-0, box-1, box-2, box-3, box-4 and 3 more; settings: budget"
 
 
-async def test_what_is_closed_while_it_starts_is_not_watched(tmp_path: Path) -> None:
+async def test_a_configuration_closed_during_start_is_not_watched(tmp_path: Path) -> None:
     async with edited(tmp_path, {"dev": {"one": saying("one")}}) as editing:
         starting = asyncio.create_task(editing.live.start())
         await asyncio.sleep(0)
@@ -366,9 +366,7 @@ async def test_a_policy_with_a_mistake_leaves_the_one_that_was_in_force(tmp_path
 
 @pytest.mark.requirement("team.policy")
 @pytest.mark.parametrize("face", ["proxy", "auto"])
-async def test_what_is_wrong_with_a_hidden_toolbox_is_not_told_to_those_it_is_hidden_from(
-    tmp_path: Path, face: FaceName
-) -> None:
+async def test_problems_of_a_hidden_toolbox_are_hidden_too(tmp_path: Path, face: FaceName) -> None:
     boxes = {"dev": {"one": saying("one")}, "quetzal": {"two": saying("two")}}
     everything = {kind: ["quetzal"] for kind in ("tools", "prompts", "resources")}
     policy = [{"who": ["bob"], **everything, "then": "hide"}, {"then": "allow"}]

@@ -47,7 +47,7 @@ async def test_secrets_are_fetched_in_the_environment_of_the_client(tmp_path: Pa
         (ValueError("a defect"), "internal error; please report it", True),
     ],
 )
-async def test_a_task_that_fails_ends_alone_and_what_the_machine_lacks_is_one_line(
+async def test_a_failing_task_ends_alone_and_a_shortage_is_logged_in_one_line(
     caplog: pytest.LogCaptureFixture, error: Exception, said: str, has_traceback: bool
 ) -> None:
     """Summaries are worked out, and lists fetched, in tasks that nobody waits for."""

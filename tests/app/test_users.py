@@ -52,7 +52,7 @@ def test_our_own_user_has_these_names() -> None:
 @pytest.mark.requirement("isolation.principals")
 @pytest.mark.parametrize("face", ["proxy", "flat", "dynamic"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_nobody_is_shown_what_a_server_lists_to_others(tmp_path: Path, face: str, era: str) -> None:
+async def test_lists_of_other_users_are_not_shown(tmp_path: Path, face: str, era: str) -> None:
     """Told in the same words as if there were nobody else."""
     told = []
     for others in (("alice", ""), ()):
@@ -125,7 +125,7 @@ async def test_changes_are_told_to_those_whose_server_has_changed(tmp_path: Path
 
 
 @pytest.mark.requirement("team.policy")
-async def test_rules_judge_by_what_the_server_says_to_whoever_calls(tmp_path: Path) -> None:
+async def test_rules_judge_by_the_definition_listed_to_the_caller(tmp_path: Path) -> None:
     server = Server()
     for name, is_read_only in (("alice", True), ("bob", False)):
         server.tools_of[name] = [{**tool("run", "Run it."), "annotations": {"readOnlyHint": is_read_only}}]
@@ -140,7 +140,7 @@ async def test_rules_judge_by_what_the_server_says_to_whoever_calls(tmp_path: Pa
             assert not (await alice.call_tool("use_tool", call)).get("isError"), "whoever was listed last"
 
 
-async def test_what_everybody_shares_is_listed_once_for_all(tmp_path: Path) -> None:
+async def test_shared_servers_are_listed_once(tmp_path: Path) -> None:
     server = git(share="everyone")
     async with workbench_with(tmp_path, {"dev": {"git": server}}, options=UNCACHED) as bench:
         for name in ("alice", "bob", ""):
@@ -150,7 +150,7 @@ async def test_what_everybody_shares_is_listed_once_for_all(tmp_path: Path) -> N
         assert server.starts == 1
 
 
-async def test_what_was_listed_to_a_user_is_remembered_for_them_alone(tmp_path: Path) -> None:
+async def test_a_users_list_is_cached_for_them_alone(tmp_path: Path) -> None:
     boxes = {"dev": {"git": git()}}
     async with workbench_with(tmp_path, boxes) as bench, served_to(bench, "alice") as alice:
         await alice.call_tool("open_toolbox", {"toolbox_name": "dev"})
@@ -162,7 +162,7 @@ async def test_what_was_listed_to_a_user_is_remembered_for_them_alone(tmp_path: 
                 assert ("push_alice" in said) is is_known
 
 
-async def test_what_is_remembered_for_users_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_manifests_of_users_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifests, "MOST_OF_USERS", 3)
     monkeypatch.setattr(manifests, "COUNTED_AFTER", 2)
     folder = Path(manifests.default_folder() or "")
@@ -178,7 +178,7 @@ async def test_what_is_remembered_for_users_is_bounded(tmp_path: Path, monkeypat
 
 
 @pytest.mark.requirement("lock.enforce")
-async def test_what_differs_from_the_lock_is_withheld_from_whoever_it_is_listed_to(tmp_path: Path) -> None:
+async def test_definitions_that_differ_from_the_lock_are_withheld_from_every_user(tmp_path: Path) -> None:
     server = git()
     hashes = {each["name"]: definition_hash(Raw(json.dumps(each).encode())) for each in server.tools_of["alice"]}
     lock = LockFile(1, "workbench-config.json", {"dev": {"git": LockedServer(tools=hashes)}})
@@ -263,7 +263,7 @@ async def test_whether_everybody_shares_a_server_may_change(tmp_path: Path, befo
             assert await listed() == [after == "user"] * 2
 
 
-async def test_those_who_are_not_served_any_more_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_disconnected_principals_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(users, "MOST_USERS", 3)
     policy = [{"tools": ["*/*/nothing"], "then": "hide"}, {"then": "allow"}]
     async with workbench_with(tmp_path, {"dev": {"git": git()}}, options=UNCACHED, policy=policy) as bench:
@@ -283,9 +283,7 @@ async def test_those_who_are_not_served_any_more_are_forgotten(tmp_path: Path, m
             )
 
 
-async def test_what_the_lock_has_said_to_users_is_forgotten_with_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lock_reports_of_a_user_are_forgotten_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(users, "MOST_USERS", 3)
     (tmp_path / "workbench.lock").write_bytes(written(LockFile(1, "workbench-config.json", {})))
     async with workbench_with(tmp_path, {"dev": {"git": git()}}, options=UNCACHED, lock="warn") as bench:
@@ -357,7 +355,7 @@ async def test_a_server_is_seen_if_any_of_its_lists_would_be(tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("isolation.principals")
-async def test_whoever_gets_the_name_of_a_revoked_key_begins_anew(tmp_path: Path) -> None:
+async def test_a_reused_key_name_starts_without_old_state(tmp_path: Path) -> None:
     server = git(resultBudget=300)
     server.answer = lambda name, arguments: {"content": [{"type": "text", "text": "secret " * 2000}]}
     async with workbench_with(tmp_path, {"dev": {"git": server}}) as bench:
@@ -380,7 +378,7 @@ async def test_whoever_gets_the_name_of_a_revoked_key_begins_anew(tmp_path: Path
         assert server.starts == starts + 1, "its own process, and none for others"
 
 
-async def test_the_one_who_runs_it_sees_the_connections_of_all(tmp_path: Path) -> None:
+async def test_the_owner_sees_the_connections_of_all_users(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, {"dev": {"git": git(), "db": Server()}}, options=UNCACHED) as bench:
         for name in ("alice", "bob"):
             async with served_to(bench, name) as client:

@@ -76,7 +76,7 @@ async def ask(link: tuple[asyncio.StreamReader, asyncio.StreamWriter], **request
     return json.loads(line) if line else None
 
 
-async def test_a_look_measures_until_the_last_who_looks_is_gone(tmp_path: Path) -> None:
+async def test_measuring_ends_with_the_last_watcher(tmp_path: Path) -> None:
     async with Watched(tmp_path) as watched:
         first, second = await watched.join(), await watched.join()
         assert await ask(first, do="look") == {
@@ -109,7 +109,7 @@ async def test_a_server_is_stopped_restarted_and_quoted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"nonsense\n", b'{"do":"erase"}\n', b"x" * 100_000])
-async def test_what_cannot_be_understood_ends_the_connection_alone(tmp_path: Path, sent: bytes) -> None:
+async def test_an_invalid_message_ends_only_its_connection(tmp_path: Path, sent: bytes) -> None:
     async with Watched(tmp_path) as watched:
         link, other = await watched.join(), await watched.join()
         link[1].write(sent)

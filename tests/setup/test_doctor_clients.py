@@ -62,7 +62,7 @@ def test_a_client_that_starts_what_is_installed_is_fine(home: Path, subject: Exa
     assert texts(subject) == [("note", "these clients start the workbench: Cursor")]
 
 
-def test_what_clients_start_beside_us_is_told_also_behind_a_wrapper(home: Path, subject: Examined) -> None:
+def test_servers_that_clients_start_themselves_are_reported_behind_wrappers_too(home: Path, subject: Examined) -> None:
     wrapped = {"command": "npx", "args": ["-y", "mcp-remote", "https://d.example/mcp"]}
     same = {"command": "uvx", "args": ["mcp-server-time"]}
     write(home, ".cursor/mcp.json", {"w": us(home / "own.json"), "time": same, "docs": wrapped})
@@ -120,9 +120,7 @@ def test_files_of_renamed_and_discontinued_clients_are_told(home: Path, subject:
     assert gone.hint == "mcp-workbench init --from amazon-q takes them over"
 
 
-def test_on_macos_only_what_we_have_written_is_read(
-    home: Path, subject: Examined, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_macos_only_our_own_entries_are_read(home: Path, subject: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
     write(home, ".cursor/mcp.json", {"workbench": us(home / "own.json")})
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not any("start the workbench: Cursor" in text for _, text in texts(subject))

@@ -39,7 +39,7 @@ def test_secrets_anywhere_in_the_file_are_not_shown(home: Path, indent: int | No
     assert '"serve", "--config"' in done.stdout
 
 
-def test_of_a_file_in_one_line_only_what_changes_is_shown(home: Path) -> None:
+def test_a_preview_of_a_one_line_file_shows_only_the_change(home: Path) -> None:
     document = {"history": ["x" * 100] * 1000, "mcpServers": {"mine": SERVER}}
     write(home, ".cursor/mcp.json", json.dumps(document))
     done = shell(home, "install", "cursor", "--dry-run", "--replace")

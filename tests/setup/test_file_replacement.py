@@ -161,7 +161,7 @@ def test_folders_of_ours_are_for_their_user_alone_with_all_that_is_made_above_th
     assert [stat.S_IMODE(each.stat().st_mode) for each in (folder, folder.parent, folder.parent.parent)] == [0o700] * 3
 
 
-def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_unreadable_input_is_reported(tmp_path: Path) -> None:
     assert read_file(str(tmp_path / "none")) is None
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="is a broken link"):
@@ -173,7 +173,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
         read_file(str(tmp_path))
 
 
-def test_what_another_program_writes_while_we_write_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_writes_of_another_program_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "mcp.json"
     path.write_bytes(b"old")
     sync = os.fsync
@@ -199,7 +199,7 @@ def test_half_a_backup_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_draft_of_somebody_who_was_killed_goes_with_the_next_replacement(file: Path, tmp_path: Path) -> None:
+def test_a_draft_of_a_killed_process_is_removed_with_the_next_replacement(file: Path, tmp_path: Path) -> None:
     draft = tmp_path / f"{file.name}.123-0123abcd.new"
     others = [tmp_path / f"{file.name}.new", tmp_path / "other.json.123-0123abcd.new"]
     for path in (draft, *others):

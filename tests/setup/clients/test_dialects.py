@@ -51,7 +51,7 @@ def test_what_is_carried_over(dialect: str, written: dict[str, Any], entry: dict
         ({}, "has no command or address"),
     ],
 )
-def test_what_is_not_carried_over_is_said(written: dict[str, Any], said: str) -> None:
+def test_settings_that_are_not_carried_over_are_reported(written: dict[str, Any], said: str) -> None:
     assert said in " ".join(translated(written, "vscode").remarks)
 
 
@@ -135,7 +135,7 @@ members = st.sampled_from(
 
 
 @given(st.dictionaries(members, values | st.dictionaries(st.just("scopes"), values)), st.sampled_from(list(DIALECTS)))
-def test_whatever_a_client_wrote_there_is_an_entry_or_a_reason(written: dict[str, Any], dialect: str) -> None:
+def test_any_client_content_yields_an_entry_or_a_reason(written: dict[str, Any], dialect: str) -> None:
     one = translated(written, dialect)
     assert one.entry is not None or one.remarks
 

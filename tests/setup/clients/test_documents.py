@@ -39,7 +39,7 @@ def test_there_is_a_golden_file_for_every_client() -> None:
 @pytest.mark.parametrize(
     "before", [b"", b"  \r\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf{}", b"{}", b'{"other": 1}', b'{\r\n\t"a": [1]\r\n}\r\n']
 )
-def test_what_was_there_stays_byte_for_byte(before: bytes) -> None:
+def test_existing_content_stays_byte_for_byte(before: bytes) -> None:
     after = with_server(before, CURSOR, "workbench", ENTRY, "x")
     assert servers_in(after, CURSOR, "x") == {"workbench": ENTRY}
     assert after.startswith(b"\xef\xbb\xbf") == before.startswith(b"\xef\xbb\xbf")
@@ -57,7 +57,7 @@ def test_what_was_there_stays_byte_for_byte(before: bytes) -> None:
         (b"\xff\xfe{\x00}\x00", "is not UTF-8"),
     ],
 )
-def test_what_cannot_be_understood_is_not_edited(content: bytes, said: str) -> None:
+def test_an_invalid_file_is_not_edited(content: bytes, said: str) -> None:
     for act in (
         lambda: servers_in(content, CURSOR, "x.json"),
         lambda: with_server(content, CURSOR, "workbench", ENTRY, "x.json"),

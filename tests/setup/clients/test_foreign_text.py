@@ -72,7 +72,7 @@ def test_a_dollar_and_a_brace_of_different_hands_make_no_reference() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(text=texts)
-def test_no_client_s_file_brings_what_only_we_would_fetch(dialect: str, text: str) -> None:
+def test_no_client_file_yields_references_that_only_we_resolve(dialect: str, text: str) -> None:
     program = {"command": text or "x", "args": [text], "env": {"E": text}, "env_keys": [text], "tools": [text]}
     address = {
         "url": f"https://{text}",
@@ -88,7 +88,7 @@ def test_no_client_s_file_brings_what_only_we_would_fetch(dialect: str, text: st
         assert not found or (dialect == "opencode" and {one[:7] for one in found} == {"${file:"})
 
 
-def test_what_only_we_would_fetch_is_kept_as_text_and_said() -> None:
+def test_references_that_only_we_resolve_are_kept_as_text_and_reported() -> None:
     one = translated({"command": "x", "args": ["${cmd:id}", "${TOKEN:-${OTHER}}", "${unknown:x}"]}, "standard")
     assert one.entry == {
         "command": "x",

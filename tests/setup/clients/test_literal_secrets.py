@@ -133,5 +133,5 @@ def test_secrets_are_taken_out(entry: dict[str, Any], found: dict[str, Any], kep
         {"url": "https://x.example.com/mcp"},
     ],
 )
-def test_what_is_no_secret_stays(entry: dict[str, Any]) -> None:
+def test_values_that_are_not_secret_stay(entry: dict[str, Any]) -> None:
     assert taken(entry) == (entry, {})

@@ -140,7 +140,7 @@ def test_an_address_has_variables_and_headers() -> None:
     }
 
 
-def test_what_a_stranger_wrote_is_never_a_reference_of_ours() -> None:
+def test_foreign_text_is_never_resolved_as_a_reference() -> None:
     written = package(
         "npm",
         "y",
@@ -191,7 +191,7 @@ def test_ways_that_cannot_be_gone_are_said() -> None:
         (b'{"packages": [{"registryType": "cargo", "identifier": "x"}]}', "of a kind that cannot be run here"),
     ],
 )
-def test_what_is_none_is_refused(content: bytes, said: str) -> None:
+def test_an_invalid_server_json_is_refused(content: bytes, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         described(content, "server.json")
 

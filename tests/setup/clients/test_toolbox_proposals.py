@@ -50,7 +50,7 @@ def test_names_that_a_configuration_refuses_are_changed() -> None:
     ]
 
 
-def test_toolboxes_go_by_what_servers_are_for() -> None:
+def test_toolboxes_are_grouped_by_the_purpose_of_servers() -> None:
     servers = [
         server("github", "docker", "c"),
         server("mine", "npx", "c", "-y", "@playwright/mcp"),
