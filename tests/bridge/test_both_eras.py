@@ -96,7 +96,7 @@ async def test_a_modern_client_joins_the_legacy_connection_once_it_is_known_that
         assert len(workbench.gateway.fake_servers) == 2
 
 
-async def test_what_does_not_matter_to_a_server_does_not_start_another_one() -> None:
+async def test_differences_irrelevant_to_a_server_do_not_start_another_one() -> None:
     async with in_process_workbench("legacy") as workbench:
         alike: list[Json] = [
             {"elicitation": {}, "roots": {}, "sampling": {}},

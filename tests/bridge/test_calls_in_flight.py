@@ -102,7 +102,7 @@ async def test_outside_of_any_call_a_legacy_client_is_asked_at_once() -> None:
 
 
 @pytest.mark.bridge("question", "parking")
-async def test_what_a_server_asks_before_its_first_call_is_asked_with_that_call() -> None:
+async def test_a_question_before_the_first_call_is_sent_with_that_call() -> None:
     """Many ask for roots as soon as the handshake is done; a modern client can be asked in a call only."""
     async with modern_to_legacy() as on:
         ids = [on.server.ask("roots/list", {}), on.server.ask("elicitation/create", FORM)]
@@ -130,7 +130,7 @@ async def test_where_no_call_follows_it_is_refused() -> None:
 
 @pytest.mark.bridge("question")
 @pytest.mark.parametrize("how", ["withdrawn", "crashed"])
-async def test_what_is_cancelled_meanwhile_is_not_asked(how: str) -> None:
+async def test_a_call_cancelled_meanwhile_is_not_asked_about(how: str) -> None:
     async with modern_to_legacy() as on:
         id = on.server.ask("roots/list", {})
         if how == "withdrawn":
@@ -146,7 +146,7 @@ async def test_what_is_cancelled_meanwhile_is_not_asked(how: str) -> None:
 
 
 @pytest.mark.bridge("question", "capabilities")
-async def test_what_the_client_cannot_answer_is_refused_at_once() -> None:
+async def test_a_question_beyond_the_clients_capabilities_is_refused_at_once() -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("modern", {"sampling": {}})
         server = await workbench.connect(client)
@@ -181,7 +181,7 @@ async def test_within_the_legacy_era_a_question_and_its_answer_pass_as_they_are(
 
 
 @pytest.mark.bridge("question", "capabilities")
-async def test_a_legacy_client_is_not_asked_what_it_did_not_declare() -> None:
+async def test_a_legacy_client_is_not_asked_beyond_its_capabilities() -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("legacy", {"roots": {}})
         server = await workbench.connect(client)

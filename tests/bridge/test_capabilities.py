@@ -71,7 +71,7 @@ async def test_a_modern_server_is_told_with_each_request(client_era: str, declar
 
 @pytest.mark.bridge("client-info", "version")
 @pytest.mark.parametrize("server_era", ERAS)
-async def test_who_the_client_is_travels_where_the_era_carries_it(server_era: str) -> None:
+async def test_client_info_travels_as_the_era_carries_it(server_era: str) -> None:
     async with in_process_workbench(server_era) as workbench:
         legacy, modern = workbench.client("legacy"), workbench.client("modern")
         server = await workbench.connect(legacy)
@@ -115,7 +115,7 @@ async def test_a_legacy_client_of_any_revision_reaches_both_eras(server_era: str
 
 
 @pytest.mark.bridge("version", "reserved-errors")
-async def test_a_revision_that_nobody_knows_is_refused_with_those_that_are_known() -> None:
+async def test_an_unknown_revision_is_refused_with_the_supported_ones() -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("modern")
         request = client.call(meta={META + "protocolVersion": "2031-01-01"})

@@ -140,7 +140,7 @@ async def test_a_call_that_is_cancelled_before_its_server_is_there_is_never_sent
 
 @pytest.mark.bridge("cancellation")
 @every_combination
-async def test_what_cannot_be_cancelled_is_ignored(client_era: str, server_era: str) -> None:
+async def test_cancelling_an_unknown_or_answered_request_is_ignored(client_era: str, server_era: str) -> None:
     async with in_process_workbench(server_era) as workbench:
         client = workbench.client(client_era)
         server = await workbench.connect(client)

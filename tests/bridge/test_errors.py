@@ -64,7 +64,7 @@ async def test_parameters_that_are_wrong_are_not_a_resource_that_is_missing(data
 @pytest.mark.bridge("resource-not-found")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("code", [-32002, -32602])
-async def test_elsewhere_the_same_codes_mean_what_the_server_means(client_era: str, code: int) -> None:
+async def test_the_same_codes_elsewhere_keep_the_meaning_of_the_server(client_era: str, code: int) -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client(client_era)
         server = await workbench.connect(client)
@@ -124,7 +124,7 @@ async def test_it_may_be_required_again(route: str) -> None:
 
 @pytest.mark.bridge("page-required")
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_page_that_nobody_wants_to_visit_ends_the_call(action: str) -> None:
+async def test_declining_to_visit_the_page_ends_the_call(action: str) -> None:
     async with modern_to_legacy() as on:
         request = on.client.call()
         on.server.fail(on.server.call, -32042, "Sign in first", PAGES)

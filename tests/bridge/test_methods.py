@@ -24,7 +24,7 @@ RELATED = "io.modelcontextprotocol/related-task"
         ("resources/unsubscribe", {"uri": "test:///one"}),
     ],
 )
-async def test_what_the_modern_era_has_removed_is_unknown_there(server_era: str, method: str, params: Json) -> None:
+async def test_methods_removed_in_the_modern_era_are_unknown_there(server_era: str, method: str, params: Json) -> None:
     async with in_process_workbench(server_era) as workbench:
         client = workbench.client("modern")
         await workbench.connect(client)
@@ -34,7 +34,7 @@ async def test_what_the_modern_era_has_removed_is_unknown_there(server_era: str,
 
 @pytest.mark.bridge("one-era-only")
 @pytest.mark.parametrize("server_era", ERAS)
-async def test_what_the_modern_era_has_added_is_unknown_to_the_legacy_one(server_era: str) -> None:
+async def test_methods_added_in_the_modern_era_are_unknown_in_the_legacy_one(server_era: str) -> None:
     async with in_process_workbench(server_era) as workbench:
         client = workbench.client("legacy")
         await workbench.connect(client)

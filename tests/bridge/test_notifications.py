@@ -93,7 +93,7 @@ async def test_a_legacy_client_sets_its_level_once(server_era: str) -> None:
 
 
 @pytest.mark.bridge("logging")
-async def test_a_legacy_client_that_set_no_level_gets_what_the_server_sends() -> None:
+async def test_a_legacy_client_without_a_log_level_gets_all_log_messages() -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("legacy")
         server = await workbench.connect(client)
@@ -185,7 +185,7 @@ async def test_a_changed_resource_is_told_in_the_way_of_the_client(client_era: s
 @pytest.mark.bridge("resource-subscriptions")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
-async def test_a_subscription_ends_when_nobody_wants_it_any_more(client_era: str, server_era: str) -> None:
+async def test_a_subscription_ends_with_its_last_subscriber(client_era: str, server_era: str) -> None:
     async with in_process_workbench(server_era) as workbench:
         client = workbench.client(client_era)
         server = await workbench.connect(client)
@@ -248,9 +248,7 @@ async def test_an_update_that_a_server_reports_on_an_old_and_a_new_stream_is_tol
 @pytest.mark.bridge("resource-subscriptions")
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("client_era", ERAS)
-async def test_an_update_of_a_part_is_told_once_to_who_subscribed_to_the_whole_too(
-    client_era: str, server_era: str
-) -> None:
+async def test_an_update_of_a_part_is_sent_once_to_a_subscriber_of_both(client_era: str, server_era: str) -> None:
     async with in_process_workbench(server_era) as workbench:
         client = workbench.client(client_era)
         server = await workbench.connect(client)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.bridge("parking")
 # What the client is told
 
 
-async def test_the_question_says_who_asks_and_nothing_of_it_may_be_kept() -> None:
+async def test_the_question_names_its_server_and_is_not_cacheable() -> None:
     async with modern_to_legacy() as on:
         request, _ = await on.ask(("elicitation/create", FORM))
         assert set(request.result) == {"resultType", "inputRequests", "requestState", "_meta"}
@@ -76,7 +76,7 @@ async def test_a_question_that_follows_while_the_client_is_away_is_asked_when_it
 
 
 @pytest.mark.bridge("progress", "logging")
-async def test_progress_and_log_messages_go_to_whoever_waits_and_to_nobody_while_nobody_does() -> None:
+async def test_progress_and_log_messages_go_only_to_waiting_clients() -> None:
     def report(step: int) -> None:
         on.server.notify("notifications/progress", {"progressToken": on.server.call["id"], "progress": step})
         on.server.notify("notifications/message", {"level": "info", "data": step})
@@ -99,7 +99,7 @@ async def test_progress_and_log_messages_go_to_whoever_waits_and_to_nobody_while
 @pytest.mark.parametrize(
     ("first", "second", "told"), [("info", "error", [1]), ("error", "info", [2]), ("info", None, [1])]
 )
-async def test_a_retry_says_itself_what_is_logged(first: str, second: str | None, told: list[int]) -> None:
+async def test_a_retry_sets_its_own_log_level(first: str, second: str | None, told: list[int]) -> None:
     async with modern_to_legacy() as on:
         request = on.client.call(meta={META + "logLevel": first})
         on.server.notify("notifications/message", {"level": "info", "data": 1})
@@ -181,7 +181,7 @@ async def test_the_parameters_may_be_written_in_another_order() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["result", "error", "crash"])
-async def test_what_becomes_of_the_call_while_the_client_is_away_is_kept_for_it(outcome: str) -> None:
+async def test_the_outcome_of_a_call_is_kept_while_the_client_is_away(outcome: str) -> None:
     async with modern_to_legacy() as on:
         request, (id,) = await on.ask()
         if outcome == "result":
@@ -335,7 +335,7 @@ async def test_a_request_that_has_been_answered_with_a_question_cannot_be_cancel
         assert on.server.answer_to(id) is not None
 
 
-async def test_shutting_down_declines_what_is_open() -> None:
+async def test_shutting_down_declines_open_questions() -> None:
     async with modern_to_legacy() as on:
         _, (away,) = await on.ask()
         call = on.server.call
@@ -426,7 +426,7 @@ async def test_the_counters_are_gone_when_nothing_is_parked() -> None:
         (EVERYTHING, ("tasks/get", {}), False),
     ],
 )
-async def test_a_client_is_asked_only_what_it_said_it_can_answer(
+async def test_a_client_is_asked_only_within_its_declared_capabilities(
     declared: Json, question: tuple[str, Json], is_asked: bool
 ) -> None:
     async with in_process_workbench("legacy") as workbench:
@@ -444,7 +444,7 @@ async def test_a_client_is_asked_only_what_it_said_it_can_answer(
 
 
 @pytest.mark.bridge("capabilities")
-async def test_what_a_retry_no_longer_declares_is_no_longer_asked() -> None:
+async def test_a_retry_that_drops_a_capability_is_not_asked_for_it() -> None:
     async with modern_to_legacy() as on:
         request, _ = await on.ask()
         on.client.capabilities = {"roots": {}}
@@ -466,7 +466,7 @@ async def test_a_question_in_the_middle_of_anything_else_is_refused() -> None:
 # What is held meanwhile
 
 
-async def test_a_parked_call_does_not_hold_what_the_client_sent() -> None:
+async def test_a_parked_call_does_not_retain_the_request() -> None:
     async with modern_to_legacy() as on:
         request = on.client.call(arguments={"a": "x" * 1_000_000}, meta={"progressToken": "p", "own": "y" * 1_000_000})
         await on.ask(request=request)

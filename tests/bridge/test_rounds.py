@@ -159,7 +159,9 @@ async def test_a_question_that_is_none_ends_the_call(result: Json) -> None:
         ({}, ("roots/list", {})),
     ],
 )
-async def test_a_client_is_asked_only_what_it_said_it_can_answer(declared: Json, question: tuple[str, Json]) -> None:
+async def test_a_client_is_asked_only_within_its_declared_capabilities(
+    declared: Json, question: tuple[str, Json]
+) -> None:
     async with legacy_to_modern({**declared, "roots": {}} if question[0] != "roots/list" else declared) as on:
         request = on.asked(input_required({"possible": ("roots/list", {}), "impossible": question}))
         assert "does not support" in failure(request)

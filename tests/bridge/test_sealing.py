@@ -37,7 +37,7 @@ def opened(text: str, state: Sealed, sealer: Sealer = SEALER) -> Sealed:
 
 
 @given(states)
-def test_what_is_sealed_is_opened_again(state: Sealed) -> None:
+def test_sealing_round_trips(state: Sealed) -> None:
     text = SEALER.seal(state)
     assert SEALER.gave_out(text)
     assert opened(text, state) == state

@@ -14,7 +14,7 @@ from tests.bridge.modern_to_legacy import DONE, YES, answered, modern_to_legacy
 @pytest.mark.bridge("calls-in-flight")
 @pytest.mark.parametrize("eras", [("legacy", "legacy"), ("modern", "modern"), ("legacy", "modern")])
 @pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage", "roots/list", "custom/question"])
-async def test_a_question_in_calls_of_several_clients_is_nobodys(eras: tuple[str, str], method: str) -> None:
+async def test_a_question_during_calls_of_several_clients_is_sent_to_none(eras: tuple[str, str], method: str) -> None:
     """Two clients of one user: neither is asked what may be the other's, and the server is told why."""
     async with in_process_workbench("legacy") as workbench:
         one, other = workbench.client(eras[0]), workbench.client(eras[1])
@@ -103,7 +103,7 @@ async def test_calls_of_one_client_share_a_server_that_asks_and_so_do_clients_th
 
 
 @pytest.mark.bridge("calls-in-flight")
-async def test_what_was_a_clients_own_goes_with_it() -> None:
+async def test_a_connection_made_for_one_client_ends_with_it() -> None:
     async with in_process_workbench("legacy") as workbench:
         one, other = workbench.client("legacy"), workbench.client("legacy")
         server = await workbench.connect(one)
@@ -141,7 +141,7 @@ async def test_how_many_connections_of_their_own_clients_have_is_bounded(monkeyp
 @pytest.mark.bridge("calls-in-flight")
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("is_cancelled", [True, False])
-async def test_a_question_that_may_belong_to_a_cancelled_call_is_put_to_nobody(era: str, is_cancelled: bool) -> None:
+async def test_a_question_that_may_belong_to_a_cancelled_call_is_not_sent(era: str, is_cancelled: bool) -> None:
     async with in_process_workbench("legacy") as workbench:
         one, other = workbench.client("legacy"), workbench.client(era)
         server = await workbench.connect(one)
@@ -244,7 +244,7 @@ async def test_a_connection_of_calls_long_cancelled_is_replaced_for_clients_with
 
 
 @pytest.mark.bridge("question")
-async def test_outside_of_any_call_nobody_is_asked_what_a_client_that_is_gone_has_left() -> None:
+async def test_outside_of_calls_questions_about_a_disconnected_client_are_sent_to_none() -> None:
     async with in_process_workbench("legacy") as workbench:
         one, other = workbench.client("legacy"), workbench.client("legacy")
         server = await workbench.connect(one)
@@ -260,7 +260,7 @@ async def test_outside_of_any_call_nobody_is_asked_what_a_client_that_is_gone_ha
 
 @pytest.mark.bridge("question")
 @pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage"])
-async def test_outside_of_any_call_nobody_is_asked_where_it_could_be_several(method: str) -> None:
+async def test_outside_of_calls_an_ambiguous_question_is_sent_to_none(method: str) -> None:
     async with in_process_workbench("legacy") as workbench:
         one, other = workbench.client("legacy"), workbench.client("legacy")
         server = await workbench.connect(one)
@@ -272,7 +272,7 @@ async def test_outside_of_any_call_nobody_is_asked_where_it_could_be_several(met
 
 @pytest.mark.bridge("question")
 @pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage"])
-async def test_outside_of_any_call_whoever_is_left_is_not_asked_what_others_may_have_begun(method: str) -> None:
+async def test_outside_of_calls_the_remaining_client_is_not_asked_for_others(method: str) -> None:
     async with in_process_workbench("legacy") as workbench:
         one, other = workbench.client("legacy"), workbench.client("legacy")
         server = await workbench.connect(one)
@@ -312,7 +312,7 @@ async def test_a_question_that_waits_for_a_call_is_not_put_in_another_clients_ca
 
 @pytest.mark.bridge("calls-in-flight")
 @pytest.mark.parametrize("is_calling", [True, False])
-async def test_notifications_about_a_cancelled_call_reach_nobody_else(is_calling: bool) -> None:
+async def test_notifications_about_a_cancelled_call_reach_no_other_client(is_calling: bool) -> None:
     """A log message says nothing about its call, and may hold what only the client of that call may see."""
     async with in_process_workbench("legacy") as workbench:
         one, other = workbench.client("legacy"), workbench.client("legacy")

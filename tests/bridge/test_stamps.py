@@ -40,7 +40,7 @@ async def test_a_type_that_a_server_gave_is_kept(client_era: str, kind: str) -> 
 
 @pytest.mark.bridge("server-info")
 @pytest.mark.parametrize("own", [{}, {"_meta": {"kept": [1]}}, {"content": [{"type": "text", "_meta": {"nested": 1}}]}])
-async def test_a_modern_client_is_told_who_made_a_result(own: Json) -> None:
+async def test_a_modern_client_gets_the_server_info_of_a_result(own: Json) -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("modern")
         server = await workbench.connect(client)
@@ -55,7 +55,7 @@ async def test_a_modern_client_is_told_who_made_a_result(own: Json) -> None:
 
 @pytest.mark.bridge("server-info")
 @pytest.mark.parametrize("client_era", ERAS)
-async def test_what_a_modern_server_says_of_itself_is_kept(client_era: str) -> None:
+async def test_the_server_info_of_a_modern_server_is_kept(client_era: str) -> None:
     async with in_process_workbench("modern") as workbench:
         client = workbench.client(client_era)
         server = await workbench.connect(client)
@@ -97,7 +97,7 @@ async def test_a_large_modern_result_is_translated_too(monkeypatch: pytest.Monke
 
 
 @pytest.mark.bridge("server-info", "handshake")
-async def test_what_we_answer_ourselves_is_ours() -> None:
+async def test_our_own_answers_are_attributed_to_us() -> None:
     async with in_process_workbench("legacy", face="proxy") as workbench:
         client = workbench.client("modern")
         wrong = client.send_request("tools/call", {"name": "use_tool", "arguments": {}})
@@ -130,7 +130,7 @@ async def test_how_long_a_resource_holds(client_era: str, server_era: str) -> No
 
 
 @pytest.mark.bridge("caching")
-async def test_only_what_may_be_kept_says_how_long() -> None:
+async def test_only_cacheable_results_have_a_ttl() -> None:
     async with in_process_workbench("legacy", use_cache=True) as workbench:
         client = workbench.client("modern")
         server = await workbench.connect(client)

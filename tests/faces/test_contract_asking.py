@@ -70,7 +70,7 @@ async def test_a_question_reaches_the_client_whose_call_it_is_and_the_answer_the
 @every_face
 @every_client
 @every_server
-async def test_a_client_is_never_asked_what_it_did_not_declare_and_servers_are_told_what_it_did(
+async def test_a_client_is_asked_within_its_capabilities_and_servers_are_told_these(
     bench: Bench, face: str, era: str, server_era: str
 ) -> None:
     declared = bench.path("declared")
@@ -206,7 +206,7 @@ async def test_a_modern_client_gets_the_log_of_the_requests_that_want_it(
 @every_face
 @every_client
 @every_server
-async def test_a_notification_that_nobody_knows_reaches_the_client_untouched(
+async def test_an_unknown_notification_reaches_the_client_unchanged(
     bench: Bench, face: str, era: str, server_era: str
 ) -> None:
     params = {"a": [1, None, {"b": "ü"}], "_meta": {"example.test/x": 1}}
@@ -237,7 +237,7 @@ async def test_a_notification_of_the_client_is_passed_on_where_one_server_can_be
 @every_face
 @every_client
 @every_server
-async def test_a_method_that_nobody_knows_is_relayed_where_one_server_can_be_meant(
+async def test_an_unknown_method_is_relayed_if_one_server_can_be_meant(
     bench: Bench, face: str, era: str, server_era: str
 ) -> None:
     flags = ("--era", server_era, "--unknown-method")

@@ -223,9 +223,7 @@ async def test_the_two_tools_can_change_with_the_configuration_and_that_is_ackno
 @pytest.mark.requirement("resources.subscribe", "resources.unsubscribe")
 @every_face
 @every_server
-async def test_a_legacy_client_is_told_of_what_it_subscribed_to_and_of_nothing_else(
-    bench: Bench, face: str, server_era: str
-) -> None:
+async def test_a_legacy_client_is_notified_only_of_its_subscriptions(bench: Bench, face: str, server_era: str) -> None:
     async with bench.within(offering(server_era), face) as seen:
         await seen.open()
         assert await seen.client.request("resources/subscribe", {"uri": "test:///one"}) == {}
@@ -348,7 +346,7 @@ async def test_a_subscription_that_a_server_refuses_is_refused(bench: Bench, fac
 
 @pytest.mark.requirement("subscriptions.listen")
 @every_face
-async def test_a_stream_tells_only_what_its_filter_names(bench: Bench, face: str) -> None:
+async def test_a_stream_carries_only_notifications_in_its_filter(bench: Bench, face: str) -> None:
     async with bench.within(offering(), face, "modern") as seen:
         await seen.open()
         stream = await listen(seen, promptsListChanged=True)

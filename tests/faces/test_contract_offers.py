@@ -122,7 +122,7 @@ async def test_a_resource_that_does_not_exist_is_told_in_the_words_of_the_client
 @pytest.mark.requirement("resources.unlisted")
 @every_face
 @every_client
-async def test_a_resource_that_nobody_lists_is_asked_of_the_only_server_that_has_any(
+async def test_an_unlisted_resource_is_read_from_the_only_server_with_resources(
     bench: Bench, face: str, era: str
 ) -> None:
     boxes = {"box": {"server": ("--offers", "test"), "without": ()}}

@@ -72,7 +72,7 @@ async def test_a_result_is_the_same_as_without_us(bench: Bench, face: str, era: 
 @every_face
 @every_client
 @every_server
-async def test_a_tools_own_error_says_where_it_comes_from_and_keeps_what_the_server_sent(
+async def test_a_tool_error_names_its_path_and_keeps_the_original(
     bench: Bench, face: str, era: str, server_era: str
 ) -> None:
     image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
@@ -107,7 +107,7 @@ async def test_a_result_that_only_mentions_an_error_is_not_touched(bench: Bench,
 @every_face
 @every_client
 @every_server
-async def test_a_definition_keeps_everything_but_what_the_face_says_itself(
+async def test_a_definition_keeps_every_field_that_the_face_does_not_write(
     bench: Bench, face: str, era: str, server_era: str
 ) -> None:
     async with DirectClient.of("--era", server_era) as direct:
@@ -285,9 +285,7 @@ async def test_a_tool_that_filters_exclude_is_neither_shown_nor_called(bench: Be
 @pytest.mark.requirement("manifests.answer")
 @every_face
 @every_client
-async def test_what_a_server_offered_last_time_is_shown_at_once_and_can_be_called(
-    bench: Bench, face: str, era: str
-) -> None:
+async def test_the_cached_offer_is_shown_at_once_and_can_be_called(bench: Bench, face: str, era: str) -> None:
     boxes = {"box": {"server": ("--offers", "test")}}
     async with bench.within(boxes, face, era) as seen:
         first = await tools_by_own_name(seen)

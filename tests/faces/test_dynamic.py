@@ -102,7 +102,7 @@ async def test_opening_is_announced_once(bench: Bench, era: str, server_era: str
 
 @pytest.mark.requirement("dynamic.idempotent", "dynamic.several", "dynamic.names")
 @every_client
-async def test_several_toolboxes_are_open_at_once_and_names_stay_what_they_are(bench: Bench, era: str) -> None:
+async def test_names_are_stable_with_several_open_toolboxes(bench: Bench, era: str) -> None:
     log = bench.path("log")
     flags = ("--tool-names", "echo,count", "--log", log)
     boxes = {"dev": {"files": flags}, "prod": {"files": flags}, "test": {"files": flags}}
@@ -135,7 +135,7 @@ async def test_opening_at_the_same_time_shares_one_attempt(bench: Bench) -> None
 
 @pytest.mark.requirement("dynamic.closed")
 @every_client
-async def test_a_tool_of_a_toolbox_that_is_not_open_says_what_to_do(bench: Bench, era: str) -> None:
+async def test_a_tool_of_a_closed_toolbox_is_refused_with_a_hint(bench: Bench, era: str) -> None:
     boxes: dict[str, Any] = {"dev": {"files": ("--tool-names", "read_file")}, "ops": {"files": ()}}
     async with bench.within(boxes, "dynamic", era) as seen:
         error = await failure(seen, "dev__files_read_file")

@@ -276,7 +276,7 @@ async def test_prompts_get_the_same_names_as_tools(bench: Bench) -> None:
         ({"git": named("show")}, "__", None),
     ],
 )
-async def test_names_that_clients_refuse_are_reported_once_with_what_helps(
+async def test_names_that_clients_refuse_are_reported_once_with_a_hint(
     bench: Bench, caplog: pytest.LogCaptureFixture, boxes: Any, separator: str, remedy: str | None
 ) -> None:
     with caplog.at_level(logging.WARNING, "mcp_workbench"):

@@ -57,7 +57,7 @@ async def test_servers_are_started_side_by_side_when_the_list_is_asked_for(bench
 
 @pytest.mark.requirement("flat.first-list", "flat.later")
 @every_client
-async def test_the_first_list_waits_so_long_and_what_comes_later_is_told(bench: Bench, era: str) -> None:
+async def test_the_first_list_waits_within_a_limit_and_late_servers_are_announced(bench: Bench, era: str) -> None:
     boxes = {"default": {"quick": echo(), "slow": echo()}}
     async with bench.within(boxes, "flat", era, plain=True, options={"list_timeout": 1.0}) as seen:
         gate = seen.gateway.close_gate("default/slow")
@@ -199,7 +199,7 @@ async def test_old_lists_are_not_fetched_while_a_call_is_in_progress(
 
 @pytest.mark.requirement("flat.dead")
 @every_client
-async def test_a_dead_server_holds_nobody_up_and_is_named_in_log_and_instructions(
+async def test_a_dead_server_blocks_nothing_and_is_named_in_log_and_instructions(
     bench: Bench, era: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     boxes = {"default": {"alive": echo(), "dead": ("--exit-at-start", 7)}}

@@ -160,7 +160,7 @@ async def test_where_the_idle_timeout_ends_a_server_in_use_its_next_result_says_
 
 
 @pytest.mark.requirement("servers.idle-in-use")
-async def test_only_those_who_had_it_open_are_told(bench: Bench) -> None:
+async def test_only_clients_that_had_it_open_are_notified(bench: Bench) -> None:
     async with bench.within({"box": {"other": (), "server": ({"idleTimeout": SOON},)}}, "proxy") as seen:
         seen.gateway.runtime.pool.serve_many()
         assert await count(seen, "server") == 1
@@ -175,7 +175,7 @@ async def test_only_those_who_had_it_open_are_told(bench: Bench) -> None:
 @pytest.mark.requirement("servers.idle")
 @pytest.mark.usefixtures("soon_idle")
 @pytest.mark.parametrize("never", [0, None])
-async def test_a_server_that_is_never_to_stop_runs_on_although_nobody_has_it_open(bench: Bench, never: object) -> None:
+async def test_a_server_without_idle_timeout_keeps_running_unused(bench: Bench, never: object) -> None:
     async with bench.within({"box": {"clock": (), "server": ({"idleTimeout": never},)}}, "flat") as seen:
         await seen.client.request("tools/list")
         await stopped(seen.gateway, "box/clock")

@@ -138,9 +138,7 @@ def test_names_without_prefix_are_unique_and_lead_to_their_own_tool(
 
 @pytest.mark.requirement("dynamic.names")
 @given(layouts, st.data())
-def test_registered_names_depend_neither_on_what_else_is_open_nor_on_the_order(
-    layout: Layout, data: st.DataObject
-) -> None:
+def test_registered_names_do_not_depend_on_other_toolboxes_or_order(layout: Layout, data: st.DataObject) -> None:
     renames = data.draw(
         st.dictionaries(pieces, pieces, max_size=2).filter(lambda new: len(set(new.values())) == len(new))
     )

@@ -20,7 +20,7 @@ every_face = pytest.mark.parametrize("face", FACES)
 @pytest.mark.requirement("isolation.principals")
 @every_face
 @pytest.mark.parametrize("era", ERAS)
-async def test_principals_share_no_server_and_see_only_what_they_opened(bench: Bench, face: str, era: str) -> None:
+async def test_principals_share_no_server_and_see_only_their_open_toolboxes(bench: Bench, face: str, era: str) -> None:
     async with bench.gateway({"box": {"server": ()}}, options={"face": face}) as gateway, AsyncExitStack() as stack:
         seen = {}
         for name in ("ann", "bob"):
@@ -64,9 +64,7 @@ async def test_a_server_that_fails_for_one_principal_is_there_for_the_others(
 
 @pytest.mark.requirement("isolation.sessions")
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_is_opened_belongs_to_the_session_or_to_the_principal_where_there_is_none(
-    bench: Bench, era: str
-) -> None:
+async def test_opened_toolboxes_belong_to_the_session_or_else_to_the_principal(bench: Bench, era: str) -> None:
     boxes: Boxes = {"box": {"server": ("--offers", "test")}, "other": {"server": ()}}
     async with bench.gateway(boxes, options={"face": "dynamic"}) as gateway, AsyncExitStack() as stack:
         first, second = [Seen(await stack.enter_async_context(MemoryClient.of(gateway)), "dynamic", era) for _ in "12"]
@@ -88,7 +86,7 @@ async def test_what_is_opened_belongs_to_the_session_or_to_the_principal_where_t
 
 
 @pytest.mark.requirement("isolation.sessions")
-async def test_what_a_session_opened_goes_with_it(bench: Bench) -> None:
+async def test_toolboxes_opened_in_a_session_close_with_it(bench: Bench) -> None:
     async with bench.gateway({"box": {"server": ()}}, options={"face": "dynamic"}) as gateway:
         async with MemoryClient.of(gateway) as client:
             await client.initialize()
@@ -141,7 +139,7 @@ async def answer(seen: Seen, name: str, message: str) -> None:
 
 @pytest.mark.requirement("isolation.principals")
 @pytest.mark.parametrize("policy", [[], [{"tools": ["*/*/hang"], "then": "hide"}, {"then": "allow"}]])
-async def test_nobody_is_told_how_the_servers_of_others_are_doing(bench: Bench, policy: list[Json]) -> None:
+async def test_the_state_of_other_users_servers_is_not_shown(bench: Bench, policy: list[Json]) -> None:
     settings = {"policy": policy} if policy else {}
     async with bench.gateway({"box": {"server": ()}}, settings=settings) as gateway, AsyncExitStack() as stack:
         seen = {}

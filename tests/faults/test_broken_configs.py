@@ -57,7 +57,7 @@ def _nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", SYNTAX)
-def test_what_is_no_json_is_told_with_its_line(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_json_is_reported_with_its_line(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(SYNTAX[kind])
     assert f"{path}:" in serve(path, capsys)

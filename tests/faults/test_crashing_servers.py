@@ -59,7 +59,7 @@ async def test_between_calls_the_next_use_starts_it_again(faults: Faults) -> Non
 @pytest.mark.parametrize(
     "when", [{"start": {}}, {"on": {"initialize": {}}}, {"on": {"tools/list": {}}}], ids=["start", "handshake", "list"]
 )
-async def test_at_its_start_whoever_waits_is_told_and_it_works_once_mended(
+async def test_a_failed_start_is_reported_to_waiting_calls_and_works_once_fixed(
     faults: Faults, when: dict[str, dict[str, object]]
 ) -> None:
     fault = {"exit": 4, "stderr": "cannot open the database\n"}
@@ -80,7 +80,7 @@ async def test_at_its_start_whoever_waits_is_told_and_it_works_once_mended(
         assert await workbench.value("bad", "echo", {"n": 1}) == {"n": 1}
 
 
-async def test_while_it_is_listed_again_calls_in_flight_fail_and_what_was_known_stays(faults: Faults) -> None:
+async def test_a_crash_during_relisting_fails_calls_and_keeps_the_known_list(faults: Faults) -> None:
     path = faults.write_faults({})
     async with faults.serving({"bad": bad_entry("--faults", path, timeout=60)}) as workbench:
         await workbench.open()

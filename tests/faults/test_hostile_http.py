@@ -26,7 +26,7 @@ PING = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
 BUSY = 15.0
 
 
-async def test_half_open_sockets_and_slow_lorises_are_dropped_and_hold_up_nobody(faults: Faults) -> None:
+async def test_half_open_sockets_and_slow_lorises_are_dropped_without_blocking_others(faults: Faults) -> None:
     async with faults.serving_http({"bad": bad_entry()}, impatient=True) as workbench:
         wires = [await Wire.open(workbench.port) for _ in range(120)]
         request = written(PING)
@@ -87,7 +87,7 @@ LENGTHS = {
 }
 
 
-async def test_wrong_lengths_and_what_is_no_http_end_in_a_refusal_or_silence(faults: Faults) -> None:
+async def test_wrong_lengths_and_non_http_end_in_a_refusal_or_silence(faults: Faults) -> None:
     async with faults.serving_http({"bad": bad_entry()}, impatient=True) as workbench:
         await workbench.value("bad", "count")
 
@@ -303,7 +303,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-async def test_what_nobody_asked_for_is_not_held(faults: Faults, flood: str) -> None:
+async def test_floods_of_unsolicited_messages_are_not_held(faults: Faults, flood: str) -> None:
     async with faults.serving_http({"bad": bad_entry()}) as workbench:
         before = resident_bytes(workbench.pid)
         wires = [await Wire.open(workbench.port) for _ in range(6)]

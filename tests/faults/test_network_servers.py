@@ -65,9 +65,7 @@ STATUSES: list[tuple[Json, str, str]] = [
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_whatever_a_server_answers_a_call_with_is_one_clear_error_and_it_recovers(
-    faults: Faults, era: str
-) -> None:
+async def test_any_faulty_answer_is_one_clear_error_and_the_server_recovers(faults: Faults, era: str) -> None:
     async with remote(faults) as there:
         async with playing(faults, there, timeout=5, protocol=era) as workbench:
             for fault, words, hint in STATUSES:
@@ -114,7 +112,7 @@ async def test_a_forgotten_session_is_reconnected_and_no_call_is_made_twice(faul
             assert counted == (2 if result.get("isError") else 3)
 
 
-async def test_nobody_listens_and_then_somebody_does(faults: Faults) -> None:
+async def test_a_server_that_listens_again_is_reached(faults: Faults) -> None:
     async with remote(faults) as there:
         async with playing(faults, there, timeout=5, startupTimeout=5) as workbench:
             there.stop()
@@ -174,7 +172,7 @@ async def test_encryption_that_does_not_come_about_is_told(faults: Faults) -> No
 
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])
-async def test_failures_in_handshake_and_lists_reach_whoever_waits(faults: Faults, method: str) -> None:
+async def test_failures_in_handshake_and_lists_reach_waiting_calls(faults: Faults, method: str) -> None:
     async with remote(faults) as there:
         settings = {"timeout": 5, "startupTimeout": 2}
         servers = {"remote": there.entry(**settings), "new": there.entry(url=f"{there.url}?new", **settings)}

@@ -86,7 +86,7 @@ async def test_a_client_that_never_reads_is_disconnected_at_the_second_bound(fau
     faults.nothing_left_on_disk()
 
 
-async def test_a_server_that_stops_reading_times_out_and_holds_up_nobody(faults: Faults) -> None:
+async def test_a_server_that_stops_reading_times_out_without_blocking_others(faults: Faults) -> None:
     async with faults.serving({"bad": bad_entry(timeout=1)}, large=True) as workbench:
         await workbench.value("bad", "count")
         deaf = await workbench.start("bad", "deaf")
@@ -97,7 +97,7 @@ async def test_a_server_that_stops_reading_times_out_and_holds_up_nobody(faults:
         await workbench.others_work()
 
 
-async def test_a_server_that_is_busy_refuses_what_does_not_fit_and_serves_everybody_afterwards(faults: Faults) -> None:
+async def test_a_busy_server_refuses_excess_requests_and_recovers(faults: Faults) -> None:
     """One client's large requests are that client's problem: the server reads on when it can, and others are served."""
     async with faults.serving({"bad": bad_entry(timeout=300)}, large=True, small=True) as workbench:
         pid = (await workbench.value("bad", "pid"))["pid"]

@@ -129,7 +129,7 @@ async def test_with_few_files_from_the_start_we_say_so_or_work(faults: Faults, l
         assert "Traceback" not in client.stderr and "defect" not in client.stderr
 
 
-async def test_what_is_done_in_the_background_without_files_is_one_line_and_no_traceback(faults: Faults) -> None:
+async def test_a_background_shortage_of_files_is_logged_in_one_line(faults: Faults) -> None:
     """A moment after servers have spoken we work out how toolboxes are introduced, with modules not loaded before."""
     config = faults.write_config({"bad": bad_entry()})
     async with RawClient.spawn(workbench_command(config), env=faults.environment()) as client:

@@ -9,7 +9,7 @@ from tests.support.client import Json
 
 
 @pytest.mark.parametrize("protocol", ["auto", "legacy", "modern"])
-async def test_a_program_that_repeats_what_it_is_sent_is_said_to_do_so(faults: Faults, protocol: str) -> None:
+async def test_a_program_that_echoes_its_input_is_reported_as_such(faults: Faults, protocol: str) -> None:
     async with faults.serving({"bad": {"command": "cat", "protocol": protocol}}) as workbench:
         reason = (await workbench.unavailable())["bad"]
         assert reason.startswith("the server echoes its input: it is not an MCP server")

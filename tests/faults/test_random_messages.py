@@ -330,7 +330,7 @@ PATIENT = settings(
 @example([("call", 1, "tool"), ("garbage", 1, b'"id":1}')], False)
 @example([("call", 1, "tool"), ("garbage", 1, b'{"id":1}')], False)
 @example([("garbage", 1, b'{"id":1}'), ("call", 1, "tool")], False)
-def test_whatever_is_said_around_a_legacy_server_every_request_ends_and_nothing_crosses(
+def test_around_a_legacy_server_every_request_ends_and_nothing_crosses(
     script: list[tuple[str, int, Any]], vanishes: bool
 ) -> None:
     asyncio.run(_play("legacy", script, vanishes=vanishes))
@@ -338,7 +338,7 @@ def test_whatever_is_said_around_a_legacy_server_every_request_ends_and_nothing_
 
 @PATIENT
 @given(steps, st.booleans())
-def test_whatever_is_said_around_a_modern_server_every_request_ends_and_nothing_crosses(
+def test_around_a_modern_server_every_request_ends_and_nothing_crosses(
     script: list[tuple[str, int, Any]], vanishes: bool
 ) -> None:
     asyncio.run(_play("modern", script, vanishes=vanishes))

@@ -100,7 +100,7 @@ async def test_a_path_that_is_too_long_for_a_socket_is_said(tmp_path: Path) -> N
         *(b'{"hello": 1}\n', b'{"hello": 1, "version": "you"}\n', b'{"hello": 1, "version": "0.0.1"}\n'),
     ],
 )
-async def test_what_is_no_hello_is_sent_away(shared: Shared, first: bytes) -> None:
+async def test_an_invalid_hello_is_refused(shared: Shared, first: bytes) -> None:
     shared.up()
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.settimeout(20)
@@ -213,7 +213,7 @@ async def test_a_disk_without_room_for_a_socket_leaves_everybody_alone(shared: S
 # Clients
 
 
-async def test_a_client_that_never_reads_holds_nobody_up(shared: Shared) -> None:
+async def test_a_client_that_never_reads_does_not_block_others(shared: Shared) -> None:
     shared.up()
     async with shared.client(BOX, expect_exit=False) as deaf, shared.client(BOX) as other:
         await deaf.use_tool("box", "server", "echo", {"text": "ready"})

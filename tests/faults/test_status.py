@@ -88,7 +88,7 @@ async def test_the_three_places_agree_and_are_right_while_things_go_wrong(faults
         assert again["bytesSent"] > down["bytesSent"] and again["bytesReceived"] > down["bytesReceived"]
 
 
-async def test_who_waits_for_a_server_to_start_is_counted(faults: Faults) -> None:
+async def test_callers_waiting_for_a_start_are_counted(faults: Faults) -> None:
     async with faults.serving({"slow": {"command": "sleep", "args": ["600"], "startupTimeout": 2}}) as workbench:
         calls = [await workbench.start("slow", "echo") for _ in range(3)]
         while (found := await workbench.server_status("slow"))["waitingForStart"] != 3:
