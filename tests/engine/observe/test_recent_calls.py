@@ -43,7 +43,7 @@ def test_what_was_cancelled_or_refused_has_no_duration_and_requests_to_all_serve
     assert recent.figures()["box/s"]["errors"] == 2 and recent.figures()["box/s"]["p50"] is None
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_recent_calls_are_bounded() -> None:
     recent = RecentCalls()
     for _ in range(MOST_LAST_CALLS + 10):
         ended(recent)

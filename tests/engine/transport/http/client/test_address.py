@@ -35,7 +35,7 @@ def test_addresses_are_read(text: str, origin: str, target: str) -> None:
         *("file:///x", "http://a b/", "http://a\nb/", "http://%00/", "http://" + "ü" * 80 + "/"),
     ],
 )
-def test_what_is_none_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(BadAddress):
         Address.parse(text)
 
