@@ -80,6 +80,7 @@ class Index:
         "_numbers",
         "_postings",
         "_read",
+        "_runs",
         "_starts",
         "_tools",
         "keys",
@@ -95,7 +96,9 @@ class Index:
         # Shared lists of numbers: iterating over them creates no objects, on which a query would spend most of its
         # time.
         self._every = numbers = list(range(len(postings.keys)))
-        self._tools = list(map(numbers.__getitem__, array("I", postings.tools)))
+        self._tools = array("I", postings.tools)
+        # The tools of each term that was asked for, by its number: most never are.
+        self._runs: dict[int, list[int]] = {}
         self._frequencies = postings.frequencies
         self._name_starts = array("I", postings.name_starts)
         self._name_tools = list(map(numbers.__getitem__, array("I", postings.name_tools)))
@@ -188,7 +191,10 @@ class Index:
     def _add(self, number: int, weight: float, scores: list[float], covered: dict[int, float]) -> None:
         first, last = self._starts[number], self._starts[number + 1]
         factor = weight * rarity(len(scores), last - first) / STEPS
-        for tool, frequency in zip(self._tools[first:last], self._frequencies[first:last], strict=True):
+        run = self._runs.get(number)
+        if run is None:
+            run = self._runs[number] = list(map(self._every.__getitem__, self._tools[first:last]))
+        for tool, frequency in zip(run, self._frequencies[first:last], strict=True):
             scores[tool] += factor * frequency
         first, last = self._name_starts[number], self._name_starts[number + 1]
         spoken = min(weight, 1.0) / STEPS
