@@ -165,7 +165,7 @@ def stdio_forwarder(in_flight: int = 1) -> Run:
 
 def stdio_workbench(in_flight: int = 1, *, is_audited: bool = False) -> Run:
     def run(prefix: tuple[str, ...], folder: Path, calls: int, least_seconds: float) -> float:
-        config = write_config(folder, audit=is_audited)
+        config = write_config(folder, in_toolbox=True, audit=is_audited)
         command = (*prefix, sys.executable, "-m", "mcp_workbench", "serve", "--config", str(config))
         with StdioCaller(command, environment=environment(folder)) as caller:
             caller.initialize()
@@ -188,18 +188,18 @@ def http_workbench(in_flight: int = 1, *, modern: bool = True, is_guarded: bool 
     def run(prefix: tuple[str, ...], folder: Path, calls: int, least_seconds: float) -> float:
         own = environment(folder)
         token = make_key(own) if is_guarded else ""
-        config = write_config(folder, audit=is_guarded, policy=POLICY if is_guarded else ())
+        config = write_config(folder, in_toolbox=False, audit=is_guarded, policy=POLICY if is_guarded else ())
         options = () if is_guarded else ("--no-token",)
         command = (
             *(*prefix, sys.executable, "-m", "mcp_workbench", "serve"),
-            *("--http", "127.0.0.1:0", *options, "--config", str(config)),
+            *("--http", "127.0.0.1:0", *options, "--face", "flat", "--config", str(config)),
         )
         with Listener(command, own, VALGRIND_START_DEADLINE) as listener:
             _start_server(listener.url, modern=modern, token=token)
             with HttpCaller(listener.url, modern=modern, token=token) as caller:
                 if not modern:
                     caller.initialize()
-                return _call(caller, listener.pid, use_tool(), calls, least_seconds, in_flight)
+                return _call(caller, listener.pid, flat_call(), calls, least_seconds, in_flight)
 
     return run
 
@@ -211,12 +211,17 @@ def _start_server(url: str, *, modern: bool, token: str) -> None:
             try:
                 if not modern:
                     caller.initialize()
-                caller.latencies(use_tool(), 1)
+                caller.latencies(flat_call(), 1)
             except BenchError:
                 if attempt == START_ATTEMPTS - 1:
                     raise
             else:
                 return
+
+
+def flat_call() -> Call:
+    """Over HTTP servers are shown flat, so that a call is the same as the forwarder's but for its name."""
+    return Call.of(f"{SERVERS_COUNTED[0]}:echo", {"text": TEXT}, text=TEXT)
 
 
 def use_tool() -> Call:
@@ -231,10 +236,14 @@ def environment(folder: Path) -> dict[str, str]:
     return {**ours, **own, "PYTHONHASHSEED": "1"}
 
 
-def write_config(folder: Path, *, audit: bool = False, policy: Sequence[Mapping[str, object]] = ()) -> Path:
+def write_config(
+    folder: Path, *, in_toolbox: bool, audit: bool = False, policy: Sequence[Mapping[str, object]] = ()
+) -> Path:
     program, *arguments = echo_command()
     servers = {name: {"command": program, "args": arguments} for name in SERVERS_COUNTED}
-    config: dict[str, object] = {"toolboxes": {TOOLBOX: {"description": "Echoes.", "mcpServers": servers}}}
+    config: dict[str, object] = {"mcpServers": servers}
+    if in_toolbox:
+        config = {"toolboxes": {TOOLBOX: {"description": "Echoes.", **config}}}
     if audit:
         config["audit"] = {"file": str(folder / "audit.jsonl")}
     if policy:

@@ -6,9 +6,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -18,7 +21,7 @@ from mcp_workbench.app.http_callers import CallerOptions, HttpCallers
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.transport.http.server.http_server import HttpOptions, serve_http
 from mcp_workbench.team.identity.named_keys import KeyFolder, KeysInForce, folder
-from tests.engine.router.test_router_length_of_a_call import Steps
+from tests.engine.router.test_router_length_of_a_call import PACKAGE, Steps
 from tests.support.in_process_workbench import InProcessGateway, Server, tool, write
 
 pytestmark = pytest.mark.processes
@@ -89,20 +92,57 @@ class Connection:
         return json.dumps(answer["result"])
 
 
+class Bytecodes:
+    """Counts the bytecodes that functions of ours run while it is entered, in this thread."""
+
+    def __init__(self) -> None:
+        self.by_function: Counter[str] = Counter()
+
+    def __enter__(self) -> Bytecodes:
+        # That of coverage, if it is measured.
+        self._before = sys.gettrace()
+        sys.settrace(self._on_call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _on_call(self, frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        code = frame.f_code
+        if not code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        name, count = f"{Path(code.co_filename).stem}.{code.co_name}", self.by_function
+
+        def on_event(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+            count[name] += event == "opcode"
+            return on_event
+
+        return on_event
+
+
 @asynccontextmanager
-async def connected(tmp_path: Path, era: str, expires: float | None = None) -> AsyncIterator[Connection]:
+async def connected(
+    tmp_path: Path, era: str, expires: float | None = None, *, is_open: bool = False, is_audited: bool = False
+) -> AsyncIterator[Connection]:
+    """`is_open`: anybody may call, without rules."""
     server = Server(tool("status", "Show."), tool("echo", "Say.", text="string"))
-    path = write(tmp_path, {"box": {"files": server}}, policy=RULES)
-    gateway = InProcessGateway(load(str(path), os.environ), {"box/files": server}, Options(use_cache=False))
+    settings: dict[str, Any] = {} if is_open else {"policy": RULES}
+    if is_audited:
+        settings["audit"] = {"file": str(tmp_path / "audit.jsonl")}
+    path = write(tmp_path, {"box": {"files": server}}, **settings)
+    options = Options(use_cache=False, is_audited=is_audited)
+    gateway = InProcessGateway(load(str(path), os.environ), {"box/files": server}, options)
     keys = folder()
     assert keys is not None
-    token = KeyFolder(keys).create("alice", expires=expires)
+    token = "" if is_open else KeyFolder(keys).create("alice", expires=expires)
     async with gateway.running():
         gateway.runtime.pool.serve_many()
-        callers = HttpCallers(gateway, CallerOptions(token="that of others"))
-        options = HttpOptions(port=0, authenticator=callers.authenticator)
+        proofs = CallerOptions(serves_everyone=True) if is_open else CallerOptions(token="that of others")
+        callers = HttpCallers(gateway, proofs)
+        http = HttpOptions(port=0, authenticator=callers.authenticator)
         parameters = gateway.mirrored_parameters()
-        endpoint = await serve_http(options, gateway.make_session, parameters_of=parameters)
+        endpoint = await serve_http(http, gateway.make_session, parameters_of=parameters)
         callers.started(endpoint)
         reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
         try:
@@ -129,6 +169,28 @@ async def test_a_call_with_a_key_and_rules_takes_no_more_steps_than_it_needs(tmp
     assert len(steps.names) <= MOST_STEPS[era], "\n".join(steps.names)
     assert not [path for path in steps.paths if "/cli/" in path]
     assert "message_summary.kind_and_id" not in steps.names, "the answer is not read to learn which one it is"
+
+
+# A key, three rules and an audit, against the same call without them. Its line of the audit is written by a thread.
+MOST_TIMES_GUARDED = 1.5
+
+
+@pytest.mark.parametrize("era", MOST_STEPS)
+async def test_key_rules_and_audit_take_at_most_half_of_a_call_in_addition(tmp_path: Path, era: str) -> None:
+    counted: list[Counter[str]] = []
+    for is_open in (True, False):
+        folder = tmp_path / str(is_open)
+        folder.mkdir()
+        async with connected(folder, era, is_open=is_open, is_audited=not is_open) as connection:
+            for id in (11, 12, 13):
+                await connection.call(id)
+            with Bytecodes() as bytecodes:
+                assert "heard" in await connection.call(14)
+        counted.append(bytecodes.by_function)
+    plain, guarded = counted
+    assert "traffic.forward" in plain and "rules_in_force.decide" not in plain, "otherwise nothing is compared"
+    assert "rules_in_force.decide" in guarded and "audit_step.on_end" in guarded, "otherwise nothing is compared"
+    assert guarded.total() <= MOST_TIMES_GUARDED * plain.total(), guarded - plain
 
 
 # ── what is remembered of a key is not believed for longer than the key ──
