@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts import diagrams
+from scripts import diagrams, page_pictures
 from scripts.terminal_pictures import demo, draw, quietest, setting_up
+from tests.support.packages import Unavailable
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 # Runs of each command, of which the quietest is drawn.
@@ -22,6 +23,14 @@ def main() -> None:
     for name, picture in pictures.items():
         (IMAGES / name).write_text(picture, encoding="utf-8")
         print(f"docs/images/{name}: {len(picture):,} characters")
+    try:
+        screens = page_pictures.taken()
+    except Unavailable as missing:
+        print(f"the pictures of the page stay as they are: {missing}")
+        return
+    for name, screen in screens.items():
+        (IMAGES / name).write_bytes(screen)
+        print(f"docs/images/{name}: {len(screen):,} bytes")
 
 
 if __name__ == "__main__":

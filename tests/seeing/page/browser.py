@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import pytest
+from tests.support import processes
+from tests.support.packages import Unavailable
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -18,17 +20,22 @@ NARROW = {"width": 390, "height": 844}
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Start the browser; skips the test where there is none."""
+    """Start the browser. Raises `Unavailable`. What it leaves behind is an error."""
     path = shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
-        pytest.skip("needs chromium")
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright, which has no wheel here")
-    with playwright.sync_playwright() as driver:
+        raise Unavailable("needs chromium")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        raise Unavailable("needs Playwright") from None
+    before = processes.descendants(os.getpid())
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         try:
             yield browser
         finally:
             browser.close()
+    processes.wait_until(lambda: processes.descendants(os.getpid()) <= before)
 
 
 @contextmanager

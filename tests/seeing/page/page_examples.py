@@ -376,7 +376,7 @@ def answers(now: float | None = None) -> dict[str, tuple[int, Any]]:
     """What a `ScriptedApi` answers on this day."""
     now = time.time() if now is None else now
     call = {
-        **calls(now)[6],
+        **calls(now)[19],
         "arguments": json.dumps({"branch": "fix-cart", "files": ["cart.py", "test_cart.py"], "token": "(redacted)"}),
         "result": json.dumps({"content": [{"type": "text", "text": "422 Reference does not exist"}], "isError": True}),
     }

@@ -9,6 +9,7 @@ import json
 import queue
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -30,8 +31,9 @@ Answer = tuple[int, Any]
 class ScriptedApi:
     """`answers` by method and path, `state`, and the events that are pushed; `posted` is what the page sent."""
 
-    def __init__(self, state: dict[str, Any], port: int = 0) -> None:
+    def __init__(self, state: dict[str, Any], port: int = 0, now: Callable[[], float] = time.time) -> None:
         self.state = state
+        self._now = now
         self.answers: dict[str, Answer] = {}
         self.posted: list[tuple[str, dict[str, Any]]] = []
         self.earlier: list[tuple[str, Any]] = []
@@ -68,7 +70,7 @@ class ScriptedApi:
         if body is not None:
             self.posted.append((path, body))
         if method == "GET" and path == "/api/state":
-            return 200, {**self.state, "now": time.time()}
+            return 200, {**self.state, "now": self._now()}
         given = self.answers.get(f"{method} {path}")
         return given or (404, {"error": f"nothing is scripted for {method} {path}"})
 

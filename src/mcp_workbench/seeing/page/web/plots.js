@@ -40,7 +40,7 @@ export function histogram(title, { bounds, counts }) {
   const name = (i) => (i < bounds.length ? `≤ ${seconds(bounds[i])}` : `> ${seconds(bounds.at(-1))}`);
   const top = Math.max(...shown);
   const busiest = first + shown.indexOf(top);
-  return figure(title, 128, `${count(total)} calls, most of them ${name(busiest)}`, (width, height) => {
+  return figure(title, 128, `${count(total)} calls, most often ${name(busiest)}`, (width, height) => {
     const each = width / shown.length, base = height - 18;
     return [line(0, base + 0.5, width, base + 0.5), shown.map((n, i) => {
       const tall = n ? Math.max((n / top) * (base - 16), 2) : 0;

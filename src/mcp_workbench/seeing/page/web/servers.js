@@ -54,7 +54,7 @@ export function serversView() {
   function drawHead() {
     const server = find(openKey);
     if (!server) return;
-    const facts = [["State", stateBadge(server)], ["In this state", since(server.since)], ["Starts", count(server.starts)], ["Calls", count(server.calls)],
+    const facts = [["State", stateBadge(server)], ["Running since", clock(server.since)], ["Starts", count(server.starts)], ["Calls", count(server.calls)],
       ["Errors", count(server.errors)], ["Running now", count(server.running)], ["p50", seconds(server.p50)], ["p95", seconds(server.p95)], ["Memory", bytes(server.memory)],
       server.profile && ["Sandbox", pretty(server.profile)]];
     replaceIfChanged(parts.head, server, () => [

@@ -58,7 +58,8 @@ export function toolsView() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const matching = items.filter((item) => (!kind.value || item.kind === kind.value) && (!toolbox.value || item.toolbox === toolbox.value) &&
       words.every((word) => [path(item.toolbox, item.server, item.name), item.title, item.description, item.uri].join(" ").toLowerCase().includes(word)));
-    const byName = (a, b) => keyOf(a).localeCompare(keyOf(b));
+    const nameOf = (item) => path(item.toolbox, item.server, item.name ?? item.uri);
+    const byName = (a, b) => nameOf(a).localeCompare(nameOf(b));
     return matching.sort(order.value === "tokens" ? (a, b) => (b.tokens ?? -1) - (a.tokens ?? -1) || byName(a, b) : byName);
   }
 
