@@ -40,6 +40,7 @@ MORE: Final = {
     "file.lock": "See [lock](../guides/lock.md).",
     "file.audit": "See [audit](#audit).",
     "file.page": "See [page](#page).",
+    "file.metrics": "See [metrics](#metrics).",
     "file.keychain": "See [encrypted sign-ins](../guides/auth.md#encrypted-sign-ins).",
     "file.auth": "One [identity provider](../guides/team.md#your-identity-provider), or a list of them; [its "
     "members](#who-may-call-over-http).",
@@ -101,6 +102,7 @@ def groups() -> dict[str, dict[str, Any]]:
         "trustedProxy": of_file["trustedProxy"],
         "audit": of_file["audit"],
         "page": of_file["page"]["anyOf"][1],
+        "metrics": of_file["metrics"]["anyOf"][1],
         "clients": of_file["clients"]["additionalProperties"],
         "policy": rule,
         "when": rule["properties"]["when"],

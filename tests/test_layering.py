@@ -30,10 +30,7 @@ PARTS: dict[str, tuple[set[str], str]] = {
         {"errors", "engine", "signin"},
         "who is calling and what they may do; of `signin` the requests to an authorization server as values",
     ),
-    "seeing": (
-        {"engine"},
-        "what is shown of a running workbench; reads figures, and takes no part in any call",
-    ),
+    "seeing": ({"engine"}, "what is shown of a running workbench; reads figures, and takes no part in any call"),
     "app": (
         {"errors", "engine", "signin", "team", "seeing"},
         "the composition root: builds the parts for one configuration",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from mcp_workbench import __version__
-from mcp_workbench.app.runtime import ProcessOwner, Runtime
+from mcp_workbench.app.runtime import GatewayFacts, ProcessOwner, Runtime
 from mcp_workbench.app.team_gate import TeamGate
 from mcp_workbench.engine.catalog.catalog import Catalog, read_manifests
 from mcp_workbench.engine.catalog.entry import OWN_CONTEXT, ServerEntry
@@ -162,6 +162,8 @@ class Gateway(ProcessOwner):
             own_resources={STATUS_URI: lambda view: self._status_json(view.principal, view.face)},
         )
         self.runtime.on_counting.append(self.gate.tell_of_steps)
+        self.runtime.gateway_facts.append(self._facts)
+        self._serve_metrics()
         services = Services(self.router, self.welcome, self.parking, self.sessions, self.sign_ins)
         self._begin_session = partial(_session_type().begin, services)
         self.gate.restrict()
@@ -169,6 +171,27 @@ class Gateway(ProcessOwner):
             # Clients of other configurations must not wait while this one reads what its first client needs.
             await self.lists.load(self.catalog.entries() if self.gate.has_rules else self.face.needed_first())
             await asyncio.to_thread(self._prepare)
+
+    def _serve_metrics(self) -> None:
+        """Serve metrics at the configured address, once for all gateways of the process that want them there."""
+        settings, served = self.config.metrics, self.runtime.metrics
+        if settings is None or settings.address is None or settings.address in served:
+            return
+        served[settings.address] = None
+        from mcp_workbench.app.metrics_page import Metrics, serve_at
+
+        metrics = Metrics(self.runtime, per_tool=settings.per_tool)
+        _ = self.runtime.start_task(serve_at(settings.address, metrics, served))
+
+    def _facts(self) -> GatewayFacts:
+        oversight = self.gate.oversight
+        audit = None if oversight is None else oversight.audit_step
+        return GatewayFacts(
+            servers=[(entry.toolbox, entry.name) for entry in self.gate.every_entry()],
+            has_rules=self.gate.has_rules,
+            approvals_waiting=len(self.waiting_approvals()),
+            audit_lost=None if audit is None else audit.lost,
+        )
 
     def serve_at(self, address: str) -> None:
         """Clients are served from now on: over `stdio`, or at this address."""
@@ -190,6 +213,7 @@ class Gateway(ProcessOwner):
     def _stop_work(self) -> None:
         if self.gate.tell_of_steps in self.runtime.on_counting:
             self.runtime.on_counting.remove(self.gate.tell_of_steps)
+            self.runtime.gateway_facts.remove(self._facts)
         self.runtime.drop_approvals(self.decide)
         if "_summaries" in self.__dict__:
             self._summaries.close()

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mcp_workbench import __version__
 from mcp_workbench.engine.catalog.catalog import Servers
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.observe.status_socket import StatusSocket
     from mcp_workbench.engine.transport.http.client.headers import HeaderSource
     from mcp_workbench.engine.transport.http.client.http_client import HttpClient
+    from mcp_workbench.engine.transport.http.server.http_server import HttpServer
     from mcp_workbench.signin.secrets.servers import ResolvedServers
     from mcp_workbench.signin.sign_ins import SignIns
     from mcp_workbench.team.identity.identities import Identity
@@ -70,6 +71,18 @@ class ProcessOwner:
         return known_by_name(principal)
 
 
+class GatewayFacts(NamedTuple):
+    """What metrics tell of a gateway."""
+
+    # The toolbox and name of every server that it shows to anybody.
+    servers: list[tuple[str, str]]
+    # Whether rules hide some of them from some.
+    has_rules: bool
+    approvals_waiting: int
+    # Lines of its audit that were lost; None without one.
+    audit_lost: int | None
+
+
 class Runtime:
     """Use as `async with runtime.running():`."""
 
@@ -97,6 +110,10 @@ class Runtime:
         self.figures: CallFigures | None = None
         self._counting_for = 0
         self.on_counting: list[Callable[[], None]] = []
+        # Asks each gateway that serves clients now.
+        self.gateway_facts: list[Callable[[], GatewayFacts]] = []
+        # Where metrics are served besides the MCP endpoint, by address; None until that is open.
+        self.metrics: dict[str, HttpServer | None] = {}
         self._http: HttpClient | None = None
         # By the `keychain` setting: each configuration has the store that it requires.
         self._sign_ins: dict[bool | None, SignIns] = {}
@@ -125,6 +142,7 @@ class Runtime:
                     if self._watching is not None:
                         await self._watching.close_page()
                     await self.pool.close()
+                    await asyncio.gather(*(each.stop() for each in self.metrics.values() if each is not None))
                     for task in list(self._running):
                         # Tasks that wait for a server, which must not be started any more.
                         task.cancel()

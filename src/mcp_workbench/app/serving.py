@@ -21,12 +21,14 @@ from mcp_workbench.errors import DownstreamError, shortage
 
 if TYPE_CHECKING:
     from mcp_workbench.app.live import LiveConfig
+    from mcp_workbench.app.metrics_page import Metrics
     from mcp_workbench.app.page_serving import LazySite, OwnPage
     from mcp_workbench.engine.config.choose import ConfigSource
     from mcp_workbench.engine.file_watch import FileWatch
     from mcp_workbench.engine.session.session import Session
     from mcp_workbench.engine.transport.http.server.http_server import HttpOptions, HttpServer
-    from mcp_workbench.engine.transport.http.server.pages import Page
+    from mcp_workbench.engine.transport.http.server.pages import NegotiatedPage, Page, PageResponse
+    from mcp_workbench.engine.transport.http.server.request_head import RequestHead
     from mcp_workbench.engine.transport.stdio import StdioLink
 
 log = logging.getLogger(__name__)
@@ -123,7 +125,10 @@ async def serve_http(
 ) -> None:
     """Serve any number of clients over HTTP until a signal arrives. `started` is called with the address, `callers`
     with the server, to end what revoked callers have open."""
+    from msgspec.structs import replace
+
     from mcp_workbench.engine.transport.http.server.http_server import serve_http as start
+    from mcp_workbench.engine.transport.http.server.pages import METRICS_HEADERS, METRICS_PATH
 
     draining = draining or Draining()
     async with _until_the_end(gateway, config) as ending:
@@ -132,11 +137,11 @@ async def serve_http(
         _ = gateway.runtime.count_calls()
         page = site() if site is not None and gateway.config.page_in_force.is_served else None
         server = await start(
-            options,
+            replace(options, header_names=(*options.header_names, *METRICS_HEADERS)),
             gateway.make_session,
             readiness=gateway.readiness,
             parameters_of=gateway.mirrored_parameters(),
-            pages=pages,
+            pages={METRICS_PATH: metrics_page(gateway), **(pages or {})},
             site=page,
             on_refused=partial(record_refusal, gateway),
         )
@@ -167,6 +172,23 @@ async def serve_http(
             if watch is not None:
                 watch.close()
             await server.stop()
+
+
+def metrics_page(gateway: Gateway) -> NegotiatedPage:
+    """Metrics beside the MCP endpoint, for those who may call; loaded with the first request for them."""
+    from mcp_workbench.engine.transport.http.server.pages import NegotiatedPage, PageAccess
+
+    made: list[Metrics] = []
+
+    def respond_to(head: RequestHead) -> PageResponse:
+        from mcp_workbench.app.metrics_page import Metrics
+
+        if not made:
+            settings = gateway.config.metrics
+            made.append(Metrics(gateway.runtime, per_tool=settings is not None and settings.per_tool))
+        return made[0].respond_to_caller(head)
+
+    return NegotiatedPage(respond_to, PageAccess.CALLERS)
 
 
 def record_refusal(gateway: Gateway, peer: str, reason: str) -> None:

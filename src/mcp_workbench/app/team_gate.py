@@ -227,6 +227,8 @@ class TeamGate(Gate):
             self.oversight.settle(ending, self.every_entry())
 
     def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
-        """Record an event that is not a request in the audit, if there is one (`steps.EventRecorder`)."""
+        """Count an event that is not a request, and record it in the audit, if there is one (`steps.EventRecorder`)."""
+        if (figures := self._gateway.runtime.figures) is not None:
+            figures.note_event(kind, str(fields.get("decision") or ""))
         if self.oversight is not None:
             self.oversight.record(kind, **fields)

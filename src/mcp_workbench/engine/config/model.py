@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         TokenExchangeConfig,
     )
     from mcp_workbench.engine.config.expand import Part, Reference
+    from mcp_workbench.engine.config.metrics_settings import MetricsConfig
     from mcp_workbench.engine.config.oauth_settings import OAuthConfig
     from mcp_workbench.engine.config.page_settings import PageConfig
     from mcp_workbench.engine.config.policy_settings import LimitRule, PolicyRule
@@ -501,6 +502,12 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
         Deferred("audit_settings", "AUDIT"),
         "Where to record who called what, when, and how it ended: in a `file`, in `syslog`, or on `stdout`. If unset, "
         "nothing is recorded.",
+    )
+    metrics: MetricsConfig | None = setting(
+        Deferred("metrics_settings", "METRICS"),
+        "Where metrics for Prometheus are served on this machine, such as `127.0.0.1:9464`, or an object with "
+        "`address` and `perTool`. `serve --http` serves them at `/metrics` in any case, to those who may call.",
+        needs_restart=True,
     )
     # None: there is no lock.
     lock: Lock | None = setting(

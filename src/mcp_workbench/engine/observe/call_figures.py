@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import count
 from time import monotonic
@@ -227,6 +228,9 @@ class CallFigures:
         self._records: dict[Passing, CallRecord] = {}
         self._ids = count(1)
         self._saved: dict[str, int] = {}
+        # Events that are no calls, by kind and decision, and denied requests by what denied them.
+        self.events: Counter[tuple[str, str]] = Counter()
+        self.denied: Counter[str] = Counter()
         self._day = DayRing()
         # The bucket that calls are in now, and when it is over, by `time.monotonic`.
         self._bucket = _bucket_now()
@@ -269,6 +273,10 @@ class CallFigures:
         self._saved[toolbox] = self._saved.get(toolbox, 0) + tokens
         self._turn(monotonic())
         self._day.add((toolbox, ""), Bucket(self._bucket, calls=tokens))
+
+    def note_event(self, kind: str, decision: str) -> None:
+        """Something else was decided than a call (`steps.EventKind`)."""
+        self.events[kind, decision] += 1
 
     @property
     def saved(self) -> dict[str, int]:
@@ -350,6 +358,9 @@ class CallFigures:
         row.bytes_in += len(request.body) + 1
         row.bytes_out += size
         end = _end_of(passage, outcome)
+        if end == "refused":
+            # A rule is `policy[3]` or `lock`.
+            self.denied[(outcome.rules[-1] if outcome.rules else "").partition("[")[0]] += 1
         _count(row, end, passage, outcome.ended)
         self._finish(passage, outcome.kind, end, outcome.payload, size, outcome.ended)
 

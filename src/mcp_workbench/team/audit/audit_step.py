@@ -47,6 +47,11 @@ class Audit:
         self.is_asked = self._waits
         self._most = MOST_QUEUED_BY_WAITING if self._waits else MOST_QUEUED
 
+    @property
+    def lost(self) -> int:
+        """How many lines were lost so far."""
+        return self._writer.lost
+
     def record_start(self, path: str) -> None:
         """Record that the audit has started. `path` is that of the configuration."""
         self.record("audit", event="started", pid=os.getpid(), version=__version__, config=path)

@@ -76,6 +76,11 @@ class AuditWriter:
         if not self.is_awake:
             self.wake()
 
+    @property
+    def lost(self) -> int:
+        """How many entries were lost so far."""
+        return self._lost
+
     def count_lost(self, count: int = 1) -> None:
         self._lost += count
 

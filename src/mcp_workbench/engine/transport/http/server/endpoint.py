@@ -43,6 +43,7 @@ from mcp_workbench.engine.transport.http.server.limits import MOST_IN_BATCH, Lim
 from mcp_workbench.engine.transport.http.server.modern_request import JSON_HEADERS, ModernRequest
 from mcp_workbench.engine.transport.http.server.pages import (
     MAX_SITE_BODY,
+    NegotiatedPage,
     Page,
     PageAccess,
     Readiness,
@@ -141,7 +142,7 @@ class Endpoint:
         *,
         readiness: Readiness | None = None,
         parameters_of: ShownParameters | None = None,
-        pages: Mapping[str, Page] | None = None,
+        pages: Mapping[str, Page | NegotiatedPage] | None = None,
         site: Site | None = None,
         header_names: Mapping[bytes, str] = NAMES,
         on_refused: OnRefused | None = None,
@@ -229,7 +230,7 @@ class Endpoint:
             return Refusal(406, "`Accept` must list text/event-stream")
         return None
 
-    def _admit_to_page(self, head: RequestHead, page: Page) -> Refusal | None:
+    def _admit_to_page(self, head: RequestHead, page: Page | NegotiatedPage) -> Refusal | None:
         if head.method not in ("GET", "HEAD"):
             return Refusal(405, "this page is read-only; use GET", _ALLOW_GET)
         if page.access is PageAccess.ANYBODY:
@@ -313,7 +314,7 @@ class Endpoint:
     def _serve_rest(self, head: RequestHead, writer: ResponseWriter) -> None:
         page = self._pages.get(head.path)
         if page is not None:
-            response = page.respond(head.principal)
+            response = page.respond(head.principal) if isinstance(page, Page) else page.respond_to(head)
             writer.answer(response.status, response.headers, response.body)
         elif self._is_of_site(head):
             self._serve_site(head, b"", writer)

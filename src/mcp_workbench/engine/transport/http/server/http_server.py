@@ -24,7 +24,7 @@ from mcp_workbench.engine.transport.http.server.listening import (
     check_exposure,
     most_connections,
 )
-from mcp_workbench.engine.transport.http.server.pages import SITE_HEADERS, Page, Readiness, Site
+from mcp_workbench.engine.transport.http.server.pages import SITE_HEADERS, NegotiatedPage, Page, Readiness, Site
 from mcp_workbench.engine.transport.http.server.request_head import NAMES, names_with
 from mcp_workbench.engine.transport.http.server.served_session import MakeSession, ServedSession
 from mcp_workbench.engine.transport.http.server.validation import ShownParameters
@@ -202,7 +202,7 @@ async def serve_http(
     *,
     readiness: Readiness | None = None,
     parameters_of: ShownParameters | None = None,
-    pages: Mapping[str, Page] | None = None,
+    pages: Mapping[str, Page | NegotiatedPage] | None = None,
     site: Site | None = None,
     on_refused: OnRefused | None = None,
 ) -> HttpServer:

@@ -21,6 +21,10 @@ from mcp_workbench.engine.transport.http.server.response_writer import Headers, 
 
 HEALTH_PATH: Final = "/healthz"
 READY_PATH: Final = "/readyz"
+# Made elsewhere, because it is about everything.
+METRICS_PATH: Final = "/metrics"
+# What metrics depend on, besides the usual headers.
+METRICS_HEADERS: Final = ("accept-encoding",)
 # Load balancers poll every few seconds, the slowest twice a minute.
 WATCHED_SECONDS: Final = 30.0
 _TEXT: Final[Headers] = b"content-type: text/plain\r\n"
@@ -50,6 +54,13 @@ class Page(Struct, frozen=True):
 
     # Called with the principal that asks; empty if unauthenticated.
     respond: Callable[[str], PageResponse]
+    access: PageAccess = PageAccess.ANYBODY
+
+
+class NegotiatedPage(Struct, frozen=True):
+    """The same, for a page whose form depends on headers."""
+
+    respond_to: Callable[[RequestHead], PageResponse]
     access: PageAccess = PageAccess.ANYBODY
 
 

@@ -1,0 +1,140 @@
+"""Metrics over HTTP: beside the MCP endpoint for those who may call, and at an address of their own on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_workbench.app.gateway import Options
+from mcp_workbench.app.http_callers import CallerOptions, HttpCallers
+from mcp_workbench.app.serving import metrics_page
+from mcp_workbench.engine.config.load import load
+from mcp_workbench.engine.transport.http.server.http_server import HttpOptions, serve_http
+from mcp_workbench.engine.transport.http.server.pages import METRICS_HEADERS, METRICS_PATH
+from mcp_workbench.team.identity.named_keys import KeyFolder, folder
+from tests.support.in_process_workbench import InProcessGateway, Server, tool, workbench_with, write
+from tests.support.processes import eventually
+
+pytestmark = pytest.mark.processes
+
+TOKEN = "that of the workbench"
+
+
+async def fetch(port: int, path: str = METRICS_PATH, host: str = "127.0.0.1", **headers: str) -> tuple[int, str, bytes]:
+    """The status, the head and the body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{lines}\r\n".encode())
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    return int(head.split()[1]), head.decode().lower(), body
+
+
+@contextlib.asynccontextmanager
+async def endpoint(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[int, str]]:
+    """The port, and the token of a user with a key of their own."""
+    server = Server(tool("status", "Show."))
+    path = write(tmp_path, {"box": {"files": server}}, **settings)
+    gateway = InProcessGateway(load(str(path), os.environ), {"box/files": server}, Options(use_cache=False))
+    keys = folder()
+    assert keys is not None
+    alice = KeyFolder(keys).create("alice")
+    async with gateway.running():
+        callers = HttpCallers(gateway, CallerOptions(token=TOKEN))
+        options = HttpOptions(port=0, authenticator=callers.authenticator, header_names=METRICS_HEADERS)
+        pages = {METRICS_PATH: metrics_page(gateway)}
+        served = await serve_http(options, gateway.make_session, pages=pages)
+        try:
+            yield served.port, alice
+        finally:
+            await served.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+async def test_metrics_are_for_those_who_may_call(tmp_path: Path) -> None:
+    async with endpoint(tmp_path) as (port, alice):
+        for wrong in ({}, {"authorization": "Bearer wrong"}):
+            status, _, body = await fetch(port, **wrong)
+            assert status == 401 and b"workbench_build_info" not in body
+        for right in (TOKEN, alice):
+            status, head, body = await fetch(port, authorization=f"Bearer {right}")
+            assert status == 200 and b"workbench_build_info" in body
+            assert "content-type: text/plain; version=0.0.4; charset=utf-8" in head
+            assert "content-encoding" not in head
+
+
+async def test_where_rules_hide_servers_others_get_no_metrics(tmp_path: Path) -> None:
+    policy = [{"who": ["alice"], "tools": ["*/*/*"], "then": "hide"}, {"then": "allow"}]
+    async with endpoint(tmp_path, policy=policy) as (port, alice):
+        status, _, body = await fetch(port, authorization=f"Bearer {alice}")
+        assert status == 403 and b"workbench_build_info" not in body
+        status, _, body = await fetch(port, authorization=f"Bearer {TOKEN}")
+        assert status == 200 and b"workbench_build_info" in body
+
+
+async def test_openmetrics_and_compression_are_given_to_those_who_ask(tmp_path: Path) -> None:
+    async with endpoint(tmp_path) as (port, _):
+        status, head, body = await fetch(
+            port,
+            authorization=f"Bearer {TOKEN}",
+            accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+            accept_encoding="gzip",
+        )
+        assert status == 200 and "content-encoding: gzip" in head
+        assert "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8" in head
+        assert gzip.decompress(body).endswith(b"# EOF\n")
+
+
+@pytest.mark.parametrize("per_tool", [False, True])
+async def test_an_address_of_its_own_has_metrics_and_nothing_else(tmp_path: Path, per_tool: bool) -> None:
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    metrics: Any = {"address": address, "perTool": True} if per_tool else address
+    server = Server(tool("work"), tool("rest"))
+    async with workbench_with(tmp_path, {"box": {"s": server}}, metrics=metrics) as seen:
+        await eventually(lambda: seen.gateway.runtime.metrics.get(address) is not None)
+        await seen.use("box/s/rest")
+        status, _, body = await fetch(port)
+        assert status == 200
+        assert b'mcp_server_operation_duration_seconds_count{toolbox="box",server="s"' in body
+        assert (b'gen_ai_tool_name="rest"' in body) is per_tool
+        assert b'workbench_server_state{toolbox="box",server="s",state="ready"} 1' in body
+        assert (await fetch(port, "/mcp"))[0] == 401
+        assert (await fetch(port, host="evil.example"))[0] in (403, 421), "a page whose name was bound to our address"
+    with pytest.raises(ConnectionRefusedError):
+        await fetch(port)
+
+
+async def test_an_address_in_use_costs_the_metrics_and_no_call(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with workbench_with(tmp_path, {"box": {"s": Server(tool("work"))}}, metrics=address) as seen:
+            await eventually(lambda: "no metrics are served" in caplog.text)
+            assert "isError" not in await seen.use("box/s/work")
+
+
+async def test_over_stdio_nothing_is_counted_without_the_setting(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, {"box": {"s": Server(tool("work"))}}) as seen:
+        await seen.use("box/s/work")
+        assert seen.gateway.runtime.figures is None and seen.gateway.router.steps is None
