@@ -68,7 +68,7 @@ def test_one_large_element_costs_no_more_than_a_few_times_its_size(inner: bytes)
 
 
 @pytest.mark.parametrize("broken", [b"[{},{},", b"[{} {}]", b"{}", b"", b"[{},,{}]"])
-def test_what_is_no_array_is_an_error(broken: bytes) -> None:
+def test_a_value_that_is_not_an_array_is_an_error(broken: bytes) -> None:
     for size in (1, 100):
         with pytest.raises(DecodeError):
             list(sliced(broken, decode_raws, size=size))

@@ -85,7 +85,7 @@ async def test_a_request_is_held_by_one_step_after_the_other() -> None:
     assert seen == ["a?", "b?", "c?"]
 
 
-async def test_a_request_that_nobody_decides_about_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_undecided_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "STEP_HOLD_TIMEOUT", 0.0)
     never: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
     passage = Passage((Recorder("a", [], lambda: never),), REQUEST)
@@ -95,7 +95,7 @@ async def test_a_request_that_nobody_decides_about_is_refused(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("is_held", [False, True])
-async def test_what_could_not_be_checked_is_not_sent(is_held: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_step_refuses_the_request(is_held: bool, caplog: pytest.LogCaptureFixture) -> None:
     async def fail_later() -> Verdict:
         return fail()
 
@@ -128,7 +128,7 @@ async def test_only_the_first_end_counts() -> None:
     assert outcome.sent is not None and outcome.arrived <= outcome.sent <= outcome.ended
 
 
-async def test_what_was_never_sent_says_so() -> None:
+async def test_an_unsent_request_is_reported_as_unsent() -> None:
     step = Recorder("a", [], lambda: REFUSED)
     passage = Passage((step,), REQUEST)
     passage.check()
@@ -209,7 +209,7 @@ class Onlooker(Recorder):
     def on_unchecked_end(self, *_: object) -> None: ...
 
 
-def test_who_looks_on_is_told_from_who_decides() -> None:
+def test_viewers_are_told_from_approvers() -> None:
     assert isinstance(Onlooker(), Observer)
     assert not isinstance(Recorder("a", [], lambda: None), Observer)
 

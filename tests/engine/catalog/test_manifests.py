@@ -310,7 +310,7 @@ def test_a_full_folder_is_emptied_in_small_steps(folder: Path, monkeypatch: pyte
         left = now_left
 
 
-def test_what_cannot_be_dropped_is_no_reason_to_fail(store: ManifestStore, folder: Path) -> None:
+def test_a_manifest_that_cannot_be_deleted_is_skipped(store: ManifestStore, folder: Path) -> None:
     left_alone(folder / "folder.json" / "inside", 91)
     left_alone(folder / "folder.json", 91)
     left_alone(folder / "old.json", 91)
@@ -386,7 +386,7 @@ def test_another_server_has_another_key(change: dict[str, Any]) -> None:
         {"idle_timeout": None},
     ],
 )
-def test_what_does_not_change_the_offer_does_not_change_the_key(change: dict[str, Any]) -> None:
+def test_settings_that_do_not_affect_the_offer_do_not_change_the_key(change: dict[str, Any]) -> None:
     assert manifest_key(replace(SERVER, **change)) == KEY
 
 
@@ -514,7 +514,7 @@ def test_an_era_that_was_tried_in_vain_is_remembered_until_the_server_says_that_
     assert entry.eras.modern is None
 
 
-def test_what_a_server_declares_in_the_modern_era_alone_stays_known(store: ManifestStore) -> None:
+def test_capabilities_declared_only_in_the_modern_era_stay_known(store: ManifestStore) -> None:
     entry = entry_of(store)
     listed(entry, "modern", SpokenEras(modern=True), tools={}, extensions={"x": {}})
     listed(entry, "legacy", SpokenEras(legacy=True), tools={})

@@ -18,7 +18,7 @@ NEWER = Offer(OFFER.profile, {"tools": {"write": Raw(b'{"name":"write"}')}})
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_read_later_is_the_old_or_the_new_offer(tmp_path: Path, mode: Mode) -> None:
+def test_a_later_read_sees_the_old_or_the_new_offer(tmp_path: Path, mode: Mode) -> None:
     for at in count(1):
         folder = tmp_path / str(at)
         ManifestStore(lambda folder=folder: str(folder)).save(KEY, OFFER)  # type: ignore[misc]

@@ -99,7 +99,7 @@ def test_more_than_can_be_compared_at_once_differs() -> None:
     assert tools_differ(listed(*(tool(str(number)) for number in range(1000))), listed(*many))
 
 
-def test_what_cannot_be_read_differs() -> None:
+def test_unreadable_definitions_differ() -> None:
     assert tools_differ(listed(tool()), {"one": Raw(b'{"name": "one", "inputSchema": ' + b"[" * 5000)})
 
 

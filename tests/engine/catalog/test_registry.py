@@ -80,7 +80,7 @@ def test_equal_servers_of_two_files_are_one() -> None:
         {"share": "session"},
     ],
 )
-def test_what_differs_in_anything_is_not_shared(different: dict[str, Any]) -> None:
+def test_servers_that_differ_in_anything_are_not_shared(different: dict[str, Any]) -> None:
     servers = SharedServers()
     assert only(shown(servers, config())) is not only(shown(servers, config(**different)))
 

@@ -175,7 +175,7 @@ def test_variables_that_it_names_or_is_named_after_are_found(command_line: str, 
     assert missed(command_line, said, base) == wanted
 
 
-def test_what_is_inherited_already_is_not_missed() -> None:
+def test_inherited_variables_are_not_reported_as_missing() -> None:
     assert missed("github x", "", {"GITHUB_TOKEN": "t"}, inherit=("GITHUB_*",)) == []
 
 

@@ -42,7 +42,7 @@ def test_variables_are_replaced(text: str, expanded: str) -> None:
     assert expansion.text == expanded
 
 
-def test_what_a_variable_brings_in_is_not_looked_at_again() -> None:
+def test_the_value_of_a_variable_is_not_expanded_again() -> None:
     assert expand("${LOOP} ${OTHER}", ENVIRON).text == "${LOOP} ${NAME}"
 
 

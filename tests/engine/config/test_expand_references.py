@@ -115,7 +115,7 @@ def test_a_default_may_be_a_reference() -> None:
 
 
 @pytest.mark.requirement("secrets.references")
-def test_what_a_variable_brings_in_is_no_reference() -> None:
+def test_the_value_of_a_variable_is_not_a_reference() -> None:
     found = server_of({"command": "x", "env": {"T": "${TOKEN}"}}, {"TOKEN": "${cmd:touch /tmp/owned}"})
     assert found.references == () and found.env == {"T": "${cmd:touch /tmp/owned}"}
 

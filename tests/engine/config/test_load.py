@@ -35,7 +35,7 @@ def test_reading_a_small_file_takes_little_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
-def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_pipe_without_a_writer_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / FILE
     os.mkfifo(path)
     with pytest.raises(ConfigProblems, match="is a pipe or a device, expected a file"):
@@ -151,7 +151,7 @@ def test_a_key_that_is_repeated_in_good_json_is_found() -> None:
     assert problem.hint == "the first one is on line 1; keep one of them"
 
 
-def test_what_another_program_wrote_beside_the_servers_is_left_alone() -> None:
+def test_other_keys_beside_the_servers_are_left_alone() -> None:
     config = parsed('{"mcpServers": {"a": {"command": "x"}}, "history": {"k": "${NOPE}", "k": 1}, "env": null}')
     assert list(config.toolboxes["default"].servers) == ["a"]
 

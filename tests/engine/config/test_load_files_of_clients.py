@@ -200,7 +200,7 @@ def test_servers_of_single_projects_are_named_as_they_are_not_read() -> None:
     assert about_ignored_keys(parsed({"mcpServers": {"a": {"command": "x"}}, "projects": {"/home/p": {}}})) == []
 
 
-def test_what_has_no_effect_is_accepted() -> None:
+def test_settings_without_effect_are_accepted() -> None:
     # VS Code's rules, which are an object with other members than ours.
     assert ServerConfig.SETTINGS.keys() & IDLE_KEYS.keys() == {"sandbox"}
     assert {*FOREIGN_KEYS, "sandbox"} >= IDLE_KEYS.keys()

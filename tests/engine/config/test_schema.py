@@ -92,7 +92,7 @@ def test_there_are_examples() -> None:
         if not any(part in words for part in BEYOND_A_SCHEMA)
     ],
 )
-def test_what_is_refused_does_not_fit_the_schema_either(text: str) -> None:
+def test_refused_configurations_do_not_match_the_schema(text: str) -> None:
     assert not VALIDATOR.is_valid(Document(text).value)
 
 
@@ -106,7 +106,7 @@ def test_what_is_refused_does_not_fit_the_schema_either(text: str) -> None:
         {"serverUrl": "https://a.b", "sandboxEnabled": False},
     ],
 )
-def test_what_is_accepted_fits_the_schema(server: dict[str, object]) -> None:
+def test_accepted_configurations_match_the_schema(server: dict[str, object]) -> None:
     document = toolbox_with(server)
     parse(json.dumps(document).encode(), "x.json", {"C": "c", "URL": "https://a.b"})
     VALIDATOR.validate(document)

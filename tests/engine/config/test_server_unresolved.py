@@ -76,7 +76,7 @@ def test_a_server_that_is_disabled_needs_no_variables() -> None:
         {"command": "x", "toolFilters": ["!", "${HUNTER}", "${GONE}"], "idleTimeout": "${HUNTER}"},
     ],
 )
-def test_what_a_variable_brought_in_is_not_told(server: dict[str, object]) -> None:
+def test_values_of_variables_are_not_shown(server: dict[str, object]) -> None:
     outcome = outcome_of(toolbox_with(server), ENVIRON)
     problems = outcome.problems if isinstance(outcome, ConfigProblems) else outcome.unresolved
     assert problems

@@ -179,7 +179,7 @@ async def test_requests_that_wait_end_with_the_server() -> None:
         assert len(sent(server)) == MAX_REQUESTS_IN_PROGRESS and workbench.is_clean()
 
 
-async def test_what_waits_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_queued_messages_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "MOST_UNSENT_BYTES", 20_000)
     monkeypatch.setattr(backlog, "RESERVED_BYTES", 0)
     async with shared_stage() as workbench:

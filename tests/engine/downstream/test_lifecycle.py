@@ -59,12 +59,12 @@ def test_from_every_state_a_server_can_be_had_again() -> None:
 
 
 @pytest.mark.parametrize("state", [state for state in State if state not in RUNNING])
-def test_what_is_not_running_can_be_started(state: State) -> None:
+def test_a_server_that_is_not_running_can_be_started(state: State) -> None:
     assert next_state(state, Event.START) is State.STARTING
 
 
 @pytest.mark.parametrize("state", RUNNING)
-def test_what_runs_is_never_started_twice(state: State) -> None:
+def test_a_running_server_is_never_started_twice(state: State) -> None:
     with pytest.raises(ImpossibleTransition):
         next_state(state, Event.START)
 

@@ -194,7 +194,7 @@ async def test_log_levels_are_remembered_for_servers_to_come_within_a_bound() ->
         assert pool.connection(server.entry, caller("anna", kind(0))).subscriptions.log_level is None
 
 
-async def test_what_is_looked_up_quickly_stays_within_a_bound() -> None:
+async def test_cached_connection_keys_are_bounded() -> None:
     async with FakeServer(protocol="modern") as server:
         pool = pool_of(server)
         found = {

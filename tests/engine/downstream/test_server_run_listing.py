@@ -75,7 +75,7 @@ async def test_a_definition_that_is_too_large_is_left_out_and_named(caplog: pyte
 
 
 @pytest.mark.requirement("lists.bounded")
-async def test_what_is_exactly_as_large_as_it_may_be_is_listed() -> None:
+async def test_a_definition_of_exactly_the_maximum_size_is_listed() -> None:
     size = len(json.dumps(tool("a", 500)))
     offer = await list_offer("box/server", Server([tool("a", 500), tool("b", 501)]), PROFILE, None, largest=size)
     assert (list(offer.tools), list(offer.oversized["tools"])) == (["a"], ["b"])

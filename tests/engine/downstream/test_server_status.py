@@ -65,7 +65,7 @@ async def test_our_own_requests_notifications_and_answers_count_as_sent() -> Non
         assert told(server)["bytesSent"] == sum(map(len, sent)) > 0
 
 
-async def test_what_was_counted_before_a_crash_still_counts() -> None:
+async def test_counts_survive_a_crash() -> None:
     async with FakeServer() as server:
         sent = count_bytes(server)
         await server.connection.ensure_listed()

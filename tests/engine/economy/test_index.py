@@ -115,7 +115,7 @@ def test_a_word_in_one_piece_or_in_two_is_the_same(query: str, key: str) -> None
     assert made.search(query).hits[0].key == key
 
 
-def test_nothing_is_found_for_words_nobody_uses(index: Index) -> None:
+def test_nothing_is_found_for_unused_words(index: Index) -> None:
     found = index.search("zyzzyva quux", limit=5)
     assert found.hits == ()
     assert found.matched == 0

@@ -17,7 +17,7 @@ def test_how_to_use_it_comes_first_then_every_toolbox() -> None:
     assert instructions([DEV]) == f"{HOW}\n\nToolboxes:\n- dev (12 tools): Code and reviews. [pull, issue]"
 
 
-def test_a_toolbox_nobody_has_counted_has_no_number() -> None:
+def test_an_uncounted_toolbox_has_no_number() -> None:
     assert introduced([Box("dev", "Code.")], 500) == "Toolboxes:\n- dev: Code."
 
 

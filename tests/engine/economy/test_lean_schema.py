@@ -86,7 +86,7 @@ def test_choices_with_null_stay_alternatives() -> None:
     assert leaned(nullable) == nullable
 
 
-def test_definitions_that_nobody_refers_to_are_dropped() -> None:
+def test_unreferenced_definitions_are_dropped() -> None:
     schema = {
         "properties": {"a": {"$ref": "#/$defs/Used"}},
         "$defs": {"Used": {"$ref": "#/$defs/Deeper"}, "Deeper": {"type": "string"}, "Unused": {"type": "number"}},
@@ -109,7 +109,7 @@ def test_deep_schemas_are_left_alone_below_a_depth() -> None:
 
 
 @pytest.mark.parametrize("schema", [None, True, [], "text"])
-def test_what_is_no_schema_comes_back(schema: object) -> None:
+def test_a_value_that_is_not_a_schema_is_returned_unchanged(schema: object) -> None:
     assert lean(schema) == schema
 
 

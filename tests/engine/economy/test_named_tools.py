@@ -18,14 +18,14 @@ def test_definitions_come_full_and_in_the_order_asked_for() -> None:
     assert (made.left_out, made.note) == ((), "")
 
 
-def test_what_does_not_fit_becomes_lean_before_anything_is_left_out() -> None:
+def test_an_oversized_list_becomes_lean_before_items_are_left_out() -> None:
     unused = {"$defs": {str(number): {"type": "string"} for number in range(50)}, "type": "object"}
     made = named([tool("a", inputSchema=unused), tool("b")], most=500)
     assert {each.form for each in made.shown} == {Form.LEAN}
     assert "lean schemas" in made.note and "`budget: null`" in made.note
 
 
-def test_what_is_left_out_is_named() -> None:
+def test_omissions_are_named() -> None:
     large = [tool(f"t{number}", inputSchema=schema("a", about="x" * 500)) for number in range(5)]
     made = named(large, most=1_500)
     assert len(made.shown) == 2

@@ -192,7 +192,7 @@ def test_ordinary_work_on_a_large_value_is_done() -> None:
         "sort_by(@, &i)" + " | sort_by(@, &i)" * 12,
     ],
 )
-def test_what_would_take_too_long_is_refused_before_it_does(expression: str) -> None:
+def test_slow_expressions_are_refused_in_advance(expression: str) -> None:
     with pytest.raises(BadExpression, match="too much work"):
         select([{"i": number} for number in range(30_000)], expression)
 
@@ -201,7 +201,7 @@ def test_what_would_take_too_long_is_refused_before_it_does(expression: str) -> 
     "expression",
     ["join(to_string(@), [*].to_string(i))", "to_string(@)" + "|join('',[@,@,@,@,@,@,@,@])" * 4],
 )
-def test_what_would_grow_is_refused_before_it_does(expression: str) -> None:
+def test_growing_expressions_are_refused_in_advance(expression: str) -> None:
     value = [{"i": number} for number in range(10_000)]
     tracemalloc.start()
     try:

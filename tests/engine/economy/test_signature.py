@@ -92,7 +92,7 @@ def test_the_same_definition_twice_is_no_circle() -> None:
         arguments({"a": {}}, patternProperties={"^x": {}}),
     ],
 )
-def test_what_is_left_out_is_marked(schema: dict[str, Any]) -> None:
+def test_omissions_are_marked(schema: dict[str, Any]) -> None:
     made = signature("t", schema)
     assert not made.complete
     assert "…" in made.text

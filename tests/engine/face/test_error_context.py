@@ -44,5 +44,5 @@ def test_an_error_whose_meta_is_no_object_says_so_too() -> None:
 
 
 @pytest.mark.parametrize("result", [{"content": "all is well"}, {"content": "no", "isError": "true"}, [1]])
-def test_what_is_no_error_stays_as_it_is(result: object) -> None:
+def test_results_without_an_error_stay_unchanged(result: object) -> None:
     assert shown(result) == result

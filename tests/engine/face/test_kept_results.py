@@ -99,7 +99,7 @@ async def test_a_result_within_its_budget_passes_as_it_is(tmp_path: Path) -> Non
         assert await seen.use("dev/api/get") == text("short")
 
 
-async def test_what_is_said_twice_counts_once(tmp_path: Path) -> None:
+async def test_repeated_words_count_once(tmp_path: Path) -> None:
     value = {"issues": ISSUES[:20]}
     whole = text(json.dumps(value), structuredContent=value)
     async with workbench_with(tmp_path, boxes(whole)) as seen:
@@ -306,7 +306,7 @@ async def test_the_whole_result_is_a_resource(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/9", "/x", "/-1", "/²", "x"])
-async def test_what_is_not_kept_is_not_found(tmp_path: Path, path: str) -> None:
+async def test_an_unknown_kept_result_is_not_found(tmp_path: Path, path: str) -> None:
     async with workbench_with(tmp_path, boxes(text(LINES))) as seen:
         with pytest.raises(RpcError) as caught:
             await seen.client.request("resources/read", {"uri": await head_of(seen) + path})

@@ -60,7 +60,7 @@ def test_links_are_found_where_results_have_them(result: Any, expected: list[str
 
 
 @given(st.binary(max_size=200))
-def test_what_cannot_be_read_has_no_links(noise: bytes) -> None:
+def test_an_unreadable_result_has_no_links(noise: bytes) -> None:
     whole = b'{"content":[{"type":"resource_link","uri":"a:1"}]}'
     assert list(links_in(Raw(whole))) == ["a:1"]
     assert list(links_in(Raw(whole[:-2] + noise))) in ([], ["a:1"])

@@ -142,7 +142,7 @@ async def test_a_server_that_is_listed_alone_does_not_make_its_toolbox_smaller(
             await asyncio.sleep(0.01)
 
 
-async def test_what_another_process_listed_meanwhile_is_introduced_after_a_toolbox_was_opened(
+async def test_servers_listed_meanwhile_by_another_process_are_introduced_on_opening(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its servers list what their manifests say by then, so nothing changes that would be told."""
@@ -172,7 +172,7 @@ async def test_the_same_tools_are_told_in_the_same_bytes_whenever_a_process_ende
     assert text.count("(3 tools)") == 12
 
 
-async def test_what_another_process_has_listed_is_introduced(tmp_path: Path) -> None:
+async def test_servers_listed_by_another_process_are_introduced(tmp_path: Path) -> None:
     every = {"one": {"a": words(0)}, "two": {"b": words(1)}}
     async with workbench_with(tmp_path, every) as seen:
         await seen.open(toolbox_name="one")

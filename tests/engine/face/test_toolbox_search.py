@@ -75,7 +75,7 @@ async def test_a_need_is_searched_across_servers_that_are_not_listed_yet(tmp_pat
         assert [server.starts for box in every.values() for server in box.values()] == [1, 1, 1, 1]
 
 
-async def test_what_is_found_says_how_many_of_how_many(tmp_path: Path) -> None:
+async def test_search_results_state_shown_and_total_counts(tmp_path: Path) -> None:
     many = Server(*(tool(f"read_{number}", "Reads.") for number in range(100)))
     async with workbench_with(tmp_path, {"dev": {"many": many}}) as seen:
         assert (await seen.said(query="read")).startswith("10 of 100: signatures, the first 3 with text\n")

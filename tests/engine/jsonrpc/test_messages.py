@@ -136,7 +136,7 @@ def test_a_null_error_beside_a_result_is_none() -> None:
         '{"id":1,"result":{}}'.encode("utf-16-le"),
     ],
 )
-def test_what_is_no_message_is_malformed(line: bytes) -> None:
+def test_invalid_messages_are_malformed(line: bytes) -> None:
     assert str(malformed(line))
 
 

@@ -221,7 +221,7 @@ async def test_an_awaited_exchange_raises_the_peers_error_with_its_code() -> Non
     assert caught.value.code == -32601
 
 
-async def test_a_failure_that_nobody_awaits_is_not_reported_as_unread() -> None:
+async def test_an_unawaited_failure_is_not_logged_as_never_retrieved() -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
     exchange = AwaitedExchange()

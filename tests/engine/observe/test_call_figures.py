@@ -159,7 +159,7 @@ def test_a_server_with_thousands_of_tools_leaves_room_for_others() -> None:
     assert [(row.server, row.item, row.calls) for row in rows[-2:]] == [("s", OTHER, 10), ("other", "t", 1)]
 
 
-def test_what_clients_make_up_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+def test_names_invented_by_clients_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     figures = CallFigures()
     for number in range(MAX_ROWS + 20):
         unchecked(figures, origin("t", server=f"made up {number}")).end("result", OK)
@@ -291,7 +291,7 @@ async def test_a_workbench_counts_only_while_somebody_wants_figures(tmp_path: Pa
     assert runtime.on_counting == []
 
 
-async def test_what_a_policy_or_a_face_refuses_is_counted_as_refused(tmp_path: Path) -> None:
+async def test_refusals_by_policy_or_face_are_counted_as_refused(tmp_path: Path) -> None:
     server = Server(tool("work"), tool("drop"))
     policy = [{"tools": ["box/s/drop"], "then": "deny"}, {"then": "allow"}]
     async with workbench_with(tmp_path, {"box": {"s": server}}, policy=policy) as seen:

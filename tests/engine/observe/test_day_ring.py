@@ -31,7 +31,7 @@ def test_what_is_added_is_read(added: list[Bucket]) -> None:
     assert ring.read(S) == sorted(added)
 
 
-def test_what_happens_in_one_bucket_is_added_up() -> None:
+def test_values_in_one_bucket_are_added_up() -> None:
     ring = DayRing()
     ring.add(S, Bucket(5, 1, 1, ((3, 1),)))
     ring.add(("box", "other"), Bucket(5, 7))

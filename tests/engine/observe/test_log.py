@@ -90,7 +90,7 @@ def test_a_line_of_text_has_its_date_and_time(log_file: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO    hello\n", log_file.read_text())
 
 
-def test_what_the_event_loop_complains_of_goes_to_the_same_log_and_is_bounded(log_file: Path) -> None:
+def test_event_loop_errors_go_to_the_same_log_within_the_limit(log_file: Path) -> None:
     """A callback that raises is logged by asyncio itself, which would write to stderr for ever."""
     for _ in range(1000):
         logging.getLogger("asyncio").error("Exception in callback", exc_info=MemoryError())

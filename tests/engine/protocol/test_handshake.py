@@ -229,7 +229,7 @@ async def test_an_answer_to_the_handshake_that_makes_no_sense_is_an_error(answer
     assert server.told == []
 
 
-async def test_a_revision_that_nobody_knows_is_an_error_that_lists_the_known_ones() -> None:
+async def test_an_unknown_revision_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(DownstreamError, match="`1999-01-01`") as caught:
         await Server(initialize={**INITIALIZED, "protocolVersion": "1999-01-01"}).handshake("legacy")
     assert caught.value.hint and "2024-11-05" in caught.value.hint and "2026-07-28" in caught.value.hint

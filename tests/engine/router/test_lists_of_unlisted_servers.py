@@ -44,7 +44,7 @@ async def test_a_subscription_reaches_a_server_that_is_not_listed_yet() -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_no_server_has_is_refused_once_all_are_listed(era: str) -> None:
+async def test_an_unknown_item_is_refused_once_all_servers_are_listed(era: str) -> None:
     async with in_process_workbench(era) as workbench:
         client = workbench.client(era)
         request = client.send_request("prompts/get", {"name": "box:server:nothing"})

@@ -35,7 +35,7 @@ def test_a_current_machine_enforces_every_profile(sandbox: Sandbox) -> None:
         (CONTAINED._replace(unix_sockets=("/s",)), ALL, "cannot limit its Unix sockets"),
     ],
 )
-def test_what_cannot_be_enforced_stops_the_start_unless_it_is_best_effort(
+def test_an_unenforceable_confinement_stops_the_start_unless_best_effort(
     sandbox: Sandbox, machine: Capabilities, missing: str
 ) -> None:
     assert missing in refusal(sandbox, machine)

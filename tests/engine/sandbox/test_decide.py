@@ -99,7 +99,7 @@ def test_a_name_that_is_not_unicode_is_granted(home: Path) -> None:
     assert named(contained(home, (os.fsdecode(folder),))) == {os.fsdecode(folder)}
 
 
-def test_what_does_not_exist_is_skipped_and_said(home: Path) -> None:
+def test_missing_folders_are_skipped_and_reported(home: Path) -> None:
     settings = SandboxConfig(profile="contained", read=("/nowhere/r",), write=("/nowhere/w",))
     sandbox = decided(home, settings, ("/nowhere/deep/a",))
     assert not named(sandbox)
@@ -107,7 +107,7 @@ def test_what_does_not_exist_is_skipped_and_said(home: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "state", "state/deep", ".ssh"])
-def test_what_would_give_away_too_much_is_not_granted(name: str, home: Path) -> None:
+def test_overly_broad_folders_are_not_granted(name: str, home: Path) -> None:
     (home / "state/deep").mkdir()
     (home / "fine").mkdir()
     sandbox = contained(home, (str(home / "fine"), os.path.join(home, name)))

@@ -243,7 +243,7 @@ async def test_questions_of_either_era_say_who_asks(client_era: str, server_era:
 
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
-async def test_nobody_is_sent_to_a_page_that_is_not_encrypted(client_era: str, server_era: str) -> None:
+async def test_pages_without_tls_are_not_offered(client_era: str, server_era: str) -> None:
     page: Json = {**URL, "url": "http://example.test/sign-in"}
     async with in_process_workbench(server_era) as workbench:
         client = workbench.client(client_era)

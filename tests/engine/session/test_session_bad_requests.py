@@ -25,7 +25,7 @@ async def test_a_uri_of_ours_that_is_no_string_is_refused(
 
 
 @pytest.mark.parametrize(("message", "id"), [({}, None), ({"id": 7}, 7), ({"id": []}, None), ({"params": {}}, None)])
-async def test_what_is_no_message_is_told_so_under_its_id(message: dict[str, object], id: object) -> None:
+async def test_an_invalid_message_is_answered_under_its_id(message: dict[str, object], id: object) -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("legacy")
         client.received.clear()

@@ -101,7 +101,7 @@ async def test_a_legacy_client_is_asked_to_open_the_page_and_its_call_goes_on(tm
         assert answer["result"]["content"][0]["text"] == "read it", answer
 
 
-async def test_who_signs_in_before_the_client_has_answered_is_signed_in(tmp_path: Path) -> None:
+async def test_signing_in_before_the_client_has_answered_counts(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at, workbench(tmp_path, at.authority) as client:
         await client.shake_hands({"elicitation": {"url": {}}})
         call = client.ask("tools/call", USE_TOOL)

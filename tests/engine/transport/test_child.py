@@ -132,7 +132,7 @@ async def test_a_server_leads_a_group_of_its_own_and_inherits_three_descriptors(
         ("{folder}/garbage", "command `{folder}/garbage` cannot be started: Exec format error", None),
     ],
 )
-async def test_what_cannot_be_started_says_why_and_what_to_do(
+async def test_a_failed_start_reports_cause_and_remedy(
     table: ProcessTable, tmp_path: Path, command: str, reason: str, hint: str | None
 ) -> None:
     (tmp_path / "plain.txt").write_text("text")

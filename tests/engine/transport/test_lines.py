@@ -73,7 +73,7 @@ async def test_a_long_line_is_read_aside_and_nothing_overtakes_it() -> None:
 
 
 @pytest.mark.parametrize("receiver", [Plain, Reading])
-async def test_what_cannot_be_read_is_told_like_any_other_line(receiver: type[Plain]) -> None:
+async def test_an_unreadable_line_is_reported_like_any_other(receiver: type[Plain]) -> None:
     taker = receiver()
     feed = LineFeed(1 << 20, taker)
     feed.feed(LONG[:60])

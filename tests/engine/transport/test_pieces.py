@@ -16,7 +16,7 @@ SIZES = st.integers(0, 3) | st.integers(SMALL_PIECE - 2, SMALL_PIECE + 2)
 
 
 @given(st.lists(SIZES))
-def test_what_comes_in_pieces_is_what_was_sent(sizes: list[int]) -> None:
+def test_a_message_sent_in_pieces_arrives_unchanged(sizes: list[int]) -> None:
     sent = [bytes([97 + index % 26]) * size for index, size in enumerate(sizes)]
     pieces = Pieces()
     for _ in range(2):

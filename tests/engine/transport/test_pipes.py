@@ -441,7 +441,7 @@ async def test_a_failing_owner_of_one_writer_does_not_keep_others_from_being_sen
     await pipe.close()
 
 
-async def test_what_a_large_message_took_is_given_back_however_its_last_read_was_cut(
+async def test_memory_of_a_large_message_is_returned_however_it_was_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A message that ends with a full read is not followed by a small one until its peer says something again."""

@@ -43,7 +43,7 @@ def test_blank_lines_and_line_ends_of_windows_do_not_show() -> None:
     assert fed(b"last words\n" + b"\n" * 2 * MOST_LINES).last(8) == ["last words"]
 
 
-def test_what_is_no_utf8_is_shown_as_well_as_it_can_be() -> None:
+def test_invalid_utf8_is_shown_with_replacements() -> None:
     assert fed("é\n".encode("latin1")).last(1) == ["\N{REPLACEMENT CHARACTER}"]
 
 

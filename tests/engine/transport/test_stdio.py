@@ -65,7 +65,7 @@ def test_requests_may_come_from_a_file_or_from_nowhere(tmp_path: Path) -> None:
     assert done.stdout == b"blocking again: True\n"
 
 
-def test_what_was_sent_last_is_not_lost_when_the_link_is_closed_at_once() -> None:
+def test_the_last_message_is_not_lost_when_the_link_closes_at_once() -> None:
     script = ECHO.replace(
         "    await done.wait()\n", "    link.send(b'the last answer')\n    link.close()\n    return\n"
     )

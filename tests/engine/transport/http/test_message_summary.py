@@ -44,7 +44,7 @@ def test_the_kind_is_seen_in_any_order(message: dict[str, Any], kind: str, id: b
 
 
 @pytest.mark.parametrize(("text", "id"), [(b"{}", None), (b'{"id":7}', b"7"), (b'{"id":null,"params":{}}', None)])
-def test_what_is_neither_request_nor_answer_is_no_message(text: bytes, id: bytes | None) -> None:
+def test_a_value_without_method_result_or_error_is_not_a_message(text: bytes, id: bytes | None) -> None:
     with pytest.raises(Malformed) as caught:
         summarise(text)
     assert (caught.value.code, caught.value.id) == (messages.INVALID_REQUEST, id)
@@ -91,7 +91,7 @@ def test_a_cancellation_names_its_request() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"1", b'"x"', b"[]", b"\xff", b'{"method":1}', b"[" * 100_000])
-def test_what_is_no_message_is_malformed(body: bytes) -> None:
+def test_invalid_messages_are_malformed(body: bytes) -> None:
     with pytest.raises(Malformed):
         summarise(body)
 

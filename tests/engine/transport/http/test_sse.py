@@ -92,7 +92,7 @@ def test_pieces_do_not_matter(stream: bytes, data: st.DataObject | None) -> None
 
 
 @given(st.lists(st.binary().filter(lambda data: b"\r" not in data), max_size=5), st.data())
-def test_what_is_encoded_is_parsed_back(messages: list[bytes], data: st.DataObject) -> None:
+def test_encoding_round_trips(messages: list[bytes], data: st.DataObject) -> None:
     ids = [data.draw(st.none() | st.from_regex(r"[0-9]{1,3}-[0-9]{1,3}", fullmatch=True)) for _ in messages]
     stream = b"".join(encode_event(each, id=id) + KEEP_ALIVE for each, id in zip(messages, ids, strict=True))
     assert [event.data for event in parse(stream, limit=10_000)] == messages

@@ -188,7 +188,7 @@ async def test_a_connection_that_the_server_closed_is_forgotten() -> None:
         await client.close()
 
 
-async def test_a_body_that_nobody_reads_makes_the_server_wait() -> None:
+async def test_an_unread_body_applies_back_pressure_to_the_server() -> None:
     size = 0
 
     async def handler(request: Request, reply: Reply) -> None:
@@ -335,7 +335,7 @@ async def test_after_a_known_head_any_other_response_is_read_as_it_is() -> None:
     assert found == [(404 if body == b"sorry" else 200, body) for body in bodies]
 
 
-async def test_what_follows_a_known_response_is_not_taken_for_the_next_one() -> None:
+async def test_data_after_a_response_is_not_taken_for_the_next_one() -> None:
     smuggled = HELLO + b"hello" + HELLO + b"wrong"
     assert await answers_to(HELLO + b"hello", smuggled, HELLO + b"right") == [
         (200, b"hello"),

@@ -78,7 +78,7 @@ async def test_of_a_web_page_only_the_title_is_quoted() -> None:
     assert "web page: 502 Bad Gateway" in error.message and len(error.message) < 200
 
 
-async def test_what_a_server_says_cannot_move_the_cursor_or_fill_the_screen() -> None:
+async def test_server_text_cannot_move_the_cursor_or_fill_the_screen() -> None:
     error = await failed(500, b"a\x1b[2Jb\r\nc\x00" + b"y" * 100_000)
     assert "\x1b" not in error.message and "\n" not in error.message and len(error.message) < 400
 
@@ -219,7 +219,7 @@ async def test_an_answer_that_breaks_off_fails(headers: dict[str, str]) -> None:
         b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000,
     ],
 )
-async def test_what_is_not_http_fails(raw: bytes) -> None:
+async def test_a_response_that_is_not_http_fails(raw: bytes) -> None:
     async def handler(request: Request, reply: Reply) -> None:
         await reply.raw(raw)
         reply.hang_up()

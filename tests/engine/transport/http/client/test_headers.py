@@ -301,7 +301,7 @@ class OfRequest:
         return True
 
 
-async def test_what_had_to_wait_is_sent_with_the_headers_of_its_own_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_delayed_message_is_sent_with_the_headers_of_its_own_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too much is under way, so that the others are sent when one ends, whoever's that is."""
     monkeypatch.setattr(link_module, "MOST_POSTS", 1)
     async with scripted_http(answer) as server, talking(server.url, source=OfRequest()) as talk:
@@ -313,7 +313,7 @@ async def test_what_had_to_wait_is_sent_with_the_headers_of_its_own_request(monk
     assert found == {1: 1, 2: 2, 3: 3}
 
 
-async def test_what_is_sent_again_is_sent_with_the_headers_of_its_own_request() -> None:
+async def test_a_retry_is_sent_with_the_headers_of_its_own_request() -> None:
     """The connection was opened by another request, and the answer that brings about the second try comes on it."""
     refused: set[int] = set()
 

@@ -66,7 +66,7 @@ def test_our_own_names_do(host: str) -> None:
     assert rules.check_sender(arrived(host=host)) is None, "and again, remembered"
 
 
-def test_without_a_host_nobody_comes_in() -> None:
+def test_requests_without_a_host_are_refused() -> None:
     head = RequestHead("POST", "/mcp")
     refusal = admission().check_sender(head)
     assert refusal is not None and refusal.status == 403
@@ -129,7 +129,7 @@ def test_the_address_we_listen_on_is_ours() -> None:
     assert admission("192.168.7.7").check_sender(arrived(host="192.168.7.8:8420")) is not None
 
 
-def test_who_listens_everywhere_takes_any_address_but_no_name() -> None:
+def test_listening_on_all_interfaces_accepts_addresses_but_no_names() -> None:
     for everywhere in ("0.0.0.0", "::"):
         rules = admission(everywhere)
         for host in ("10.1.2.3:8420", "[fd00::9]"):

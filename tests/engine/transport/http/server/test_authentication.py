@@ -104,7 +104,7 @@ async def test_a_large_body_of_a_stranger_is_not_read_at_all() -> None:
         assert rig.server._connections.bodies.reserved == 0
 
 
-async def test_what_is_wrong_with_a_request_is_told_to_those_who_are_known_alone() -> None:
+async def test_details_of_a_bad_request_require_authentication() -> None:
     asking = Asking()
     async with echoing(authenticator=asking) as rig:
         connection = await rig.client.connect()

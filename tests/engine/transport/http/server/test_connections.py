@@ -26,7 +26,7 @@ async def test_of_many_that_do_not_read_those_who_have_not_for_longest_are_dropp
         assert (await connections[-1].response()).status == 200, "the last one came after the others"
 
 
-async def test_what_nobody_reads_never_takes_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unread_data_never_exceeds_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room is made before an answer is written, not once it has been."""
     limits = Limits(pause_bytes=100_000, unread_bytes_in_all=20_000_000)
     most, write = 0, InboundConnection.write
@@ -45,7 +45,7 @@ async def test_what_nobody_reads_never_takes_more_than_the_limit(monkeypatch: py
         assert 9_000_000 < most <= limits.unread_bytes_in_all
 
 
-async def test_who_reads_slowly_is_dropped_after_those_who_do_not_read_at_all() -> None:
+async def test_slow_readers_are_dropped_after_stalled_ones() -> None:
     limits = Limits(pause_bytes=100_000, unread_bytes_in_all=20_000_000)
     async with echoing(limits) as rig:
         request = written("POST", "/mcp", modern("echo", {"text": "x" * 9_000_000}), **modern_headers("echo"))

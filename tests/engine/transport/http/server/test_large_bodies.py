@@ -235,7 +235,7 @@ async def test_a_large_batch_that_is_none_is_refused() -> None:
     ("failure", "status", "says"),
     [(MemoryError(), 503, "the workbench could not handle this request: "), (KeyError("x"), 500, "internal error")],
 )
-async def test_what_fails_while_it_is_read_fails_this_request_alone(
+async def test_a_read_failure_fails_only_its_request(
     failure: Exception, status: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(pieces: Pieces) -> ReadBody:

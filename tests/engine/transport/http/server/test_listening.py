@@ -33,7 +33,7 @@ def test_addresses_are_read_as_people_write_them(text: str, address: tuple[str, 
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:port", "127.0.0.1:65536", "[::1", "[::1]9000", "127.0.0.1:-1", "x:٣"])
-def test_what_is_no_address_is_said_to_be_none(text: str) -> None:
+def test_an_invalid_address_is_reported(text: str) -> None:
     with pytest.raises(ConfigError, match="is not an address"):
         parse_address(text)
 
@@ -111,7 +111,7 @@ async def test_operators_see_whether_we_live_and_are_ready() -> None:
         assert "HttpServer http://127.0.0.1" in repr(rig.server)
 
 
-async def test_what_is_behind_us_is_shown_to_those_with_the_token_only() -> None:
+async def test_server_details_require_the_token() -> None:
     from mcp_workbench.engine.transport.http.server.http_server import HttpOptions, serve_http
 
     server = await serve_http(

@@ -80,7 +80,7 @@ async def test_whoever_sends_too_much_ahead_is_cut_off() -> None:
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
-async def test_what_is_not_http_is_answered_with_400_or_silence(data: bytes) -> None:
+async def test_a_request_that_is_not_http_gets_400_or_silence(data: bytes) -> None:
     async with echoing() as rig:
         connection = await rig.client.connect()
         await connection.send(data)
@@ -294,7 +294,7 @@ async def test_a_legacy_client_that_does_not_read_loses_its_connection_and_keeps
         assert (await rig.client.request(body=legacy("echo"), mcp_session_id=id)).status == 200
 
 
-async def test_who_does_not_read_its_answers_is_not_read_from_and_goes_on_when_it_reads() -> None:
+async def test_reading_from_a_client_pauses_until_it_reads_its_answers() -> None:
     async with echoing(Limits(pause_bytes=100_000)) as rig:
         connection = await stalled(rig)
         asked = 200
@@ -339,7 +339,7 @@ async def test_a_connection_that_leaves_its_answers_unread_is_dropped_after_a_wh
         assert rig.last.received[-1]["method"] == "notifications/cancelled"
 
 
-async def test_who_resumes_a_stream_again_and_again_without_reading_holds_it_once() -> None:
+async def test_resuming_a_stream_repeatedly_without_reading_holds_it_once() -> None:
     async with echoing(Limits(pause_bytes=100_000)) as rig:
         id = await rig.client.begin_session()
         session = rig.last
@@ -353,7 +353,7 @@ async def test_who_resumes_a_stream_again_and_again_without_reading_holds_it_onc
         assert (await rig.client.request(body=legacy("echo"), mcp_session_id=id)).status == 200
 
 
-async def test_an_answer_that_nobody_reads_is_aborted() -> None:
+async def test_an_unread_answer_is_aborted() -> None:
     async with echoing(Limits(head_seconds=0.05, keep_alive_seconds=0.05, unread_seconds=0.05)) as rig:
         connection = await stalled(rig)
         text = "x" * 8_000_000

@@ -152,7 +152,7 @@ async def test_an_id_that_is_under_way_is_refused_without_harm_to_the_first() ->
         assert (await first.response()).json["result"] == {"ok": 1}
 
 
-async def test_what_belongs_to_a_call_leaves_on_its_stream_and_the_rest_on_the_other() -> None:
+async def test_messages_of_a_call_leave_on_its_stream_and_others_on_the_standalone_one() -> None:
     async with echoing() as rig:
         session = await rig.client.begin_session()
         standalone = await listen(rig, session)
@@ -340,7 +340,7 @@ async def test_a_revision_that_has_no_sessions_is_refused(version: str) -> None:
         assert response.status in (400, 405)
 
 
-async def test_a_session_that_nobody_uses_expires() -> None:
+async def test_an_unused_session_expires() -> None:
     clock = Clock()
     async with echoing(IDLE) as rig:
         session = await rig.client.begin_session()
@@ -407,7 +407,7 @@ async def test_streams_that_have_ended_count_even_if_they_said_little() -> None:
         assert len(kept._streams) <= 10
 
 
-async def test_what_is_kept_for_resuming_is_bounded() -> None:
+async def test_events_kept_for_resuming_are_bounded() -> None:
     limits = Limits(replay_bytes=2000, replay_bytes_in_all=3000, waiting_messages=1000)
     async with echoing(limits) as rig:
         sessions: list[EchoSession] = []
@@ -421,7 +421,7 @@ async def test_what_is_kept_for_resuming_is_bounded() -> None:
         assert 0 < kept <= 3000
 
 
-async def test_what_waits_for_a_reader_is_bounded_in_number() -> None:
+async def test_queued_messages_are_bounded_in_number() -> None:
     async with echoing(Limits(waiting_messages=3)) as rig:
         session = await rig.client.begin_session()
         for number in range(10):

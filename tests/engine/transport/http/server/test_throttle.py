@@ -45,7 +45,7 @@ def test_a_few_failures_are_free_and_the_others_wait() -> None:
     assert throttle.failed("b", WRONG) == 0.0, "each peer for itself"
 
 
-def test_what_is_held_back_is_bounded() -> None:
+def test_delayed_answers_are_bounded() -> None:
     throttle = AuthenticationThrottle(Clock())
     for _ in range(FREE_FAILURES + MOST_DELAYED):
         throttle.failed("a", WRONG)
@@ -102,7 +102,7 @@ def test_a_peer_is_logged_once_in_a_while_with_what_was_left_out(caplog: pytest.
 
 
 @pytest.mark.requirement("http.connections")
-async def test_who_guesses_waits_and_who_knows_does_not(
+async def test_guesses_are_delayed_and_valid_tokens_are_not(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.DELAY_SECONDS", 1000.0)
@@ -121,7 +121,7 @@ async def test_who_guesses_waits_and_who_knows_does_not(
     assert caplog.text.count("was refused: this token is not valid") == 1
 
 
-async def test_who_guesses_waits_also_where_nobody_can_judge_the_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_guesses_are_delayed_even_while_they_cannot_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.DELAY_SECONDS", 1000.0)
     busy = AuthenticationChallenge("too many tokens are being checked", b"", UNAVAILABLE)
     slowed: list[bool] = []
@@ -149,7 +149,7 @@ async def test_who_guesses_waits_also_where_nobody_can_judge_the_guess(monkeypat
     assert not slowed[FREE_FAILURES] and slowed[-1]
 
 
-async def test_who_guessed_too_often_is_answered_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_repeated_guesses_are_answered_with_a_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.DELAY_SECONDS", 0.01)
     async with echoing(authenticator=BearerToken("x")) as rig:
         connection = await rig.client.connect()

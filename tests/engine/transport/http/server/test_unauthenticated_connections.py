@@ -96,7 +96,7 @@ def test_a_peer_is_an_address_or_a_network_of_one_customer(name: object, peer: s
 
 
 @pytest.mark.requirement("http.connections")
-async def test_idle_connections_without_a_token_shut_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_unauthenticated_connections_do_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "mcp_workbench.engine.transport.http.server.unauthenticated_connections.UNAUTHENTICATED_SECONDS", 0.0
     )
