@@ -47,7 +47,7 @@ def test_every_documented_text_exists() -> None:
         ([], ["ready"], "… on its stdout, where only protocol messages belong: …"),
     ],
 )
-def test_what_servers_said_is_quoted_as_documented(stderr: list[str], stdout: list[str], expected: str) -> None:
+def test_server_output_is_quoted_as_documented(stderr: list[str], stdout: list[str], expected: str) -> None:
     text = with_quoted_output("it failed", stderr, stdout)
     assert re.fullmatch(re.escape(expected).replace("…", ".*").replace(r"\ ", r"\s+"), text, re.DOTALL)
     assert with_quoted_output(text, stderr, stdout) == text, "nothing is said twice"
@@ -66,7 +66,7 @@ def test_texts_that_are_put_together_read_as_documented(name: str, known: list[s
     assert re.fullmatch(pattern, no_such("toolbox", name, known, " here"))
 
 
-def test_a_tool_that_may_be_on_a_server_that_nobody_knows_is_said_to_be_missing_for_now() -> None:
+def test_a_tool_possibly_on_an_unlisted_server_is_reported_as_missing_for_now() -> None:
     server = ServerConfig(name="server", command="x")
     box = ToolboxConfig(name="box", description="A box.", servers={"server": server})
     catalog = Catalog(WorkbenchConfig(path="config", toolboxes={"box": box}), ManifestStore(lambda: None))

@@ -55,7 +55,7 @@ def test_data_in_a_pipe_is_not_touched_and_on_a_terminal_cannot_control_it() -> 
     assert terminal.getvalue() == "\\x1b[31mred\n"
 
 
-def test_what_people_read_cannot_control_a_terminal_even_through_a_pipe() -> None:
+def test_output_cannot_control_a_terminal_even_through_a_pipe() -> None:
     assert shown(lambda screen: screen.line("\x1b[2Jgone", indent=2)) == "  \\x1b[2Jgone\n"
     assert shown(lambda screen: screen.table(["", ""], [["a\x07", ("b\x9b31m", "bad")]])) == "a\\x07  b\\x9b31m\n"
 
@@ -66,7 +66,7 @@ def test_what_is_visible_has_no_control_characters_but_line_breaks_and_tabs(text
 
 
 @given(st.text().filter(str.isprintable))
-def test_what_is_printable_stays_as_it_is(text: str) -> None:
+def test_printable_text_is_unchanged(text: str) -> None:
     assert visible(text) == text
 
 

@@ -131,7 +131,7 @@ def test_a_name_in_several_toolboxes_has_to_be_said_in_full(home: Path) -> None:
         (["postgres", "--", "y"], "which toolbox should it go into? there are `desk`, `web`"),
     ],
 )
-def test_what_cannot_be_added_changes_nothing(home: Path, words: list[str], said: str) -> None:
+def test_a_failed_add_changes_nothing(home: Path, words: list[str], said: str) -> None:
     path = written(home)
     if "nobody" in words:
         words = [*words[:1], "--toolbox", "desk", *words[1:]]
@@ -252,7 +252,9 @@ def described(home: Path) -> Path:
     return path
 
 
-def test_what_a_server_json_requires_is_asked_for_at_a_terminal(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_required_inputs_of_a_server_json_are_asked_for_at_a_terminal(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = written(home)
     monkeypatch.setattr("getpass.getpass", lambda prompt: "my-own-key" if "your key; secret" in prompt else "")
     done = shell("add", "weather", described(home), "--toolbox", "web", "--no-check", typed="y\nk\nf\n\n")

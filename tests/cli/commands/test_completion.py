@@ -57,7 +57,7 @@ def test_commands_and_options_are_completed() -> None:
 
 
 @pytest.mark.requirement("cli.completion")
-def test_what_servers_offer_is_completed_and_nothing_is_started(config: Path, tmp_path: Path) -> None:
+def test_completion_uses_cached_offers_and_starts_nothing(config: Path, tmp_path: Path) -> None:
     assert words(config, "open", "") == ["desk", "other"]
     assert words(config, "find", "--toolbox", "d") == ["desk"]
     assert words(config, "remove", "") == ["notes", "clock", "never", "remote"]
@@ -100,7 +100,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_a_shell_could_take_for_more_than_a_word_is_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_with_shell_metacharacters_are_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = {"properties": {name: {}, "mode": {"enum": [name, "fast"]}, "odd": {"enum": 5}}}
     offered: dict[str, dict[str, object]] = {
         "tools": {f"t{name}": {}, "ok": {"inputSchema": schema}},

@@ -102,7 +102,7 @@ async def test_a_demo_server_can_be_had_by_its_name(server: str, tmp_path: Path)
         assert (await client.request("tools/list"))["tools"]
 
 
-async def test_what_follows_a_demo_server_s_name_is_its_own(tmp_path: Path) -> None:
+async def test_arguments_after_a_demo_server_name_are_its_own(tmp_path: Path) -> None:
     async with RawClient.spawn([*COMMAND, "demo", "calculator", "--with-crash"], cwd=tmp_path) as client:
         await client.initialize()
         names = [tool["name"] for tool in (await client.request("tools/list"))["tools"]]

@@ -99,7 +99,7 @@ def test_it_is_written_beside_the_configuration_and_is_the_same_again(rig: Rig) 
     assert rig.run("diff") == (0, "", "note: nothing has changed since it was locked\n")
 
 
-def test_what_is_locked_is_counted_and_what_is_not_is_said(rig: Rig) -> None:
+def test_locked_items_are_counted_and_unlocked_ones_reported(rig: Rig) -> None:
     rig.offer("files", tool("read", "Reads."))
     (rig.folder / "git.json").unlink()
     done = rig.run()

@@ -212,7 +212,7 @@ async def test_a_callback_port_that_is_taken_is_said(tmp_path: Path) -> None:
         assert '"decision":"failed","reason":"port' in (tmp_path / "audit.jsonl").read_text()
 
 
-async def test_what_is_pasted_may_be_the_query_alone(tmp_path: Path) -> None:
+async def test_a_pasted_callback_may_be_the_query_alone(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         sign_in = await at.sign_ins.begin(at.target)
         back = dict(parse_qsl(urlsplit(await asyncio.to_thread(callback_of, at.authority, sign_in.url)).query))

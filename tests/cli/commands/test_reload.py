@@ -69,7 +69,7 @@ def test_a_process_that_is_no_workbench_is_not_signalled() -> None:
             other.kill()
 
 
-def test_what_needs_a_restart_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_that_need_a_restart_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     after = {**STATUS, "pid": 1, "configuration": {"reloads": 1, "rejected": None, "needsRestart": ["auth"]}}
 
     async def outcome(pid: int, reloads: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def config(folder: Path, **settings: Any) -> Path:
     return write_config(folder, boxes, **settings)
 
 
-def test_servers_that_nobody_knows_are_said_and_nothing_is_started(tmp_path: Path) -> None:
+def test_unlisted_servers_are_reported_and_nothing_is_started(tmp_path: Path) -> None:
     status, shown, complaints = run("tokens", config(tmp_path))
     assert (status, complaints) == (0, "")
     assert re.search(r"^  notes +\?$", shown, re.MULTILINE)
@@ -33,7 +33,7 @@ def test_servers_that_nobody_knows_are_said_and_nothing_is_started(tmp_path: Pat
     assert "flat list 0" not in shown
 
 
-def test_what_every_toolbox_and_server_costs_in_every_form(tmp_path: Path) -> None:
+def test_token_costs_of_every_toolbox_and_server_in_every_form(tmp_path: Path) -> None:
     path = config(tmp_path)
     status, shown, complaints = run("tokens", "--connect", path)
     assert (status, complaints) == (0, "")

@@ -37,7 +37,7 @@ def test_a_file_is_used_after_it_was_trusted_and_asked_for_again_when_it_changes
     assert "has changed since it was trusted" in run("check", cwd=project).stderr
 
 
-def test_what_is_trusted_can_be_listed_and_taken_back(project: Path) -> None:
+def test_trust_can_be_listed_and_revoked(project: Path) -> None:
     path = project / "workbench-config.json"
     assert run("trust", "--list") == Done(0, "", "note: no file is trusted\n")
     run("trust", path)
@@ -61,7 +61,7 @@ def test_what_is_trusted_can_be_listed_and_taken_back(project: Path) -> None:
         (["gone.json"], "gone.json: does not exist"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: list[str], complaint: str, tmp_path: Path) -> None:
+def test_invalid_combinations_of_arguments_are_refused(arguments: list[str], complaint: str, tmp_path: Path) -> None:
     done = run("trust", *arguments, cwd=tmp_path)
     assert (done.status, done.stdout) == (2, "")
     assert complaint in done.stderr

@@ -182,7 +182,7 @@ def test_the_file_of_another_project_is_undone_from_anywhere(home: Path) -> None
     assert names_in(path) == {"time"}
 
 
-def test_what_claude_code_has_written_since_stays(home: Path, claude: Path) -> None:
+def test_later_changes_of_claude_code_are_kept(home: Path, claude: Path) -> None:
     claude.write_text(json.dumps({"mcpServers": {"time": SERVER, "url": {"url": "https://x"}}}))
     assert shell(home, "install", "claude-code", "--replace").status == 0
     theirs = {"command": "another"}

@@ -80,7 +80,7 @@ async def test_waiting_reports_progress_up_to_the_end(era: str) -> None:
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_a_cancelled_wait_is_not_answered_and_holds_up_nobody(modern: bool) -> None:
+async def test_a_cancelled_wait_is_not_answered_and_blocks_nothing(modern: bool) -> None:
     async with RawClient.spawn(command("clock"), modern=modern) as client:
         if not modern:
             await client.initialize()

@@ -56,7 +56,7 @@ async def test_notes_are_added_listed_found_and_deleted(era: str) -> None:
         ("delete_note", {"id": 7}, "there is no note 7; the notes are none"),
     ],
 )
-async def test_what_is_wrong_with_a_call_is_told_to_the_model(
+async def test_invalid_arguments_are_reported_to_the_model(
     era: str, tool: str, arguments: dict[str, Any], complaint: str
 ) -> None:
     async with connect("notes", era=era) as client:
