@@ -195,7 +195,7 @@ async def test_an_answer_without_a_newline_before_the_end_still_counts(workbench
 
 
 @pytest.mark.requirement("isolation.failures")
-async def test_a_server_that_stops_reading_hits_its_deadline_and_holds_up_nobody(workbench: Workbench) -> None:
+async def test_a_server_that_stops_reading_hits_its_deadline_and_blocks_nothing(workbench: Workbench) -> None:
     box = {"server": raw_entry(timeout=1), "good": scripted_entry()}
     async with workbench.serving({"box": box}) as client:
         await client.use_tool("box", "server", "count")

@@ -100,7 +100,7 @@ async def test_a_server_that_hangs_at_its_start_or_in_a_list_is_unavailable_in_t
 
 
 @pytest.mark.requirement("servers.idle")
-async def test_a_server_that_nobody_uses_is_stopped_and_started_again_when_needed(workbench: Workbench) -> None:
+async def test_an_unused_server_is_stopped_and_started_again_when_needed(workbench: Workbench) -> None:
     box = {"idle": scripted_entry("--starts", workbench.path("starts"), idleTimeout=0.4), "busy": scripted_entry()}
     async with workbench.serving({"box": box}) as client:
         opened = await open_toolbox(client, "box")

@@ -112,7 +112,7 @@ async def test_why_a_server_ended_is_said_though_its_second_start_takes_too_long
     assert len(workbench.starts()) == 2
 
 
-async def test_what_a_silent_server_wrote_to_stdout_is_quoted(workbench: Workbench) -> None:
+async def test_stdout_of_a_silent_server_is_quoted(workbench: Workbench) -> None:
     script = 'for n in 1 2 3 4; do echo "line $n, listening on port 3000"; done; echo on stderr >&2; exec sleep 60'
     boxes = {"box": {"bad": shell_server(script, startupTimeout=1), "good": scripted_entry()}}
     async with workbench.serving(boxes) as client:

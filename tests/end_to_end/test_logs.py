@@ -14,7 +14,7 @@ SECRET = "hunter2-is-my-very-secret-token"
 
 
 @pytest.mark.requirement("cli.serve")
-async def test_what_servers_write_on_stderr_is_in_the_log_when_it_is_asked_for(workbench: Workbench) -> None:
+async def test_stderr_of_servers_is_logged_on_request(workbench: Workbench) -> None:
     box = {"server": scripted_entry("--stderr", "hello from the server")}
     for flags, shown in (((), False), (("--debug",), True)):
         async with workbench.serving({"box": box}, *flags) as client:
@@ -84,7 +84,7 @@ async def test_requests_and_calls_are_logged_with_debug_and_without_their_argume
 
 
 @pytest.mark.requirement("errors.protocol")
-async def test_what_clients_do_wrong_is_logged_with_who_did_it(workbench: Workbench) -> None:
+async def test_protocol_errors_of_clients_are_logged_with_the_client(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"other": scripted_entry(), "server": scripted_entry()}}) as client:
         await client.send_bytes(
             b'{"jsonrpc":"1.0","id":7,"method":"tools/list"}\n{"jsonrpc":"2.0","id":8,"method":"x/y"}\n'

@@ -143,7 +143,7 @@ async def test_a_request_before_any_introduction_says_what_is_missing(workbench:
         )
 
 
-async def test_methods_that_nobody_has_are_refused_and_the_connection_lives(workbench: Workbench) -> None:
+async def test_unknown_methods_are_refused_and_the_connection_survives(workbench: Workbench) -> None:
     async with workbench.serving({"one": {"a": scripted_entry()}, "two": {"b": scripted_entry()}}) as client:
         with pytest.raises(RpcError) as caught:
             await client.request("no/such/method")

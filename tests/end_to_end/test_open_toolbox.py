@@ -246,7 +246,7 @@ async def test_the_same_server_in_two_toolboxes_is_two_processes_that_share_noth
         assert (await client.use_tool("two", "server", "count"))["structuredContent"] == {"count": 2}
 
 
-async def test_what_a_configuration_sets_for_a_server_reaches_that_server_alone(workbench: Workbench) -> None:
+async def test_server_settings_reach_only_that_server(workbench: Workbench) -> None:
     box = {"one": scripted_entry(env={"SECRET": "first"}), "two": scripted_entry(env={"SECRET": "second"})}
     async with workbench.serving({"box": box}) as client:
         for server, value in (("one", "first"), ("two", "second")):

@@ -87,9 +87,7 @@ async def directly(era: str) -> Direct:
 
 
 @every_combination
-async def test_what_the_sdk_sees_through_us_is_what_it_sees_without_us(
-    tmp_path: Path, client_era: str, server_era: str
-) -> None:
+async def test_the_sdk_sees_the_same_through_us_as_directly(tmp_path: Path, client_era: str, server_era: str) -> None:
     direct = await directly(server_era)
     told: list[tuple[float, float | None, str | None]] = []
 

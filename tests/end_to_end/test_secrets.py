@@ -65,7 +65,7 @@ async def test_each_server_gets_what_it_refers_to_when_it_starts(workbench: Work
 
 
 @pytest.mark.requirement("secrets.redaction")
-async def test_what_was_fetched_is_shown_nowhere(workbench: Workbench) -> None:
+async def test_resolved_secrets_are_shown_nowhere(workbench: Workbench) -> None:
     private(workbench.path("token"), SECRET)
     entry = {"command": sys.executable, "args": ["-c", CARELESS, "${file:token}"], "env": {"KEY": "${file:token}"}}
     log = workbench.path("log")

@@ -143,7 +143,7 @@ async def test_keys_alone_are_enough_where_others_can_reach_it(folder: Path) -> 
 
 
 @pytest.mark.requirement("team.unix")
-async def test_on_a_unix_socket_nobody_needs_a_token(folder: Path) -> None:
+async def test_on_a_unix_socket_no_token_is_required(folder: Path) -> None:
     path = folder / "mcp.sock"
     async with serving(folder, "--http", f"unix:{path}") as team:
         assert path.stat().st_mode & 0o777 == 0o600

@@ -71,7 +71,7 @@ def answered_by(result: Json) -> str | None:
 
 
 @pytest.mark.requirement("asking.whose")
-async def test_nobody_is_asked_the_question_of_another_session(tmp_path: Path) -> None:
+async def test_a_question_is_sent_only_to_its_own_session(tmp_path: Path) -> None:
     async with two_people(tmp_path) as (alice, bob, _):
         shared = {(await person.use_tool("box", "bank", "pid"))["content"][0]["text"] for person in (alice, bob)}
         assert len(shared) == 1, "a server that never asked is shared"
@@ -91,7 +91,7 @@ async def test_nobody_is_asked_the_question_of_another_session(tmp_path: Path) -
 
 
 @pytest.mark.requirement("asking.whose")
-async def test_questions_that_cross_reach_their_own_user_or_nobody(tmp_path: Path) -> None:
+async def test_concurrent_questions_reach_only_their_own_user(tmp_path: Path) -> None:
     async with two_people(tmp_path) as (alice, bob, _):
         for _ in range(5):
             calls = [

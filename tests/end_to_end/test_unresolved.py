@@ -81,7 +81,7 @@ async def test_where_nothing_can_be_started_a_list_does_not_wait(workbench: Work
             assert REASON in error_text(await open_toolbox(client, "box"))
 
 
-async def test_what_a_variable_brought_in_is_not_told_to_clients(workbench: Workbench) -> None:
+async def test_values_of_variables_are_not_shown_to_clients(workbench: Workbench) -> None:
     entry = {"url": "http://${HOST_AND_TOKEN}/mcp"}
     environment = {**os.environ, "HOST_AND_TOKEN": "host:hunter2hunter2"}
     async with workbench.serving({"box": {"bad": entry}}, env=environment) as client:

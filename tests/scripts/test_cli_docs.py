@@ -22,7 +22,7 @@ def test_every_command_has_one_table_of_options() -> None:
     assert sorted(tables) == sorted(COMMANDS)
 
 
-def test_what_is_added_by_hand_is_about_an_option() -> None:
+def test_every_manual_addition_belongs_to_an_option() -> None:
     options = {f"{name}.{flag.name}" for name, command in COMMANDS.items() for flag in (*command.flags, HELP)}
     assert MORE.keys() <= options
 

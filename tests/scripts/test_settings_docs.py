@@ -30,7 +30,7 @@ def test_every_setting_is_in_one_table() -> None:
     assert sorted(listed(DOCUMENT.read_text("utf-8"))) == sorted(set(settings) - ROOTS)
 
 
-def test_what_is_added_by_hand_is_about_a_setting() -> None:
+def test_every_manual_addition_belongs_to_a_setting() -> None:
     places = {f"{group}.{name}" for group, schema in groups().items() for name in schema["properties"]}
     assert MORE.keys() <= places
 

@@ -27,7 +27,7 @@ def test_every_pin_is_a_component_with_all_its_hashes() -> None:
         assert component["purl"] == f"pkg:pypi/{component['name']}@{component['version']}"
 
 
-def test_what_only_the_build_needs_is_told_from_what_is_installed() -> None:
+def test_build_requirements_are_told_from_installed_ones() -> None:
     scopes = {each["name"]: each["scope"] for each in sbom("1.2.3")["components"]}
     assert (scopes["msgspec"], scopes["markdown-it-py"], scopes["mdurl"]) == ("required",) * 3
     assert (scopes["hatchling"], scopes["pluggy"]) == ("excluded",) * 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.test_sdk_client import (  # noqa: F401 - run again here
-    test_what_the_sdk_sees_through_us_is_what_it_sees_without_us,
+    test_the_sdk_sees_the_same_through_us_as_directly,
 )
 from tests.faces.harness import Bench
 from tests.faces.test_command import (  # noqa: F401 - run again here

@@ -61,7 +61,7 @@ async def test_timer(): asyncio.get_running_loop().call_later(60, print)
 """
 
 
-def test_what_a_test_leaves_behind_fails_it_and_without_the_mark_it_can_start_nothing(
+def test_leftovers_fail_a_test_and_unmarked_tests_cannot_start_processes(
     pytester: pytest.Pytester,
 ) -> None:
     # All in one run: most of what it takes is the start of pytest.

@@ -97,7 +97,7 @@ async def test_a_tool_asks_the_client_in_the_way_of_its_era(tool: str, method: s
         assert len(client.server_requests) == 1
 
 
-async def test_a_hanging_call_holds_up_nobody_and_ends_without_an_answer_when_cancelled() -> None:
+async def test_a_hanging_call_blocks_nothing_and_is_not_answered_when_cancelled() -> None:
     async with RawClient.spawn(scripted_command()) as client:
         await client.initialize()
         hanging = await client.start_tool("hang")
@@ -175,7 +175,7 @@ async def test_one_method_can_be_made_to_misbehave(flag: str) -> None:
             assert not listing.answered
 
 
-async def test_what_the_client_declared_is_written_down(tmp_path: Path) -> None:
+async def test_declared_capabilities_are_logged(tmp_path: Path) -> None:
     declared = tmp_path / "declared"
     async with RawClient.spawn(scripted_command("--capabilities-log", declared)) as client:
         await client.initialize("2024-11-05", {"roots": {"listChanged": True}})
