@@ -93,6 +93,7 @@ def node_programs() -> Path:
 
 
 @pytest.mark.requirement("servers.published")
+@pytest.mark.parametrize("profile", [None, "contained", "sealed"], ids=["guard", "contained", "sealed"])
 @pytest.mark.parametrize(
     ("install", "servers"),
     [
@@ -102,14 +103,22 @@ def node_programs() -> Path:
     ],
     ids=["npm", "PyPI", "PyPI-older"],
 )
-async def test_published_servers_start_without_new_privileges(
-    tmp_path: Path, install: Callable[[], Path], servers: Callable[[Path, Path], dict[str, Json]]
+async def test_published_servers_start_in_a_sandbox(
+    tmp_path: Path,
+    install: Callable[[], Path],
+    servers: Callable[[Path, Path], dict[str, Json]],
+    profile: str | None,
 ) -> None:
     try:
         programs = install()
     except Unavailable as reason:
         pytest.skip(str(reason))
-    box = servers(programs, tmp_path)
+    # Not in the home folder, where a file that does not exist yet cannot be granted.
+    work = tmp_path / "work"
+    work.mkdir()
+    box = servers(programs, work)
+    if profile is not None:
+        box = {name: {**each, "sandbox": profile} for name, each in box.items()}
     async with Workbench(tmp_path).serving({"box": box}) as client:
         result = await open_toolbox(client, "box")
         assert unavailable(result) == {}

@@ -16,8 +16,12 @@ from msgspec.structs import replace
 
 from mcp_workbench.engine import socket_peers
 from mcp_workbench.engine.config.load import parse
+from mcp_workbench.engine.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.engine.config.policy_settings import PolicyRule
+from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
 from mcp_workbench.engine.observe import status_socket
+from mcp_workbench.engine.sandbox import machine
+from mcp_workbench.engine.sandbox.sandbox import Capabilities
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.setup import doctor_checks
 from mcp_workbench.setup.diagnosis import Diagnosis, Examined, in_order
@@ -171,3 +175,24 @@ def test_limits_of_the_system(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     files, *disks = doctor_checks.limits(subject(home, x={"command": "x"}))
     assert files.text == "only 70 files may be open at once, and 74 may be needed for all servers"
     assert disks and all("only 10 MiB are free" in each.text for each in disks)
+
+
+def test_the_sandbox_of_each_server_is_reported_with_what_the_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = {
+        "first": ServerConfig(name="first", command="/bin/cat"),
+        "fits": ServerConfig(name="fits", command="/bin/cat", sandbox=SandboxConfig(profile="guard")),
+        "not": ServerConfig(name="not", command="/bin/cat", args=("/nowhere/x",), sandbox=SandboxConfig()),
+    }
+
+    def found(abi: int, servers: dict[str, ServerConfig]) -> list[str]:
+        monkeypatch.setattr(machine, "capabilities", lambda: Capabilities(abi, has_filters=True))
+        box = ToolboxConfig(name="b", description="d", servers=servers)
+        subject = Examined(WorkbenchConfig(path="/c.json", toolboxes={"b": box}), {"HOME": "/nowhere", "PATH": "/bin"})
+        return [f"{each.severity}: {each.text}" for each in doctor_checks.sandboxes(subject)]
+
+    assert found(7, {"first": servers["first"]}) == []
+    assert found(7, servers)[1:] == [
+        "note: `b/fits` runs in `guard`",
+        "warning: `b/not`: not granted: `/nowhere/x` does not exist",
+    ]
+    assert [each.partition(":")[0] for each in found(0, servers)] == ["note", "error", "error"]

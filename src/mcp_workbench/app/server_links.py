@@ -107,7 +107,7 @@ def _start(means: Means, connection: Connection, config: ServerConfig, receiver:
     )
     command_line = config.name, config.command, *config.args
     connection.advise = lambda said: (
-        explanation(enforced.sandbox, said)
+        explanation(enforced.sandbox, said, quote(connection.label))
         or advice(context.environ, config.inherit_env, config.env, command_line, said)
     )
     label = connection.label

@@ -172,6 +172,42 @@ def approvals(subject: Examined) -> list[Diagnosis]:
     return [Diagnosis("warning" if asks else "note", "approvals", text, hint)]
 
 
+def sandboxes(subject: Examined) -> list[Diagnosis]:
+    """Where servers have a sandbox: what this machine can enforce, and what each of them has."""
+    from mcp_workbench.engine.sandbox.machine import capabilities, described
+
+    confined = [each for each in subject.servers.items() if each[1].command is not None and each[1].sandbox is not None]
+    if not confined:
+        return []
+    found = [Diagnosis("note", "sandbox", f"this machine has {described(capabilities())}")]
+    for label, server in confined:
+        found += _sandbox_of(label, server, subject)
+    return found
+
+
+def _sandbox_of(label: str, server: ServerConfig, subject: Examined) -> list[Diagnosis]:
+    from mcp_workbench.engine.config.environment import server_environment
+    from mcp_workbench.engine.sandbox.backends import choose
+    from mcp_workbench.engine.sandbox.machine import capabilities
+    from mcp_workbench.engine.sandbox.of_server import Owner, sandbox_of
+    from mcp_workbench.errors import DownstreamError
+
+    path = "" if subject.config is None else subject.config.path
+    environment = server_environment(subject.environ, server.inherit_env, server.env)
+    try:
+        # Whose home it is does not matter here.
+        sandbox = sandbox_of(server, environment, None, Owner(path, ""))
+        missing = choose(sandbox, capabilities()).missing
+    except DownstreamError as error:
+        # A program that does not exist is reported by another check.
+        return [Diagnosis("error", "sandbox", f"`{label}` cannot start: {error.message}", error.hint or "")]
+    if not missing and not sandbox.skipped:
+        return [Diagnosis("note", "sandbox", f"`{label}` runs in `{sandbox.profile}`")]
+    lacks = [Diagnosis("warning", "sandbox", f"`{label}`: this machine {each}") for each in missing]
+    skipped = [Diagnosis("warning", "sandbox", f"`{label}`: not granted: {each}") for each in sandbox.skipped]
+    return lacks + skipped
+
+
 def versions(subject: Examined) -> list[Diagnosis]:
     """Check that what runs, and what a shell would start, is the installed version."""
     from mcp_workbench.engine.observe.status_socket import running_workbenches

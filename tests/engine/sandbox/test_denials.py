@@ -25,14 +25,17 @@ def test_the_paths_that_it_was_denied_are_found_in_its_output(said: str, paths: 
 
 
 def test_it_says_the_profile_and_what_was_denied() -> None:
-    told = explanation(Sandbox("contained", limits_files=True), "open '/a'\nEACCES: permission denied, open '/b c'")
+    told = explanation(
+        Sandbox("contained", limits_files=True), "open '/a'\nEACCES: permission denied, open '/b c'", "box/s"
+    )
     assert told is not None and "`contained`" in told and "`/b c`" in told and "`/a`" not in told
+    assert "`mcp-workbench sandbox try box/s`" in told
 
 
 def test_missing_network_and_memory_are_named() -> None:
-    told = explanation(SEALED, "getaddrinfo EAI_AGAIN example.org\nArray buffer allocation failed")
+    told = explanation(SEALED, "getaddrinfo EAI_AGAIN example.org\nArray buffer allocation failed", "box/s")
     assert told is not None and "no network" in told and "1024 MiB" in told
-    assert "network" not in str(explanation(SEALED._replace(network="all"), "getaddrinfo EAI_AGAIN"))
+    assert "network" not in str(explanation(SEALED._replace(network="all"), "getaddrinfo EAI_AGAIN", "box/s"))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +49,7 @@ def test_missing_network_and_memory_are_named() -> None:
     ],
 )
 def test_what_breaks_in_guard_is_told_with_the_remedy(said: str, is_about_it: bool) -> None:
-    told = explanation(Sandbox("guard"), said)
+    told = explanation(Sandbox("guard"), said, "box/s")
     assert (told is not None) == is_about_it
     assert told is None or '`"sandbox": "off"`' in told
-    assert explanation(Sandbox("off"), said) is None
+    assert explanation(Sandbox("off"), said, "box/s") is None

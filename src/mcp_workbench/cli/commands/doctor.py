@@ -52,6 +52,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("keychain", doctor_checks.keychain),
     ("sockets", doctor_checks.sockets),
     ("approvals", doctor_checks.approvals),
+    ("sandbox", doctor_checks.sandboxes),
     ("versions", doctor_checks.versions),
     ("limits", doctor_checks.limits),
     ("cache", doctor_checks.cache),

@@ -199,6 +199,24 @@ Exit code: 0; 1 if the keychain cannot be used, or has no such entry to remove; 
         takes=2,
     ),
     Command(
+        "sandbox [OPTIONS] try|prepare SERVER",
+        "find the strictest sandbox that a server works in",
+        """
+try SERVER starts the server (toolbox/server) in the sandboxes contained, sealed and guard, and lists what it offers. If
+it says that it was denied a file or folder, it is tried again with that granted. Shows what worked, and what to write
+into the configuration for the strictest. It calls no tool: whether those work is for you to try.
+
+prepare SERVER starts it once in its private home, with the network, so that npx, uvx and others install what they need.
+After that it can start in the sandbox sealed.
+
+Exit code: 0; 1 if the server starts in none of them; 2 if there is no such server.
+""",
+        (CONFIG, DEBUG),
+        actions=("try", "prepare"),
+        names=("try|prepare", "SERVER"),
+        takes=2,
+    ),
+    Command(
         "login [OPTIONS] SERVER",
         "sign in to a remote server, in the browser",
         """

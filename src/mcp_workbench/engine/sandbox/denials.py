@@ -36,7 +36,7 @@ def denied_paths(said: str) -> list[str]:
     return list(found)
 
 
-def explanation(sandbox: Sandbox, said: str) -> str | None:
+def explanation(sandbox: Sandbox, said: str, label: str) -> str | None:
     """What to tell the user of a server that failed in this sandbox; None if the sandbox has probably nothing to do
     with it."""
     if sandbox.profile == "off":
@@ -52,7 +52,7 @@ def explanation(sandbox: Sandbox, said: str) -> str | None:
     if paths := denied_paths(said):
         told.append(f"it was denied {', '.join(f'`{path}`' for path in paths[:_MAX_PATHS])}")
     if sandbox.network == "none" and _NETWORK.search(said):
-        told.append("it has no network, so start it in `contained` once if it has to install something")
+        told.append(f"it has no network: `mcp-workbench sandbox prepare {label}` installs a package once")
     if sandbox.memory is not None and _MEMORY.search(said):
         told.append(f"each of its processes may use {sandbox.memory >> 20} MiB")
-    return "; ".join(told)
+    return "; ".join((*told, f"try `mcp-workbench sandbox try {label}`"))

@@ -9,6 +9,7 @@ from typing import Final
 
 from mcp_workbench.engine.config.sandbox_settings import protected_folders
 from mcp_workbench.engine.sandbox.sandbox import Capabilities, FoundPath, Machine
+from mcp_workbench.engine.transport import landlock, seccomp
 
 # `/run` has sockets of everything, so of it only what name resolution reads. `/proc` shows other processes' command
 # lines, as it does to every user; their environment and memory are kept from it otherwise.
@@ -65,9 +66,21 @@ def capabilities() -> Capabilities:
         return Capabilities(has_seatbelt=os.path.exists("/usr/bin/sandbox-exec"))
     if sys.platform != "linux":
         return Capabilities()
-    from mcp_workbench.engine.transport import landlock, seccomp
-
     return Capabilities(landlock_abi=landlock.abi(), has_filters=seccomp.is_supported() and _kernel_has_filters())
+
+
+def described(machine: Capabilities) -> str:
+    """What a machine can enforce, in words. Pure."""
+    if machine.has_seatbelt:
+        return "sandbox-exec"
+    if machine.landlock_abi < landlock.RENAMES_ABI:
+        files = "no Landlock: neither files nor processes can be kept from servers"
+    elif machine.landlock_abi < landlock.SCOPES_ABI:
+        files = f"Landlock ABI {machine.landlock_abi} (files and memory of other processes; not signals)"
+    else:
+        files = f"Landlock ABI {machine.landlock_abi} (files, other processes)"
+    filters = "seccomp (system calls, network, Unix sockets)" if machine.has_filters else "no seccomp"
+    return f"{files}, {filters}"
 
 
 def _kernel_has_filters() -> bool:

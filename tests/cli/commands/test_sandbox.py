@@ -1,0 +1,95 @@
+"""`mcp-workbench sandbox`: which sandbox a server works in, tried with real processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.engine.sandbox.machine import capabilities
+from tests.cli.in_process import run
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(
+        capabilities().landlock_abi < 6 or not capabilities().has_filters, reason="needs Landlock ABI 6 and seccomp"
+    ),
+]
+
+# Needs the file that its first argument names, or else to write it.
+SERVER = """
+import json, sys
+open("{path}", "{mode}").close()
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("method") == "initialize":
+        about = {{"name": "s", "version": "1"}}
+        result = {{"protocolVersion": "2025-06-18", "capabilities": {{"tools": {{}}}}, "serverInfo": about}}
+    elif message.get("method") == "tools/list":
+        result = {{"tools": [{{"name": "t", "inputSchema": {{"type": "object"}}}}]}}
+    elif "id" in message:
+        error = {{"code": -32601, "message": "no"}}
+        print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "error": error}}), flush=True)
+        continue
+    else:
+        continue
+    print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "result": result}}), flush=True)
+"""
+
+
+class Rig:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.needed = folder / "needed" / "file"
+        self.needed.parent.mkdir()
+        self.needed.touch()
+        self.home = folder / "home"
+        self.home.mkdir()
+        (folder / "server").mkdir()
+
+    def run(self, action: str, mode: str, sandbox: object = None, name: str = "default/second") -> tuple[int, str, str]:
+        script = self.folder / "server" / "server.py"
+        script.write_text(SERVER.format(path=self.needed, mode=mode))
+        entry: dict[str, object] = {"command": "/usr/bin/python3", "args": [str(script)]}
+        if sandbox is not None:
+            entry["sandbox"] = sandbox
+        config = self.folder / "config.json"
+        config.write_text(json.dumps({"mcpServers": {"first": {"command": "/nowhere"}, "second": entry}}))
+        env = {"HOME": str(self.home), "XDG_DATA_HOME": str(self.folder / "data")}
+        done = run("sandbox", action, name, "--config", str(config), env=env)
+        return done.status, done.stdout, done.stderr
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path.resolve())
+
+
+def test_what_a_server_is_denied_is_granted_for_reading_and_proposed(rig: Rig) -> None:
+    status, out, err = rig.run("try", "r")
+    assert (status, out.split()[:2]) == (0, ["contained", "works,"])
+    assert f'"sandbox": {{"profile":"sealed","read":["{rig.needed}"]}}' in err
+
+
+def test_what_it_has_to_write_is_proposed_for_writing(rig: Rig) -> None:
+    status, _, err = rig.run("try", "a")
+    assert status == 0 and f'"sandbox": {{"profile":"sealed","write":["{rig.needed.parent}"]}}' in err
+
+
+def test_a_server_that_starts_in_none_of_them_is_reported(rig: Rig) -> None:
+    rig.needed.unlink()
+    status, out, err = rig.run("try", "r")
+    assert status == 1 and "works" not in out and "`default/second` works in none of them" in err
+
+
+def test_prepare_starts_it_once_in_its_private_home_with_the_network(rig: Rig) -> None:
+    assert rig.run("prepare", "r", {"profile": "sealed", "read": [str(rig.needed)]})[0] == 0
+    assert len(list((rig.folder / "data/mcp-workbench/homes").iterdir())) == 1
+    status, _, err = rig.run("prepare", "r")
+    assert status == 1 and f"`{rig.needed}`" in err and "mcp-workbench sandbox try default/second" in err
+
+
+def test_an_unknown_server_is_a_mistake_of_the_command_line(rig: Rig) -> None:
+    status, _, err = rig.run("try", "r", name="default/third")
+    assert status == 2 and "third" in err
