@@ -350,7 +350,10 @@ class WorkbenchOnPage:
             **self._row((toolbox, server), place, totals),
             "log": self._lines(place, MAX_SHOWN_LOG_LINES) if user.is_owner else [],
             "histogram": {"bounds": list(BOUNDS), "counts": counts or [0] * (len(BOUNDS) + 1)},
-            "day": [],
+            "day": [
+                {"at": each.at, "calls": each.calls, "errors": each.errors, "memory": each.memory}
+                for each in (self._figures.day(toolbox, server) if user.is_owner else ())
+            ],
         }
 
     async def act_on_server(self, user: PageUser, toolbox: str, server: str, do: str) -> Json:
@@ -453,13 +456,21 @@ class WorkbenchOnPage:
             view = gateway.router.views.of_principal(OWN_USER if user.is_owner else user.principal)
             shown = sum(estimated_tokens(bytes(each)) for each in face.definitions(view, "tools"))
         full = sum(boxes.values())
+        # These are of all users.
+        saved = self._figures.saved if user.is_owner else {}
+        over: dict[float, int] = {}
+        for name in saved:
+            for bucket in self._figures.day(name):
+                over[bucket.at] = over.get(bucket.at, 0) + bucket.saved
         return {
             "face": None if gateway is None else gateway.face.name,
             "full": full,
             "shown": shown,
             "saved": None if shown is None else max(0, full - shown),
-            "perToolbox": [{"name": name, "full": each, "shown": None, "saved": None} for name, each in boxes.items()],
-            "over": [],
+            "perToolbox": [
+                {"name": name, "full": each, "shown": None, "saved": saved.get(name)} for name, each in boxes.items()
+            ],
+            "over": [{"at": at, "saved": each} for at, each in sorted(over.items())],
             "since": self._figures.since,
         }
 

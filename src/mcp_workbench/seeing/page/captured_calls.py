@@ -20,7 +20,7 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_SIDE_BYTES: Final = 64 * 1024
 # Kept beyond that, so that a secret at the cut is whole when it is looked for.
 _MARGIN: Final = 4 * 1024
-_DEEPEST: Final = 32
+MAX_SHOWN_DEPTH: Final = 32
 
 
 class CapturedCall(Struct):
@@ -102,7 +102,7 @@ class CapturedCalls:
         return text if is_whole else f"{text[:MAX_SIDE_BYTES]}\n…(cut, {size:,} bytes)"
 
     def _redacted(self, value: Any, depth: int) -> Any:
-        if depth > _DEEPEST:
+        if depth > MAX_SHOWN_DEPTH:
             return "…"
         if isinstance(value, dict):
             return {
@@ -139,7 +139,7 @@ def _writable(text: str) -> str:
 
 def _shape(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
-        return "object" if depth > _DEEPEST else {key: _shape(each, depth + 1) for key, each in value.items()}
+        return "object" if depth > MAX_SHOWN_DEPTH else {key: _shape(each, depth + 1) for key, each in value.items()}
     if isinstance(value, list):
         return f"{len(value)} items"
     if isinstance(value, str):

@@ -148,6 +148,8 @@ class Streams:
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = loop.call_later(LOOK_INTERVAL, self._look)
         for stream in [each for each in self._open if each.is_over or not each.is_valid()]:
             stream.end()

@@ -1,0 +1,380 @@
+"""The page as browsers reach it: who gets in, what other sites cannot do, and what each user sees."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_workbench.engine.transport.http.server.pages import MAX_SITE_BODY
+from tests.app.page_client_of_tests import Browser, endpoint, own_page
+from tests.engine.transport.http.server.raw_client import Response
+from tests.support.client import Json
+from tests.support.in_process_workbench import Server, tool
+
+pytestmark = pytest.mark.processes
+
+HOSTILE = "<img src=x onerror=alert(1)>\u202e"
+ASKING = [{"tools": ["box/two"], "then": "ask"}, {"then": "allow"}]
+
+
+def boxes() -> dict[str, dict[str, Server]]:
+    return {"box": {"one": Server(tool("read", HOSTILE)), "two": Server(tool("write", "Writes.", text_="string"))}}
+
+
+async def event(stream: Response, name: str) -> Json:
+    while (found := await stream.event()).type != name:
+        pass
+    data: Json = json.loads(found.data)
+    return data
+
+
+async def rows(browser: Browser) -> dict[str, Json]:
+    return {row["server"]: row for row in (await browser.state())["servers"]}
+
+
+def test_nothing_of_the_page_is_loaded_before_the_first_request_for_it() -> None:
+    script = (
+        "import sys\n"
+        "import mcp_workbench.app.serving, mcp_workbench.app.http_callers, mcp_workbench.app.page_serving as serving\n"
+        "import mcp_workbench.app.watching, mcp_workbench.sharing.workbench\n"
+        "site = serving.endpoint_page(None, is_tls=False, takes_keys=True, connect=list)\n"
+        "assert site.takes('/') and site.takes('/api/state') and not site.takes('/mcp')\n"
+        "print([name for name in sys.modules if 'seeing' in name or name.endswith('page_workbench')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# ── signing in ──
+
+
+async def test_a_code_signs_in_once_and_the_cookie_is_for_this_page_alone(tmp_path: Path) -> None:
+    async with own_page(tmp_path, boxes()) as browser:
+        (code,) = [*browser.cookie.split("=")[1:]]
+        name = browser.cookie.partition("=")[0]
+        assert name == f"wb_page_{browser.host.partition(':')[2]}" and len(code) >= 43
+        assert (await browser.get("/")).status == 200
+        browser.cookie = f"{name}=x{code}"
+        refused = await browser.get("/")
+        assert refused.status == 401 and b"mcp-workbench page" in refused.body
+        assert (await browser.get("/api/state")).json["error"].startswith("you are not signed in")
+        assert (await browser.get("/login?code=" + code)).status == 401, "a cookie is no code"
+
+
+async def test_a_key_signs_in_by_a_form_and_never_by_an_address(tmp_path: Path) -> None:
+    async with endpoint(tmp_path, boxes()) as browser:
+        assert (await browser.get("/login?key=token")).status == 401
+        assert (await browser.get("/api/state", authorization="Bearer token")).status == 401
+        wrong = await browser.post("/login", b"key=guess")
+        assert wrong.status == 401 and b"this token is not valid" in wrong.body and "set-cookie" not in wrong.headers
+        right = await browser.post("/login", b"key=token")
+        assert right.status == 303 and right.headers["location"] == "/"
+        assert "HttpOnly; SameSite=Strict; Path=/" in right.headers["set-cookie"]
+
+
+async def test_a_session_that_was_ended_is_over(tmp_path: Path) -> None:
+    async with own_page(tmp_path, boxes()) as browser:
+        assert (await browser.post("/logout", {})).status == 200
+        assert (await browser.get("/api/state")).status == 401
+
+
+# ── other sites ──
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": None}, 403),
+        ({"sec_fetch_site": "same-site"}, 403),
+        ({"sec_fetch_site": None}, 403),
+        ({"x_csrf": None}, 403),
+        ({"x_csrf": "of another session"}, 403),
+        ({"host": "rebound.example", "origin": "http://rebound.example"}, 403),
+        ({"cookie": ""}, 401),
+        ({}, 200),
+    ],
+)
+async def test_only_our_own_page_may_act(tmp_path: Path, headers: dict[str, Any], status: int) -> None:
+    async with own_page(tmp_path, boxes()) as browser:
+        wanted = {"toolbox": "box", "server": "two", "do": "start"}
+        assert (await browser.post("/api/server", wanted, **headers)).status == status
+        started = (await rows(browser))["two"]["starts"]
+        assert bool(started) == (status == 200)
+
+
+async def test_another_site_can_neither_read_nor_frame_the_page(tmp_path: Path) -> None:
+    async with own_page(tmp_path, boxes()) as browser:
+        for path in ("/", "/web/style.css", "/api/state", "/api/nothing"):
+            found = await browser.get(path)
+            assert "frame-ancestors 'none'" in found.headers["content-security-policy"]
+            assert "unsafe" not in found.headers["content-security-policy"]
+            assert found.headers["x-frame-options"] == "DENY" and found.headers["x-content-type-options"] == "nosniff"
+            assert not [name for name in found.headers if name.startswith("access-control")]
+        assert (await browser.get("/api/state", sec_fetch_site="cross-site")).status == 403
+        assert (await browser.get("/api/state", host="rebound.example")).status == 403
+
+
+async def test_the_port_of_the_page_serves_no_mcp(tmp_path: Path) -> None:
+    async with own_page(tmp_path, boxes()) as browser:
+        assert (await browser.post("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"})).status == 401
+
+
+# ── bad input ──
+
+
+@pytest.mark.parametrize("path", ["/api/nothing", "/api/calls/7", "/api/calls/x", "/web/../site.py", "/web/nothing.js"])
+async def test_what_does_not_exist_is_404(tmp_path: Path, path: str) -> None:
+    async with own_page(tmp_path, boxes()) as browser:
+        found = await browser.get(path)
+        assert found.status == 404 and found.json["error"]
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"toolbox": 1}', b"[" * 100_000])
+async def test_a_malformed_body_is_400(tmp_path: Path, body: bytes) -> None:
+    async with own_page(tmp_path, boxes()) as browser:
+        for path in ("/api/server", "/api/call", "/api/approve", "/api/sign-in", "/api/lock/accept"):
+            assert (await browser.post(path, body)).status == 400, path
+
+
+async def test_a_body_that_is_too_large_is_413(tmp_path: Path) -> None:
+    async with own_page(tmp_path, boxes()) as browser:
+        assert (await browser.post("/api/call", b" " * (MAX_SITE_BODY + 1))).status == 413
+        assert (await browser.post("/api/call", b" " * MAX_SITE_BODY)).status == 400
+
+
+# ── what our own user sees and does ──
+
+
+async def test_a_call_of_a_client_appears_with_its_arguments_and_without_secrets(tmp_path: Path) -> None:
+    async with own_page(tmp_path, boxes()) as browser:
+        stream = await browser.get("/api/events")
+        assert stream.headers["content-type"] == "text/event-stream"
+        assert [row["server"] for row in (await event(stream, "state"))["servers"]] == ["one", "two"]
+        await browser.agent.use(
+            {"toolbox": "box", "server": "two", "tool": "write"}, {"text": "x", "password": "hunter2"}
+        )
+        ended = await event(stream, "call-end")
+        assert (ended["server"], ended["item"], ended["end"]) == ("two", "write", "ok")
+        found = (await browser.get(f"/api/calls/{ended['id']}")).json
+        assert '"text": "x"' in found["arguments"] and "hunter2" not in found["arguments"]
+        assert "content" in found["result"]
+        row = (await rows(browser))["two"]
+        assert row["calls"] == 1 and row["errors"] == 0 and row["p50"] is not None
+
+
+async def test_nothing_is_kept_of_calls_while_no_page_is_open(tmp_path: Path) -> None:
+    async with own_page(tmp_path, boxes()) as browser:
+        await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": "x"})
+        stream = await browser.get("/api/events")
+        await browser.agent.use({"toolbox": "box", "server": "one", "tool": "read"})
+        assert (await event(stream, "call-end"))["item"] == "read"
+        assert (await rows(browser))["two"]["calls"] == 1, "but it was counted"
+
+
+async def test_nothing_of_content_is_kept_with_capture_none(tmp_path: Path) -> None:
+    async with own_page(tmp_path, boxes(), page={"capture": "none"}) as browser:
+        stream = await browser.get("/api/events")
+        await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": "x"})
+        found = (await browser.get(f"/api/calls/{(await event(stream, 'call-end'))['id']}")).json
+        assert found["arguments"] is None and found["result"] is None and found["item"] == "write"
+
+
+async def test_every_item_is_listed_with_its_tokens_and_hostile_text_as_it_is(tmp_path: Path) -> None:
+    async with own_page(tmp_path, boxes()) as browser:
+        for name in ("one", "two"):
+            assert (await browser.post("/api/server", {"toolbox": "box", "server": name, "do": "start"})).status == 200
+        items: list[Json] = []
+        while len(items) < 2:
+            items = (await browser.get("/api/tools")).json["items"]
+        assert [(each["kind"], each["server"], each["name"]) for each in items] == [
+            ("tool", "one", "read"),
+            ("tool", "two", "write"),
+        ]
+        assert items[0]["description"] == HOSTILE and all(each["tokens"] > 0 for each in items)
+        assert items[1]["inputSchema"]["required"] == ["text"]
+
+
+async def test_a_call_from_the_page_passes_all_steps_and_is_in_the_audit(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    async with own_page(tmp_path, boxes(), audit={"file": str(audit)}) as browser:
+        wanted = {"kind": "tool", "toolbox": "box", "server": "two", "name": "write", "arguments": {"text": "hello"}}
+        done = (await browser.post("/api/call", wanted)).json
+        assert "hello" in json.dumps(done["result"]) and done["id"] and done["seconds"] > 0
+        lines: list[Json] = []
+        while not lines:
+            lines = [
+                each for each in (await browser.get("/api/audit?q=write")).json["lines"] if each.get("item") == "write"
+            ]
+        assert lines[0]["peer"] == "page" and lines[0]["decision"] == "passed"
+        whole = (await browser.get("/api/audit")).json
+        assert whole["verified"] is True and (await browser.get("/api/audit?limit=1")).json["more"]
+        assert (await browser.get("/api/audit?limit=x")).status == 400
+
+
+async def test_a_destructive_tool_is_called_only_after_it_was_confirmed(tmp_path: Path) -> None:
+    erase = {**tool("erase"), "annotations": {"destructiveHint": True}}
+    called: list[str] = []
+
+    def answer(name: str, arguments: Json) -> Json:
+        called.append(name)
+        return {"content": []}
+
+    async with own_page(
+        tmp_path, {"box": {"one": Server(tool("read")), "two": Server(erase, answer=answer)}}
+    ) as browser:
+        wanted = {"kind": "tool", "toolbox": "box", "server": "two", "name": "erase", "arguments": {}}
+        await browser.agent.open(toolbox_name="box")
+        refused = await browser.post("/api/call", wanted)
+        assert (refused.status, refused.json["confirm"], called) == (428, True, [])
+        assert (await browser.post("/api/call", {**wanted, "confirmed": True})).status == 200
+        assert called == ["erase"]
+
+
+@pytest.mark.parametrize("decision", ["once", "hour", "deny"])
+async def test_a_waiting_call_is_decided_once(tmp_path: Path, decision: str) -> None:
+    async with own_page(tmp_path, boxes(), policy=ASKING) as browser:
+        place = {"toolbox": "box", "server": "two", "tool": "write"}
+        refused = await browser.agent.use(place, {"text": "x"})
+        assert "mcp-workbench approve" in json.dumps(refused)
+        (waiting,) = (await browser.state())["waiting"]
+        assert (waiting["kind"], waiting["tool"], waiting["rule"]) == ("approval", "write", "policy[0]")
+        assert '"text":"x"' in waiting["arguments"].replace(" ", "") and waiting["expires"] > waiting["at"]
+        wanted = {"id": waiting["id"], "decision": decision}
+        assert (await browser.post("/api/approve", {**wanted, "decision": "maybe"})).status == 400
+        assert (await browser.post("/api/approve", {**wanted, "id": "0" * 10})).status == 404
+        assert (await browser.post("/api/approve", wanted)).status == 200
+        again = await browser.post("/api/approve", {**wanted, "decision": "once"})
+        assert again.status == 409 and again.json["by"] == "ada (process 7)"
+        answered = json.dumps(await browser.agent.use(place, {"text": "x"}))
+        assert ("denied by ada (process 7)" in answered) == (decision == "deny")
+        assert (await browser.state())["waiting"] == []
+
+
+async def test_a_page_that_a_server_may_have_opened_decides_nothing(tmp_path: Path) -> None:
+    async with own_page(tmp_path, boxes(), may_decide=False, policy=ASKING) as browser:
+        await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": "x"})
+        (waiting,) = (await browser.state())["waiting"]
+        refused = await browser.post("/api/approve", {"id": waiting["id"], "decision": "once"})
+        assert refused.status == 403 and "no_new_privs" in refused.json["error"]
+        assert [each["id"] for each in (await browser.state())["waiting"]] == [waiting["id"]]
+
+
+async def test_servers_are_started_stopped_and_shown_with_why_they_failed(tmp_path: Path) -> None:
+    served = boxes()
+    served["box"]["two"].failing = "it is broken"
+    async with own_page(tmp_path, served) as browser:
+        for name in ("one", "two"):
+            assert (await browser.post("/api/server", {"toolbox": "box", "server": name, "do": "start"})).status == 200
+        found: dict[str, Json] = {}
+        while found.get("two", {}).get("state") not in ("backoff", "failed") or found["one"]["state"] != "ready":
+            found = await rows(browser)
+        assert "it is broken" in found["two"]["why"] and found["two"]["next"]
+        (crashed,) = (await browser.state())["waiting"]
+        assert (crashed["kind"], crashed["server"]) == ("crashed", "two")
+        assert (await browser.post("/api/server", {"toolbox": "box", "server": "one", "do": "stop"})).status == 200
+        assert (await rows(browser))["one"]["state"] != "ready"
+        detail = (await browser.get("/api/server?toolbox=box&server=one")).json
+        assert len(detail["histogram"]["counts"]) == len(detail["histogram"]["bounds"]) + 1
+        for wrong, status in (({"server": "none"}, 404), ({"do": "explode"}, 400)):
+            wanted = {"toolbox": "box", "server": "one", "do": "stop", **wrong}
+            assert (await browser.post("/api/server", wanted)).status == status
+        assert (await browser.get("/api/server?toolbox=box&server=none")).status == 404
+
+
+async def test_tokens_lock_and_ways_to_connect_are_told(tmp_path: Path) -> None:
+    async with own_page(tmp_path, boxes()) as browser:
+        await browser.agent.open(toolbox_name="box")
+        tokens = (await browser.get("/api/tokens")).json
+        assert tokens["full"] == sum(each["full"] for each in tokens["perToolbox"]) > 0 and tokens["shown"] > 0
+        assert (await browser.get("/api/lock")).json == {"changes": [], "isLocked": False}
+        assert (await browser.get("/api/connect")).body == b'[{"client":"x"}]'
+        assert (await browser.get("/api/audit")).json["why"] == "there is no `audit` in the configuration"
+
+
+async def test_a_changed_definition_is_shown_and_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    async with own_page(tmp_path, boxes(), lock="enforce") as browser:
+        for name in ("one", "two"):
+            await browser.post("/api/server", {"toolbox": "box", "server": name, "do": "start"})
+        changes: list[Json] = []
+        while len(changes) < 2:
+            changes = (await browser.get("/api/lock")).json["changes"]
+        assert [(each["server"], each["item"], each["what"]) for each in changes] == [
+            ("one", "read", "new"),
+            ("two", "write", "new"),
+        ]
+        assert "Writes." in changes[1]["after"] and changes[1]["before"] is None
+        wanted = {"toolbox": "box", "server": "two", "item": "write"}
+        assert (await browser.post("/api/lock/accept", {**wanted, "item": "none"})).status == 404
+        assert (await browser.post("/api/lock/accept", wanted)).json == {"accepted": ["write"]}
+        assert [each["item"] for each in (await browser.get("/api/lock")).json["changes"]] == ["read"]
+        assert "write" in (tmp_path / "workbench.lock").read_text()
+
+
+async def test_two_hundred_servers_fit_into_a_small_state(tmp_path: Path) -> None:
+    many = {"box": {f"server-{number:03}": Server(tool("read", "Reads.")) for number in range(200)}}
+    async with own_page(tmp_path, many) as browser:
+        assert len((await browser.get("/api/state")).body) <= 100_000
+
+
+async def test_at_most_eight_pages_are_open_and_a_closed_one_makes_room(tmp_path: Path) -> None:
+    async with own_page(tmp_path, boxes()) as browser:
+        streams = [await browser.get("/api/events") for _ in range(8)]
+        assert [each.status for each in streams] == [200] * 8
+        assert (await browser.get("/api/events")).status == 503
+        streams[0]._connection.close()
+        while (again := await browser.get("/api/events")).status != 200:
+            await asyncio.sleep(0)
+        assert again.is_stream
+
+
+# ── other users ──
+
+
+async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> None:
+    hidden = [{"who": ["ada", "bob"], "tools": ["box/one"], "then": "hide"}, {"then": "allow"}]
+    async with endpoint(tmp_path, boxes(), policy=hidden, audit={"file": str(tmp_path / "audit.jsonl")}) as browser:
+        await browser.sign_in("key-of-bob")
+        state = await browser.state()
+        assert state["you"] == {"principal": "bob", "isOwner": False} and state["waiting"] == []
+        assert state["servers"][-1]["calls"] is None, "of all users, so not measured for one"
+        theirs = await browser.get("/api/events")
+        await event(theirs, "state")
+        bobs = browser.cookie, browser.csrf
+        await browser.sign_in("key-of-ada")
+        own = await browser.get("/api/events")
+        await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": "of ada"})
+        id = (await event(own, "call-end"))["id"]
+        assert (await browser.get(f"/api/calls/{id}")).status == 200
+        browser.cookie, browser.csrf = bobs
+        assert (await browser.get(f"/api/calls/{id}")).status == 404
+        assert all(each["server"] == "two" for each in (await browser.get("/api/tools")).json["items"])
+        assert [each["server"] for each in (await browser.state())["servers"]] == ["two"]
+        server = {"toolbox": "box", "server": "two"}
+        assert (await browser.get("/api/server?toolbox=box&server=two")).json["log"] == []
+        assert (await browser.get("/api/server?toolbox=box&server=one")).status == 404
+        assert (await browser.post("/api/server", {**server, "do": "stop"})).status == 403
+        assert (await browser.post("/api/approve", {"id": "x", "decision": "deny"})).status == 403
+        assert (await browser.post("/api/lock/accept", server)).status == 403
+        assert (await browser.get("/api/lock")).status == 403
+        assert (await browser.get("/api/connect")).body == b"[]"
+        audit = (await browser.get("/api/audit")).json
+        assert audit["verified"] is None and all(each["principal"] == "bob" for each in audit["lines"])
+
+
+async def test_the_holder_of_the_token_sees_everything_and_approves_nothing(tmp_path: Path) -> None:
+    async with endpoint(tmp_path, boxes(), policy=ASKING) as browser:
+        await browser.sign_in("token")
+        assert (await browser.state())["you"]["isOwner"]
+        await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": "x"})
+        (waiting,) = (await browser.state())["waiting"]
+        assert waiting["principal"] == "ada"
+        assert (await browser.post("/api/approve", {"id": waiting["id"], "decision": "once"})).status == 403
