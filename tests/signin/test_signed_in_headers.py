@@ -18,7 +18,6 @@ from mcp_workbench.signin.flow_io import NotNow, SignInFailed
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.store import SignInRecord, lock_name
 from tests.signin.authority import SignInSetup, another, sign_in_setup
-from tests.support.processes import eventually
 
 pytestmark = pytest.mark.processes
 
@@ -176,13 +175,15 @@ async def test_a_page_in_place_of_a_token_clears_nothing_either(tmp_path: Path) 
         assert (at.record.refresh_token, at.record.ended) == ("refresh-1", "")
 
 
-async def test_after_a_failed_refresh_it_is_tried_again_before_the_token_ends(tmp_path: Path) -> None:
+async def test_after_a_failed_refresh_it_is_tried_again_before_the_token_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with sign_in_setup(tmp_path) as at:
         await at.log_in()
-        await at.change(lambda record: replace(record, obtained_at=time.time() - 9, expires_at=time.time() + 0.5))
+        await at.change(lambda record: replace(record, obtained_at=time.time() - 900, expires_at=time.time() + 90))
         at.authority.token_faults = [(503, b"later")]
         assert await at.call() == 200
-        await eventually(lambda: time.time() > (at.record.expires_at or 0))
+        let_time_pass(monkeypatch, 91)
         before = len(at.server.requests)
         assert await at.call() == 200
         assert "/mcp" not in [request.path for request in at.server.requests[before:-1]], "nothing was refused"
