@@ -161,7 +161,7 @@ class Gateway(ProcessOwner):
             on_opened=(self.sessions.on_opened, self._summarise_if_missing),
             own_resources={STATUS_URI: lambda view: self._status_json(view.principal, view.face)},
         )
-        self.runtime.on_counting.append(self.gate.tell_of_steps)
+        self.runtime.counting.on_change.append(self.gate.tell_of_steps)
         self.runtime.gateway_facts.append(self._facts)
         self._serve_metrics()
         services = Services(self.router, self.welcome, self.parking, self.sessions, self.sign_ins)
@@ -211,8 +211,8 @@ class Gateway(ProcessOwner):
         self.runtime.pool.drain_ended()
 
     def _stop_work(self) -> None:
-        if self.gate.tell_of_steps in self.runtime.on_counting:
-            self.runtime.on_counting.remove(self.gate.tell_of_steps)
+        if self.gate.tell_of_steps in self.runtime.counting.on_change:
+            self.runtime.counting.on_change.remove(self.gate.tell_of_steps)
             self.runtime.gateway_facts.remove(self._facts)
         self.runtime.drop_approvals(self.decide)
         if "_summaries" in self.__dict__:

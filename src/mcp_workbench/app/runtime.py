@@ -83,6 +83,36 @@ class GatewayFacts(NamedTuple):
     audit_lost: int | None
 
 
+class CallCounting:
+    """The figures of the calls of all gateways, for as long as somebody wants them."""
+
+    def __init__(self) -> None:
+        self.figures: CallFigures | None = None
+        self._wanted_by = 0
+        # Makes each gateway start or stop counting.
+        self.on_change: list[Callable[[], None]] = []
+
+    def start(self) -> CallFigures:
+        self._wanted_by += 1
+        if self.figures is None:
+            from mcp_workbench.engine.observe.call_figures import CallFigures
+
+            self.figures = CallFigures()
+            self._tell()
+        return self.figures
+
+    def stop(self) -> None:
+        """Without anybody who wants them, the figures are dropped."""
+        self._wanted_by -= 1
+        if not self._wanted_by:
+            self.figures = None
+            self._tell()
+
+    def _tell(self) -> None:
+        for use in self.on_change:
+            use()
+
+
 class Runtime:
     """Use as `async with runtime.running():`."""
 
@@ -105,11 +135,7 @@ class Runtime:
         self._watching: Watching | None = None
         # Makes the page of our own user, when it is asked for; None if nothing is served.
         self._make_page: Callable[[], PageOpener] | None = None
-        # The figures of the calls of all gateways while somebody wants them, and callbacks that make each gateway start
-        # or stop counting.
-        self.figures: CallFigures | None = None
-        self._counting_for = 0
-        self.on_counting: list[Callable[[], None]] = []
+        self.counting = CallCounting()
         # Asks each gateway that serves clients now.
         self.gateway_facts: list[Callable[[], GatewayFacts]] = []
         # Where metrics are served besides the MCP endpoint, by address; None until that is open.
@@ -331,26 +357,18 @@ class Runtime:
             if each is not None:
                 each.close()
 
+    @property
+    def figures(self) -> CallFigures | None:
+        """Those of all calls, while somebody wants them."""
+        return self.counting.figures
+
     def count_calls(self) -> CallFigures:
         """Count all calls from now on, until everybody who called this has called `stop_counting`."""
-        self._counting_for += 1
-        if self.figures is None:
-            from mcp_workbench.engine.observe.call_figures import CallFigures
-
-            self.figures = CallFigures()
-            self._tell_of_counting()
-        return self.figures
+        return self.counting.start()
 
     def stop_counting(self) -> None:
-        """One of those who called `count_calls` wants no more figures. Without any, they are dropped."""
-        self._counting_for -= 1
-        if not self._counting_for:
-            self.figures = None
-            self._tell_of_counting()
-
-    def _tell_of_counting(self) -> None:
-        for use in self.on_counting:
-            use()
+        """One of those who called `count_calls` wants no more figures."""
+        self.counting.stop()
 
     def offer_page(self, make: Callable[[], PageOpener]) -> None:
         """Serve `mcp-workbench page` with what this makes."""

@@ -288,7 +288,7 @@ async def test_a_workbench_counts_only_while_somebody_wants_figures(tmp_path: Pa
         assert (seen.gateway.router.steps is not None) is audited
         await seen.use("box/s/work")
         assert ends_of(figures)["ok"] == 3
-    assert runtime.on_counting == []
+    assert runtime.counting.on_change == []
 
 
 async def test_refusals_by_policy_or_face_are_counted_as_refused(tmp_path: Path) -> None:
