@@ -25,9 +25,11 @@ from bench.http_calls import http_guarded, http_in_flight, http_sequential
 from bench.http_sessions import http_idle, http_sessions
 from bench.instructions import (
     audited_instructions,
+    counting_instructions,
     guarded_instructions,
     http_instructions,
     is_available,
+    seeing_instructions,
     stdio_instructions,
 )
 from bench.machine import describe_machine, doubt
@@ -41,7 +43,10 @@ SHARED_NAMES = ("shared", "shared-in-flight", "shared-start-up", "shared-memory"
 HTTP_NAMES = ("http-stdio", "http-http", "http-in-flight", "http-guarded", "http-sessions", "http-idle")
 AUDIT_NAMES = ("audit", "audit-in-flight")
 # Only where valgrind is installed.
-COUNTED_NAMES = ("instructions", "http-instructions", "guarded-instructions", "audit-instructions")
+COUNTED_NAMES = (
+    *("instructions", "http-instructions", "guarded-instructions", "audit-instructions"),
+    *("counting-instructions", "seeing-instructions"),
+)
 NAMES = (*STDIO_NAMES, *AUDIT_NAMES, *SHARED_NAMES, *HTTP_NAMES, *COUNTED_NAMES)
 YARDSTICK_PACKAGES = ("uvloop", "orjson")
 
@@ -103,6 +108,8 @@ def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
         "http-instructions": lambda: http_instructions(folder),
         "guarded-instructions": lambda: guarded_instructions(folder),
         "audit-instructions": lambda: audited_instructions(folder),
+        "counting-instructions": lambda: counting_instructions(folder),
+        "seeing-instructions": lambda: seeing_instructions(folder),
     }
     findings: list[Finding] = []
     for name in options.only or NAMES:

@@ -17,6 +17,7 @@ FORWARDER = "forwarder"
 WORKBENCH = "workbench"
 SHARED = "shared"
 AUDITED = "workbench with an audit"
+COUNTING = "workbench that counts calls"
 GUARDED = "workbench with a key, a policy and an audit"
 FORWARDED = "forwarder before a workbench"
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from bench.calls import IN_FLIGHT, TEXT
 from bench.client import BenchError, Call, Caller, StdioCaller
-from bench.findings import AUDITED, FORWARDER, GUARDED, WORKBENCH, Finding, Value, Verdict
+from bench.findings import AUDITED, COUNTING, FORWARDER, GUARDED, WORKBENCH, Finding, Value, Verdict
 from bench.http_client import HttpCaller
 from bench.http_sessions import processor_seconds
 from bench.http_subjects import LEGACY_CLIENT, POLICY, Listener, make_key
@@ -43,6 +43,8 @@ HTTP_TIMES: Final = 2.2
 GUARDED_TIMES: Final = 1.5
 # As much as 90 % of the calls per second.
 AUDITED_TIMES: Final = 1 / 0.9
+# What history costs those who do not look.
+COUNTING_TIMES: Final = 1.05
 SERVERS_COUNTED: Final = ("first", "second")
 TOOLBOX: Final = "bench"
 _NUMBERS: Final = itertools.count(1)
@@ -141,6 +143,26 @@ def audited_instructions(folder: Path) -> Finding:
     return _finding("audit-instructions", title, counted, "against the same without an audit", AUDITED_TIMES)
 
 
+def counting_instructions(folder: Path) -> Finding:
+    """A workbench over stdio counts nothing, unless metrics are wanted."""
+    counted = [
+        count(WORKBENCH, stdio_workbench(), folder),
+        count(COUNTING, stdio_workbench(is_counting=True), folder),
+    ]
+    title = "instructions of a call that is counted"
+    return _finding("counting-instructions", title, counted, "against the same without counting", COUNTING_TIMES)
+
+
+def seeing_instructions(folder: Path) -> Finding:
+    """The same beside an audit, which learns of the same ends."""
+    counted = [
+        count(AUDITED, stdio_workbench(IN_FLIGHT, is_audited=True), folder),
+        count(COUNTING, stdio_workbench(IN_FLIGHT, is_audited=True, is_counting=True), folder),
+    ]
+    title = f"instructions of a call that is counted and audited, {IN_FLIGHT} in flight"
+    return _finding("seeing-instructions", title, counted, "against the same with an audit alone", COUNTING_TIMES)
+
+
 def _finding(name: str, title: str, counted: Sequence[Counted], compared: str, bound: float) -> Finding:
     """The second against the first."""
     values = tuple(Value(each.subject, "instructions", (each.each,)) for each in counted)
@@ -163,9 +185,9 @@ def stdio_forwarder(in_flight: int = 1) -> Run:
     return run
 
 
-def stdio_workbench(in_flight: int = 1, *, is_audited: bool = False) -> Run:
+def stdio_workbench(in_flight: int = 1, *, is_audited: bool = False, is_counting: bool = False) -> Run:
     def run(prefix: tuple[str, ...], folder: Path, calls: int, least_seconds: float) -> float:
-        config = write_config(folder, in_toolbox=True, audit=is_audited)
+        config = write_config(folder, in_toolbox=True, audit=is_audited, metrics=is_counting)
         command = (*prefix, sys.executable, "-m", "mcp_workbench", "serve", "--config", str(config))
         with StdioCaller(command, environment=environment(folder)) as caller:
             caller.initialize()
@@ -237,7 +259,12 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def write_config(
-    folder: Path, *, in_toolbox: bool, audit: bool = False, policy: Sequence[Mapping[str, object]] = ()
+    folder: Path,
+    *,
+    in_toolbox: bool,
+    audit: bool = False,
+    policy: Sequence[Mapping[str, object]] = (),
+    metrics: bool = False,
 ) -> Path:
     program, *arguments = echo_command()
     servers = {name: {"command": program, "args": arguments} for name in SERVERS_COUNTED}
@@ -246,6 +273,9 @@ def write_config(
         config = {"toolboxes": {TOOLBOX: {"description": "Echoes.", **config}}}
     if audit:
         config["audit"] = {"file": str(folder / "audit.jsonl")}
+    if metrics:
+        # At a free port: nobody asks for them.
+        config["metrics"] = "127.0.0.1:0"
     if policy:
         config["policy"] = list(policy)
     path = folder / "config.json"

@@ -46,6 +46,7 @@ UNNEEDED = {
         "finding",
     ),
     *("index", "postings", "fields", "terms", "synonyms", "words", "answer", "named", "ladder", "forms", "lean"),
+    *("seeing", "call_figures", "metrics_page", "saved_tokens", "metrics_settings"),
     *("signature", "arguments", "quick", "select", "shape"),
 }
 # A new module costs about a third of a millisecond. More than this is a decision, not an accident.

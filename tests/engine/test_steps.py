@@ -191,6 +191,9 @@ LARGE = b" " * MAX_SEARCHED_ANSWER_BYTES
         ((b'{"isError":true,', LARGE, b'"content":[]}'), True),
         ((b'{"content":[', LARGE, b'],"isError":true}'), True),
         ((b'{"content":[', LARGE + b'"isError":true' + LARGE, b"]}"), False),
+        ((b'{"resultType":"complete",', b'"isError":true,"content":[' + LARGE, b"]}"), True),
+        ((b'{"content":[', LARGE + b'],"isError":true', b',"_meta":{}', b"}"), True),
+        ((b'{"content":["' + LARGE, b'"isErr', b'or":true}'), True),
         ((), False),
     ],
 )

@@ -383,3 +383,12 @@ async def test_a_workbench_that_is_a_server_serves_alone_without_a_word(shared: 
         done = await client.use_tool("box", "nested", "open_toolbox", {"toolbox_name": "box"})
         assert not done.get("isError"), done
     assert shared.log.count("joins from") == 1 and "serving alone" not in shared.log
+
+
+async def test_it_always_counts_calls(sockets_folder: Path) -> None:
+    async def nobody(_: Hello) -> ClientContext:
+        raise AssertionError("no client comes")
+
+    async with listening(sockets_folder / "counting", nobody) as (served, _):
+        runtime = served.catalogs.runtime
+        await eventually(lambda: runtime.figures is not None)

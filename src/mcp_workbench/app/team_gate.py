@@ -7,7 +7,7 @@ about how a decision is made.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
@@ -15,6 +15,7 @@ from mcp_workbench.engine.face.gate import Gate
 
 if TYPE_CHECKING:
     from mcp_workbench.app.gateway import Gateway
+    from mcp_workbench.app.saved_tokens import SavedTokens
     from mcp_workbench.app.users import UserFaces
     from mcp_workbench.engine.catalog.entry import ServerEntry
     from mcp_workbench.engine.config.model import WorkbenchConfig
@@ -38,6 +39,8 @@ class TeamGate(Gate):
         self.access: Access | None = None
         # Only if there is, or was, an audit or a lock file.
         self.oversight: Oversight | None = None
+        # Only if calls are counted.
+        self._saved_tokens: SavedTokens | None = None
 
     # ── what the engine asks (`Gate`) ──
 
@@ -69,6 +72,17 @@ class TeamGate(Gate):
     @property
     def tracker(self) -> Tracker | None:
         return self._gateway.runtime.figures
+
+    def on_listed(self, face: Face, tools: Sequence[bytes]) -> None:
+        figures = self._gateway.runtime.figures
+        if figures is None:
+            return
+        if self._saved_tokens is None:
+            from mcp_workbench.app.saved_tokens import SavedTokens
+
+            self._saved_tokens = SavedTokens()
+        for toolbox, tokens in self._saved_tokens.of_list(face.catalog, tools):
+            figures.note_saved(toolbox, tokens)
 
     def refuses(self, request: Subject) -> Denial | None:
         return None if self.access is None else self.access.refuses(request)

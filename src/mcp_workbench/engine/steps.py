@@ -30,7 +30,7 @@ STEP_FAILED: Final = "a check of this request failed, so it was not sent; the lo
 APPROVED: Final = "approved"
 
 # The largest answer that is searched completely for a failure of the tool itself; of larger ones, only the ends.
-MAX_SEARCHED_ANSWER_BYTES: Final = 256 * 1024
+MAX_SEARCHED_ANSWER_BYTES: Final = 8 * 1024
 _EDGE: Final = 4096
 # Over stdio there is one user, the one who started us, whose principal is the empty string. Rules, reports and the
 # audit use this name.
@@ -167,11 +167,22 @@ def _size_of(payload: tuple[Part, ...]) -> int:
     return total
 
 
+def _edge(payload: Sequence[Part], *, is_last: bool = False) -> bytes:
+    """The first bytes, or the last ones: of several parts, those at the ends may be a few bytes of ours."""
+    edge = b""
+    for part in reversed(payload) if is_last else payload:
+        left = _EDGE - len(edge)
+        if not left:
+            break
+        edge = bytes(part[-left:]) + edge if is_last else edge + bytes(part[:left])
+    return edge
+
+
 def tool_failed(payload: Sequence[Part], size: int) -> bool:
     """Whether a result reports that the tool itself failed. For a large one only the ends are searched: servers write
     it first or last, and no call should wait for a search through megabytes."""
     if size > MAX_SEARCHED_ANSWER_BYTES:
-        return _find_failure(payload[0][:_EDGE]) is not None or _find_failure(payload[-1][-_EDGE:]) is not None
+        return _find_failure(_edge(payload)) is not None or _find_failure(_edge(payload, is_last=True)) is not None
     whole = b"".join(payload)
     # Searched first, because hardly any result has it. `find`, because `in` would first try to convert to a number.
     if whole.find(b'"isError"') < 0:

@@ -183,7 +183,7 @@ def _events(figures: CallFigures, facts: WorkbenchFacts) -> Iterable[Family]:
     sign_ins = Family("workbench_sign_ins", "counter", "Sign-ins of people to servers.")
     refused = Family("workbench_auth_failures", "counter", "Requests without valid credentials.")
     lost = Family("workbench_audit_lost", "counter", "Lines of the audit that could not be written.")
-    saved = Family("workbench_tokens_saved", "counter", "Tokens of definitions that clients were not sent.")
+    saved = Family("workbench_tokens_saved", "counter", "Tokens of definitions that lists of tools left out.")
     for decision in ("passed", "denied"):
         approvals.add(figures.events["approval", decision], decision=decision)
     waiting.add(facts.approvals_waiting)

@@ -7,6 +7,7 @@ allows everything. Knows nothing about what a decision depends on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ class Gate:
     def tracker(self) -> Tracker | None:
         """Counts every request to a server from its beginning to its end; None if nobody asked for that."""
         return None
+
+    def on_listed(self, face: Face, tools: Sequence[bytes]) -> None:
+        """A client was given this list of tools. Called only if there is a tracker."""
 
     def refuses(self, request: Subject) -> Denial | None:
         """Why a principal may no longer use what is kept of a request that was let through before: its result, its

@@ -440,6 +440,8 @@ class Router:
             must_say_why = not definitions and face.lists_everything and not face.client_of(call.view).health_check
             reason = self._lists.why_empty(call.view) if must_say_why else None
             if reason is None:
+                if kind == "tools" and self.gate.tracker is not None:
+                    self.gate.on_listed(face, definitions)
                 answer(definitions)
             else:
                 call.finish_error(INTERNAL_ERROR, reason)

@@ -1,0 +1,39 @@
+"""Counts the tokens that lists of tools leave out: what all definitions would take, less what a client got.
+
+What a toolbox takes when an agent opens it is not subtracted. Loaded with the first list of a workbench that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from weakref import WeakKeyDictionary
+
+from mcp_workbench.engine.catalog.catalog import Catalog
+from mcp_workbench.engine.economy.tokens import estimated_tokens
+
+
+class SavedTokens:
+    """Remembers what each catalogue would take: counting takes milliseconds for hundreds of tools."""
+
+    def __init__(self) -> None:
+        self._full: WeakKeyDictionary[Catalog, tuple[int, dict[str, int]]] = WeakKeyDictionary()
+
+    def of_list(self, catalog: Catalog, shown: Sequence[bytes]) -> Iterator[tuple[str, int]]:
+        """The tokens that a list of these definitions leaves out of each toolbox. What it has is spread over all."""
+        full = self._tokens_of(catalog)
+        total = sum(full.values())
+        left_out = total - sum(estimated_tokens(bytes(each)) for each in shown)
+        if left_out > 0:
+            for toolbox, tokens in full.items():
+                if saved := tokens * left_out // total:
+                    yield toolbox, saved
+
+    def _tokens_of(self, catalog: Catalog) -> dict[str, int]:
+        known = self._full.get(catalog)
+        if known is None or known[0] != catalog.revision:
+            counted = {
+                name: sum(estimated_tokens(bytes(each)) for entry in servers.values() for each in entry.tools.values())
+                for name, servers in catalog.toolboxes.items()
+            }
+            known = self._full[catalog] = (catalog.revision, counted)
+        return known[1]
