@@ -1,9 +1,9 @@
 /* The frame around the views: navigation, what is said about the connection, keys. */
 
-import { announce, el, replace, replaceIfChanged, svg } from "./dom.js";
+import { announce, el, replace, svg } from "./dom.js";
 import { seconds } from "./format.js";
 import { register, show } from "./router.js";
-import { connect, on, store } from "./store.js";
+import { connect, now, on, store } from "./store.js";
 import { auditView } from "./audit.js";
 import { connectView } from "./connect.js";
 import { liveView } from "./live.js";
@@ -55,12 +55,11 @@ function drawFrame() {
   document.title = waiting.length ? `(${waiting.length}) MCP Workbench` : "MCP Workbench";
   if (waiting.length > announced) announce(`${waiting.length} waiting for you`);
   announced = waiting.length;
-  replaceIfChanged(document.getElementById("about"), [workbench.version, workbench.config, workbench.address, you.principal, Math.floor(workbench.uptimeSeconds / 60)], () => [
-    el("p", {}, `${workbench.version} · up ${seconds(workbench.uptimeSeconds)}`),
+  replace(document.getElementById("about"),
+    el("p", {}, `${workbench.version} · up ${seconds(now() - store.startedAt)}`),
     el("p", { title: workbench.config }, workbench.config?.replace(/^.*(?=\/[^/]+\/[^/]+$)/, "…")),
     workbench.address && el("p", {}, workbench.address),
-    !you.isOwner && el("p", {}, `as ${you.principal}`),
-  ]);
+    !you.isOwner && el("p", {}, `as ${you.principal}`));
 }
 
 function drawStatus() {

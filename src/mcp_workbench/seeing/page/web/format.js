@@ -42,4 +42,7 @@ export function clock(at, withSeconds = false) {
 
 export const since = (at) => (isNumber(at) ? `since ${clock(at)}` : "not measured");
 
+/** A cause without the output of a server that may follow it. */
+export const firstLine = (text) => (text ?? "").split("\n", 1)[0].slice(0, 500);
+
 export const path = (...parts) => parts.filter(Boolean).join("/");

@@ -1,8 +1,8 @@
 /* Servers: the state of each and why, what it was asked, how long that took, what it wrote. */
 
 import { actions, el, factList, reconcile, replace, replaceIfChanged, rowList } from "./dom.js";
-import { pretty, sentence } from "./content.js";
-import { bytes, clock, count, NONE, path, plural, seconds, since } from "./format.js";
+import { pretty, sentence, textBlock } from "./content.js";
+import { bytes, clock, count, firstLine, NONE, path, plural, seconds, since } from "./format.js";
 import { split } from "./pane.js";
 import { bars, course, histogram } from "./plots.js";
 import { get, now, on, post, store } from "./store.js";
@@ -17,10 +17,10 @@ const keyOf = (server) => JSON.stringify([server.toolbox, server.server]);
 const stateBadge = (server) => el("span", { class: `state ${KINDS[server.state] ?? ""}` }, server.state || NONE);
 
 function fillRow(row, server) {
-  const figure = (value, name) => el("span", { class: "figure" }, value, el("small", {}, ` ${name}`));
+  const figure = (value, name, kind = "") => el("span", { class: `figure ${kind}` }, value, el("small", {}, ` ${name}`));
   replace(row, stateBadge(server),
-    el("span", { class: "what" }, el("span", { class: "soft" }, server.toolbox, "/"), el("b", {}, server.server), server.why && el("span", { class: "why" }, server.why)),
-    figure(count(server.calls), "calls"), el("span", { class: server.errors ? "figure bad" : "figure" }, count(server.errors), el("small", {}, " errors")),
+    el("span", { class: "what" }, el("span", { class: "soft" }, server.toolbox, "/"), el("b", {}, server.server), server.why && el("span", { class: "why" }, firstLine(server.why))),
+    figure(count(server.calls), server.calls === 1 ? "call" : "calls"), figure(count(server.errors), server.errors === 1 ? "error" : "errors", server.errors ? "bad" : ""),
     figure(seconds(server.p50), "p50"), figure(seconds(server.p95), "p95"), figure(bytes(server.memory), "memory"));
 }
 
@@ -58,7 +58,8 @@ export function serversView() {
       ["Errors", count(server.errors)], ["Running now", count(server.running)], ["p50", seconds(server.p50)], ["p95", seconds(server.p95)], ["Memory", bytes(server.memory)],
       server.profile && ["Sandbox", pretty(server.profile)]];
     replaceIfChanged(parts.head, server, () => [
-      server.why && el("p", { class: KINDS[server.state] === "bad" ? "bad" : "" }, sentence(server.why)),
+      server.why && el("p", { class: KINDS[server.state] === "bad" ? "bad" : "" }, sentence(firstLine(server.why))),
+      server.why?.includes("\n") && textBlock(server.why, { label: "Why" }),
       server.next && el("p", {}, sentence(server.next)),
       factList(facts),
       el("p", { class: "soft" }, `Counted ${since(store.state.since)}.`)]);

@@ -88,6 +88,7 @@ function takeState(update) {
     if (was && (was.pid !== update.workbench.pid || store.state.since !== update.since)) store.calls.clear();
     store.state = update;
     store.clockOffset = update.now - Date.now() / 1000;
+    store.startedAt = update.now - update.workbench.uptimeSeconds;
     changed("calls");
   } else if (store.state) {
     const { servers, ...rest } = update;

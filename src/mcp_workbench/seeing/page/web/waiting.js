@@ -1,8 +1,8 @@
 /* Waiting for you: what stands still until a person decides. */
 
-import { actions, announce, el, reconcile, replace, replaceIfChanged, tile } from "./dom.js";
+import { actions, el, reconcile, replace, replaceIfChanged, tile } from "./dom.js";
 import { jsonBlock, sentence, sideBySide, textBlock } from "./content.js";
-import { clock, count, path, plural, seconds, since } from "./format.js";
+import { clock, count, firstLine, path, plural, seconds, since } from "./format.js";
 import { go } from "./router.js";
 import { get, now, on, post, store } from "./store.js";
 
@@ -18,7 +18,6 @@ function card(item, kind, title, ...children) {
 function approval(item) {
   const decide = (decision, done) => async () => {
     await post("api/approve", { id: item.id, decision });
-    announce(done);
     return done;
   };
   const left = el("span", { class: "expires", "data-expires": item.expires });
@@ -60,7 +59,6 @@ function definition(item) {
   else get("api/lock").then(({ changes }) => show(changes.find(isSame) ?? {}), (error) => replace(place, error.message));
   const accept = async () => {
     await post("api/lock/accept", { toolbox: item.toolbox, server: item.server, item: item.item });
-    announce("Accepted.");
     return "Accepted.";
   };
   return card(item, "warn", item.what || "Changed definition", place,
@@ -69,7 +67,7 @@ function definition(item) {
 
 function crashed(item) {
   const start = async () => (await post("api/server", { toolbox: item.toolbox, server: item.server, do: "start" }), "Asked to start.");
-  return card(item, "bad", "Not running", el("p", {}, el("strong", {}, sentence(item.why))),
+  return card(item, "bad", "Not running", el("p", {}, el("strong", {}, sentence(firstLine(item.why)))),
     item.next && el("p", {}, sentence(item.next)),
     item.lines?.length > 0 && textBlock(item.lines.join("\n"), { label: "What it wrote last" }),
     store.state.you.isOwner && actions({ label: "Start again", class: "primary", run: start },
