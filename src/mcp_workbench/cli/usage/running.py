@@ -55,8 +55,8 @@ automatically, and running calls get a moment to finish.
 Shows each of your running workbenches: its process, where it serves, its face and configuration, and for each server
 its state, uptime, starts and failures, calls in flight, bytes sent and received, and last error. A narrow terminal
 shows only the most important of these. Of the shared workbench it shows the clients, by process and folder, and which
-of them use which server. A generated HTTP token is shown, too. The same, without the token, is available at /readyz
-over HTTP, and to clients as the resource workbench://status.
+of them use which server. Where there is a generated HTTP token, it names the file that holds it. The same, without
+that file, is available at /readyz over HTTP, and to clients as the resource workbench://status.
 """,
         (JSON,),
         takes=0,
