@@ -18,15 +18,15 @@ PATIENCE = 60.0
 
 def said_by(path: Path, line: bytes) -> str:
     """What the workbench answers on this socket."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(5)
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5)
             connection.connect(str(path))
             connection.sendall(line)
             connection.shutdown(socket.SHUT_WR)
             return connection.makefile("rb").read().decode()
-        except OSError as error:
-            return f"{type(error).__name__}"
+    except OSError as error:
+        return type(error).__name__
 
 
 def read_environment(pid: int) -> str:

@@ -1,0 +1,102 @@
+"""Servers in a sandbox, behind the real workbench."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.engine.process_context import DEBUGGER, runtime_folder
+from mcp_workbench.engine.sandbox.machine import capabilities
+from mcp_workbench.engine.socket_peers import is_confined
+from tests.cli.shell import run
+from tests.end_to_end.harness import Workbench, open_toolbox, unavailable
+from tests.end_to_end.test_hostile_servers import attacker, results
+from tests.support.client import Json
+from tests.support.processes import alive, descendants, eventually
+from tests.support.workbench import scripted_entry
+
+pytestmark = [
+    pytest.mark.skipif(
+        capabilities().landlock_abi < 6 or not capabilities().has_filters, reason="needs Landlock ABI 6 and seccomp"
+    ),
+    pytest.mark.skipif(is_confined(), reason="everything here has no_new_privs, so servers cannot be recognised"),
+]
+PROFILES = ("guard", "contained", "sealed")
+
+
+@pytest.fixture
+def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "work").mkdir()
+    return Workbench(tmp_path)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_servers_work_and_status_says_what_each_has(workbench: Workbench, profile: str) -> None:
+    box = {"first": scripted_entry(), "second": scripted_entry(sandbox=profile)}
+    async with workbench.serving({"box": box}) as client:
+        for name in box:
+            assert not (await client.use_tool("box", name, "echo", {"text": "hi"})).get("isError")
+        (status,) = [each for each in json.loads(run("status", "--json").stdout) if each["pid"] == client.pid]
+        found = {each["server"]: each["sandbox"] for each in status["servers"]}
+        assert (found["first"]["profile"], found["second"]["profile"]) == ("guard", profile)
+        assert found["second"]["missing"] == []
+        assert (f"sandbox: {profile}" in run("status").stdout) == (profile != "guard")
+
+
+@pytest.mark.parametrize("profile", ["contained", "sealed"])
+async def test_a_contained_server_does_not_even_reach_our_sockets(workbench: Workbench, profile: str) -> None:
+    folder = workbench.folder / "work"
+    box = {"attacker": {**attacker(folder), "sandbox": profile}, "victim": scripted_entry()}
+    policy = [{"tools": ["box/victim/echo"], "then": "ask"}, {"then": "allow"}]
+    async with workbench.serving({"box": box}, env={**os.environ, DEBUGGER: ""}, policy=policy) as client:
+        await client.use_tool("box", "attacker", "echo", {"text": "started"})
+        await client.use_tool("box", "victim", "echo", {"text": "1"})
+        shown = json.loads(run("status", "--json").stdout)
+        (approval,) = [each["id"] for status in shown for each in status["approvals"]]
+        got = await results(folder, {"sockets": runtime_folder(), "pid": client.pid, "approval": approval})
+        assert {answer for each in got.values() for answer in each.values()} == {"PermissionError"}
+        assert (await client.use_tool("box", "victim", "echo", {"text": "1"})).get("isError"), "nothing was approved"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_nothing_is_left_in_a_sandbox_when_the_workbench_is_killed(workbench: Workbench, profile: str) -> None:
+    box = {name: scripted_entry(sandbox=profile) for name in ("first", "second")}
+    async with workbench.serving({"box": box}, expect_exit=False) as client:
+        for name in box:
+            await client.use_tool("box", name, "echo", {"text": "hi"})
+        started = descendants(client.pid)
+        assert len(started) >= 2
+        client.process.kill()
+        await eventually(lambda: not any(map(alive, started)), what="the end of all servers")
+
+
+async def test_a_server_that_dies_says_its_sandbox_what_it_was_denied_and_what_to_try(workbench: Workbench) -> None:
+    secret = workbench.folder / "secret"
+    secret.write_text("x")
+    broken: Json = {"command": sys.executable, "args": ["-c", f"open({str(secret)!r})"], "sandbox": "contained"}
+    async with workbench.serving({"box": {"fine": scripted_entry(), "broken": broken}}) as client:
+        (found,) = unavailable(await open_toolbox(client, "box")).values()
+        assert found["server"] == "broken"
+        text = json.dumps(found)
+        assert "it ran in the sandbox `contained`" in text and f"it was denied `{secret}`" in text
+        assert "mcp-workbench sandbox try box/broken" in text
+
+
+async def test_what_this_machine_cannot_enforce_stops_that_server_alone(workbench: Workbench) -> None:
+    hosts = {"profile": "contained", "network": ["example.org"]}
+    box = {
+        "fine": scripted_entry(),
+        "strict": scripted_entry(sandbox={**hosts, "backend": "landlock"}),
+        "lenient": scripted_entry(sandbox={**hosts, "backend": "landlock", "bestEffort": True}),
+    }
+    async with workbench.serving({"box": box}) as client:
+        (found,) = unavailable(await open_toolbox(client, "box")).values()
+        assert found["server"] == "strict" and "cannot limit its network to hosts" in found["reason"]
+        (status,) = [each for each in json.loads(run("status", "--json").stdout) if each["pid"] == client.pid]
+        missing = {each["server"]: each["sandbox"].get("missing") for each in status["servers"]}
+        assert len(missing["lenient"]) == 1 and missing["fine"] == []
