@@ -252,9 +252,9 @@ async def test_a_waiting_call_is_decided_once(tmp_path: Path, decision: str) -> 
         assert (await browser.post("/api/approve", {**wanted, "id": "0" * 10})).status == 404
         assert (await browser.post("/api/approve", wanted)).status == 200
         again = await browser.post("/api/approve", {**wanted, "decision": "once"})
-        assert again.status == 409 and again.json["by"] == "ada (process 7)"
+        assert again.status == 409 and again.json["by"] == "ada on the page"
         answered = json.dumps(await browser.agent.use(place, {"text": "x"}))
-        assert ("denied by ada (process 7)" in answered) == (decision == "deny")
+        assert ("denied by ada on the page" in answered) == (decision == "deny")
         assert (await browser.state())["waiting"] == []
 
 

@@ -132,7 +132,8 @@ class OwnPage:
             await self.close()
         if self._server is None:
             self._server = await self._listen(port)
-        user = PageUser("", is_owner=True, name=by, may_decide=may_decide)
+        # Of whoever opened it the user counts: the command has ended by the time that somebody decides.
+        user = PageUser("", is_owner=True, name=f"{by.partition(' (')[0]} on the page", may_decide=may_decide)
         return f"{self.address}login?code={self._lazy.site.sign_ins.new_code(user)}"
 
     async def _listen(self, port: int) -> HttpServer:

@@ -51,6 +51,7 @@ PAGE_STOP_TIMEOUT: Final = 10.0
 CALL_TIMEOUT: Final = 600.0
 SIGN_IN_TIMEOUT: Final = 30.0
 HOUR: Final = 3600.0
+MEMORY_STEP: Final = 1024 * 1024
 # A longer audit takes seconds to verify, and is not verified for a page.
 MAX_VERIFIED_BYTES: Final = 64 * 1024 * 1024
 _KIND_NAMES: Final = {"tools": "tool", "prompts": "prompt", "resources": "resource", "resourceTemplates": "template"}
@@ -113,6 +114,8 @@ class WorkbenchOnPage:
         self._epoch = time.time() - asyncio.get_running_loop().time()
         # By catalogue: its revision, and the tokens of its definitions.
         self._tokens: dict[Catalog, tuple[int, dict[str, int]]] = {}
+        # As last measured, in bytes, rounded: small changes are no news.
+        self._memory: dict[tuple[str, str], int] = {}
 
     @property
     def capture(self) -> Capture:
@@ -124,6 +127,24 @@ class WorkbenchOnPage:
 
     def subscribe(self, listener: CallListener, *, content: bool) -> Callable[[], None]:
         return self._figures.subscribe(listener, content=content)
+
+    def measure(self) -> None:
+        _ = self._runtime.start_task(self._measure())
+
+    async def _measure(self) -> None:
+        from mcp_workbench.engine.observe.process_memory import memory_of
+
+        groups: dict[tuple[str, str], list[int]] = {}
+        for each in self._runtime.pool.connections():
+            pid = None if each.run is None else each.run.process_id
+            if pid is not None:
+                groups.setdefault((each.entry.toolbox, each.config.name), []).append(pid)
+        sizes = await aside(partial(memory_of, [pid for pids in groups.values() for pid in pids]))
+        found = {place: sum(sizes.get(pid, 0) for pid in pids) for place, pids in groups.items()}
+        self._memory = {place: size // MEMORY_STEP * MEMORY_STEP for place, size in found.items() if size}
+        for place, size in found.items():
+            if size:
+                self._figures.note_memory(*place, size)
 
     # ── what is there ──
 
@@ -186,7 +207,7 @@ class WorkbenchOnPage:
             "running": 0 if totals is None else totals.running + totals.waiting,
             "p50": None if times is None else times.quantile(0.5),
             "p95": None if times is None else times.quantile(0.95),
-            "memory": None,
+            "memory": self._memory.get(place),
             "starts": sum(each.starts for each in found.connections),
             "since": round(self._epoch + min(up), 1) if up else None,
         }

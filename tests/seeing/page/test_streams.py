@@ -43,17 +43,21 @@ class Workbench:
     def __init__(self) -> None:
         self.listeners: list[CallListener] = []
         self.servers = [{"toolbox": "box", "server": name, "calls": 0} for name in ("one", "two")]
+        self.measured = False
         self.lines = {("box", "one"): ["a", "b"], ("box", "two"): ["x"]}
 
     def subscribe(self, listener: CallListener, *, content: bool) -> Callable[[], None]:
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
 
+    def measure(self) -> None:
+        self.measured = True
+
     def redact(self, text: str) -> str:
         return text
 
     def state(self, user: PageUser) -> Any:
-        return {"now": 0, "servers": [dict(row) for row in self.servers], "waiting": []}
+        return {"now": 0, "servers": [dict(row) for row in self.servers], "waiting": [], "toolboxes": []}
 
     def log_lines(self) -> dict[tuple[str, str], list[str]]:
         return {place: list(lines) for place, lines in self.lines.items()}
@@ -113,12 +117,27 @@ async def test_only_what_has_changed_is_told_and_output_to_the_owner_alone() -> 
     workbench.servers[1]["calls"] = 1
     workbench.lines["box", "one"] = ["b", "c", "d"]
     pages._look()
-    state = ("state", {"servers": [{"toolbox": "box", "server": "two", "calls": 1}], "waiting": [], "now": 0})
+    rest = {"waiting": [], "toolboxes": [], "now": 0}
+    state = ("state", {"servers": [{"toolbox": "box", "server": "two", "calls": 1}], **rest})
     assert bob.events() == [state]
     logs = [("log", {"toolbox": "box", "server": "one", "line": line}) for line in ("c", "d")]
     assert owner.events() == [state, *logs]
     pages._look()
-    assert owner.events() == []
+    assert owner.events() == [] and workbench.measured
+    pages.close()
+
+
+async def test_a_server_more_or_less_is_a_whole_state_with_what_belongs_to_the_session() -> None:
+    workbench = Workbench()
+    pages = Streams(workbench)  # type: ignore[arg-type]
+    writer = Writer()
+    state = {"csrf": "x", "you": {}, **workbench.state(OWNER.user)}
+    pages.open(writer, OWNER, lambda: True, state)  # type: ignore[arg-type]
+    writer.events()
+    del workbench.servers[0]
+    pages._look()
+    ((name, told),) = writer.events()
+    assert name == "state" and told["csrf"] == "x" and [row["server"] for row in told["servers"]] == ["two"]
     pages.close()
 
 

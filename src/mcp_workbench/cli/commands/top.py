@@ -16,9 +16,9 @@ import sys
 from typing import Any, Final
 
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.cli.process_memory import memory_of
 from mcp_workbench.cli.top_view import ServerRow, log_picture, picture, rows_of
 from mcp_workbench.cli.watched_workbenches import Workbenches
+from mcp_workbench.engine.observe.process_memory import memory_of
 from mcp_workbench.engine.run import run as run_loop
 
 REDRAW_INTERVAL: Final = 1.0

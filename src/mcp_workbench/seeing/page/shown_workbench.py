@@ -33,6 +33,9 @@ class PageWorkbench(Protocol):
     def subscribe(self, listener: CallListener, *, content: bool) -> Callable[[], None]:
         """Tell the listener of all calls, whosoever they are, until the returned function is called."""
 
+    def measure(self) -> None:
+        """Measure what changes without being told. Returns at once."""
+
     def redact(self, text: str) -> str: ...
 
     def log_lines(self) -> dict[tuple[str, str], list[str]]:

@@ -24,6 +24,8 @@ MAX_BACKLOG_BYTES: Final = 1024 * 1024
 HEARTBEAT_INTERVAL: Final = 15.0
 # How often what is not announced is looked at: states of servers, what waits, what servers wrote.
 LOOK_INTERVAL: Final = 1.0
+# How often the memory of servers is measured, which takes milliseconds in a thread.
+MEMORY_INTERVAL: Final = 5.0
 _HEARTBEAT: Final = b": still here\n\n"
 # How many new lines of one server are sent at a time; a server may write thousands.
 MAX_NEW_LOG_LINES: Final = 50
@@ -41,6 +43,9 @@ class Stream:
         # What it was told last.
         self.servers: dict[tuple[str, str], Any] = {}
         self.waiting: Any = None
+        self.toolboxes: Any = None
+        # What the state of this session has in addition.
+        self.own: dict[str, Any] = {}
 
     @property
     def is_over(self) -> bool:
@@ -80,6 +85,7 @@ class Streams:
         self._unsubscribe: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._log: dict[tuple[str, str], list[str]] = {}
+        self._measured = 0.0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -95,7 +101,8 @@ class Streams:
             self._unsubscribe = self._workbench.subscribe(self, content=self._workbench.capture != "none")
             self._log = self._workbench.log_lines()
             self._timer = loop.call_later(LOOK_INTERVAL, self._look)
-        stream.servers, stream.waiting = _by_place(state), state["waiting"]
+        stream.servers, stream.waiting, stream.toolboxes = _by_place(state), state["waiting"], state["toolboxes"]
+        stream.own = {name: state[name] for name in ("csrf", "you") if name in state}
         self._send(stream, "state", state)
         for record in self.calls.records(stream.may_see):
             self._send(stream, "call-end", record)
@@ -154,6 +161,9 @@ class Streams:
         for stream in [each for each in self._open if each.is_over or not each.is_valid()]:
             stream.end()
             self._close(stream)
+        if self._open and now - self._measured >= MEMORY_INTERVAL:
+            self._measured = now
+            self._workbench.measure()
         states: dict[PageUser, Any] = {}
         for stream in self._open:
             if stream.user not in states:
@@ -169,11 +179,11 @@ class Streams:
         servers = _by_place(state)
         is_same_set = servers.keys() == stream.servers.keys()
         changed = [row for place, row in servers.items() if stream.servers.get(place) != row]
-        if is_same_set and not changed and state["waiting"] == stream.waiting:
+        rest = {name: state[name] for name in ("waiting", "toolboxes", "now")}
+        if is_same_set and not changed and (rest["waiting"], rest["toolboxes"]) == (stream.waiting, stream.toolboxes):
             return False
-        stream.servers, stream.waiting = servers, state["waiting"]
-        whole = {"servers": changed, "waiting": state["waiting"], "now": state["now"]} if is_same_set else state
-        self._send(stream, "state", whole)
+        stream.servers, stream.waiting, stream.toolboxes = servers, rest["waiting"], rest["toolboxes"]
+        self._send(stream, "state", {"servers": changed, **rest} if is_same_set else {**stream.own, **state})
         return True
 
     def _tell_of_log(self) -> None:

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from mcp_workbench.cli.process_memory import memory_of
+from mcp_workbench.engine.observe.process_memory import memory_of
 
 
 @pytest.mark.processes

@@ -1,4 +1,4 @@
-"""Memory of servers' processes, read by the command that shows it, so that it costs the workbench nothing.
+"""Memory of servers' processes, read only by whoever shows it: `top`, and the page while one is open. May block.
 
 A server is a process group (`npx` starts `sh` starts `node`), identified by its first process.
 """
