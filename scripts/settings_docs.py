@@ -1,4 +1,4 @@
-"""The tables of docs/reference/configuration.md, made from the declarations of the settings. Pure.
+"""The tables of settings in the documents, made from their declarations. Pure.
 
 A table follows a line `<!-- settings of server: command, args -->`, which names whose settings it lists, and which of
 them; without names, all.
@@ -79,6 +79,9 @@ MORE: Final = {
     "trustedProxy.addressHeader": "Its last address counts, and the proxy must send it once.",
     "trustedProxy.secret": "Best [by reference](../guides/secrets.md). This or `certificate` is required; with both, "
     "the proxy needs both.",
+    "audit.file": "Created with mode 0600.",
+    "audit.syslog": "Facility `authpriv`.",
+    "audit.stdout": "Over stdio, stdout is the protocol, and the workbench does not start.",
     "clients.face": "See [auto](../guides/faces.md#auto).",
     "clients.separator": "Where the `separator` of the file is `:`.",
 }

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from mcp_workbench.engine.transport.http.server.limits import Limits
-from tests.cli.messages import error_texts
+from scripts.error_texts import error_texts
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "reference" / "reliability.md"

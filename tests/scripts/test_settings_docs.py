@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scripts.settings_docs import MORE, groups, listed, with_tables
+from scripts.write_reference_docs import AUDIT
 from scripts.write_reference_docs import SETTINGS as DOCUMENT
 
 # Explained in prose: the servers themselves.
@@ -15,6 +16,8 @@ ROOTS = {"file.toolboxes", "file.mcpServers", "file.servers", "file.context_serv
 def test_the_tables_say_what_the_declarations_do() -> None:
     document = DOCUMENT.read_text("utf-8")
     assert document == with_tables(document), "run python -m scripts.write_reference_docs"
+    guide = AUDIT.read_text("utf-8")
+    assert guide == with_tables(guide) and "audit.keepFiles" in listed(guide)
     assert "| `timeout` | seconds | `120` | How long a call may take, in seconds. |" in document
 
 

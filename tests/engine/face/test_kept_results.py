@@ -99,7 +99,7 @@ async def test_a_result_within_its_budget_passes_as_it_is(tmp_path: Path) -> Non
         assert await seen.use("dev/api/get") == text("short")
 
 
-async def test_repeated_words_count_once(tmp_path: Path) -> None:
+async def test_duplicated_content_counts_once(tmp_path: Path) -> None:
     value = {"issues": ISSUES[:20]}
     whole = text(json.dumps(value), structuredContent=value)
     async with workbench_with(tmp_path, boxes(whole)) as seen:

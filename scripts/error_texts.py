@@ -1,4 +1,4 @@
-"""Finding the error texts of the package in its source, for the test that compares them with docs/reference/errors.md.
+"""Finding the error texts of the package in its source, for docs/reference/errors.md.
 
 Owns the list of places where such texts are born: which callables take one, and as which argument. A value inside a
 text is written `…`. Texts that only a defect of ours can bring out (assertions) are not looked for.
@@ -13,9 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.support.source_tree import statements
-
-PACKAGE = Path(__file__).resolve().parents[2] / "src" / "mcp_workbench"
+PACKAGE = Path(__file__).resolve().parents[1] / "src" / "mcp_workbench"
 # Servers that are foreign to the package, though they ship with it.
 FOREIGN = PACKAGE / "cli" / "demo"
 
@@ -82,7 +80,7 @@ MAKERS = (
     "why_unhandled",
 )
 
-# Texts that are put together from parts; a test of its own brings each of them out.
+# Texts that are put together from parts; a test brings each of them out.
 COMPOSED = (
     "… `…` does not exist…; did you mean …?",
     "… `…` does not exist…; there are …",
@@ -115,7 +113,7 @@ def _found() -> dict[str, str]:
     places = _with_derived(trees.values())
     found: dict[str, str] = {}
     for path, tree in trees.items():
-        functions = [each for each in statements(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+        functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
         constants = [each for each in tree.body if isinstance(each, ast.Assign | ast.AnnAssign)]
         for scope in (*functions, *constants):
             for line, text in _texts_in(scope, tree, places):
@@ -126,7 +124,7 @@ def _found() -> dict[str, str]:
 def _with_derived(trees: Iterable[ast.Module]) -> dict[str, tuple[int, str, str]]:
     """The birthplaces, and every class that derives from one of them."""
     places = dict(BIRTHPLACES)
-    classes = [node for tree in trees for node in statements(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     while True:
         derived = {
             each.name: places[base.id]
