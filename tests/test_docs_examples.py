@@ -186,6 +186,8 @@ CHECKS: dict[str, Callable[[str, Path], None]] = {
     "mcp-workbench restart": starts_the_shared_workbench,
     # What runs on this machine is not ours to have reloaded.
     "mcp-workbench reload": is_a_command_line,
+    # Nor the browser to open; tests/cli/commands/test_page.py has a workbench of its own.
+    "mcp-workbench page": is_a_command_line,
     # Nor are the clients of this machine ours to change.
     "mcp-workbench init": is_a_command_line,
     "mcp-workbench install": is_a_command_line,
