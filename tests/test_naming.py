@@ -27,6 +27,7 @@ SHARED_CLASS_NAMES: dict[str, str] = {}
 SHARED_MODULE_NAMES = {
     "arguments": "of a shell's `call`, and of a tool's schema",
     "policy": "the command, and the rules that it tests",
+    "sandbox": "the command, and the sandbox that it describes",
     "schema": "the command, and the JSON Schema that it prints",
     "serve": "the command, and the same where it has joined the shared workbench",
     "status": "the command, and the status that it shows",
