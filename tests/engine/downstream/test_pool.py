@@ -104,7 +104,7 @@ async def test_a_link_that_does_not_stop_holds_up_neither_the_end_nor_the_next_s
         server.may_stop.clear()
         async with asyncio.timeout(5):
             await pool.close()
-        assert caplog.messages == ["[box/server] it could not be stopped within 0.01 s"] * 3
+        assert caplog.messages == ["[box/server] could not be stopped within 0.01 s"] * 3
         for link in server.links:
             link.stopped = True
 
