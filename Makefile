@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= 4
 # Tests with programs of others, most of them from npm: what they do takes long, and changes of ours rarely break it.
 EXTERNAL := $(addprefix tests/,conformance http_clients real_authorities real_clients real_servers) \
-            tests/sharing/test_command_line_clients.py tests/seeing/page/test_browser.py tests/seeing/test_metrics_prometheus.py
+            tests/sharing/test_command_line_clients.py $(wildcard tests/seeing/page/test_browser*.py) tests/seeing/test_metrics_prometheus.py
 # Passed on to pytest, for example: make test PYTEST_ARGS="-k framing -x"
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
