@@ -162,7 +162,6 @@ CASES: Final = (
     Case("resource nothing://1"),
     Case("tokens"),
     Case("tokens --json"),
-    Case("tokens --html no/such/folder.html"),
     Case("demo nothing"),
     # The clients.
     Case("install"),

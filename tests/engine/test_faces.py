@@ -23,7 +23,6 @@ PACKAGE = Path(mcp_workbench.__file__).parent
 COMPARES_FACES = {
     "cli/commands/tokens.py",
     "cli/token_report.py",
-    "cli/tokens_page.py",
     "cli/commands/list.py",
 }
 # HTTP has a word `proxy` of its own, and so have transports, revisions and sign-ins `auto`.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +87,6 @@ def test_a_file_that_is_served_flat_is_told_what_that_costs(tmp_path: Path, plai
     checked = run("check", path)
     assert f"context: {report['inForce']:,} tokens to start with, as served in the face flat, " in checked.stdout
     assert checked.stderr == ""
-    run("tokens", "--html", tmp_path / "page.html", path)
-    said = Page((tmp_path / "page.html").read_text(encoding="utf-8")).said
-    assert f"{report['inForce']:,}tokens that a conversation starts with here, in the face flat" in said
 
 
 def test_with_the_face_auto_clients_that_defer_are_told_apart(tmp_path: Path) -> None:
@@ -127,52 +123,6 @@ def test_a_server_that_fails_is_told_and_the_others_are_counted(tmp_path: Path) 
     assert re.search(r"^  bad +\?$", shown, re.MULTILINE)
 
 
-class Page(HTMLParser):
-    """Every tag and attribute of a page, and its text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.said = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.said += data
-
-
-def test_the_page_stands_alone_and_shows_every_toolbox(tmp_path: Path) -> None:
-    target = tmp_path / "cost.html"
-    status, _, complaints = run("tokens", "--connect", "--html", target, config(tmp_path))
-    assert (status, complaints) == (0, f"note: wrote {target}\n")
-    text = target.read_text(encoding="utf-8")
-    page = Page(text)
-    loading = {"src", "href", "srcset", "data", "action"}
-    assert not [
-        tag for tag, attributes in page.tags if tag in ("script", "link", "img", "iframe") or loading & {*attributes}
-    ]
-    assert "url(" not in text and "@import" not in text and "http" not in text.lower()
-    # A name is text, whatever is in it.
-    assert "lab <b>" in page.said
-    assert ("b", {}) not in [each for each in page.tags if each[0] == "b"][3:]
-    for expected in ("desk", "notes", "clock", "many", *FORMS):
-        assert expected in page.said
-    widths = [float(found) for found in re.findall(r"width:([\d.]+)%", text)]
-    assert widths and all(0 <= width <= 80 for width in widths)
-
-
-def test_a_page_of_servers_that_nobody_knows_says_how_to_get_to_know_them(tmp_path: Path) -> None:
-    target = tmp_path / "cost.html"
-    run("tokens", "--html", target, config(tmp_path))
-    text = target.read_text(encoding="utf-8")
-    page = Page(text)
-    assert "mcp-workbench tokens --connect starts them" in page.said
-    assert "width:" not in text.partition("</style>")[2]
-    assert not re.search(r"<td>[\d,]+</td>", text)
-
-
 def test_pinned_tools_are_part_of_what_every_conversation_starts_with(tmp_path: Path) -> None:
     path = config(tmp_path, pin=["desk/notes/read", "desk/clock/now"])
     shown = run("tokens", "--connect", path).stdout
@@ -183,12 +133,6 @@ def test_pinned_tools_are_part_of_what_every_conversation_starts_with(tmp_path: 
     assert pinned > 20
     assert json.loads(run("tokens", "--json", path).stdout)["pinned"] == pinned
     assert f"context: {start} tokens to start with" in run("check", path).stdout
-
-
-def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    status, _, complaints = run("tokens", "--html", tmp_path / "no" / "such" / "folder.html", config(tmp_path))
-    assert status == 1
-    assert "cannot be written" in complaints
 
 
 def test_check_says_in_short_what_is_known(tmp_path: Path) -> None:

@@ -1,12 +1,9 @@
-"""`mcp-workbench tokens`: show what tools cost an agent, as a flat list and with the workbench, as a table, JSON or a
-page."""
+"""`mcp-workbench tokens`: show what tools cost an agent, as a flat list and with the workbench."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
-from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, stdout
 from mcp_workbench.cli.settings import configuration, log_for
@@ -28,16 +25,6 @@ def run(parsed: Parsed) -> int:
     else:
         show(screen, report)
         screen.flush()
-    page = parsed.value("html")
-    if page is not None:
-        from mcp_workbench.cli.tokens_page import html_page, tokens_html
-
-        try:
-            # After the table, which is shown even if the page cannot be written.
-            Path(page).write_text(html_page("What tools cost", tokens_html(report)), encoding="utf-8")
-        except OSError as failure:
-            return complain(f"`{page}` cannot be written: {failure.strerror}", status=FAILED)
-        remark("note", f"wrote {page}")
     return reported(failures, redactor)
 
 

@@ -166,7 +166,7 @@ within its budget. Counts the servers that have been listed before; --connect st
 
 Exit code: 0, or 1 if a server that had to be started failed.
 """,
-        (CONFIG, CONNECT, JSON, Flag("html", "FILE", "write the same as an HTML page with a chart"), PRIVATE, DEBUG),
+        (CONFIG, CONNECT, JSON, PRIVATE, DEBUG),
         takes=1,
     ),
     Command(
