@@ -13,8 +13,8 @@ from mcp_workbench import __version__
 from mcp_workbench.cli.flags import HELP
 from mcp_workbench.cli.usage import COMMANDS
 
-COMMAND_LIST: Final = re.compile(r"^<!-- commands -->\n\n?(?:\|[^\n]*\n)*", re.MULTILINE)
-OPTIONS: Final = re.compile(r"^<!-- options of ([a-z-]+) -->\n\n?(?:\|[^\n]*\n)*", re.MULTILINE)
+COMMAND_LIST: Final = re.compile(r"^<!-- commands -->\n(?:\n(?:\|[^\n]*\n)+)?", re.MULTILINE)
+OPTIONS: Final = re.compile(r"^<!-- options of ([a-z-]+) -->\n(?:\n(?:\|[^\n]*\n)+)?", re.MULTILINE)
 # What would be set as code if help had any: options, paths, patterns.
 _CODE: Final = re.compile(
     r"(?<![`\w/])(--[a-z][a-z-]*(?: --[a-z-]+)*|[a-z]+[:/][A-Za-z/]+|[a-z-]+\.json|NUMBER:HASH|WORKBENCH_TOKEN)"

@@ -12,7 +12,7 @@ from typing import Any, Final
 from mcp_workbench.engine.config.kinds import MAX_DURATION_SECONDS
 from mcp_workbench.engine.config.schema import json_schema
 
-TABLE: Final = re.compile(r"^(<!-- settings of (\w+)(?:: ([^>]*?))? -->\n)\n?(?:\|[^\n]*\n)*", re.MULTILINE)
+TABLE: Final = re.compile(r"^(<!-- settings of (\w+)(?:: ([^>]*?))? -->\n)(?:\n(?:\|[^\n]*\n)+)?", re.MULTILINE)
 HEAD: Final = "\n| key | value | default | what it is |\n|---|---|---|---|\n"
 _LARGE: Final = ((1024 * 1024, "MiB"), (1024, "KiB"))
 # The limits of `or_variable`: what a variable brings in is not a value that people write.
