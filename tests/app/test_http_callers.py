@@ -26,6 +26,7 @@ from mcp_workbench.engine.config.auth_settings import (
 from mcp_workbench.engine.config.fixed_settings import with_fixed_settings
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.engine.config.page_settings import PageConfig
 from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.transport.http.server.authentication import AuthenticationChallenge, BearerToken
@@ -294,3 +295,14 @@ async def test_a_users_cached_offer_is_read_in_a_thread_before_serving_them(
         assert gateway.router.views.face_of("alice") is not None
         assert found.authenticator.authenticate(arrived(token)) == "alice", "the next time there is nothing to wait for"
     assert bool(threads) is hidden and threading.main_thread() not in threads
+
+
+async def test_a_page_that_keeps_everything_is_for_one_user_alone(keys: KeyFolder) -> None:
+    whole = PageConfig(capture="full")
+    assert (await callers(page=whole)).page(list).takes("/")
+    with pytest.raises(ConfigError, match="not possible with several users"):
+        (await callers(page=whole, auth=AUTH)).page(list)
+    keys.create("ada")
+    with pytest.raises(ConfigError, match="not possible with several users"):
+        (await callers(page=whole)).page(list)
+    assert (await callers(page=PageConfig(), auth=AUTH)).page(list).takes("/")

@@ -37,7 +37,7 @@ from mcp_workbench.engine.session.client_name import client_names
 from mcp_workbench.engine.steps import LOCAL
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.seeing.page.shown_workbench import Json, Unavailable
+from mcp_workbench.seeing.page.shown_workbench import Json, LogPlace, Unavailable
 from mcp_workbench.seeing.page.sign_in import PageUser
 from mcp_workbench.signin.flow_io import SignInFailed
 
@@ -345,13 +345,12 @@ class WorkbenchOnPage:
 
     # ── servers ──
 
-    def log_lines(self) -> dict[tuple[str, str], list[str]]:
-        found: dict[tuple[str, str], list[str]] = {}
-        for each in self._runtime.pool.connections():
-            if each.run is not None:
-                lines = map(self.redact, each.run.last_lines(MAX_SHOWN_LOG_LINES))
-                found.setdefault((each.entry.toolbox, each.config.name), []).extend(lines)
-        return found
+    def log_lines(self) -> dict[LogPlace, list[str]]:
+        return {
+            (each.entry.toolbox, each.config.name, id(each)): each.run.last_lines(MAX_SHOWN_LOG_LINES)
+            for each in self._runtime.pool.connections()
+            if each.run is not None
+        }
 
     def _lines(self, found: _Place, count: int) -> list[str]:
         runs = (each.run for each in found.connections)
@@ -397,20 +396,21 @@ class WorkbenchOnPage:
         return {"copies": len(place.connections)}
 
     async def sign_in(self, user: PageUser, toolbox: str, server: str) -> Json:
-        place = self._find(user, toolbox, server)
+        self._find(user, toolbox, server)
         principal = OWN_USER if user.is_owner else user.principal
         for gateway in self._gateways():
-            for entry in place.entries:
-                if any(each.whole in entry.catalogs for each in self._catalogs(user)):
-                    try:
-                        async with asyncio.timeout(SIGN_IN_TIMEOUT):
-                            begun = await gateway.sign_ins().begin_sign_in(entry, principal)
-                            await asyncio.shield(begun.page)
-                        return {"url": begun.url}
-                    except (SignInFailed, WorkbenchError) as error:
-                        raise Unavailable(502, self.redact(str(error))) from None
-                    except TimeoutError:
-                        raise Unavailable(504, "the authorization server does not answer") from None
+            entry = gateway.gate.whole_face_of(principal).catalog.toolboxes.get(toolbox, {}).get(server)
+            if entry is None:
+                continue
+            try:
+                async with asyncio.timeout(SIGN_IN_TIMEOUT):
+                    begun = await gateway.sign_ins().begin_sign_in(entry, principal)
+                    await asyncio.shield(begun.page)
+            except (SignInFailed, WorkbenchError) as error:
+                raise Unavailable(502, self.redact(str(error))) from None
+            except TimeoutError:
+                raise Unavailable(504, "the authorization server does not answer") from None
+            return {"url": begun.url}
         raise Unavailable(404, "there is no such server")
 
     # ── tools ──

@@ -54,13 +54,15 @@ class Workbench:
         self.measured = True
 
     def redact(self, text: str) -> str:
-        return text
+        return text.replace("secret", "…")
 
     def state(self, user: PageUser) -> Any:
         return {"now": 0, "servers": [dict(row) for row in self.servers], "waiting": [], "toolboxes": []}
 
-    def log_lines(self) -> dict[tuple[str, str], list[str]]:
-        return {place: list(lines) for place, lines in self.lines.items()}
+    def log_lines(self) -> dict[tuple[str, str, int], list[str]]:
+        # Of the second copy of each, one line that stays.
+        copies = {(*place, 1): ["other"] for place in self.lines}
+        return {**{(*place, 0): list(lines) for place, lines in self.lines.items()}, **copies}
 
 
 def opened(pages: Streams, workbench: Workbench, session: PageSession = OWNER) -> Writer:
@@ -115,12 +117,12 @@ async def test_only_what_has_changed_is_told_and_output_to_the_owner_alone() -> 
     for writer in (owner, bob):
         writer.events()
     workbench.servers[1]["calls"] = 1
-    workbench.lines["box", "one"] = ["b", "c", "d"]
+    workbench.lines["box", "one"] = ["b", "c", "d secret"]
     pages._look()
     rest = {"waiting": [], "toolboxes": [], "now": 0}
     state = ("state", {"servers": [{"toolbox": "box", "server": "two", "calls": 1}], **rest})
     assert bob.events() == [state]
-    logs = [("log", {"toolbox": "box", "server": "one", "line": line}) for line in ("c", "d")]
+    logs = [("log", {"toolbox": "box", "server": "one", "line": line}) for line in ("c", "d …")]
     assert owner.events() == [state, *logs]
     pages._look()
     assert owner.events() == [] and workbench.measured

@@ -10,6 +10,8 @@ from mcp_workbench.engine.observe.call_record import CallListener
 from mcp_workbench.seeing.page.sign_in import PageUser
 
 Json = dict[str, Any]
+# Toolbox, server, and which copy of it.
+LogPlace = tuple[str, str, int]
 
 
 class Unavailable(Exception):
@@ -38,8 +40,8 @@ class PageWorkbench(Protocol):
 
     def redact(self, text: str) -> str: ...
 
-    def log_lines(self) -> dict[tuple[str, str], list[str]]:
-        """The last lines that servers wrote, for our own user."""
+    def log_lines(self) -> dict[LogPlace, list[str]]:
+        """The last lines that each copy of a server wrote, with secrets, which `redact` takes out."""
 
     async def tools(self, user: PageUser) -> list[Json]: ...
 

@@ -15,7 +15,7 @@ from msgspec.json import encode
 from mcp_workbench.engine.observe.call_record import CallRecord
 from mcp_workbench.engine.transport.http.server.response_writer import ResponseWriter
 from mcp_workbench.seeing.page.captured_calls import CapturedCalls
-from mcp_workbench.seeing.page.shown_workbench import PageWorkbench
+from mcp_workbench.seeing.page.shown_workbench import LogPlace, PageWorkbench
 from mcp_workbench.seeing.page.sign_in import PageSession, PageUser
 
 MAX_STREAMS: Final = 8
@@ -84,7 +84,7 @@ class Streams:
         self._events = 0
         self._unsubscribe: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._log: dict[tuple[str, str], list[str]] = {}
+        self._log: dict[LogPlace, list[str]] = {}
         self._measured = 0.0
 
     def __len__(self) -> int:
@@ -191,10 +191,11 @@ class Streams:
         if not owners:
             return
         before, self._log = self._log, self._workbench.log_lines()
-        for (toolbox, server), lines in self._log.items():
-            for line in _new_lines(before.get((toolbox, server), []), lines)[-MAX_NEW_LOG_LINES:]:
+        for place, lines in self._log.items():
+            for line in _new_lines(before.get(place, []), lines)[-MAX_NEW_LOG_LINES:]:
+                told = {"toolbox": place[0], "server": place[1], "line": self._workbench.redact(line)}
                 for stream in owners:
-                    self._send(stream, "log", {"toolbox": toolbox, "server": server, "line": line})
+                    self._send(stream, "log", told)
 
 
 def _by_place(state: Any) -> dict[tuple[str, str], Any]:
