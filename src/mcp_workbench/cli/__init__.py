@@ -8,9 +8,9 @@ Everything else here is shared by several commands:
   turns its words into a tool's arguments.
 - The terminal: `screen` and `wrapping` lay out text, `error_output` reports errors, `consent` asks yes or no,
   `elicitation` asks servers' questions, `result_content` and `result_output` show results.
-- Servers: `engine` reaches them in this process, `shared_engine` in the shared workbench; `interactive_client` shows
-  their progress and questions. `unlisted_servers` are in no file, `prompts_and_resources` lists what servers offer,
-  `watched_workbenches` looks into the workbenches that run them.
+- Servers: `server_names` finds the one that is meant, `engine` reaches them in this process, `shared_engine` in the
+  shared workbench; `interactive_client` shows their progress and questions. `unlisted_servers` are in no file,
+  `prompts_and_resources` lists what servers offer, `watched_workbenches` looks into the workbenches that run them.
 - Serving: `serving_context` is what the shared workbench serves a client with.
 - Parts of single commands: `token_report` for `tokens`, `top_view` for `top`, `server_copies`
   for `status` and `top`, `overview` for no command at all. `demo` has the included servers.

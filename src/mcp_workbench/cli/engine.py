@@ -14,6 +14,7 @@ from msgspec import Raw, Struct, UnsetType
 
 from mcp_workbench.app.gateway import Gateway, Options, check_names, make_face
 from mcp_workbench.cli.flags import UsageError
+from mcp_workbench.cli.server_names import find_server
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.engine.catalog.tool_index import ToolIndex
@@ -32,7 +33,6 @@ from mcp_workbench.engine.faces import FACE_OF_COMMANDS
 from mcp_workbench.engine.jsonrpc import messages
 from mcp_workbench.engine.jsonrpc.messages import METHOD_NOT_FOUND
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
-from mcp_workbench.engine.nearest import ambiguous
 from mcp_workbench.engine.protocol.constants import PROGRESS_TOKEN
 from mcp_workbench.engine.protocol.meta import NO_CAPABILITIES
 from mcp_workbench.engine.protocol.revisions import Era, newest
@@ -228,16 +228,7 @@ class Engine:
         return opened(self.face.catalog, self.tool_index, request, by_place, [])
 
     def find_server(self, name: str) -> ServerEntry:
-        """Return the server that a `server` or `toolbox/server` names. Raises `UsageError` with similar names."""
-        entries = list(self._gateway.catalog.entries())
-        found = [entry for entry in entries if name in (entry.label, entry.name)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise UsageError(ambiguous(name, (entry.label for entry in found)))
-        raise UsageError(
-            no_such("server", name, [entry.name for entry in entries]), hint="mcp-workbench list shows all servers"
-        )
+        return find_server(self._gateway.catalog, name)
 
     @property
     def gateway(self) -> Gateway:

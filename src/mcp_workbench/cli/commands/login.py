@@ -8,10 +8,10 @@ import os
 import sys
 from typing import Final
 
-from mcp_workbench.app.gateway import Gateway
-from mcp_workbench.cli.engine import Engine
+from mcp_workbench.app.server_access import ServerAccess
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
+from mcp_workbench.cli.server_names import find_server
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.downstream.sharing import OWN_USER
@@ -29,7 +29,7 @@ _CALLBACK_READ_BYTES: Final = 64 * 1024
 
 
 def run(parsed: Parsed) -> int:
-    engine, entry = server_at_url(parsed)
+    access, entry = server_at_url(parsed)
     name = parsed.positionals[0]
     if any(header.lower() == "authorization" for header in entry.config.headers):
         raise UsageError(
@@ -37,26 +37,24 @@ def run(parsed: Parsed) -> int:
         )
     if entry.config.oauth is not None and entry.config.oauth.grant == "client_credentials":
         raise UsageError(f"`{name}` signs in by itself, as the client in `oauth`")
-    engine.run(lambda: _login(engine, entry, parsed))
+    access.run(lambda: _login(access, entry, parsed))
     return 0
 
 
-def server_at_url(parsed: Parsed) -> tuple[Engine, ServerEntry]:
-    """Return the server that the command line names, which must support sign-in, and an engine to reach it."""
+def server_at_url(parsed: Parsed) -> tuple[ServerAccess, ServerEntry]:
+    """Return the server that the command line names, which must support sign-in, and the way to it."""
     name = parsed.positionals[0]
     config = configuration(parsed)
-    engine = Engine(config, use_cache=True, redactor=log_for(parsed, config), is_audited=True)
-    entry = engine.find_server(name)
+    access = ServerAccess(config, log_for(parsed, config))
+    entry = find_server(access.catalog, name)
     if entry.config.url is None:
         raise UsageError(f"`{name}` is a program on this machine, not an address to sign in to")
-    return engine, entry
+    return access, entry
 
 
-async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
-    gateway = engine.gateway
-    await gateway.runtime.resolve(entry)
-    target = gateway.sign_ins().target(entry, parsed.value("as") or OWN_USER)
-    sign_ins = gateway.sign_ins().stored
+async def _login(access: ServerAccess, entry: ServerEntry, parsed: Parsed) -> None:
+    target = await access.target(entry, parsed.value("as") or OWN_USER)
+    sign_ins = access.sign_ins
     signed_in = target.find(sign_ins.store.read())
     wanted = sign_ins.store.read().wanted_at(target.principal, target.server)
     if target.principal:
@@ -67,7 +65,7 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
     elif wanted is None and not parsed.has("again") and not parsed.has("new-client"):
         # The server's refusal contains what a sign-in starts from.
         with contextlib.suppress(SignInNeeded):
-            await engine.listed(entry)
+            await access.list_tools(entry)
             if signed_in is not None:
                 remark("note", f"you are signed in to {entry.name}; --again signs in once more")
                 return
@@ -78,26 +76,28 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
             sign_in = await sign_ins.begin(target, new_client=parsed.has("new-client"))
             record = await _visit(sign_in, parsed.has("no-browser"))
     except DownstreamError as error:
-        record_sign_in(gateway, entry, target, "failed", error.message)
+        record_sign_in(access, entry, target, "failed", error.message)
         raise
-    record_sign_in(gateway, entry, target, "signed in")
+    record_sign_in(access, entry, target, "signed in")
     _report_signed_in(entry, record)
     if target.principal:
         return
     try:
-        await engine.listed(entry)
+        await access.list_tools(entry)
     except SignInNeeded as error:
         raise SignInFailed(
             f"signed in, but {error.message}", hint="try --again, or ask the operator of the server"
         ) from None
-    engine.remember(entry)
+    entry.remember()
     print(f"{entry.name} offers {plural(len(entry.tools), 'tool')}")
 
 
-def record_sign_in(gateway: Gateway, entry: ServerEntry, target: SignInTarget, decision: str, reason: str = "") -> None:
+def record_sign_in(
+    access: ServerAccess, entry: ServerEntry, target: SignInTarget, decision: str, reason: str = ""
+) -> None:
     """Record in the audit log that a user has signed in or out here."""
     who = {"principal": target.principal or LOCAL, "peer": "command line"}
-    gateway.gate.record("sign_in", **who, toolbox=entry.toolbox, server=entry.name, decision=decision, reason=reason)
+    access.record("sign_in", **who, toolbox=entry.toolbox, server=entry.name, decision=decision, reason=reason)
 
 
 async def _visit(sign_in: BrowserSignIn, no_browser: bool) -> SignInRecord:

@@ -9,15 +9,13 @@ from mcp_workbench.engine.downstream.sharing import OWN_USER
 
 
 def run(parsed: Parsed) -> int:
-    engine, entry = server_at_url(parsed)
+    access, entry = server_at_url(parsed)
 
     async def sign_out() -> None:
-        gateway = engine.gateway
-        await gateway.runtime.resolve(entry)
-        target = gateway.sign_ins().target(entry, parsed.value("as") or OWN_USER)
-        record, is_revoked = await gateway.sign_ins().stored.sign_out(target)
+        target = await access.target(entry, parsed.value("as") or OWN_USER)
+        record, is_revoked = await access.sign_ins.sign_out(target)
         if record is not None:
-            record_sign_in(gateway, entry, target, "signed out")
+            record_sign_in(access, entry, target, "signed out")
         if record is None:
             remark("note", f"you were not signed in to {entry.name}")
         elif is_revoked:
@@ -29,5 +27,5 @@ def run(parsed: Parsed) -> int:
                 "the server did not revoke it; you can remove the workbench from the server's list of connected apps",
             )
 
-    engine.run(sign_out)
+    access.run(sign_out)
     return 0
