@@ -346,6 +346,9 @@ def test_without_the_streams_that_the_protocol_needs_we_end_at_once(faults: Faul
 
 # The wall clock may be read for people, never to decide anything: it jumps.
 MAY_TELL_THE_TIME = {
+    "app/metrics_page.py": "tells monitoring since when it counts",
+    "app/page_workbench.py": "tells people when something happened",
+    "seeing/process_figures.py": "tells monitoring when the process began",
     "app/client_sign_ins.py": "when somebody signed in, which may have been elsewhere; if it is wrong, they are asked again",
     "engine/catalog/manifests.py": "the age of files; what is dropped too early is learnt again",
     "cli/commands/audit.py": "what was written down in the last hours",

@@ -246,7 +246,7 @@ class SharedClient:
                 link.send_control(self.goodbye)
                 # What it sent before it got the goodbye is still served.
                 await wait_until(lambda: self._is_silent or is_urgent.is_set(), LAST_REQUESTS_SECONDS)
-            log.info("client of process %d left: %s", self.hello.pid, self._reason)
+            log.info("client of process %d leaves: %s", self.hello.pid, self._reason)
             session.is_draining = True
             link.stop_reading()
             await wait_until(lambda: not session.calls or is_urgent.is_set(), STDIO_DRAIN_SECONDS)

@@ -449,7 +449,7 @@ class SharedWorkbench(ProcessOwner):
             self.clients.add(client)
             self._was_joined = True
             self._stop_idling()
-            log.info("client of process %d joined from %s with %s", hello.pid, context.folder, context.config.path)
+            log.info("client of process %d joins from %s with %s", hello.pid, context.folder, context.config.path)
             try:
                 # `run` has only ended the clients that it found then.
                 if self._ending.is_set():
