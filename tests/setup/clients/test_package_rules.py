@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.setup.clients.package_rules import remarks_about
+from mcp_workbench.setup.clients.package_rules import remarks_about, sandbox_proposal
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,12 @@ def test_registries_mounts_and_rights_are_pointed_out(command: str, remarks: lis
     program, *words = command.split()
     found = remarks_about(program, words)
     assert len(found) == len(remarks) and all(part in whole for part, whole in zip(remarks, found, strict=True)), found
+
+
+def test_a_sandbox_is_proposed_for_packages_from_a_registry_that_have_none() -> None:
+    assert sandbox_proposal({"own": {"command": "/opt/server"}, "remote": {"url": "https://example.com"}}) is None
+    assert sandbox_proposal({"a": {"command": "npx", "sandbox": "sealed"}, "b": {"command": "docker"}}) is None
+    found = sandbox_proposal({"own": {"command": "server"}, "a": {"command": "/usr/bin/npx"}, "b": {"command": "uvx"}})
+    assert found is not None and found.startswith("a, b: ") and '"sandbox": "contained"' in found
+    many = sandbox_proposal({name: {"command": "npx"} for name in "abcde"})
+    assert many is not None and many.startswith("a, b, c and 2 more: ")

@@ -29,6 +29,7 @@ from mcp_workbench.engine.printable import one_line
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.clients.foreign_text import literal, variable_name
 from mcp_workbench.setup.clients.literal_secrets import secrets_of
+from mcp_workbench.setup.clients.package_rules import sandbox_proposal
 from mcp_workbench.setup.clients.server_json import Described, Input, Way, described
 from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, proposed
 from mcp_workbench.setup.file_replacement import read_file
@@ -312,6 +313,8 @@ def _report_added(file: OwnConfiguration, toolbox: str, name: str, entry: dict[s
     remark("note", f"{name}: added {where}in {file.path}")
     if not file.is_plain and toolbox not in file.toolboxes:
         remark("note", f"the toolbox {toolbox} is new; agents choose it by its description, which you can edit there")
+    if (proposal := sandbox_proposal({name: entry})) is not None:
+        remark("hint", proposal)
     if store.kept:
         remark("note", f"stored in {store.whereabouts()}, and referred to: {', '.join(store.kept)}")
 

@@ -31,6 +31,7 @@ from mcp_workbench.setup.client_files import FoundFile, existing, present
 from mcp_workbench.setup.clients.client_paths import patterns, this_system
 from mcp_workbench.setup.clients.dialects import is_own, translated
 from mcp_workbench.setup.clients.documents import Servers, servers_of_folders
+from mcp_workbench.setup.clients.package_rules import sandbox_proposal
 from mcp_workbench.setup.clients.remote_wrappers import unwrapped
 from mcp_workbench.setup.clients.table import ClientFile, clients, find
 from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, disabled_twins, merged, proposed
@@ -98,6 +99,8 @@ def run(parsed: Parsed) -> int:
     if parsed.has("dry-run"):
         return 0
     remark("note", f"written: {target}")
+    if (proposal := sandbox_proposal({each.name: each.entry for each in servers})) is not None:
+        remark("hint", proposal)
     if not is_confirmed:
         remark(
             "hint",

@@ -61,6 +61,8 @@ def _surroundings(server: ServerConfig, redactor: Redactor) -> list[str]:
         found.append(f"with the variables {', '.join(pairs_shown(server.env, redactor))}")
     if server.inherit_env:
         found.append(f"and of yours {', '.join(server.inherit_env)}")
+    if server.sandbox is not None:
+        found.append(f"in the sandbox {server.sandbox.profile}")
     return found + [redactor.text(each) for each in remarks_about(server.command or "", server.args)]
 
 

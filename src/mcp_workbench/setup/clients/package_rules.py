@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 # Identifiers by kind of registry. None begins with `-`, and none can be a path, an address or a repository, which all
@@ -30,6 +30,8 @@ _IS_IDENTIFIER: Final = {
     "oci": lambda text: _OCI.fullmatch(text),
     "nuget": lambda text: _NUGET.fullmatch(text),
 }
+# Those that run a package as a program of this machine; containers have limits of their own.
+_PACKAGE_RUNNERS: Final = frozenset(("npx", "bunx", "uvx", "pipx", "dnx"))
 MAX_IDENTIFIER_LENGTH: Final = 255
 # A version or tag. Anything with `:` or `/` would be a place: `name@https://…`, `name@npm:other`.
 _VERSION: Final = re.compile(r"[~^=]?[A-Za-z0-9_][A-Za-z0-9._+!*-]{0,127}")
@@ -122,6 +124,22 @@ def option_with(program: str, name: str) -> str:
     if program in ("npx", "bunx") and name == "-p":
         name = "--package"
     return f"{name}=" if name.startswith("--") else name
+
+
+def sandbox_proposal(entries: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Propose a sandbox for the servers, by their names, that run packages from a registry; None if there are none."""
+    named = [
+        name
+        for name, entry in entries.items()
+        if os.path.basename(str(entry.get("command", ""))) in _PACKAGE_RUNNERS and "sandbox" not in entry
+    ]
+    if not named:
+        return None
+    shown = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+    return (
+        f"{shown}: a package from a registry can read and change all your files; "
+        '`"sandbox": "contained"` leaves it its own (mcp-workbench sandbox try)'
+    )
 
 
 def remarks_about(command: str, args: Sequence[str]) -> list[str]:
