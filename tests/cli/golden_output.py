@@ -184,6 +184,7 @@ CASES: Final = (
     # Run.
     Case("status", when="nothing runs"),
     Case("logs", when="nothing runs"),
+    Case("page", when="nothing runs"),
     Case("down", when="nothing runs"),
     Case("reload"),
     Case("up --backgroud"),
@@ -196,6 +197,7 @@ CASES: Final = (
     Case("logs --lines some"),
     Case("reload nobody"),
     Case("top now"),
+    Case("page --port http"),
     Case("restart now"),
     Case("restart"),
     Case("down now"),
