@@ -64,7 +64,7 @@ def accept(target: LockTarget, entry: ServerEntry, item: str | None) -> list[tup
     now = locked_server(entry.config, entry.offer, kinds)
     kept = now
     if item is not None:
-        kept = LockedServer(package=now.package, server=now.server) if before is None else before
+        kept = LockedServer(package=now.package, server=now.server, sandbox=now.sandbox) if before is None else before
     accepted: list[tuple[str, str, str]] = []
     store = DefinitionStore(default_folder())
     for each in described_changes((entry.toolbox, entry.name), lock, entry.offer, {}, store.known, kinds):

@@ -149,6 +149,8 @@ def test_the_server_itself_is_compared() -> None:
     assert about_server(before, LockedServer(package="npm:x@2")) == (
         "package was `npm:x@1`, is `npm:x@2`; version was `x 1`, is `unknown`"
     )
+    sealed = LockedServer(package="npm:x@1", server="x 1", sandbox="sealed")
+    assert about_server(sealed, before) == "sandbox was `sealed`, is `guard`"
 
 
 def test_changes_of_lists_are_summed_up_for_the_audit() -> None:

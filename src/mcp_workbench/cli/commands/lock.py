@@ -226,7 +226,7 @@ class _Locking:
         now = self._locked(entry)
         if item is None:
             return now
-        kept = LockedServer(package=now.package, server=now.server) if before is None else before
+        kept = LockedServer(package=now.package, server=now.server, sandbox=now.sandbox) if before is None else before
         for kind in self._kinds:
             if item in now.hashes(kind) or item in kept.hashes(kind):
                 # Its removal can be accepted, too.

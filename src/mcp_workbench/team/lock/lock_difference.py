@@ -175,6 +175,8 @@ def about_server(locked: LockedServer | None, now: LockedServer) -> str:
     for what, before, after in (("package", locked.package, now.package), ("version", locked.server, now.server)):
         if before != after:
             said.append(f"{what} was `{before or 'unknown'}`, is `{after or 'unknown'}`")
+    if locked.sandbox != now.sandbox:
+        said.append(f"sandbox was `{locked.sandbox or 'guard'}`, is `{now.sandbox or 'guard'}`")
     return "; ".join(said)
 
 

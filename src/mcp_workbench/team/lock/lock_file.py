@@ -38,6 +38,8 @@ class LockedServer(Struct, omit_defaults=True):
     package: str = ""
     # Name and version that the server reports.
     server: str = ""
+    # The profile of its sandbox, if the configuration sets one.
+    sandbox: str = ""
     tools: dict[str, str] = field(default_factory=dict)
     prompts: dict[str, str] = field(default_factory=dict)
     resources: dict[str, str] = field(default_factory=dict)
@@ -144,7 +146,8 @@ def lockable(offer: Offer, kind: str) -> Definitions:
 
 def locked_server(config: ServerConfig, offer: Offer, kinds: Iterable[str] = LOCKED_KINDS) -> LockedServer:
     name, version = who(offer.profile.server_info)
-    locked = LockedServer(package=package_of(config), server=f"{name} {version}".strip())
+    sandbox = "" if config.sandbox is None else config.sandbox.profile
+    locked = LockedServer(package=package_of(config), server=f"{name} {version}".strip(), sandbox=sandbox)
     for kind in kinds:
         for item, definition in lockable(offer, kind).items():
             locked.accept(kind, item, definition_hash(definition))
