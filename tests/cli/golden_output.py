@@ -166,6 +166,7 @@ CASES: Final = (
     Case("resource nothing://1"),
     Case("tokens"),
     Case("tokens --json"),
+    Case("tokens nothing.json"),
     Case("demo nothing"),
     # The clients.
     Case("install"),
