@@ -249,12 +249,12 @@ class Tracker(Protocol):
 
     # Called with the passage of each request that begins; what it returns is ignored. An attribute, so that it can be
     # a function in C.
-    begin: Callable[[Passage | UncheckedPassage], object]
+    begin: Callable[[AnyPassage], object]
 
-    def changed(self, passage: Passage | UncheckedPassage) -> None:
+    def changed(self, passage: AnyPassage) -> None:
         """It is held, or sent after it had to wait."""
 
-    def forget(self, passage: Passage | UncheckedPassage) -> None:
+    def forget(self, passage: AnyPassage) -> None:
         """Another passage takes the place of this one, which will not end."""
 
     def on_passage_end(self, passage: Passage, outcome: Outcome) -> None:
@@ -269,6 +269,9 @@ class Tracker(Protocol):
         ended: float,
     ) -> None:
         """As for an `Observer`."""
+
+    def on_counted_end(self, passage: CountedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
+        """The same for a request that nobody else observes."""
 
 
 @runtime_checkable
@@ -378,6 +381,8 @@ class Passage(Struct, eq=False):
     is_waiting: bool = False
     reached: float | None = None
     failure: Failure = ""
+    # Nothing has happened to it but being sent as it arrived: no wait, no failure.
+    is_plain: bool = True
     # The code of the server's JSON-RPC error, if that is the failure.
     failure_code: int | None = None
 
@@ -494,6 +499,8 @@ class UncheckedPassage(Struct, eq=False, gc=False):
     is_waiting: bool = False
     reached: float | None = None
     failure: Failure = ""
+    # Nothing has happened to it but being sent as it arrived: no wait, no failure.
+    is_plain: bool = True
     # The code of the server's JSON-RPC error, if that is the failure.
     failure_code: int | None = None
 
@@ -512,6 +519,85 @@ class UncheckedPassage(Struct, eq=False, gc=False):
                 self.observer.on_unchecked_end(self, end, payload, size, ended)
         except Exception:
             log.exception("a step around requests failed; please report this")
+
+
+class Introducer(Protocol):
+    """The client of a request."""
+
+    def introduction_of(self, meta: Raw | None, *, has_handshake: bool) -> tuple[bytes, str]:
+        """The `clientInfo` as JSON, and the address of the client, of a request with this `_meta`."""
+
+
+class CountedCaller(Protocol):
+    """Whom a request is from: the principal, and the number of the session."""
+
+    @property
+    def principal(self) -> str: ...
+
+    @property
+    def client(self) -> int: ...
+
+
+class CountedServer(Protocol):
+    """The server that a request is for."""
+
+    @property
+    def toolbox(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+class CountedPassage(Struct, eq=False):
+    """The same if requests are only counted, which is all that happens to most: nothing is described before somebody
+    looks."""
+
+    tracker: Tracker
+    entry: CountedServer
+    method: str
+    item: str
+    body: bytes
+    client: Introducer
+    caller: CountedCaller
+    meta: Raw | None
+    has_handshake: bool
+    arrived: float
+    # As in `UncheckedPassage`.
+    sent: float | None = None
+    is_over: bool = False
+    is_waiting: bool = False
+    reached: float | None = None
+    failure: Failure = ""
+    # Nothing has happened to it but being sent as it arrived: no wait, no failure.
+    is_plain: bool = True
+    failure_code: int | None = None
+
+    @property
+    def origin(self) -> GuardedRequest:
+        info, peer = self.client.introduction_of(self.meta, has_handshake=self.has_handshake)
+        return GuardedRequest(
+            principal=self.caller.principal,
+            client=info,
+            session=max(self.caller.client, 0),
+            method=self.method,
+            toolbox=self.entry.toolbox,
+            server=self.entry.name,
+            item=self.item,
+            body=b"",
+            peer=peer,
+        )
+
+    def end(self, kind: EndKind, *payload: Part) -> None:
+        """Record its end; only the first counts."""
+        if not self.is_over:
+            self.is_over = True
+            try:
+                self.tracker.on_counted_end(self, kind, payload)
+            except Exception:
+                log.exception("counting a request failed; please report this")
+
+
+AnyPassage = Passage | UncheckedPassage | CountedPassage
 
 
 def _report_end(steps: tuple[Step, ...], request: GuardedRequest, outcome: Outcome) -> None:

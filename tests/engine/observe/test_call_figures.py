@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import Any, NamedTuple
 
 import pytest
+from msgspec import Raw
 
+from mcp_workbench.engine.downstream.sharing import Caller
 from mcp_workbench.engine.observe.call_figures import (
     BOUNDS,
     MAX_ITEMS,
@@ -19,12 +22,19 @@ from mcp_workbench.engine.observe.call_figures import (
     Histogram,
 )
 from mcp_workbench.engine.observe.call_record import CallRecord
-from mcp_workbench.engine.steps import GuardedRequest, Passage, UncheckedPassage
+from mcp_workbench.engine.steps import (
+    MAX_SEARCHED_ANSWER_BYTES,
+    CountedPassage,
+    GuardedRequest,
+    Passage,
+    UncheckedPassage,
+)
 from tests.support.client import Json
 from tests.support.in_process_workbench import Server, text_of, tool, workbench_with
 from tests.support.processes import eventually
 
 OK = b'{"content":[]}'
+LONG = b"x" * MAX_SEARCHED_ANSWER_BYTES
 FAILED = b'{"content":[],"isError":true}'
 
 
@@ -126,6 +136,62 @@ def test_each_end_is_counted_as_what_it_is() -> None:
     (row,) = figures.totals().rows
     assert (row.calls, row.errors, row.bytes_in) == (5, 4, 10)
     assert row.bytes_out == len(OK) + len(b'{"resultType":"complete",') + 2 * len(FAILED) - 1 + 24
+
+
+class NamedServer(NamedTuple):
+    toolbox: str
+    name: str
+
+
+SERVER = NamedServer("box", "s")
+
+
+class Introduced:
+    """A client that says who it is."""
+
+    def introduction_of(self, meta: Raw | None, *, has_handshake: bool) -> tuple[bytes, str]:
+        return b'{"name":"an editor"}', "stdio" if has_handshake else "elsewhere"
+
+
+def counted(figures: CallFigures, item: str = "tool", method: str = "tools/call") -> CountedPassage:
+    caller = Caller("ann", "legacy", client=-3)
+    return CountedPassage(figures, SERVER, method, item, b"{", Introduced(), caller, None, True, monotonic())
+
+
+def test_calls_that_are_only_counted_end_in_the_same_ways() -> None:
+    figures = CallFigures()
+    counted(figures).end("result", OK)
+    counted(figures).end("result", b'{"content":["' + LONG, b'"]}')
+    counted(figures).end("result", b'{"structuredContent":{"isError":true},', b'"content":[]}')
+    counted(figures).end("result", b'{"resultType":"complete",', memoryview(FAILED)[1:])
+    counted(figures).end("result", b'{"resultType":"complete",', b'"content":["' + LONG + b'"],"isError":true}')
+    counted(figures).end("error", b'{"code":1,"message":"x"}')
+    counted(figures, "file:///x", "resources/read").end("cancelled")
+    late = counted(figures)
+    late.failure = "timeout"
+    late.end("result", FAILED)
+    late.end("result", OK)
+    assert ends_of(figures) == {"ok": 3, "tool_error": 2, "error": 1, "cancelled": 1, "timeout": 1}
+    assert [(row.server, row.method, row.item, row.calls) for row in figures.totals().rows] == [
+        ("s", "tools/call", "tool", 7), ("s", "resources/read", "", 1)
+    ]  # fmt: skip
+
+
+def test_who_makes_a_call_that_is_only_counted_is_found_out_when_somebody_looks() -> None:
+    figures = CallFigures()
+    figures.begin(passage := counted(figures))
+    (call,) = figures.running()
+    assert (call.principal, call.client, call.session, call.peer) == ("ann", "an editor", 0, "stdio")
+    passage.end("result", OK)
+    assert call.end == "ok" and call.bytes_out == len(OK) and figures.running() == []
+
+
+def test_no_server_is_kept_for_the_sake_of_its_figures() -> None:
+    figures = CallFigures()
+    counted(figures).end("result", OK)
+    assert figures._row_at
+    figures._turn(figures._turn_at)
+    assert not figures._row_at and ends_of(figures) == {"ok": 1}
 
 
 def test_only_the_first_end_of_a_call_counts() -> None:

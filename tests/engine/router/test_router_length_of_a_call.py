@@ -81,3 +81,28 @@ async def test_a_fair_order_among_clients_takes_few_steps_and_none_where_there_i
                 Conversation(client, server, "tool").finish()
             counts.append(len(steps.names))
     assert counts[1] - counts[0] <= FAIRNESS_STEPS
+
+
+# It begins, it ends, and that is counted.
+COUNTING_STEPS = 3
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_counting_takes_few_steps_and_none_unless_somebody_wants_figures(era: str) -> None:
+    counts = []
+    for is_counting in (False, True):
+        async with in_process_workbench(era) as workbench:
+            if is_counting:
+                workbench.gateway.runtime.count_calls()
+            client = workbench.client(era)
+            server = await workbench.connect(client)
+            for _ in range(2):
+                Conversation(client, server, "tool").finish()
+            with Steps() as steps:
+                Conversation(client, server, "tool").finish()
+            counts.append(len(steps.names))
+            figures = workbench.gateway.runtime.figures
+            assert bool([name for name in steps.names if name.startswith("call_figures.")]) is is_counting
+            if figures is not None:
+                assert {row.item: row.calls for row in figures.totals().rows}["work"] == 3
+    assert counts[1] - counts[0] <= COUNTING_STEPS

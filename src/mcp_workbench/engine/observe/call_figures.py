@@ -18,7 +18,18 @@ from typing import Final, Literal, NamedTuple
 from mcp_workbench.engine.jsonrpc.messages import Part, read_error
 from mcp_workbench.engine.observe.call_record import CallEnd, CallListener, CallRecord, client_name
 from mcp_workbench.engine.observe.day_ring import BUCKET_SECONDS, Bucket, DayRing
-from mcp_workbench.engine.steps import EndKind, GuardedRequest, Outcome, Passage, UncheckedPassage
+from mcp_workbench.engine.steps import (
+    MAX_SEARCHED_ANSWER_BYTES,
+    AnyPassage,
+    CountedPassage,
+    CountedServer,
+    EndKind,
+    GuardedRequest,
+    Outcome,
+    Passage,
+    UncheckedPassage,
+    tool_failed,
+)
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +58,6 @@ METHODS: Final = frozenset({
 })  # fmt: skip
 
 Label = tuple[str, str]
-Passing = Passage | UncheckedPassage
 
 
 class Histogram:
@@ -185,7 +195,7 @@ class Totals(NamedTuple):
     # When that was, by the wall clock.
     since: float
     rows: list[ItemFigures]
-    running: list[Passing]
+    running: list[AnyPassage]
 
     def by_server(self) -> dict[Label, ServerTotals]:
         """By toolbox and server, for those that were called. The names of refused calls are those that clients used."""
@@ -220,12 +230,14 @@ class CallFigures:
         self._rows: dict[tuple[str, str, str, str], ItemFigures] = {}
         self._items: dict[Label, int] = {}
         self._row_of: dict[GuardedRequest, ItemFigures] = {}
-        self._running: set[Passing] = set()
-        self.begin: Callable[[Passing], object] = self._running.add
+        # The same for calls that nobody describes.
+        self._row_at: dict[tuple[CountedServer, str, str], ItemFigures] = {}
+        self._running: set[AnyPassage] = set()
+        self.begin: Callable[[AnyPassage], object] = self._running.add
         self._listeners: tuple[CallListener, ...] = ()
         # Those of the listeners that want to see arguments and results.
         self._readers: list[CallListener] = []
-        self._records: dict[Passing, CallRecord] = {}
+        self._records: dict[AnyPassage, CallRecord] = {}
         self._ids = count(1)
         self._saved: dict[str, int] = {}
         # Events that are no calls, by kind and decision, and denied requests by what denied them.
@@ -235,6 +247,8 @@ class CallFigures:
         # The bucket that calls are in now, and when it is over, by `time.monotonic`.
         self._bucket = _bucket_now()
         self._turn_at = monotonic() + BUCKET_SECONDS
+        # Until then nothing is to be done for a call that ends but counting it: 0 while somebody wants to be told.
+        self._quiet_until = self._turn_at
 
     # ── what is read ──
 
@@ -294,31 +308,34 @@ class CallFigures:
         if content:
             self._readers.append(listener)
         self.begin = self._begin_and_tell
+        self._quiet_until = 0.0
 
         def unsubscribe() -> None:
             self._listeners = tuple(each for each in self._listeners if each is not listener)
             self._readers = [each for each in self._readers if each is not listener]
             if not self._listeners:
                 self.begin = self._running.add
+                self._be_quiet()
 
         return unsubscribe
 
     # ── what the router tells (`steps.Tracker`) ──
 
-    def _begin_and_tell(self, passage: Passing) -> None:
+    def _begin_and_tell(self, passage: AnyPassage) -> None:
         self._running.add(passage)
         self._tell("begun", self._record_of(passage))
 
-    def changed(self, passage: Passing) -> None:
+    def changed(self, passage: AnyPassage) -> None:
         if passage in self._records or (self._listeners and passage in self._running):
             record = self._record_of(passage)
             record.state = _state_of(passage)
             record.sent = _sent_at(passage)
             self._tell("changed", record)
 
-    def forget(self, passage: Passing) -> None:
+    def forget(self, passage: AnyPassage) -> None:
         self._running.discard(passage)
         self._records.pop(passage, None)
+        self._be_quiet()
 
     def on_unchecked_end(
         self,
@@ -349,6 +366,38 @@ class CallFigures:
             _count(row, end, passage, ended)
         self._finish(passage, kind, end, payload, size, ended)
 
+    def on_counted_end(self, passage: CountedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
+        """Nearly every call of those who only count comes here, so everything is inlined."""
+        self._running.discard(passage)
+        ended = monotonic()
+        row = self._row_at.get((passage.entry, passage.item, passage.method))
+        if kind != "result" or not passage.is_plain or row is None or ended >= self._quiet_until:
+            self._on_other_end(passage, kind, payload, ended)
+            return
+        size = len(payload[0]) if len(payload) == 1 else sum(map(len, payload))
+        # Searched here first, because hardly any answer has it.
+        if size > MAX_SEARCHED_ANSWER_BYTES or b"".join(payload).find(b'"isError"') >= 0:
+            self._on_other_end(passage, kind, payload, ended)
+            return
+        seconds = ended - passage.arrived
+        histogram = row.ok.at_once
+        histogram.counts[bisect_left(BOUNDS, seconds)] += 1
+        histogram.seconds += seconds
+        row.bytes_in += len(passage.body) + 1
+        row.bytes_out += size
+
+    def _on_other_end(self, passage: CountedPassage, kind: EndKind, payload: tuple[Part, ...], ended: float) -> None:
+        if ended >= self._turn_at:
+            self._turn(ended)
+        row = self._row_at.get((passage.entry, passage.item, passage.method)) or self._find_row_at(passage)
+        size = sum(map(len, payload))
+        row.bytes_in += len(passage.body) + 1
+        row.bytes_out += size
+        is_tool_error = kind == "result" and tool_failed(payload, size)
+        end: CallEnd = passage.failure or ("tool_error" if is_tool_error else _END_OF[kind])
+        _count(row, end, passage, ended)
+        self._finish(passage, kind, end, payload, size, ended)
+
     def on_passage_end(self, passage: Passage, outcome: Outcome) -> None:
         self._running.discard(passage)
         if outcome.ended >= self._turn_at:
@@ -365,12 +414,13 @@ class CallFigures:
         self._finish(passage, outcome.kind, end, outcome.payload, size, outcome.ended)
 
     def _finish(
-        self, passage: Passing, kind: str, end: CallEnd, payload: tuple[Part, ...], size: int, ended: float
+        self, passage: AnyPassage, kind: str, end: CallEnd, payload: tuple[Part, ...], size: int, ended: float
     ) -> None:
         if not self._listeners and passage not in self._records:
             return
         record = self._record_of(passage)
         del self._records[passage]
+        self._be_quiet()
         record.state, record.end, record.ended = "ended", end, ended
         record.sent = _sent_at(passage)
         record.bytes_out = size
@@ -400,8 +450,15 @@ class CallFigures:
             sparse = tuple((index, number) for index, number in enumerate(counts) if number)
             self._day.add(label, Bucket(self._bucket, calls, errors, sparse))
         if now >= self._turn_at:
+            # So that it keeps no server that is gone.
+            self._row_at.clear()
             self._turn_at = now + BUCKET_SECONDS
             self._bucket = max(self._bucket, _bucket_now())
+            self._be_quiet()
+
+    def _be_quiet(self) -> None:
+        if not self._listeners and not self._records:
+            self._quiet_until = self._turn_at
 
     # ── rows ──
 
@@ -415,6 +472,10 @@ class CallFigures:
             if len(self._row_of) >= MAX_ORIGINS:
                 self._row_of.clear()
             self._row_of[origin] = row
+        return row
+
+    def _find_row_at(self, passage: CountedPassage) -> ItemFigures:
+        row = self._row_at[passage.entry, passage.item, passage.method] = self._find_row(passage.origin)
         return row
 
     def _new_row(self, origin: GuardedRequest, method: str, item: str) -> ItemFigures:
@@ -435,15 +496,16 @@ class CallFigures:
 
     # ── records ──
 
-    def _record_of(self, passage: Passing) -> CallRecord:
+    def _record_of(self, passage: AnyPassage) -> CallRecord:
         record = self._records.get(passage)
         if record is None:
             record = self._records[passage] = self._new_record(passage)
+            self._quiet_until = 0.0
         return record
 
-    def _new_record(self, passage: Passing) -> CallRecord:
+    def _new_record(self, passage: AnyPassage) -> CallRecord:
         origin = passage.origin
-        meta = passage.meta if isinstance(passage, UncheckedPassage) else origin.meta
+        meta = origin.meta if isinstance(passage, Passage) else passage.meta
         return CallRecord(
             id=next(self._ids),
             at=time.time() - (monotonic() - passage.arrived),
@@ -486,24 +548,24 @@ def _end_of(passage: Passage, outcome: Outcome) -> CallEnd:
     return passage.failure or ("tool_error" if outcome.is_tool_error else _END_OF[outcome.kind])
 
 
-def _state_of(passage: Passing) -> Literal["waiting", "held", "sent"]:
+def _state_of(passage: AnyPassage) -> Literal["waiting", "held", "sent"]:
     if isinstance(passage, Passage) and passage.decision == "undecided":
         return "held"
     return "waiting" if passage.is_waiting else "sent"
 
 
-def _sent_at(passage: Passing) -> float | None:
+def _sent_at(passage: AnyPassage) -> float | None:
     """When it was sent to its server, if it was."""
     if passage.is_waiting:
         return None
     if passage.reached is not None:
         return passage.reached
-    if isinstance(passage, UncheckedPassage) and passage.sent is None:
+    if not isinstance(passage, Passage) and passage.sent is None:
         return passage.arrived
     return passage.sent
 
 
-def _count(row: ItemFigures, end: CallEnd, passage: Passing, ended: float) -> None:
+def _count(row: ItemFigures, end: CallEnd, passage: AnyPassage, ended: float) -> None:
     figures = row.ends.get(end)
     if figures is None:
         figures = row.ends[end] = EndFigures()

@@ -20,7 +20,7 @@ from mcp_workbench.errors import shortage
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.traffic import Traffic
-    from mcp_workbench.engine.steps import Denial, Passage, UncheckedPassage, UserAsker
+    from mcp_workbench.engine.steps import AnyPassage, Denial, Introducer, UserAsker
 
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Route(Struct, eq=False):
     # What authentication proved about the requester; if nothing, what the steps knew when it had to wait.
     identity: object = None
     # With steps: its passage through them; if it has to wait before them, also when it arrived.
-    passage: Passage | UncheckedPassage | None = None
+    passage: AnyPassage | None = None
     arrived: float | None = None
     # Whether it has been counted as a request that reaches no server.
     is_counted: bool = False
@@ -92,6 +92,10 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
     @property
     def params(self) -> dict[str, Raw]:
         """As the client sent them, without `_meta`."""
+
+    @property
+    def session(self) -> Introducer:
+        """The client that sent it."""
 
     @property
     def introduction(self) -> tuple[bytes, str]:

@@ -350,7 +350,7 @@ class Router:
         if call.route.traffic is not None:
             call.route.traffic.cancel(call.route.wire_id, {"reason": Raw(b'"a limit of the workbench was reached"')})
         if call.route.passage is not None:
-            call.route.passage.failure = "timeout"
+            call.route.passage.failure, call.route.passage.is_plain = "timeout", False
         self.stop_work(call)
         call.refuse(denial)
 

@@ -23,6 +23,8 @@ from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, L
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
 from mcp_workbench.engine.router.routed_call import Notifier, Requester, RoutedCall, StartFor
 from mcp_workbench.engine.steps import (
+    AnyPassage,
+    CountedPassage,
     CountingStep,
     DefinitionStep,
     Denial,
@@ -72,6 +74,8 @@ class StepRunner:
         # No step decides: the cheapest case, which is handled separately.
         self._is_unchecked = len(self._passive) <= 1 and not self._steps
         self._sole_observer = self._passive[0] if self._is_unchecked and self._passive else None
+        # Nobody else wants to know, as in most workbenches.
+        self._sole_tracker = tracker if not steps else None
         self._origins: dict[object, GuardedRequest] = {}
         # If there are any, a server has to be listed before anything is sent to it.
         self.definition_steps = tuple(
@@ -134,8 +138,27 @@ class StepRunner:
         # It has passed the steps already, perhaps after being held for minutes. An undecided passage is from
         # `unsent`: the server could not be listed until the user had signed in, so the steps have not seen the call
         # yet.
-        if passage is not None and (isinstance(passage, UncheckedPassage) or passage.decision == "passed"):
+        if passage is not None and (not isinstance(passage, Passage) or passage.decision == "passed"):
             return not self.denies_again(call, decision)
+        tracker = self._sole_tracker
+        if tracker is not None:
+            arrived = route.arrived
+            counted = route.passage = CountedPassage(
+                tracker,
+                decision.entry,
+                call.method,
+                decision.item,
+                decision.body,
+                call.session,
+                call.caller,
+                call.meta,
+                call.revision.has_handshake,
+                monotonic() if arrived is None else arrived,
+            )
+            if arrived is not None:
+                counted.sent, counted.is_plain = monotonic(), False
+            tracker.begin(counted)
+            return True
         # No step can deny it: there is nothing to check, and equal calls share one description.
         if self._is_unchecked:
             observer, tracker = self._sole_observer, self._tracker
@@ -191,14 +214,14 @@ class StepRunner:
         if self._tracker is not None:
             self._tracker.begin(passage)
 
-    def _tell_changed(self, passage: Passage | UncheckedPassage) -> None:
+    def _tell_changed(self, passage: AnyPassage) -> None:
         if passage.tracker is not None:
             passage.tracker.changed(passage)
 
     def wait_for_server(self, call: RoutedCall) -> None:
         """It has passed the steps, but its server is not ready."""
         if (passage := call.route.passage) is not None:
-            passage.is_waiting = True
+            passage.is_waiting, passage.is_plain = True, False
             self._tell_changed(passage)
 
     def note_sent(self, call: RoutedCall) -> None:
@@ -229,12 +252,14 @@ class StepRunner:
             call.refuse(denial)
         return denial is not None
 
-    def _belated(self, call: RoutedCall, decision: Forward, before: UncheckedPassage | None) -> Passage:
+    def _belated(
+        self, call: RoutedCall, decision: Forward, before: UncheckedPassage | CountedPassage | None
+    ) -> Passage:
         """The passage of a call that began without deciding steps: its observers still learn how it ends."""
         request = self._describe(call, call.method, decision.entry, decision.item, decision.body, call.meta)
         if before is None:
             return Passage((), request, self._observers, tracker=self._tracker)
-        observers = () if before.observer is None else (before.observer,)
+        observers = (before.observer,) if isinstance(before, UncheckedPassage) and before.observer is not None else ()
         return Passage((), request, observers, before.arrived, tracker=before.tracker)
 
     async def _wait(self, call: RoutedCall, passage: Passage, send: Callable[[], None]) -> None:

@@ -23,7 +23,6 @@ from mcp_workbench.engine.protocol.constants import (
     URL_ELICITATION_REQUIRED,
 )
 from mcp_workbench.engine.protocol.logging_levels import is_severe as is_severe
-from mcp_workbench.engine.protocol.meta import Stamp, read_stamp
 from mcp_workbench.engine.protocol.results import (
     ASKING,
     error_for_client,
@@ -120,11 +119,7 @@ class ClientCall(Struct, eq=False):
     @property
     def introduction(self) -> tuple[bytes, str]:
         """The `clientInfo`, and the address of the client."""
-        session = self.session
-        if self.meta is None or self.revision.has_handshake:
-            return session.client_info, session.peer
-        stamp = read_stamp(self.meta)
-        return stamp.client_info if isinstance(stamp, Stamp) else session.client_info, session.peer
+        return self.session.introduction_of(self.meta, has_handshake=self.revision.has_handshake)
 
     @property
     def where(self) -> str:
@@ -256,7 +251,7 @@ class ClientCall(Struct, eq=False):
         """For those who count: an agent may be shown this as a result."""
         passage = self.route.passage
         if passage is not None and not passage.failure:
-            passage.failure, passage.failure_code = failure, code
+            passage.failure, passage.failure_code, passage.is_plain = failure, code, False
 
     def _asks_to_sign_in(self, error: SignInNeeded) -> bool:
         """Whether the user is shown the sign-in page, which happens once. The call continues after that."""

@@ -472,6 +472,13 @@ class Session(Struct, eq=False):
             log.log(level, REFUSED, self.whose, what[:LONGEST_LOGGED], shown, code, message)
         self._link.send(messages.error_response(id, code, message, data))
 
+    def introduction_of(self, meta: Raw | None, *, has_handshake: bool) -> tuple[bytes, str]:
+        """The `clientInfo` of a request with this `_meta`, or of the handshake; and the address of the client."""
+        if meta is None or has_handshake:
+            return self.client_info, self.peer
+        stamp = read_stamp(meta)
+        return stamp.client_info if isinstance(stamp, Stamp) else self.client_info, self.peer
+
     @property
     def whose(self) -> str:
         """This client in the log."""
