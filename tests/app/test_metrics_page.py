@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.app import metrics_page as metrics_page_module
 from mcp_workbench.app.gateway import Options
 from mcp_workbench.app.http_callers import CallerOptions, HttpCallers
 from mcp_workbench.app.serving import metrics_page
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.transport.http.server.http_server import HttpOptions, serve_http
 from mcp_workbench.engine.transport.http.server.pages import METRICS_HEADERS, METRICS_PATH
+from mcp_workbench.seeing.process_figures import ProcessTree
 from mcp_workbench.team.identity.named_keys import KeyFolder, folder
 from tests.support.in_process_workbench import InProcessGateway, Server, tool, workbench_with, write
 from tests.support.processes import eventually
@@ -138,3 +140,19 @@ async def test_over_stdio_nothing_is_counted_without_the_setting(tmp_path: Path)
     async with workbench_with(tmp_path, {"box": {"s": Server(tool("work"))}}) as seen:
         await seen.use("box/s/work")
         assert seen.gateway.runtime.figures is None and seen.gateway.router.steps is None
+
+
+async def test_memory_that_was_measured_for_metrics_is_in_the_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_page_module, "tree_of", lambda pids: ProcessTree(5 * 1024, 2))
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    async with workbench_with(tmp_path, {"box": {"s": Server(tool("work"))}}, metrics=address) as seen:
+        await eventually(lambda: seen.gateway.runtime.metrics.get(address) is not None)
+        await seen.use("box/s/work")
+        _, _, body = await fetch(port)
+        assert b'workbench_server_memory_bytes{toolbox="box",server="s"} 5120' in body
+        figures = seen.gateway.runtime.figures
+        assert figures is not None
+        assert 5120 in [bucket.memory for bucket in figures.day("box", "s")]

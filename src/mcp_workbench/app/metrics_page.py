@@ -74,11 +74,16 @@ class Metrics:
     def _facts(self) -> WorkbenchFacts:
         gateways = [facts() for facts in self._runtime.gateway_facts]
         lost = [each.audit_lost for each in gateways if each.audit_lost is not None]
+        servers = _servers(self._runtime.pool.connections())
+        for each in servers:
+            # Measured now, so remembered for those who look at the day.
+            if each.memory is not None:
+                self._figures.note_memory(each.toolbox, each.server, each.memory)
         return WorkbenchFacts(
             version=full_version(),
             process=own_process(self._started_at),
             states=_STATES,
-            servers=_servers(self._runtime.pool.connections()),
+            servers=servers,
             known={label for each in gateways for label in each.servers},
             approvals_waiting=sum(each.approvals_waiting for each in gateways),
             audit_lost=sum(lost) if lost else None,
