@@ -200,6 +200,8 @@ CHECKS: dict[str, Callable[[str, Path], None]] = {
     "mcp-workbench auth --encrypt": runs_with_a_keychain,
     # There is no lock yet; tests/cli/commands/test_lock.py has its own servers.
     "mcp-workbench lock": is_a_command_line,
+    # Sandboxes are not to be had everywhere; tests/cli/commands/test_sandbox.py has its own servers.
+    "mcp-workbench sandbox": is_a_command_line,
     # There is no audit yet; tests/cli/commands/test_audit.py makes one.
     "mcp-workbench audit": is_a_command_line,
     "mcp-workbench": runs,
