@@ -25,7 +25,7 @@ COMPARES_FACES = {
     "cli/token_report.py",
     "cli/commands/list.py",
 }
-# HTTP has a word `proxy` of its own, and so have transports, revisions and sign-ins `auto`.
+# HTTP has a word `proxy` of its own, and so have transports, revisions, sign-ins and sandboxes `auto`.
 OTHER_MEANINGS = {
     "proxy": ("engine/transport/http/client/",),
     "auto": (
@@ -34,7 +34,9 @@ OTHER_MEANINGS = {
         "engine/downstream/server_run.py",
         "engine/config/model.py",
         "engine/config/oauth_settings.py",
+        "engine/config/sandbox_settings.py",
         "engine/config/server",
+        "engine/sandbox/",
         "app/server_links.py",
         "cli/unlisted_servers.py",
     ),
