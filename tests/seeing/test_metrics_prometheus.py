@@ -72,7 +72,10 @@ class Client:
         with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
             if (session := answer.headers.get("mcp-session-id")) is not None:
                 self._session = {"mcp-session-id": session}
-            return json.load(answer)
+            body = answer.read().decode()
+        # The answer of a server that takes long to start comes as a stream.
+        data = [line.removeprefix("data:") for line in body.splitlines() if line.startswith("data: {")]
+        return json.loads(data[-1] if data else body)
 
     def use(self, server: str, tool: str, arguments: dict[str, Any]) -> None:
         named = {"tool": {"toolbox": "demo", "server": server, "tool": tool}, "arguments": arguments}
