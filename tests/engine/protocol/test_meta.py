@@ -21,6 +21,7 @@ from mcp_workbench.engine.protocol.meta import (
     meta_for_server,
     read_stamp,
     usable,
+    without_capabilities,
 )
 from mcp_workbench.engine.protocol.revisions import Era, Revision, newest
 
@@ -78,6 +79,9 @@ def test_a_legacy_request_to_a_modern_server_is_stamped() -> None:
     assert sent(None, "modern", from_modern=False) == STAMP
     assert sent({"a": 1}, "modern", from_modern=False) == {**STAMP, "a": 1}
     assert sent(None, "modern", from_modern=False, level="info") == {**STAMP, LOG_LEVEL: "info"}
+    assert sent({"a": 1, **THEIR_STAMP, LOG_LEVEL: "debug"}, "modern", from_modern=False) == {**STAMP, "a": 1}, (
+        "what a legacy client declared in its handshake counts"
+    )
 
 
 def test_a_modern_request_to_a_modern_server_keeps_its_own_stamp() -> None:
@@ -106,6 +110,8 @@ def test_a_progress_token_is_replaced_by_ours(era: Era, from_modern: bool) -> No
     received = sent(meta, era, from_modern=from_modern, token=42)
     assert received is not None
     assert (received["progressToken"], received["a"]) == (42, 1)
+    if era == "legacy":
+        assert received == {"progressToken": 42, "a": 1}, "the stamp belongs to the hop"
 
 
 @pytest.mark.requirement("faithful.meta")
@@ -152,6 +158,7 @@ def test_capabilities_are_compared_whatever_their_order() -> None:
     ("meta", "code", "words"),
     [
         (stamped(**{PROTOCOL_VERSION: "2027-01-01"}), -32022, "Unsupported protocol version"),
+        (stamped(**{PROTOCOL_VERSION: LEGACY.name}), -32022, "Unsupported protocol version"),
         (stamped(**{PROTOCOL_VERSION: 5}), -32602, "`_meta` cannot be used"),
         (Raw(b"[]"), -32602, "`_meta` cannot be used"),
         (Raw(b'{"%b":"2026-07-28"}' % PROTOCOL_VERSION.encode()), -32602, "clientCapabilities"),
@@ -165,7 +172,26 @@ def test_a_bad_stamp_is_refused_each_time(meta: Raw, code: int, words: str) -> N
         assert isinstance(found, BadStamp)
         assert found.code == code and words in found.message
         if code == -32022:
-            assert found.data == {"supported": ("2026-07-28",), "requested": "2027-01-01"}
+            asked = json.loads(bytes(meta))[PROTOCOL_VERSION]
+            assert found.data == {"supported": ("2026-07-28",), "requested": asked}
+
+
+def test_that_a_client_announces_changed_roots_is_usable() -> None:
+    assert usable(b'{"roots":{"listChanged":true},"sampling":true}') == b'{"roots":{"listChanged":true},"sampling":{}}'
+    assert usable(b'{"roots":{"listChanged":false}}') == usable(b'{"roots":{}}') == b'{"roots":{}}'
+
+
+def test_capabilities_may_be_as_large_as_the_limit() -> None:
+    written = b'{"x":"%b"}'
+    largest = written % (b"y" * (MAX_CAPABILITIES_BYTES - len(written % b"")))
+    assert len(largest) == MAX_CAPABILITIES_BYTES and canonical(largest) == largest
+    assert canonical(largest + b" ") is None
+
+
+def test_a_stamp_without_its_capabilities_keeps_the_rest() -> None:
+    meta = {**THEIR_STAMP, "a": 1}
+    assert json.loads(bytes(without_capabilities(stamped(a=1)))) == {**meta, CLIENT_CAPABILITIES: {}}
+    assert without_capabilities(Raw(b'{"a": 1}')) == Raw(b'{"a": 1}'), "there is nothing to remove"
 
 
 def test_capabilities_that_are_nested_beyond_all_measure_are_none() -> None:
