@@ -31,8 +31,6 @@ OTHER_MEANINGS = {
     "auto": (
         "engine/transport/http/client/",
         "signin/",
-        "engine/sandbox/",
-        "engine/config/sandbox_settings.py",
         "engine/downstream/server_run.py",
         "engine/config/model.py",
         "engine/config/oauth_settings.py",
