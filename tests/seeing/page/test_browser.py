@@ -296,6 +296,16 @@ def test_search_finds_tools_of_all_servers(page: Page) -> None:
     assert [("search_issues" in row, "run_query" in row) for row in rows] == [(False, True), (True, False)]
 
 
+def test_tools_are_listed_again_when_a_toolbox_has_changed(page: Page, api: ScriptedApi) -> None:
+    show(page, "tools")
+    page.get_by_text("10 items").wait_for()
+    status, listed = api.answers["GET /api/tools"]
+    api.answers["GET /api/tools"] = (status, {"items": [*listed["items"], {**listed["items"][0], "name": "new_tool"}]})
+    api.change(toolboxes=[{**box, "tools": box["tools"] + 1} for box in api.state["toolboxes"]])
+
+    page.locator(".items-list li").filter(has_text="new_tool").wait_for()
+
+
 def test_servers_say_state_cause_and_what_was_not_measured(page: Page) -> None:
     show(page, "servers")
     failed, known = (page.locator(".servers li").filter(has_text=name).inner_text() for name in ("postgres", "sentry"))

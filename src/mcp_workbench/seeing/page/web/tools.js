@@ -99,7 +99,7 @@ export function toolsView() {
 
   // Another state of a server may mean other tools.
   on("state", () => {
-    const now = JSON.stringify(store.state.servers.map((server) => [server.toolbox, server.server, server.state]));
+    const now = JSON.stringify([store.state.toolboxes, store.state.servers.map((server) => [server.toolbox, server.server, server.state])]);
     if (now !== loadedFor && !root.hidden) load();
     loadedFor = now;
   });
