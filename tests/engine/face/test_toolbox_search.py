@@ -224,6 +224,8 @@ async def test_servers_that_were_started_for_a_search_go_again_unless_they_are_c
     async with workbench_with(tmp_path, every) as seen:
         await seen.said(query="read a file")
         await seen.use("dev/files/read_file", {"path": "x"})
+        # Twice where the machine was too slow to call it in time.
+        starts = every["dev"]["files"].starts
         states: dict[str, State] = {}
         while len(states) < 4 or list(states.values()).count(State.STOPPED) < 3:
             await asyncio.sleep(0.02)
@@ -231,7 +233,7 @@ async def test_servers_that_were_started_for_a_search_go_again_unless_they_are_c
         assert states.pop("dev/files") is State.READY
         assert set(states.values()) == {State.STOPPED}
         await seen.use("dev/git/log")
-        assert (every["dev"]["git"].starts, every["dev"]["files"].starts) == (2, 1)
+        assert (every["dev"]["git"].starts, every["dev"]["files"].starts) == (2, starts)
 
 
 async def test_thirty_broken_servers_do_not_break_the_budget(tmp_path: Path) -> None:
