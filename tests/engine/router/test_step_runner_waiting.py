@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from msgspec.json import decode
 
 from mcp_workbench.app.gateway import Gateway
 from mcp_workbench.app.team_gate import TeamGate
@@ -106,7 +107,7 @@ async def test_a_call_that_ends_while_its_server_starts_is_seen(
     steps: tuple[Step, ...] = (onlooker, Decider()) if decides else (onlooker,)
     async with watched(tmp_path, monkeypatch, server, *steps, face=face) as at:
         sent = monotonic()
-        call = await at.client.start(method, params)
+        call = await at.client.start(method, {**params, "_meta": {"traceparent": "00-1-2-01"}})
         await eventually(lambda: server.starts > 0)
         started = monotonic()
         if end == "client gone":
@@ -115,6 +116,7 @@ async def test_a_call_that_ends_while_its_server_starts_is_seen(
             await at.client.cancel(call)
         ((request, outcome),) = onlooker.ended
         assert (request.method, request.toolbox, request.server, request.item) == (method, *seen_as)
+        assert request.meta is not None and decode(request.meta) == {"traceparent": "00-1-2-01"}
         assert (outcome.kind, outcome.sent, outcome.decision) == ("cancelled", None, "undecided")
         assert sent <= outcome.arrived <= started <= outcome.ended
 
