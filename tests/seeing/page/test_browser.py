@@ -298,6 +298,9 @@ def test_search_finds_tools_of_all_servers(page: Page) -> None:
 
 def test_tools_are_listed_again_when_a_toolbox_has_changed(page: Page, api: ScriptedApi) -> None:
     show(page, "tools")
+    # The first event after a view was shown has it loaded in any case.
+    api.change(waiting=[])
+    page.locator(".count").first.wait_for(state="hidden")
     page.get_by_text("10 items").wait_for()
     status, listed = api.answers["GET /api/tools"]
     api.answers["GET /api/tools"] = (status, {"items": [*listed["items"], {**listed["items"][0], "name": "new_tool"}]})
