@@ -35,6 +35,7 @@ def test_it_says_the_profile_and_what_was_denied() -> None:
 def test_missing_network_and_memory_are_named() -> None:
     told = explanation(SEALED, "getaddrinfo EAI_AGAIN example.org\nArray buffer allocation failed", "box/s")
     assert told is not None and "no network" in told and "1024 MiB" in told
+    assert "no network" in str(explanation(SEALED, "hint: Packages may only be read from the cache.", "box/s"))
     assert "network" not in str(explanation(SEALED._replace(network="all"), "getaddrinfo EAI_AGAIN", "box/s"))
 
 

@@ -24,11 +24,10 @@ def program(path: Path, text: str = "\x7fELF") -> Path:
 
 
 def found(home: Path, command: Path, *args: str, path: str = "/usr/bin") -> set[Path]:
-    """Its folders in the home folder, or that folder."""
+    """Its folders in the home folder, or that folder, without those that are in others."""
     files = program_files(str(command), args, path, str(home), str(home))
-    return {Path(each) for each in files if each.startswith(f"{home}/")} | {
-        Path(each) for each in files if each == str(home)
-    }
+    folders = {Path(each) for each in files if Path(each) == home or home in Path(each).parents}
+    return {each for each in folders if not folders.intersection(each.parents)}
 
 
 def test_npx_of_nvm_has_the_version_it_belongs_to_and_no_other(home: Path) -> None:
@@ -93,3 +92,9 @@ def test_scripts_that_run_each_other_are_followed_for_a_few_steps(home: Path) ->
     program(one, f"#!{two}\n")
     program(two, f"#!{one}\n")
     assert found(home, one) == {home / "a", home / "b"}
+
+
+def test_the_folder_of_a_program_is_there_even_if_its_prefix_is_too_wide_to_be_granted(home: Path) -> None:
+    command = program(home.parent / "bin/server")
+    files = program_files(str(command), (), "/usr/bin", None, str(home))
+    assert str(home.parent / "bin") in files

@@ -13,7 +13,7 @@ _DENIAL: Final = re.compile(
 _PATH: Final = re.compile(r"""['"`‘]?(/[^'"`’:,;()\[\]{}<>\n]+)""")
 _NETWORK: Final = re.compile(
     r"EAI_AGAIN|ENOTFOUND|ENETUNREACH|getaddrinfo|name resolution|Could not resolve|ENOTCACHED|"
-    r"only-if-cached|Network connectivity is disabled|offline",
+    r"only-if-cached|only be read from the cache|Network connectivity is disabled|offline",
     re.IGNORECASE,
 )
 _MEMORY: Final = re.compile(r"out of memory|MemoryError|Cannot allocate memory|allocation failed|ENOMEM", re.IGNORECASE)

@@ -56,10 +56,11 @@ def sandbox_of(
         assert config.command is not None
         machine = machine or this_machine(environment.get("HOME") or os.path.expanduser("~"))
         program = find_program(config.command, environment.get("PATH"), started_in)
-        if program == OURSELVES:
+        if os.path.basename(program) == OURSELVES:
+            # However it was installed, and whatever starts it.
             files = own_files()
-        else:
-            files = program_files(program, config.args, environment.get("PATH"), started_in, machine.home)
+        if program != OURSELVES:
+            files += program_files(program, config.args, environment.get("PATH"), started_in, machine.home)
             script = script_of(program, config.args, started_in)
     described = ServerProgram(
         args=config.args,

@@ -82,7 +82,8 @@ def _prefixes(program: str, home: str) -> list[str]:
     if os.path.basename(folder) not in _BIN_FOLDERS or parent in ("/", "/usr", home, os.path.join(home, ".local")):
         # `~/.local/bin` and `~/bin` are not below a prefix that belongs to one program.
         return [folder]
-    found = [parent]
+    # The folder too, where the prefix is too wide to be granted.
+    found = [folder, parent]
     if "/node_modules/" in parent + "/":
         # npm's own `npx-cli.js` reads other packages beside it.
         found.append(parent[: parent.index("/node_modules/") + len("/node_modules")])

@@ -307,6 +307,11 @@ def spawn(
         with table.tagging(mark):
             process = start_confined(launch.confinement, start)
     except (OSError, ValueError) as error:
+        if isinstance(error, PermissionError) and launch.confinement.read is not None and os.access(program, os.X_OK):
+            raise DownstreamError(
+                f"command `{command}` cannot be started in its sandbox, which does not let it read the program",
+                hint="add the folder that the program is installed in to `read` of its `sandbox`",
+            ) from None
         raise _why_not_started(command, cwd, error) from None
     except CannotConfine as error:
         raise DownstreamError(f"it was not started, because its sandbox cannot be set up: {error}") from None
