@@ -1,0 +1,78 @@
+"""What the filters decide, by running their programs as the kernel would."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from mcp_workbench.engine.transport import seccomp
+from mcp_workbench.engine.transport.seccomp import ARCHITECTURES, EACCES, ENOSYS, EPERM, filter_program
+
+ALLOWED = 0
+MACHINES = sorted(ARCHITECTURES)
+
+
+def decided(program: bytes, audit: int, number: int, *arguments: int) -> int:
+    """The error that a call gets; `ALLOWED` if it passes."""
+    given = (*arguments, *(0,) * (6 - len(arguments)))
+    data = struct.pack("=iIQ6Q", number, audit, 0, *given)
+    code = list(struct.iter_unpack("=HBBI", program))
+    at = value = 0
+    while True:
+        operation, then, otherwise, operand = code[at]
+        at += 1
+        if operation == 0x20:
+            (value,) = struct.unpack_from("=I", data, operand)
+        elif operation == 0x54:
+            value &= operand
+        elif operation == 0x06:
+            return ALLOWED if operand == 0x7FFF0000 else operand & 0xFFFF
+        else:
+            holds = {0x15: value == operand, 0x45: bool(value & operand), 0x35: value >= operand}[operation]
+            at += then if holds else otherwise
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_reaching_into_others_is_refused_and_ordinary_calls_pass(machine: str) -> None:
+    audit, calls = ARCHITECTURES[machine]
+    program = filter_program(None, machine)
+    for name in ("ptrace", "process_vm_readv", "pidfd_getfd", "unshare", "setns", "bpf", "keyctl", "mount", "fsopen"):
+        assert decided(program, audit, calls[name]) == EPERM, name
+    for name in ("clone3", "io_uring_setup"):
+        assert decided(program, audit, calls[name]) == ENOSYS, name
+    # `clone` of a thread and of a process, and of one in a user namespace.
+    assert decided(program, audit, calls["clone"], 0x3D0F00) == ALLOWED
+    assert decided(program, audit, calls["clone"], 17) == ALLOWED
+    assert decided(program, audit, calls["clone"], 0x10000000 | 17) == EPERM
+    assert decided(program, audit, calls["ioctl"], 0, 0x5401) == ALLOWED
+    assert decided(program, audit, calls["ioctl"], 0, 0x5412) == EPERM
+    # The upper half of the argument is ignored by the kernel, and so it is here.
+    assert decided(program, audit, calls["ioctl"], 0, 0x5412 | 1 << 32) == EPERM
+    assert decided(program, audit, calls["socket"], seccomp.AF_UNIX, 1) == ALLOWED
+    assert decided(program, audit, 1) == ALLOWED
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_calls_of_another_architecture_do_not_exist(machine: str) -> None:
+    audit, calls = ARCHITECTURES[machine]
+    program = filter_program(None, machine)
+    assert decided(program, 0x40000003, 1) == ENOSYS
+    if machine == "x86_64":
+        assert decided(program, audit, calls["ptrace"] | 0x40000000) == ENOSYS
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_only_the_families_that_are_named_can_be_created(machine: str) -> None:
+    audit, calls = ARCHITECTURES[machine]
+    program = filter_program(frozenset({seccomp.AF_INET, seccomp.AF_NETLINK}), machine)
+    assert decided(program, audit, calls["socket"], seccomp.AF_INET, 2) == ALLOWED
+    assert decided(program, audit, calls["socket"], seccomp.AF_INET6, 1) == EACCES
+    assert decided(program, audit, calls["socket"], seccomp.AF_UNIX, 1) == EACCES
+    # A pair of streams, and one of datagrams with flags.
+    assert decided(program, audit, calls["socketpair"], seccomp.AF_UNIX, 1) == ALLOWED
+    assert decided(program, audit, calls["socketpair"], seccomp.AF_UNIX, 2 | 0o2000000) == EACCES
+
+
+def test_other_machines_have_no_filter() -> None:
+    assert not seccomp.is_supported("riscv64") and all(map(seccomp.is_supported, MACHINES))
