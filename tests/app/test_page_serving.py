@@ -163,11 +163,13 @@ async def test_a_call_of_a_client_appears_with_its_arguments_and_without_secrets
         )
         ended = await event(stream, "call-end")
         assert (ended["server"], ended["item"], ended["end"]) == ("two", "write", "ok")
+        assert ended["principal"] == "local"
         found = (await browser.get(f"/api/calls/{ended['id']}")).json
         assert '"text": "x"' in found["arguments"] and "hunter2" not in found["arguments"]
         assert "content" in found["result"]
         row = (await rows(browser))["two"]
         assert row["calls"] == 1 and row["errors"] == 0 and row["p50"] is not None
+        assert row["profile"] == "guard"
 
 
 async def test_nothing_is_kept_of_calls_while_no_page_is_open(tmp_path: Path) -> None:

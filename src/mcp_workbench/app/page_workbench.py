@@ -26,7 +26,7 @@ from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.offer import KINDS, SINGULAR
 from mcp_workbench.engine.config.page_settings import CAPTURES, Capture
 from mcp_workbench.engine.downstream.connection import Connection
-from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED, state_of, unused_state
+from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED, configured_sandbox, state_of, unused_state
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS, OWN_USER, Caller
 from mcp_workbench.engine.economy.tokens import estimated_tokens
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
@@ -210,6 +210,7 @@ class WorkbenchOnPage:
             "memory": self._memory.get(place),
             "starts": sum(each.starts for each in found.connections),
             "since": round(self._epoch + min(up), 1) if up else None,
+            "profile": _profile(found),
         }
 
     def _condition(self, found: _Place) -> tuple[str, str, str | None]:
@@ -598,6 +599,20 @@ def _client(info: bytes) -> str:
     from mcp_workbench.engine.session.client_name import client_name
 
     return client_name(info) or ""
+
+
+def _profile(found: _Place) -> str | None:
+    """The sandbox of a server, with what this machine cannot enforce; None for addresses."""
+    running = (each.sandbox for each in found.connections if each.sandbox is not None)
+    sandbox = next(running, None) or configured_sandbox(found.entries[0])
+    if sandbox is None:
+        return None
+    missing = sandbox.get("missing")
+    return (
+        f"{sandbox['profile']} (missing: {', '.join(missing)})"
+        if isinstance(missing, list) and missing
+        else str(sandbox["profile"])
+    )
 
 
 def _shown(path: str) -> str:

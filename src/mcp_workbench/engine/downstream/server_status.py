@@ -54,7 +54,7 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
         "lastError": None if error is None else error.message,
         # Readers first want to know whether an error is recent.
         "lastErrorSecondsAgo": None if connection.last_error is None else round(now - connection.last_error_at, 3),
-        "sandbox": connection.sandbox or _configured_sandbox(connection.entry),
+        "sandbox": connection.sandbox or configured_sandbox(connection.entry),
         **_sign_in(connection.entry),
         "waitingForStart": connection.waiting,
         "callsInFlight": traffic.call_count,
@@ -86,7 +86,7 @@ def _unused(entry: ServerEntry) -> dict[str, object]:
         "failures": 0,
         "lastError": None if entry.failure is None else entry.trouble_for_all,
         "lastErrorSecondsAgo": None,
-        "sandbox": _configured_sandbox(entry),
+        "sandbox": configured_sandbox(entry),
         **_sign_in(entry),
         "waitingForStart": 0,
         "callsInFlight": 0,
@@ -106,7 +106,7 @@ def unused_state(entry: ServerEntry) -> State:
     return State.CONFIGURED if entry.offer is None else State.KNOWN
 
 
-def _configured_sandbox(entry: ServerEntry) -> dict[str, object] | None:
+def configured_sandbox(entry: ServerEntry) -> dict[str, object] | None:
     """What is known before the server is started: its profile; None for addresses."""
     if entry.config.command is None:
         return None

@@ -8,6 +8,7 @@ from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.engine.jsonrpc.messages import Part
+from mcp_workbench.engine.steps import LOCAL
 
 # `waiting`: for its server to start. `held`: by a step, for a person or a limit.
 CallState = Literal["waiting", "held", "sent", "ended"]
@@ -62,7 +63,7 @@ class CallRecord(Struct, kw_only=True, eq=False):
             "id": self.id,
             "at": self.at,
             "client": self.client,
-            "principal": self.principal,
+            "principal": self.principal or LOCAL,
             "toolbox": self.toolbox,
             "server": self.server,
             "method": self.method,
