@@ -334,6 +334,23 @@ async def test_a_client_that_left_while_keys_were_fetched_is_not_answered(caplog
     assert left.cancelled() and caplog.records == [], "asyncio logs what a callback raises"
 
 
+async def test_a_defect_while_a_token_is_checked_ends_the_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = Provider()
+    issuer = provider.jwts()
+
+    def fail(*_: object) -> object:
+        raise RuntimeError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(issuer, "_checked", fail)
+        found = await _verdict(issuer, provider.token())
+        assert isinstance(found, TokenRejection) and found.error == "temporarily_unavailable"
+        assert "RuntimeError: a defect" in caplog.text
+    assert isinstance(await _verdict(issuer, provider.token()), Verified)
+
+
 async def test_claims_that_are_nested_too_deeply_are_malformed() -> None:
     """`peek` reads them too, with more of the stack left."""
     provider = Provider()
@@ -346,4 +363,5 @@ async def test_claims_that_are_nested_too_deeply_are_malformed() -> None:
 
 async def _verdict(issuer: JwtIssuer, token: str) -> object:
     found = issuer.verify(token, {"alg": "ES256", "kid": "one"})
-    return await found if isinstance(found, asyncio.Future) else found
+    async with asyncio.timeout(10):
+        return await found if isinstance(found, asyncio.Future) else found

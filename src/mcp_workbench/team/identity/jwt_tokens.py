@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -24,6 +25,8 @@ from mcp_workbench.team.identity.jwks import LONGEST_KID, IssuerKeys
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key
+
+log = logging.getLogger(__name__)
 
 MALFORMED = TokenRejection("this token is not a well-formed JWT")
 UNKNOWN_KEY = TokenRejection("this token is signed with a key that its issuer does not have")
@@ -72,8 +75,13 @@ class JwtIssuer:
     def _settle(self, found: Pending, token: str, algorithm: str, kid: str | None) -> None:
         if found.done():
             return
-        candidates = self.keys.candidates(kid, algorithm)
-        found.set_result(self._checked(token, algorithm, candidates) if candidates else self._without_key())
+        try:
+            candidates = self.keys.candidates(kid, algorithm)
+            found.set_result(self._checked(token, algorithm, candidates) if candidates else self._without_key())
+        except Exception:
+            # Whoever waits would wait for ever if this were left to the event loop.
+            log.exception("internal error; please report it")
+            found.set_result(TokenRejection("this token cannot be checked at the moment", UNREACHABLE))
 
     def _without_key(self) -> TokenRejection:
         # A key is known not to be the issuer's only if the issuer has been reached.
