@@ -20,7 +20,7 @@ def said_by(path: Path, line: bytes) -> str:
     """What the workbench answers on this socket."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(5)
+            connection.settimeout(PATIENCE)
             connection.connect(str(path))
             connection.sendall(line)
             connection.shutdown(socket.SHUT_WR)
