@@ -97,7 +97,7 @@ async def test_without_a_token_keys_are_enough_and_without_either_there_is_none(
 
 
 @pytest.mark.processes
-async def test_a_revoked_key_loses_its_streams_and_approvals(keys: KeyFolder) -> None:
+async def test_a_revoked_key_loses_its_sessions_and_approvals(keys: KeyFolder) -> None:
     token = keys.create("alice")
     found = await callers(policy=(PolicyRule(then="ask"),))
     gateway = found._gateway

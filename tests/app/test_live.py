@@ -144,7 +144,7 @@ async def test_a_file_that_cannot_be_used_any_more_stays_in_force(
         assert "the previous one stays in effect" in caplog.text
 
 
-async def test_a_file_changed_during_reading_is_read_once_it_is_stable(tmp_path: Path) -> None:
+async def test_a_file_changed_during_reading_is_applied_only_when_stable(tmp_path: Path) -> None:
     one = saying("one")
     async with edited(tmp_path, {"dev": {"one": one}}) as editing:
         await editing.live.start()
@@ -273,7 +273,7 @@ def test_a_long_difference_is_cut_down_to_a_line() -> None:
     assert told == "toolboxes added box-0, box-1, box-2, box-3, box-4 and 3 more; settings: budget"
 
 
-async def test_a_configuration_closed_during_start_is_not_watched(tmp_path: Path) -> None:
+async def test_live_reload_closed_during_its_start_watches_nothing(tmp_path: Path) -> None:
     async with edited(tmp_path, {"dev": {"one": saying("one")}}) as editing:
         starting = asyncio.create_task(editing.live.start())
         await asyncio.sleep(0)

@@ -140,7 +140,7 @@ async def test_rules_judge_by_the_definition_listed_to_the_caller(tmp_path: Path
             assert not (await alice.call_tool("use_tool", call)).get("isError"), "whoever was listed last"
 
 
-async def test_shared_servers_are_listed_once(tmp_path: Path) -> None:
+async def test_a_server_shared_by_everyone_is_started_once_for_all_users(tmp_path: Path) -> None:
     server = git(share="everyone")
     async with workbench_with(tmp_path, {"dev": {"git": server}}, options=UNCACHED) as bench:
         for name in ("alice", "bob", ""):
@@ -178,7 +178,7 @@ async def test_manifests_of_users_are_bounded(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.requirement("lock.enforce")
-async def test_definitions_that_differ_from_the_lock_are_withheld_from_every_user(tmp_path: Path) -> None:
+async def test_definitions_listed_to_any_user_are_checked_against_the_lock(tmp_path: Path) -> None:
     server = git()
     hashes = {each["name"]: definition_hash(Raw(json.dumps(each).encode())) for each in server.tools_of["alice"]}
     lock = LockFile(1, "workbench-config.json", {"dev": {"git": LockedServer(tools=hashes)}})

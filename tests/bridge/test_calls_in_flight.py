@@ -130,7 +130,7 @@ async def test_where_no_call_follows_it_is_refused() -> None:
 
 @pytest.mark.bridge("question")
 @pytest.mark.parametrize("how", ["withdrawn", "crashed"])
-async def test_a_call_cancelled_meanwhile_is_not_asked_about(how: str) -> None:
+async def test_a_question_withdrawn_or_lost_before_the_first_call_is_not_asked(how: str) -> None:
     async with modern_to_legacy() as on:
         id = on.server.ask("roots/list", {})
         if how == "withdrawn":

@@ -71,7 +71,7 @@ async def test_a_modern_server_is_told_with_each_request(client_era: str, declar
 
 @pytest.mark.bridge("client-info", "version")
 @pytest.mark.parametrize("server_era", ERAS)
-async def test_client_info_travels_as_the_era_carries_it(server_era: str) -> None:
+async def test_client_info_is_forwarded_only_from_modern_clients_to_modern_servers(server_era: str) -> None:
     async with in_process_workbench(server_era) as workbench:
         legacy, modern = workbench.client("legacy"), workbench.client("modern")
         server = await workbench.connect(legacy)

@@ -205,7 +205,7 @@ async def test_a_task_that_moves_on_outside_of_calls_is_told_under_the_handle_of
 
 
 @pytest.mark.bridge("tasks")
-async def test_capabilities_of_any_server_are_declared_to_clients_of_that_revision() -> None:
+async def test_task_capabilities_of_all_servers_are_declared_to_clients_of_that_revision() -> None:
     some: Json = {"tasks": {"list": {}, "requests": {"tools": {"call": {}}}}}
     more: Json = {"tasks": {"cancel": {}, "requests": {"tools": {"call": {}}, "x/y": {"z": {"a": 1}}}}}
     async with in_process_workbench("legacy", servers=TWO, capabilities={"server": some, "other": more}) as workbench:

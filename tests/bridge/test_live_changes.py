@@ -136,7 +136,7 @@ async def test_a_stream_that_can_go_on_no_longer_ends_with_its_result(way: str) 
 
 
 @pytest.mark.parametrize("client_era", ERAS)
-async def test_unsubscribing_during_a_restart_is_kept(client_era: str) -> None:
+async def test_a_subscription_cancelled_during_a_restart_is_not_restored(client_era: str) -> None:
     async with in_process_workbench("legacy") as workbench:
         client, gateway = workbench.client(client_era), workbench.gateway
         stream = await subscribe(client, await workbench.connect(client))

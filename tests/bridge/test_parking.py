@@ -335,7 +335,7 @@ async def test_a_request_that_has_been_answered_with_a_question_cannot_be_cancel
         assert on.server.answer_to(id) is not None
 
 
-async def test_shutting_down_declines_open_questions() -> None:
+async def test_shutting_down_cancels_open_questions_and_calls() -> None:
     async with modern_to_legacy() as on:
         _, (away,) = await on.ask()
         call = on.server.call

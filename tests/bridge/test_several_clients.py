@@ -14,7 +14,7 @@ from tests.bridge.modern_to_legacy import DONE, YES, answered, modern_to_legacy
 @pytest.mark.bridge("calls-in-flight")
 @pytest.mark.parametrize("eras", [("legacy", "legacy"), ("modern", "modern"), ("legacy", "modern")])
 @pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage", "roots/list", "custom/question"])
-async def test_a_question_during_calls_of_several_clients_is_sent_to_none(eras: tuple[str, str], method: str) -> None:
+async def test_a_question_during_calls_of_several_clients_is_refused(eras: tuple[str, str], method: str) -> None:
     """Two clients of one user: neither is asked what may be the other's, and the server is told why."""
     async with in_process_workbench("legacy") as workbench:
         one, other = workbench.client(eras[0]), workbench.client(eras[1])
@@ -244,7 +244,7 @@ async def test_a_connection_of_calls_long_cancelled_is_replaced_for_clients_with
 
 
 @pytest.mark.bridge("question")
-async def test_outside_of_calls_questions_about_a_disconnected_client_are_sent_to_none() -> None:
+async def test_outside_of_calls_a_question_left_by_a_disconnected_client_is_refused() -> None:
     async with in_process_workbench("legacy") as workbench:
         one, other = workbench.client("legacy"), workbench.client("legacy")
         server = await workbench.connect(one)
@@ -260,7 +260,7 @@ async def test_outside_of_calls_questions_about_a_disconnected_client_are_sent_t
 
 @pytest.mark.bridge("question")
 @pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage"])
-async def test_outside_of_calls_an_ambiguous_question_is_sent_to_none(method: str) -> None:
+async def test_outside_of_calls_a_question_is_refused_while_several_clients_are_connected(method: str) -> None:
     async with in_process_workbench("legacy") as workbench:
         one, other = workbench.client("legacy"), workbench.client("legacy")
         server = await workbench.connect(one)
@@ -272,7 +272,7 @@ async def test_outside_of_calls_an_ambiguous_question_is_sent_to_none(method: st
 
 @pytest.mark.bridge("question")
 @pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage"])
-async def test_outside_of_calls_the_remaining_client_is_not_asked_for_others(method: str) -> None:
+async def test_outside_of_calls_the_last_of_several_clients_is_not_asked(method: str) -> None:
     async with in_process_workbench("legacy") as workbench:
         one, other = workbench.client("legacy"), workbench.client("legacy")
         server = await workbench.connect(one)

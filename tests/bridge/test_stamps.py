@@ -55,7 +55,7 @@ async def test_a_modern_client_gets_the_server_info_of_a_result(own: Json) -> No
 
 @pytest.mark.bridge("server-info")
 @pytest.mark.parametrize("client_era", ERAS)
-async def test_the_server_info_of_a_modern_server_is_kept(client_era: str) -> None:
+async def test_server_info_in_a_result_is_kept_for_modern_clients_only(client_era: str) -> None:
     async with in_process_workbench("modern") as workbench:
         client = workbench.client(client_era)
         server = await workbench.connect(client)

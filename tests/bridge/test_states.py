@@ -108,7 +108,7 @@ def spoiled(state: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("how", spoiled("a.b.c"))
-async def test_a_foreign_request_state_is_refused_for_a_legacy_server(how: str) -> None:
+async def test_an_invalid_request_state_is_refused_for_a_legacy_server(how: str) -> None:
     """To a legacy server it would be a new call: what has been done before would silently be done once more."""
     async with modern_to_legacy() as on:
         request, (id,) = await on.ask()

@@ -73,7 +73,7 @@ def test_what_is_typed_becomes_what_the_form_wants(typed: str, about: dict[str, 
         ("09:30", {"type": "string", "format": "date-time"}),
     ],
 )
-def test_an_invalid_form_value_is_asked_again(typed: str, about: dict[str, Any]) -> None:
+def test_an_invalid_form_value_is_refused(typed: str, about: dict[str, Any]) -> None:
     with pytest.raises(WrongAnswer):
         field_value(typed, about, is_required=True)
 

@@ -350,7 +350,7 @@ def _status_of(url: str, token: str) -> int:
         (("--allow-user", "4711"), "--allow-user requires --http unix:PATH"),
     ],
 )
-def test_invalid_values_of_http_flags_are_refused(flags: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
+def test_invalid_http_flags_are_refused(flags: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"box": {"a": {"command": "x"}}})
     done = run("serve", config, "--http", "127.0.0.1:0", *flags)
     assert done.status == 2 and complaint in done.stderr

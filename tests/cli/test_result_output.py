@@ -61,7 +61,7 @@ def test_structured_content_is_a_table_where_it_looks_like_one() -> None:
         [{f"column {number}": 1 for number in range(MOST_COLUMNS + 1)}],
     ],
 )
-def test_results_that_are_not_tables_are_json(value: object) -> None:
+def test_values_that_are_not_tabular_make_no_table(value: object) -> None:
     assert table_of(value) is None
 
 

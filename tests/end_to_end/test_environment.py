@@ -68,7 +68,7 @@ async def test_a_server_that_does_not_start_is_told_what_it_may_lack(workbench: 
 
 
 @pytest.mark.requirement("config.secrets")
-async def test_inherited_values_and_the_token_are_not_quoted(workbench: Workbench) -> None:
+async def test_inherited_values_and_the_token_are_redacted_in_the_log(workbench: Workbench) -> None:
     box = {"server": scripted_entry("--stderr", f"using {SECRET} and {TOKEN}", inheritEnv=["OTHER_KEY"])}
     async with workbench.serving({"box": box}, "--debug", env=surroundings()) as client:
         assert await variable(client, "server", "OTHER_KEY") == SECRET

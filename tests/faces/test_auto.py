@@ -186,7 +186,7 @@ async def test_no_server_is_started_for_a_health_check(bench: Bench, face: str) 
         assert gateway.started == []
 
 
-async def test_changes_are_announced_to_affected_clients(bench: Bench) -> None:
+async def test_a_removed_toolbox_is_announced_whichever_face_a_client_has(bench: Bench) -> None:
     async with auto(bench, {**BOXES, "other": {"second": ["--tools", 1]}}) as gateway, AsyncExitStack() as stack:
         code = await stack.enter_async_context(known_as(gateway, "claude-code", "legacy"))
         gemini = await stack.enter_async_context(known_as(gateway, "gemini-cli-mcp-client", "legacy"))

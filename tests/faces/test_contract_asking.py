@@ -70,7 +70,7 @@ async def test_a_question_reaches_the_client_whose_call_it_is_and_the_answer_the
 @every_face
 @every_client
 @every_server
-async def test_a_client_is_asked_within_its_capabilities_and_servers_are_told_these(
+async def test_a_client_is_asked_only_within_its_capabilities_and_servers_receive_them(
     bench: Bench, face: str, era: str, server_era: str
 ) -> None:
     declared = bench.path("declared")

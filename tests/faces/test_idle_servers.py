@@ -160,7 +160,7 @@ async def test_where_the_idle_timeout_ends_a_server_in_use_its_next_result_says_
 
 
 @pytest.mark.requirement("servers.idle-in-use")
-async def test_only_clients_that_had_it_open_are_notified(bench: Bench) -> None:
+async def test_only_clients_that_had_it_open_are_told_of_the_restart(bench: Bench) -> None:
     async with bench.within({"box": {"other": (), "server": ({"idleTimeout": SOON},)}}, "proxy") as seen:
         seen.gateway.runtime.pool.serve_many()
         assert await count(seen, "server") == 1

@@ -133,7 +133,7 @@ async def test_no_request_makes_a_face_touch_a_file(
     assert touched == []
 
 
-def test_the_guard_sees_the_decision_of_the_face(touched: list[str]) -> None:
+def test_the_guard_notices_io_in_a_face(touched: list[str]) -> None:
     code = compile("import os\n\ndef look():\n    os.stat('.')\n\nlook()", str(FACE / "example.py"), "exec")
     exec(code, {})
     assert touched == ["example.py: look: stat('.',)"]

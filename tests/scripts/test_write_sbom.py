@@ -27,7 +27,7 @@ def test_every_pin_is_a_component_with_all_its_hashes() -> None:
         assert component["purl"] == f"pkg:pypi/{component['name']}@{component['version']}"
 
 
-def test_build_requirements_are_told_from_installed_ones() -> None:
+def test_requirements_of_the_build_alone_have_the_scope_excluded() -> None:
     scopes = {each["name"]: each["scope"] for each in sbom("1.2.3")["components"]}
     assert (scopes["msgspec"], scopes["markdown-it-py"], scopes["mdurl"]) == ("required",) * 3
     assert (scopes["hatchling"], scopes["pluggy"]) == ("excluded",) * 2

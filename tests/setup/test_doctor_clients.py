@@ -120,7 +120,9 @@ def test_files_of_renamed_and_discontinued_clients_are_told(home: Path, subject:
     assert gone.hint == "mcp-workbench init --from amazon-q takes them over"
 
 
-def test_on_macos_only_our_own_entries_are_read(home: Path, subject: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_macos_only_files_changed_by_install_are_read(
+    home: Path, subject: Examined, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(home, ".cursor/mcp.json", {"workbench": us(home / "own.json")})
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not any("start the workbench: Cursor" in text for _, text in texts(subject))

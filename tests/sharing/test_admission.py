@@ -68,7 +68,7 @@ async def answer(path: Path, hello: bytes) -> bytes:
         await writer.wait_closed()
 
 
-async def test_an_unreadable_configuration_does_not_block_others(
+async def test_a_configuration_that_is_slow_to_read_does_not_block_others(
     sockets_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = asyncio.Event()
@@ -144,7 +144,7 @@ async def test_a_mistake_in_a_file_does_not_keep_new_clients_away(tmp_path: Path
         await Contexts().of(hello_with(config))
 
 
-async def test_a_problem_of_one_client_is_reported_to_that_client(tmp_path: Path) -> None:
+async def test_only_the_client_without_the_variable_is_refused(tmp_path: Path) -> None:
     contexts = Contexts()
     config = write_config(tmp_path, {"box": {"one": {"command": "x"}}}, shared=True, audit={"file": "${FOLDER}/a"})
     assert (await contexts.of(hello_with(config, FOLDER="/x"))).notes == ()

@@ -132,7 +132,7 @@ async def test_a_restart_during_a_long_call_keeps_the_streams_of_a_modern_client
         assert client.garbage == [] and client.unmatched == []
 
 
-async def test_a_question_without_a_waiting_call_is_withdrawn(shared: Shared, tmp_path: Path) -> None:
+async def test_an_open_question_is_withdrawn_when_the_workbench_dies(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client(boxes(tmp_path, "--era", "legacy"), capabilities={"elicitation": {}}) as client:
         arguments = {"tool": {"toolbox": "box", "server": "server", "tool": "ask"}, "arguments": {}}
@@ -250,7 +250,7 @@ async def test_a_restart_costs_no_call_that_is_quick(shared: Shared, tmp_path: P
     assert sorted(called) == sorted(done), "each was carried out, and none twice"
 
 
-async def test_the_lasting_state_of_a_client_may_be_long(shared: Shared, tmp_path: Path) -> None:
+async def test_the_state_of_a_client_is_restored_however_long_it_is(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client(boxes(tmp_path, "--era", "legacy")) as client:
         await client.call_tool("open_toolbox", {"toolbox_name": "box"})

@@ -21,7 +21,7 @@ async def test_clients_that_start_at_once_share_one(shared: Shared) -> None:
     assert shared.log.count("joins from") == 8
 
 
-async def test_it_exits_after_a_while_without_clients(shared: Shared) -> None:
+async def test_the_shared_workbench_exits_after_a_while_without_clients(shared: Shared) -> None:
     async with shared.client(BOX, shared=True, sharedIdleExit=0.2) as client:
         assert await client.request("ping") == {}
     shared.wait_until_gone()

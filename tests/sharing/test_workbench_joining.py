@@ -52,7 +52,7 @@ def test_up_and_down_report_their_effect(shared: Shared) -> None:
     assert run("down").stdout == "No shared workbench is running.\n"
 
 
-async def test_status_reports_problems_of_a_file_from_the_start(shared: Shared) -> None:
+async def test_status_finds_it_from_the_start_and_reports_an_invalid_file(shared: Shared) -> None:
     shared.up()
     shown = await asyncio.to_thread(run, "status")
     assert f"process {shared.pids[-1]}, shared" in shown.stdout

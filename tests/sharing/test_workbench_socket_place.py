@@ -28,7 +28,7 @@ BOX = {"box": {"server": scripted_entry()}}
 
 @pytest.mark.requirement("sharing.socket")
 @pytest.mark.parametrize("what", ["socket", "folder"])
-async def test_removed_files_are_recreated_unnoticed(shared: Shared, what: str) -> None:
+async def test_a_removed_socket_or_folder_is_recreated_while_clients_are_served(shared: Shared, what: str) -> None:
     shared.up()
     async with shared.client(BOX) as first:
         before = (await first.use_tool("box", "server", "pid"))["structuredContent"]["pid"]

@@ -130,7 +130,7 @@ def test_a_device_code_that_is_not_entered_expires(given: dict[str, float], poll
     assert sum(each.seconds for each in device.waits) <= min(given.get("expires_in", 1e9), LONGEST_DEVICE_WAIT) + 60
 
 
-def test_a_refusing_user_is_not_asked_again() -> None:
+def test_polling_stops_when_the_user_refuses() -> None:
     device = Device()
     with pytest.raises(SignInFailed, match="access_denied"):
         device.run("authorization_pending", "access_denied")

@@ -57,7 +57,9 @@ async def refused(at: SignInSetup) -> str:
         ({"authorization_endpoint": None}, "has no sign-in page"),
     ],
 )
-async def test_false_metadata_does_not_sign_in(tmp_path: Path, metadata: dict[str, Any], said: str) -> None:
+async def test_invalid_metadata_of_an_authorization_server_is_refused(
+    tmp_path: Path, metadata: dict[str, Any], said: str
+) -> None:
     async with sign_in_setup(tmp_path, metadata=metadata) as at:
         assert said in await refused(at)
 
@@ -70,9 +72,7 @@ async def test_false_metadata_does_not_sign_in(tmp_path: Path, metadata: dict[st
         ({"authorization_servers": ["file:///etc/passwd"]}, "is not an address"),
     ],
 )
-async def test_metadata_for_another_resource_does_not_sign_in(
-    tmp_path: Path, metadata: dict[str, Any], said: str
-) -> None:
+async def test_invalid_metadata_of_a_resource_is_refused(tmp_path: Path, metadata: dict[str, Any], said: str) -> None:
     async with sign_in_setup(tmp_path, resource_metadata=metadata) as at:
         assert said in await refused(at)
 

@@ -82,7 +82,7 @@ async def test_a_sign_in_that_was_cancelled_after_registering_works_at_the_next_
 
 
 @pytest.mark.parametrize("wrong", [{"state": "other"}, {"iss": "https://evil.example.com"}, {"code": None}])
-async def test_a_callback_with_a_foreign_state_does_not_sign_in(tmp_path: Path, wrong: dict[str, str | None]) -> None:
+async def test_an_invalid_callback_does_not_sign_in(tmp_path: Path, wrong: dict[str, str | None]) -> None:
     async with sign_in_setup(tmp_path, callback=wrong) as at:
         sign_in = await at.sign_ins.begin(at.target)
         assert sign_in.task is not None

@@ -88,7 +88,7 @@ CASES: tuple[tuple[int, str, tuple[str, ...]], ...] = (
     (
         22,
         "anthropics/claude-code#57674",
-        ("test_another_process_uses_the_sign_in_of_a_person",),
+        ("test_another_process_uses_the_stored_sign_in",),
     ),
     (23, "openai/codex#25903", ("test_a_token_that_has_really_ended_is_refreshed_with_rotation",)),
     (24, "google-gemini/gemini-cli#26571", ("test_the_keychain_is_not_looked_at_where_tokens_are_in_a_file",)),

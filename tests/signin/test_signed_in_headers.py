@@ -373,7 +373,7 @@ async def test_signing_out_revokes_and_forgets(tmp_path: Path) -> None:
         assert len(at.authority.registrations) == 1, "the registration stays"
 
 
-async def test_another_process_uses_the_sign_in_of_a_person(tmp_path: Path) -> None:
+async def test_another_process_uses_the_stored_sign_in(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         assert await another(at).call() == 200

@@ -151,7 +151,7 @@ def test_a_wrong_command_line_is_explained(
     assert done.status == 2 and said in done.stderr
 
 
-def test_approvals_are_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reply_to_an_approval_or_denial_is_printed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def decide(wanted: ApprovalRequest) -> ApprovalReply:
         return ApprovalReply(f"{wanted.id} shown\n{{\n}}" if wanted.only_shows else f"{wanted.id} for {wanted.seconds}")
 

@@ -104,7 +104,7 @@ def test_a_file_that_install_made_is_gone_after_uninstall_too(home: Path, client
     assert shell(home, "undo", client).status == 0 and not (home / folder).exists()
 
 
-def test_existing_and_added_entries_survive_uninstall(home: Path) -> None:
+def test_an_existing_file_and_later_entries_survive_uninstall(home: Path) -> None:
     empty = write(home, ".codex/config.toml", "")
     assert shell(home, "install", "codex").status == 0 and shell(home, "uninstall", "codex").status == 0
     assert empty.read_text() == ""

@@ -32,7 +32,7 @@ def test_unlisted_servers_are_reported_and_nothing_is_started(tmp_path: Path) ->
     assert "flat list 0" not in shown
 
 
-def test_token_costs_of_every_toolbox_and_server_in_every_form(tmp_path: Path) -> None:
+def test_token_costs_are_shown_per_toolbox_and_server_in_every_form(tmp_path: Path) -> None:
     path = config(tmp_path)
     status, shown, complaints = run("tokens", "--connect", path)
     assert (status, complaints) == (0, "")

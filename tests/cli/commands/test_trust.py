@@ -61,7 +61,7 @@ def test_trust_can_be_listed_and_revoked(project: Path) -> None:
         (["gone.json"], "gone.json: does not exist"),
     ],
 )
-def test_invalid_combinations_of_arguments_are_refused(arguments: list[str], complaint: str, tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused(arguments: list[str], complaint: str, tmp_path: Path) -> None:
     done = run("trust", *arguments, cwd=tmp_path)
     assert (done.status, done.stdout) == (2, "")
     assert complaint in done.stderr

@@ -30,7 +30,7 @@ async def test_expressions_are_evaluated_and_lists_described(era: str) -> None:
 
 
 @both_eras
-async def test_an_invalid_expression_is_a_tool_error(era: str) -> None:
+async def test_a_failed_computation_is_a_tool_error(era: str) -> None:
     async with connect("calculator", era=era) as client:
         for tool, arguments, complaint in (
             ("evaluate", {"expression": "1 / 0"}, "division by zero"),

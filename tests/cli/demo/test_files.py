@@ -58,7 +58,7 @@ async def test_nothing_outside_the_folder_is_read(era: str, folder: Path, path: 
 
 
 @both_eras
-async def test_non_text_content_is_reported_as_such(era: str, folder: Path) -> None:
+async def test_reading_a_binary_file_or_a_folder_is_a_tool_error(era: str, folder: Path) -> None:
     async with connect("files", folder, era=era) as client:
         for path in ("image.bin", "sub"):
             result = await client.call_tool("read_file", {"path": path})

@@ -131,7 +131,7 @@ def test_what_stays_is_the_very_same_entry_with_all_that_is_known_of_it() -> Non
     assert files.ended is not None and files.ended.message == CHANGED
 
 
-def test_removing_a_server_announces_its_lists() -> None:
+def test_removing_a_server_announces_its_lists_and_records_the_reason() -> None:
     catalog = catalog_of(BEFORE)
     logs = catalog.toolboxes["ops"]["logs"]
     catalog.servers.learn(logs, offer_of("tail"))

@@ -140,7 +140,7 @@ async def test_clients_of_both_eras_share_a_server_that_is_everyones(server_era:
 
 
 @pytest.mark.requirement("team.everyone")
-async def test_messages_without_a_call_are_sent_to_none() -> None:
+async def test_messages_not_tied_to_a_call_reach_no_client() -> None:
     async with in_process_workbench("legacy", settings=EVERYONE) as workbench:
         (alice, server), (bob, _) = await two(workbench, "legacy")
         for client in (alice, bob):

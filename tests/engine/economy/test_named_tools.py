@@ -25,7 +25,7 @@ def test_an_oversized_list_becomes_lean_before_items_are_left_out() -> None:
     assert "lean schemas" in made.note and "`budget: null`" in made.note
 
 
-def test_omissions_are_named() -> None:
+def test_tools_left_out_are_named() -> None:
     large = [tool(f"t{number}", inputSchema=schema("a", about="x" * 500)) for number in range(5)]
     made = named(large, most=1_500)
     assert len(made.shown) == 2

@@ -306,7 +306,7 @@ async def test_the_whole_result_is_a_resource(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/9", "/x", "/-1", "/²", "x"])
-async def test_an_unknown_kept_result_is_not_found(tmp_path: Path, path: str) -> None:
+async def test_an_unknown_part_of_a_kept_result_is_not_found(tmp_path: Path, path: str) -> None:
     async with workbench_with(tmp_path, boxes(text(LINES))) as seen:
         with pytest.raises(RpcError) as caught:
             await seen.client.request("resources/read", {"uri": await head_of(seen) + path})

@@ -60,7 +60,7 @@ def test_it_has_the_members_that_it_has_as_a_whole(line: bytes, size: int) -> No
 
 
 @given(lines(), st.integers(16, 80), st.data())
-def test_invalid_json_is_refused(line: bytes, size: int, data: Any) -> None:
+def test_altered_lines_are_refused_wherever_the_whole_reader_refuses_them(line: bytes, size: int, data: Any) -> None:
     """One byte more, less, or another one."""
     at = data.draw(st.integers(0, len(line) - 1))
     put = data.draw(st.sampled_from([b"", b",", b"{", b"}", b"[", b"]", b'"', b"\\", b":", b"1", b" "]))

@@ -107,7 +107,7 @@ def test_missing_folders_are_skipped_and_reported(home: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "state", "state/deep", ".ssh"])
-def test_overly_broad_folders_are_not_granted(name: str, home: Path) -> None:
+def test_broad_or_protected_folders_are_not_granted(name: str, home: Path) -> None:
     (home / "state/deep").mkdir()
     (home / "fine").mkdir()
     sandbox = contained(home, (str(home / "fine"), os.path.join(home, name)))

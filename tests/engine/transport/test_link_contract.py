@@ -109,7 +109,7 @@ async def test_a_peer_that_goes_while_much_is_unsent_is_told_once(rig: Rig) -> N
         assert len(recorder.closed) == 1
 
 
-async def test_a_peer_that_does_not_read_grows_unsent_bytes_and_blocks_nothing(rig: Rig) -> None:
+async def test_unsent_bytes_grow_without_blocking_while_the_peer_does_not_read(rig: Rig) -> None:
     async with rig.deaf() as (link, recorder):
         assert link.unsent_bytes == 0
         link.send(b"x" * 4 * MEBIBYTE)

@@ -39,7 +39,7 @@ def test_there_is_a_golden_file_for_every_client() -> None:
 @pytest.mark.parametrize(
     "before", [b"", b"  \r\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf{}", b"{}", b'{"other": 1}', b'{\r\n\t"a": [1]\r\n}\r\n']
 )
-def test_existing_content_stays_byte_for_byte(before: bytes) -> None:
+def test_byte_order_mark_and_line_endings_are_kept(before: bytes) -> None:
     after = with_server(before, CURSOR, "workbench", ENTRY, "x")
     assert servers_in(after, CURSOR, "x") == {"workbench": ENTRY}
     assert after.startswith(b"\xef\xbb\xbf") == before.startswith(b"\xef\xbb\xbf")

@@ -43,7 +43,7 @@ def test_a_server_is_ours(
     assert is_served("db", theirs, [Served("db", written, written | resolved)]) is expected
 
 
-def test_entries_with_references_must_have_the_same_name() -> None:
+def test_entries_with_references_match_only_under_the_same_name() -> None:
     ours = Served("pg-dev", POSTGRES | {"env": {"DB": "${file:dev}"}}, POSTGRES | {"env": {"DB": "${file:dev}"}})
     theirs = POSTGRES | {"env": {"DB": "postgres://somewhere"}}
     assert is_served("pg-dev", theirs, [ours])

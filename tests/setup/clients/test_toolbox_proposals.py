@@ -50,7 +50,7 @@ def test_names_that_a_configuration_refuses_are_changed() -> None:
     ]
 
 
-def test_toolboxes_are_grouped_by_the_purpose_of_servers() -> None:
+def test_servers_are_grouped_into_toolboxes_by_purpose() -> None:
     servers = [
         server("github", "docker", "c"),
         server("mine", "npx", "c", "-y", "@playwright/mcp"),

@@ -171,7 +171,7 @@ def test_lines_of_the_systems_log_are_read_behind_their_heads(path: Path) -> Non
     assert verify(str(log)).lines == 5 and verify(str(log)).findings == []
 
 
-def test_verification_repeats_the_remarks_of_lines(path: Path) -> None:
+def test_verification_notes_lines_that_could_not_be_written(path: Path) -> None:
     file = opened(path)
     file.append([Line(0, kind="call", lost=7)])
     assert "line 6 says that 7 lines before it could not be written" in verify(str(path)).notes

@@ -114,7 +114,7 @@ def test_how_it_ended(tmp_path: Path, outcome: Outcome, expected: dict[str, Any]
 
 
 @pytest.mark.requirement("audit.line")
-def test_an_undecided_call_records_how_long_it_waited_for_its_server(tmp_path: Path) -> None:
+def test_an_unchecked_call_records_how_long_it_waited_for_its_server(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     audit = open_audit(AuditConfig(file=str(path)), Redactor([]), stdout_is_free=False)
     for sent in (3.0, None):

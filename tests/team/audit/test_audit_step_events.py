@@ -125,7 +125,7 @@ async def test_questions_of_servers_are_audited(bench: Bench, era: str, server_e
 
 
 @pytest.mark.requirement("audit.questions")
-async def test_our_own_questions_record_principal_peer_and_item(bench: Bench) -> None:
+async def test_our_own_questions_record_principal_client_and_item(bench: Bench) -> None:
     settings = {"audit": AUDIT, "policy": [{"tools": ["box"], "then": "ask"}, {"then": "allow"}]}
     servers = {"box": {"server": ()}}
     async with bench.within(servers, "proxy", capabilities=EVERY_ABILITY, settings=settings) as seen:

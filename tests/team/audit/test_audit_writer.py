@@ -194,7 +194,7 @@ def test_finishing_does_not_wait(disk: Disk) -> None:
     assert disk.lines == [b"before", b"late"] and disk.is_closed
 
 
-def test_lines_refused_by_a_full_disk_are_written_or_counted_later(disk: Disk) -> None:
+def test_lines_refused_by_a_full_disk_are_written_or_counted_by_the_next_writer(disk: Disk) -> None:
     disk.is_full = True
     writer = AuditWriter(disk, describe, "disk")
     writer.put("described")

@@ -182,7 +182,7 @@ async def test_a_token_without_an_end_is_asked_about_again_before_long() -> None
 
 
 @pytest.mark.parametrize("status", [0, 302, 401, 500])
-async def test_without_an_answer_of_the_provider_callers_are_refused(
+async def test_callers_are_refused_while_the_provider_is_unavailable(
     status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider = Provider()

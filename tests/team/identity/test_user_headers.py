@@ -179,7 +179,7 @@ async def test_a_token_that_the_server_refuses_is_exchanged_once_more() -> None:
     assert len(provider.asked) == 2
 
 
-async def test_a_token_exchanged_for_an_older_user_token_is_not_reused() -> None:
+async def test_an_exchanged_token_is_used_only_with_the_token_it_was_exchanged_for() -> None:
     provider, kept = Provider(), subjects("of all groups")
     source = ExchangedToken(TokenExchanges(AUTH, kept, provider.fetch), ALICE, WANTED, {})
     first = await source.fetch()
@@ -283,7 +283,7 @@ async def test_a_server_gets_the_user_identity_but_never_their_token(
     assert all(headers["x-own"] == "1" and "authorization" not in headers for headers in seen)
 
 
-def test_fixed_headers_stay_the_same() -> None:
+def test_headers_with_an_assertion_are_reused_while_the_inner_ones_are_fixed() -> None:
     inner = FixedHeaders({"A": "1"})
     source = AssertedIdentity(inner, "x-identity", lambda: Identity(principal=ALICE), lambda of, at: "signed")
     assert source.headers() == {"a": "1", "x-identity": "signed"} and source.headers() is source.headers()

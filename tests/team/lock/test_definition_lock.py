@@ -281,7 +281,7 @@ def lock_step(client: ConnectedClient, folder: Path, *, has_resources: bool = Tr
         ("logging/setLevel", "", False),
     ],
 )
-async def test_withheld_items_do_not_reach_the_server_in_any_spelling(
+async def test_withheld_items_are_denied_in_every_method_that_uses_them(
     tmp_path: Path, server: Server, method: str, item: str, is_denied: bool
 ) -> None:
     async with workbench_with(tmp_path, {"box": {"files": server}}) as client:

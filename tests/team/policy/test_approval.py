@@ -366,7 +366,7 @@ def test_differences_are_few_and_never_fail() -> None:
         (b"[1]", "[1]"),
     ],
 )
-def test_parameters_added_by_the_client_are_shown(meta: bytes, told: str | None) -> None:
+def test_metadata_added_by_the_client_is_shown(meta: bytes, told: str | None) -> None:
     rig = Rig()
     message = json.loads(bytes(rig.asked(replace(request(), meta=Raw(meta))).params))["message"]
     assert ("`_meta`" in message) is (told is not None)
@@ -388,7 +388,7 @@ def test_parameters_added_by_the_client_are_shown(meta: bytes, told: str | None)
         (b'{"io.modelcontextprotocol/logLevel":"debug"}', b"{}", True),
     ],
 )
-def test_an_approval_covers_the_parameters_that_the_client_adds(approved: bytes, later: bytes, is_same: bool) -> None:
+def test_an_approval_covers_the_metadata_that_the_client_adds(approved: bytes, later: bytes, is_same: bool) -> None:
     rig = Rig()
     rig.answer(replace(request(), meta=Raw(approved)), "hour")
     again = rig.check(replace(request(), meta=Raw(later)))
@@ -430,7 +430,7 @@ def test_a_call_that_is_too_large_to_be_kept_waits_without_its_end() -> None:
     assert found.arguments.isprintable() and len(found.arguments) < 4200
 
 
-def test_only_the_denied_call_is_refused_and_names_the_rule() -> None:
+def test_only_the_denied_call_is_refused_and_the_refusal_names_who_denied_it() -> None:
     rig = Rig()
     other = referred(rig, request({"path": "/b"}))
     id = referred(rig, request({"path": "/a"}))

@@ -135,7 +135,7 @@ def test_the_shortest_time_of_a_call_counts() -> None:
     assert verdict.late is not None and verdict.late.code == LIMIT_REACHED
 
 
-def test_requests_without_a_server_are_not_counted() -> None:
+def test_setting_the_log_level_is_not_counted() -> None:
     limits = step(who=("*",), calls_per_minute=1)
     about_nobody = GuardedRequest(principal="alice", method="logging/setLevel", client=b"{}", session=1, body=b"{")
     assert all(limits.check(about_nobody) is None for _ in range(3))
@@ -174,7 +174,7 @@ def test_principals_with_counts_are_not_evicted_for_newcomers(monkeypatch: pytes
     assert len(limits._used) == 3 and held.principal in {key[1] for key in limits._used}, "it has a call in flight"
 
 
-def test_requests_without_a_server_count_for_their_principal() -> None:
+def test_requests_that_we_answer_ourselves_count_for_their_principal() -> None:
     limits = step(who=("*",), calls_per_minute=2, calls_in_flight=1)
     assert passes(limits, request())
     # One call is in flight, but a search is over at once.
@@ -185,7 +185,7 @@ def test_requests_without_a_server_count_for_their_principal() -> None:
     assert not passes(limits, request()), "calls and searches count together"
 
 
-def test_bytes_of_requests_without_a_server_count_but_server_limits_do_not_apply() -> None:
+def test_bytes_of_requests_that_we_answer_ourselves_count_but_server_limits_do_not() -> None:
     limits = LimitStep(
         [LimitRule(servers=("*",), calls_per_minute=1), LimitRule(who=("*",), bytes_per_minute=100)], Identities()
     )

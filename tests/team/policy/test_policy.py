@@ -256,7 +256,9 @@ def test_the_toolboxes_of_a_key_come_before_all_rules() -> None:
         ([PolicyRule(tools=("box/other",), then="hide"), PolicyRule(tools=("box/other",), then="allow")], True, False),
     ],
 )
-def test_server_capabilities_are_known_before_it_starts(rules: list[PolicyRule], shown: bool, hides: bool) -> None:
+def test_whether_rules_show_or_hide_a_server_is_known_before_it_starts(
+    rules: list[PolicyRule], shown: bool, hides: bool
+) -> None:
     ready = made_ready(rules)
 
     assert may_show(ready, ALICE, "box", "server") is shown
@@ -319,7 +321,7 @@ def test_server_capabilities_are_known_before_it_starts(rules: list[PolicyRule],
     ],
 )
 @pytest.mark.parametrize("method", ["resources/read", "resources/subscribe"])
-def test_a_denied_uri_is_denied_in_every_spelling(rule: str, uri: str, expected: str, method: str) -> None:
+def test_a_hidden_uri_is_hidden_in_every_spelling(rule: str, uri: str, expected: str, method: str) -> None:
     assert then([PolicyRule(resources=(f"*/*/{rule}",), then="hide"), ALLOW], subject(uri, method))[0] == expected
 
 

@@ -219,7 +219,7 @@ async def test_an_answer_that_breaks_off_fails(headers: dict[str, str]) -> None:
         b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000,
     ],
 )
-async def test_a_response_that_is_not_http_fails(raw: bytes) -> None:
+async def test_an_invalid_http_response_fails_the_request(raw: bytes) -> None:
     async def handler(request: Request, reply: Reply) -> None:
         await reply.raw(raw)
         reply.hang_up()

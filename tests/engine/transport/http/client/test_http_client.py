@@ -60,7 +60,7 @@ def certificate(folder: Path) -> ssl.SSLContext:
     return context
 
 
-async def test_an_untrusted_certificate(tmp_path: Path) -> None:
+async def test_an_untrusted_certificate_is_reported_with_a_hint(tmp_path: Path) -> None:
     server = await asyncio.start_server(
         lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=certificate(tmp_path)
     )

@@ -272,7 +272,7 @@ async def test_a_server_may_ask_on_its_stream_and_the_answer_is_posted() -> None
         assert http.requests[-1].headers["mcp-session-id"] == "s-1"
 
 
-async def test_messages_on_the_stream_of_a_request_are_delivered_with_it() -> None:
+async def test_messages_on_the_stream_of_a_request_are_attributed_to_it() -> None:
     class AskingServer(LegacyServer):
         async def get(self, request: Request, reply: Reply) -> None:
             await reply.begin_events()
@@ -423,7 +423,7 @@ async def test_stopping_ends_what_is_under_way_quietly() -> None:
     assert not talks[0].failures and not talks[0].closed
 
 
-async def test_a_server_that_does_not_answer_delete_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_is_bounded_if_the_server_does_not_answer_delete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "GOODBYE_SECONDS", 0.02)
 
     class Silent(LegacyServer):

@@ -80,7 +80,7 @@ async def test_whoever_sends_too_much_ahead_is_cut_off() -> None:
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
-async def test_a_request_that_is_not_http_gets_400_or_silence(data: bytes) -> None:
+async def test_an_invalid_http_request_gets_400_or_silence(data: bytes) -> None:
     async with echoing() as rig:
         connection = await rig.client.connect()
         await connection.send(data)
