@@ -263,7 +263,9 @@ async def test_whether_everybody_shares_a_server_may_change(tmp_path: Path, befo
             assert await listed() == [after == "user"] * 2
 
 
-async def test_disconnected_principals_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_principals_without_clients_are_forgotten_beyond_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(users, "MOST_USERS", 3)
     policy = [{"tools": ["*/*/nothing"], "then": "hide"}, {"then": "allow"}]
     async with workbench_with(tmp_path, {"dev": {"git": git()}}, options=UNCACHED, policy=policy) as bench:

@@ -64,7 +64,7 @@ async def test_parameters_that_are_wrong_are_not_a_resource_that_is_missing(data
 @pytest.mark.bridge("resource-not-found")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("code", [-32002, -32602])
-async def test_the_same_codes_from_tools_and_prompts_pass_unchanged(client_era: str, code: int) -> None:
+async def test_resource_not_found_codes_from_tools_and_prompts_pass_unchanged(client_era: str, code: int) -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client(client_era)
         server = await workbench.connect(client)

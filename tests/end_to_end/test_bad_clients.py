@@ -27,7 +27,7 @@ async def answers_to(client: RawClient, data: bytes, count: int = 1) -> list[Jso
 
 
 @pytest.mark.requirement("errors.protocol")
-async def test_an_unreadable_message_gets_an_error_with_its_id_if_found(workbench: Workbench) -> None:
+async def test_an_invalid_message_gets_an_error_with_its_id_if_it_can_be_read(workbench: Workbench) -> None:
     unreadable: list[tuple[bytes, int, object]] = [
         (b"hello\n", -32700, None),
         (b'{"jsonrpc":"2.0","id":77,"method":"ping"\n', -32700, 77),

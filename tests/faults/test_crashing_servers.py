@@ -59,7 +59,7 @@ async def test_between_calls_the_next_use_starts_it_again(faults: Faults) -> Non
 @pytest.mark.parametrize(
     "when", [{"start": {}}, {"on": {"initialize": {}}}, {"on": {"tools/list": {}}}], ids=["start", "handshake", "list"]
 )
-async def test_a_failed_start_is_reported_to_waiting_calls_and_works_once_fixed(
+async def test_a_failed_start_is_reported_to_waiting_calls_and_the_server_works_once_fixed(
     faults: Faults, when: dict[str, dict[str, object]]
 ) -> None:
     fault = {"exit": 4, "stderr": "cannot open the database\n"}

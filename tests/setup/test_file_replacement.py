@@ -161,7 +161,7 @@ def test_folders_of_ours_are_for_their_user_alone_with_all_that_is_made_above_th
     assert [stat.S_IMODE(each.stat().st_mode) for each in (folder, folder.parent, folder.parent.parent)] == [0o700] * 3
 
 
-def test_unreadable_input_is_reported(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_readable_file_is_reported(tmp_path: Path) -> None:
     assert read_file(str(tmp_path / "none")) is None
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="is a broken link"):

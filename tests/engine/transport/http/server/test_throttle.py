@@ -149,7 +149,7 @@ async def test_guesses_are_delayed_even_while_they_cannot_be_judged(monkeypatch:
     assert not slowed[FREE_FAILURES] and slowed[-1]
 
 
-async def test_repeated_guesses_are_answered_with_a_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_repeated_guesses_on_one_connection_are_all_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.DELAY_SECONDS", 0.01)
     async with echoing(authenticator=BearerToken("x")) as rig:
         connection = await rig.client.connect()
