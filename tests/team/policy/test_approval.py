@@ -505,6 +505,20 @@ async def test_a_call_that_its_client_asks_about_can_be_decided_elsewhere(is_den
     assert rig.approvals.waiting_calls() == []
 
 
+async def test_a_denial_counts_even_if_one_of_the_equal_calls_is_cancelled_at_that_moment() -> None:
+    rig, client = Rig(), Client()
+    first, second = [await held(rig, client, request()) for _ in range(2)]
+    (waiting,) = rig.approvals.waiting_calls()
+    while len(waiting.holders) < 2:
+        await asyncio.sleep(0)
+    # As when its client goes away: whoever holds it has not been resumed yet.
+    waiting.holders[0].cancel()
+    assert rig.approvals.deny(waiting.id, "ada") is not None
+    assert isinstance(await second, Denial)
+    await asyncio.gather(first, return_exceptions=True)
+    assert isinstance(rig.check(request()), Denial)
+
+
 async def test_of_equal_calls_held_side_by_side_one_approval_lets_one_pass() -> None:
     rig, client = Rig(), Client()
     calls = [await held(rig, client, request()) for _ in range(2)]

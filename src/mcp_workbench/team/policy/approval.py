@@ -289,8 +289,10 @@ class Approvals:
             if len(self._decided) > MAX_DECIDED:
                 self._decided.popitem(last=False)
             for holder in waiting.holders:
-                # They continue in the loop's next iteration, when what follows from the decision is known here.
-                holder.set_result(None)
+                # They continue in the loop's next iteration, when what follows from the decision is known here. One
+                # whose call was cancelled in this iteration is still among them.
+                if not holder.done():
+                    holder.set_result(None)
         return waiting
 
     def decided(self, id: str) -> DecidedCall | None:
