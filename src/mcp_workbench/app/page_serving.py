@@ -92,7 +92,7 @@ def _caller(principal: str) -> PageUser:
     # Clients have the token in their files, where agents and servers may read it: it shows everything, but approves
     # nothing.
     if principal == DEFAULT_PRINCIPAL:
-        return PageUser("", is_owner=True, name="the holder of the token", may_decide=False)
+        return PageUser(principal, is_owner=True, name="the holder of the token", may_decide=False)
     return PageUser(principal, is_owner=False, name=principal or ANONYMOUS, may_decide=False)
 
 

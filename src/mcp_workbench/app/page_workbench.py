@@ -437,15 +437,14 @@ class WorkbenchOnPage:
             raise Unavailable(400, "`kind` must be tool, prompt, resource or template, and `arguments` an object")
         if not isinstance(toolbox, str) or not isinstance(server, str) or not isinstance(name, str):
             raise Unavailable(400, "`toolbox`, `server` and `name` (or `uri`) must be strings")
-        principal = OWN_USER if user.is_owner else user.principal
         for gateway in self._gateways():
-            face = gateway.router.views.face_of(principal)
+            face = gateway.router.views.face_of(user.principal)
             entry = face.catalog.toolboxes.get(toolbox, {}).get(server)
             if entry is None:
                 continue
             if kind == "tool" and _is_destructive(entry.tools.get(name)) and wanted.get("confirmed") is not True:
                 raise Unavailable(428, f"`{name}` says of itself that it may destroy something", confirm=True)
-            return await self._called(PageClient(gateway, principal), kind, toolbox, server, name, arguments)
+            return await self._called(PageClient(gateway, user.principal), kind, toolbox, server, name, arguments)
         raise Unavailable(404, "there is no such server")
 
     async def _called(
@@ -474,8 +473,8 @@ class WorkbenchOnPage:
         gateway = self._gateways()[0] if self._gateways() else None
         shown = None
         if gateway is not None:
-            face = gateway.router.views.face_of(OWN_USER if user.is_owner else user.principal)
-            view = gateway.router.views.of_principal(OWN_USER if user.is_owner else user.principal)
+            face = gateway.router.views.face_of(user.principal)
+            view = gateway.router.views.of_principal(user.principal)
             shown = sum(estimated_tokens(bytes(each)) for each in face.definitions(view, "tools"))
         full = sum(boxes.values())
         # These are of all users.
