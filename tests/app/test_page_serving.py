@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.app.page_workbench import WorkbenchOnPage
 from mcp_workbench.engine.transport.http.server.pages import MAX_SITE_BODY
-from tests.app.page_client_of_tests import Browser, endpoint, own_page
+from mcp_workbench.seeing.page import sign_in
+from mcp_workbench.seeing.page.site import MAX_REQUESTS_OF_ONE
+from mcp_workbench.seeing.page.streams import MAX_STREAMS_OF_ONE
+from tests.app.page_client_of_tests import KEYS, Browser, endpoint, own_page
 from tests.engine.transport.http.server.raw_client import Response
 from tests.support.client import Json
 from tests.support.in_process_workbench import Server, tool
@@ -380,3 +384,66 @@ async def test_the_holder_of_the_token_sees_everything_and_approves_nothing(tmp_
         (waiting,) = (await browser.state())["waiting"]
         assert waiting["principal"] == "ada"
         assert (await browser.post("/api/approve", {"id": waiting["id"], "decision": "once"})).status == 403
+
+
+async def test_rules_for_the_token_hold_for_calls_from_its_page(tmp_path: Path) -> None:
+    denied = [{"who": ["default"], "tools": ["box/two"], "then": "deny"}, {"then": "allow"}]
+    audit = tmp_path / "audit.jsonl"
+    async with endpoint(tmp_path, boxes(), policy=denied, audit={"file": str(audit)}) as browser:
+        await browser.sign_in("token")
+        wanted = {"kind": "tool", "toolbox": "box", "name": "read", "arguments": {}}
+        assert "result" in (await browser.post("/api/call", {**wanted, "server": "one"})).json
+        wanted |= {"server": "two", "name": "write", "arguments": {"text": "written"}}
+        assert "policy[0]" in (await browser.post("/api/call", wanted)).body.decode()
+
+
+async def test_a_session_and_its_stream_end_when_its_key_expires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sign_in, "CHECK_INTERVAL", 0.0)
+    async with endpoint(tmp_path, boxes()) as browser:
+        await browser.sign_in("key-of-ada")
+        adas = browser.cookie
+        await browser.sign_in("key-of-bob")
+        stream = await browser.get("/api/events")
+        await event(stream, "state")
+        monkeypatch.delitem(KEYS, "key-of-bob")
+        assert (await browser.get("/api/state")).status == 401
+        await stream.end()
+        browser.cookie = adas
+        assert (await browser.get("/api/state")).status == 200
+
+
+async def test_pages_of_one_user_take_no_room_from_others(tmp_path: Path) -> None:
+    async with endpoint(tmp_path, boxes()) as browser:
+        await browser.sign_in("key-of-bob")
+        found = [(await browser.get("/api/events")).status for _ in range(MAX_STREAMS_OF_ONE + 1)]
+        assert found == [200] * MAX_STREAMS_OF_ONE + [503]
+        await browser.sign_in("token")
+        assert (await browser.get("/api/events")).status == 200
+
+
+async def test_requests_of_one_user_that_are_not_answered_yet_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = asyncio.Event()
+
+    async def wait(*_: object) -> list[Json]:
+        await held.wait()
+        return []
+
+    async with endpoint(tmp_path, boxes()) as browser:
+        await browser.sign_in("key-of-ada")
+        adas = browser.cookie
+        await browser.sign_in("key-of-bob")
+        with monkeypatch.context() as patched:
+            patched.setattr(WorkbenchOnPage, "tools", wait)
+            asked = [asyncio.create_task(browser.get("/api/tools")) for _ in range(MAX_REQUESTS_OF_ONE + 1)]
+            (refused,), _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            assert (await refused).status == 429
+        browser.cookie, bobs = adas, browser.cookie
+        assert (await browser.get("/api/tools")).status == 200
+        held.set()
+        browser.cookie = bobs
+        assert sorted([(await each).status for each in asked]) == [200] * MAX_REQUESTS_OF_ONE + [429]
+        assert (await browser.get("/api/tools")).status == 200

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from mcp_workbench.engine.transport.http.server.authentication import (
+    UNAVAILABLE,
+    Authentication,
+    AuthenticationChallenge,
+)
 from mcp_workbench.seeing.page.sign_in import (
+    CHECK_INTERVAL,
     CODE_SECONDS,
     MAX_CODES,
     MAX_SESSIONS,
+    MAX_SESSIONS_OF_ONE,
     SESSION_SECONDS,
     PageSignIns,
     PageUser,
@@ -42,8 +51,41 @@ def test_codes_and_sessions_are_bounded_and_the_oldest_go() -> None:
     sign_ins = PageSignIns(Clock())
     codes = [sign_ins.new_code(ADA) for _ in range(MAX_CODES + 1)]
     assert [sign_ins.use_code(code) is None for code in codes[:2]] == [True, False]
-    sessions = [sign_ins.begin(ADA) for _ in range(MAX_SESSIONS + 1)]
+    users = [PageUser(str(number), is_owner=False, name="") for number in range(MAX_SESSIONS + 1)]
+    sessions = [sign_ins.begin(user) for user in users]
     assert [sign_ins.find(id) is None for id in sessions[:2]] == [True, False]
+
+
+def test_whoever_signs_in_again_and_again_drops_only_their_own_sessions() -> None:
+    sign_ins = PageSignIns(Clock())
+    owners = sign_ins.begin(ADA)
+    sessions = [sign_ins.begin(BOB) for _ in range(MAX_SESSIONS_OF_ONE + 1)]
+    assert [sign_ins.find(id) is None for id in sessions[:2]] == [True, False]
+    sessions += [sign_ins.begin(BOB) for _ in range(MAX_SESSIONS)]
+    assert sign_ins.find(owners) is not None
+
+
+EXPIRED = AuthenticationChallenge("it has expired", b"Bearer")
+UNKNOWN_NOW = AuthenticationChallenge("the provider does not answer", b"Bearer", UNAVAILABLE)
+
+
+@pytest.mark.parametrize(("found", "ends"), [("bob", False), (UNKNOWN_NOW, False), ("eve", True), (EXPIRED, True)])
+@pytest.mark.parametrize("is_later", [False, True])
+async def test_a_session_ends_with_its_key_or_token(found: Authentication, ends: bool, is_later: bool) -> None:
+    def check() -> Authentication | asyncio.Future[Authentication]:
+        if not is_later:
+            return found
+        later: asyncio.Future[Authentication] = asyncio.get_running_loop().create_future()
+        later.set_result(found)
+        return later
+
+    clock = Clock()
+    sign_ins = PageSignIns(clock)
+    other, id = sign_ins.begin(ADA), sign_ins.begin(BOB, check)
+    clock.now += CHECK_INTERVAL
+    sign_ins.find(id)
+    await asyncio.sleep(0)
+    assert (sign_ins.find(id) is None) == ends and sign_ins.find(other) is not None
 
 
 def test_a_session_ends_after_its_time_by_hand_and_with_its_key() -> None:

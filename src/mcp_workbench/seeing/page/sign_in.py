@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Final
 
 from msgspec import Struct
+
+from mcp_workbench.engine.transport.http.server.authentication import (
+    UNAVAILABLE,
+    Authentication,
+    AuthenticationChallenge,
+)
 
 # A code is opened by the command that asked for it, at once.
 CODE_SECONDS: Final = 60.0
@@ -16,7 +24,11 @@ SESSION_SECONDS: Final = 12 * 3600.0
 _RANDOM_BYTES: Final = 32
 # More than a person opens, in all browsers; the oldest are dropped.
 MAX_CODES: Final = 16
-MAX_SESSIONS: Final = 64
+# So that nobody drops the sessions of others by signing in again and again.
+MAX_SESSIONS_OF_ONE: Final = 16
+MAX_SESSIONS: Final = 1024
+# How often the key or token of a session is checked again while it is used: it may expire.
+CHECK_INTERVAL: Final = 5.0
 COOKIE: Final = "wb_page"
 
 
@@ -24,7 +36,7 @@ class PageUser(Struct, frozen=True):
     """Who looks at the page."""
 
     principal: str
-    # Our own user, who sees everything and may act.
+    # Who sees everything and may act: our own user, and the holder of the token.
     is_owner: bool
     # Who it is, for the audit and for whoever decides second.
     name: str
@@ -32,12 +44,19 @@ class PageUser(Struct, frozen=True):
     may_decide: bool = True
 
 
-class PageSession(Struct, frozen=True):
+# Whose key or token it is now.
+Check = Callable[[], "Authentication | asyncio.Future[Authentication]"]
+
+
+class PageSession(Struct, eq=False):
     """One browser that has signed in."""
 
     user: PageUser
     csrf: str
     expires: float
+    # None if no key or token began it.
+    check: Check | None = None
+    checked: float = 0.0
 
 
 class PageSignIns:
@@ -63,21 +82,42 @@ class PageSignIns:
         expires, user = self._codes.pop(found[0]) if found else (0.0, None)
         return user if user is not None and expires > self._now() else None
 
-    def begin(self, user: PageUser) -> str:
+    def begin(self, user: PageUser, check: Check | None = None) -> str:
         """Begin a session. Returns what its cookie holds."""
+        own = [id for id, each in self._sessions.items() if each.user.principal == user.principal]
+        if len(own) >= MAX_SESSIONS_OF_ONE:
+            del self._sessions[own[0]]
+        elif len(self._sessions) >= MAX_SESSIONS:
+            self._sessions.popitem(last=False)
         id = secrets.token_urlsafe(_RANDOM_BYTES)
         csrf = secrets.token_urlsafe(_RANDOM_BYTES)
-        self._sessions[id] = PageSession(user, csrf, self._now() + SESSION_SECONDS)
-        if len(self._sessions) > MAX_SESSIONS:
-            self._sessions.popitem(last=False)
+        now = self._now()
+        self._sessions[id] = PageSession(user, csrf, now + SESSION_SECONDS, check, now)
         return id
 
     def find(self, id: str) -> PageSession | None:
-        session = self._sessions.get(id)
-        if session is not None and session.expires <= self._now():
-            del self._sessions[id]
+        session, now = self._sessions.get(id), self._now()
+        if session is None:
             return None
-        return session
+        if session.expires <= now:
+            del self._sessions[id]
+        elif session.check is not None and now - session.checked >= CHECK_INTERVAL:
+            session.checked = now
+            # What it proves is of this check alone, not of what else is done here.
+            found = copy_context().run(session.check)
+            if isinstance(found, asyncio.Future):
+                found.add_done_callback(lambda done: None if done.cancelled() else self._judge(id, done.result()))
+            else:
+                self._judge(id, found)
+        return self._sessions.get(id)
+
+    def _judge(self, id: str, found: Authentication) -> None:
+        """End a session whose key or token is no longer valid."""
+        if isinstance(found, AuthenticationChallenge) and found.status == UNAVAILABLE:
+            return
+        session = self._sessions.get(id)
+        if session is not None and found != session.user.principal:
+            del self._sessions[id]
 
     def end(self, id: str) -> None:
         self._sessions.pop(id, None)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from html import escape
 from importlib.resources import files
 from time import monotonic
@@ -22,6 +24,7 @@ from mcp_workbench.engine.transport.http.server.pages import SiteRequest
 from mcp_workbench.engine.transport.http.server.response_writer import Headers, ResponseWriter, header
 from mcp_workbench.seeing.page.shown_workbench import Json, PageWorkbench, Unavailable
 from mcp_workbench.seeing.page.sign_in import (
+    Check,
     PageSession,
     PageSignIns,
     PageUser,
@@ -29,7 +32,7 @@ from mcp_workbench.seeing.page.sign_in import (
     cookie_in,
     cookie_name,
 )
-from mcp_workbench.seeing.page.streams import MAX_STREAMS, Streams
+from mcp_workbench.seeing.page.streams import Streams
 
 _CSP: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -70,6 +73,8 @@ _FORM: Final = """
 <input type="password" name="key" required autofocus autocomplete="current-password"></label>
 <button>Sign in</button></form>"""
 _NOT_SIGNED_IN: Final = "You are not signed in, or your session has ended."
+# What one user may have asked for and not been answered yet: calls and threads, which go on without the browser.
+MAX_REQUESTS_OF_ONE: Final = 16
 EXPIRED: Final = "you are not signed in, or your session has ended: run `mcp-workbench page`"
 
 Answer = Json | list[Json]
@@ -128,6 +133,8 @@ class PageSite:
         self._takes_keys = takes_keys
         self.sign_ins = PageSignIns(now)
         self.streams = Streams(workbench)
+        # By principal.
+        self._under_way: Counter[str] = Counter()
         self._gets: dict[str, Handler] = {
             "/api/state": self._state,
             "/api/tools": self._tools,
@@ -205,20 +212,21 @@ class PageSite:
             _fail(writer, 403, "this page is opened by `mcp-workbench page`, and takes no keys")
             return
         keys = parse_qs(request.body.decode("latin-1")).get("key", [])
-        found = request.identify(keys[-1].strip() if keys else "")
+        check = partial(request.identify, keys[-1].strip() if keys else "")
+        found = check()
         if isinstance(found, asyncio.Future):
-            found.add_done_callback(lambda done: self._identified(done.result(), request, writer))
+            found.add_done_callback(lambda done: self._identified(done.result(), check, request, writer))
         else:
-            self._identified(found, request, writer)
+            self._identified(found, check, request, writer)
 
-    def _identified(self, found: Authentication, request: SiteRequest, writer: ResponseWriter) -> None:
+    def _identified(self, found: Authentication, check: Check, request: SiteRequest, writer: ResponseWriter) -> None:
         if isinstance(found, AuthenticationChallenge):
             request.refuse(found, _FORM_HEADERS + _HTML, self._form(f"Not signed in: {found.message}."))
         elif self._user_of is not None:
-            self._begin(self._user_of(found), request, writer)
+            self._begin(self._user_of(found), request, writer, check)
 
-    def _begin(self, user: PageUser, request: SiteRequest, writer: ResponseWriter) -> None:
-        id = self.sign_ins.begin(user)
+    def _begin(self, user: PageUser, request: SiteRequest, writer: ResponseWriter, check: Check | None = None) -> None:
+        id = self.sign_ins.begin(user, check)
         cookie = cookie_header(self._cookie(request), id, is_tls=self._is_tls)
         writer.answer(303, _HEADERS + header(b"location", b"/") + cookie)
 
@@ -246,15 +254,15 @@ class PageSite:
         writer.answer(200, _HEADERS + header(b"content-type", _KINDS[found[1]]), file.read_bytes())
 
     def _open_stream(self, id: str, session: PageSession, writer: ResponseWriter) -> None:
-        if len(self.streams) >= MAX_STREAMS:
-            _fail(writer, 503, f"{MAX_STREAMS} pages are open already; close one")
+        if not self.streams.has_room_for(session.user):
+            _fail(writer, 503, "too many pages are open already; close one")
             return
         writer.begin(200, _HEADERS + _EVENTS)
         self.streams.open(writer, session, lambda: self.sign_ins.find(id) is session, self._state(session, None))
 
     def _state(self, session: PageSession, given: PageInput | None) -> Json:
         user = session.user
-        you = {"principal": user.principal or user.name, "isOwner": user.is_owner}
+        you = {"principal": user.name if user.is_owner else user.principal, "isOwner": user.is_owner}
         return {"csrf": session.csrf, "you": you, **self._workbench.state(user)}
 
     async def _tools(self, session: PageSession, given: PageInput) -> Answer:
@@ -285,9 +293,23 @@ class PageSite:
             _fail(writer, error.status, str(error), **error.more)
             return
         if asyncio.iscoroutine(answer):
-            self._start_task(_answered(answer, writer))
+            self._answer_later(session.user.principal, answer, writer)
         else:
             _succeed(writer, answer)
+
+    def _answer_later(self, principal: str, work: Coroutine[Any, Any, Answer], writer: ResponseWriter) -> None:
+        if self._under_way[principal] >= MAX_REQUESTS_OF_ONE:
+            work.close()
+            _fail(writer, 429, f"{MAX_REQUESTS_OF_ONE} requests of yours are under way; wait for one of them")
+            return
+        self._under_way[principal] += 1
+        self._start_task(self._answered(principal, work, writer))
+
+    async def _answered(self, principal: str, work: Coroutine[Any, Any, Answer], writer: ResponseWriter) -> None:
+        try:
+            await _answered(work, writer)
+        finally:
+            self._under_way -= Counter((principal,))
 
     def _find_call(self, session: PageSession, id: str) -> Json:
         user = session.user

@@ -18,7 +18,9 @@ from mcp_workbench.seeing.page.captured_calls import CapturedCalls
 from mcp_workbench.seeing.page.shown_workbench import LogPlace, PageWorkbench
 from mcp_workbench.seeing.page.sign_in import PageSession, PageUser
 
-MAX_STREAMS: Final = 8
+MAX_STREAMS_OF_ONE: Final = 8
+# Of all users but those who see everything: they are never kept out by others.
+MAX_STREAMS: Final = 64
 MAX_BACKLOG_BYTES: Final = 1024 * 1024
 # Proxies cut connections that are silent for 30 to 60 seconds.
 HEARTBEAT_INTERVAL: Final = 15.0
@@ -89,6 +91,11 @@ class Streams:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def has_room_for(self, user: PageUser) -> bool:
+        if sum(each.user.principal == user.principal for each in self._open) >= MAX_STREAMS_OF_ONE:
+            return False
+        return user.is_owner or len(self._open) < MAX_STREAMS
 
     def open(self, writer: ResponseWriter, session: PageSession, is_valid: Callable[[], bool], state: Any) -> None:
         """Begin a stream, whose head has been written. There is room for it."""
