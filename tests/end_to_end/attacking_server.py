@@ -6,6 +6,7 @@ group, its parents and its environment, wait for `FOLDER/go`; then each tries ev
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -22,8 +23,10 @@ def said_by(path: Path, line: bytes) -> str:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PATIENCE)
             connection.connect(str(path))
-            connection.sendall(line)
-            connection.shutdown(socket.SHUT_WR)
+            # Whoever is refused before it has said anything may still be told so.
+            with contextlib.suppress(BrokenPipeError):
+                connection.sendall(line)
+                connection.shutdown(socket.SHUT_WR)
             return connection.makefile("rb").read().decode()
     except OSError as error:
         return type(error).__name__
