@@ -49,6 +49,14 @@ async def results(folder: Path, told: Json) -> dict[str, dict[str, str]]:
     return {name: json.loads(file.read_text()) for name, file in files.items()}
 
 
+def is_turned_away(said: str) -> bool:
+    """Whether an attacker got nothing from the socket for approvals."""
+    if said in NOTHING_SAID:
+        return True
+    answer = json.loads(said)
+    return answer["approved"] is None and answer["is_refused"] is True
+
+
 @pytest.mark.requirement("team.policy")
 async def test_a_server_and_its_daemon_get_nothing_from_our_sockets(workbench: Workbench) -> None:
     box = {"attacker": attacker(workbench.folder), "victim": scripted_entry()}
@@ -64,8 +72,7 @@ async def test_a_server_and_its_daemon_get_nothing_from_our_sockets(workbench: W
 
         for name, each in got.items():
             assert each["status"] in NOTHING_SAID and each["watch"] in NOTHING_SAID, name
-            assert json.loads(each["approve"])["approved"] is None and json.loads(each["approve"])["is_refused"], name
-            assert json.loads(each["show"])["approved"] is None, name
+            assert is_turned_away(each["approve"]) and is_turned_away(each["show"]), name
             assert each["environ"] == "PermissionError", name
         again = await client.use_tool("box", "victim", "echo", {"text": "1"})
         assert again.get("isError"), "nothing was approved"
