@@ -318,8 +318,11 @@ async def test_a_changed_definition_is_shown_and_accepted(tmp_path: Path, monkey
             ("two", "write", "new"),
         ]
         assert "Writes." in changes[1]["after"] and changes[1]["before"] is None
-        wanted = {"toolbox": "box", "server": "two", "item": "write"}
+        wanted = {"toolbox": "box", "server": "two", "item": "write", "seen": changes[1]["hash"]}
         assert (await browser.post("/api/lock/accept", {**wanted, "item": "none"})).status == 404
+        for seen in (None, changes[0]["hash"]):
+            assert (await browser.post("/api/lock/accept", {**wanted, "seen": seen})).status == 409
+        assert len((await browser.get("/api/lock")).json["changes"]) == 2, "nothing that was not seen is accepted"
         assert (await browser.post("/api/lock/accept", wanted)).json == {"accepted": ["write"]}
         assert [each["item"] for each in (await browser.get("/api/lock")).json["changes"]] == ["read"]
         assert "write" in (tmp_path / "workbench.lock").read_text()
@@ -369,7 +372,7 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         assert (await browser.get("/api/server?toolbox=box&server=one")).status == 404
         assert (await browser.post("/api/server", {**server, "do": "stop"})).status == 403
         assert (await browser.post("/api/approve", {"id": "x", "decision": "deny"})).status == 403
-        assert (await browser.post("/api/lock/accept", server)).status == 403
+        assert (await browser.post("/api/lock/accept", {**server, "item": "write"})).status == 403
         assert (await browser.get("/api/lock")).status == 403
         assert (await browser.get("/api/connect")).body == b"[]"
         audit = (await browser.get("/api/audit")).json

@@ -35,6 +35,7 @@ def changes(target: LockTarget, entries: Iterable[ServerEntry]) -> list[dict[str
         assert entry.offer is not None
         others = {label: names for label, names in tools.items() if label != entry.label}
         locked = None if lock is None else lock.server(entry.toolbox, entry.name)
+        now = locked_server(entry.config, entry.offer, kinds)
         for each in described_changes((entry.toolbox, entry.name), lock, entry.offer, others, store.known, kinds):
             hash = None if locked is None else locked.hashes(each.kind).get(each.name)
             before = None if hash is None else store.known(hash)
@@ -46,6 +47,7 @@ def changes(target: LockTarget, entries: Iterable[ServerEntry]) -> list[dict[str
                     "kind": each.kind,
                     "item": each.name,
                     "what": each.how,
+                    "hash": now.hashes(each.kind).get(each.name),
                     "before": None if before is None else before.decode(errors="backslashreplace"),
                     "after": None if after is None else bytes(after).decode(errors="backslashreplace"),
                     "difference": list(each.lines),
@@ -55,25 +57,33 @@ def changes(target: LockTarget, entries: Iterable[ServerEntry]) -> list[dict[str
     return found
 
 
-def accept(target: LockTarget, entry: ServerEntry, item: str | None) -> list[tuple[str, str, str]]:
-    """Lock what the server offers now, or one item of it. Returns kind, name and how each was different."""
-    assert entry.offer is not None
+def accept(target: LockTarget, entry: ServerEntry, item: str, seen: str | None) -> list[tuple[str, str, str]]:
+    """Lock an item as the server offers it now, if it still has the hash that was `seen` (None: it is gone). Returns
+    kind, name and how each was different."""
+    # Read once: the server may list again meanwhile.
+    offer = entry.offer
+    assert offer is not None
     lock, content = _read(target)
     kinds = locked_kinds(target)
     before = None if lock is None else lock.server(entry.toolbox, entry.name)
-    now = locked_server(entry.config, entry.offer, kinds)
-    kept = now
-    if item is not None:
-        kept = LockedServer(package=now.package, server=now.server, sandbox=now.sandbox) if before is None else before
+    now = locked_server(entry.config, offer, kinds)
+    kept = LockedServer(package=now.package, server=now.server, sandbox=now.sandbox) if before is None else before
     accepted: list[tuple[str, str, str]] = []
     store = DefinitionStore(default_folder())
-    for each in described_changes((entry.toolbox, entry.name), lock, entry.offer, {}, store.known, kinds):
-        if item is None or each.name == item:
+    named = [
+        each
+        for each in described_changes((entry.toolbox, entry.name), lock, offer, {}, store.known, kinds)
+        if each.name == item
+    ]
+    for each in named:
+        if now.hashes(each.kind).get(each.name) == seen:
             accepted.append((each.kind, each.name, each.how))
-            kept.accept(each.kind, each.name, now.hashes(each.kind).get(each.name))
+            kept.accept(each.kind, each.name, seen)
+    if named and not accepted:
+        raise Unavailable(409, "this has changed again since it was shown; look at it as it is now")
     if accepted:
         _write(target.path, content, written(merged(lock, target, {(entry.toolbox, entry.name): kept})))
-        store.keep(each for kind in kinds for each in lockable(entry.offer, kind).values())
+        store.keep(each for kind in kinds for each in lockable(offer, kind).values())
     return accepted
 
 

@@ -507,7 +507,7 @@ class WorkbenchOnPage:
                 found += await aside(partial(changes, gateway.config.lock_target, gateway.catalog.entries()))
         return {"changes": found, "isLocked": any(each.config.lock is not None for each in self._gateways())}
 
-    async def accept_lock(self, user: PageUser, toolbox: str, server: str, item: str | None) -> Json:
+    async def accept_lock(self, user: PageUser, toolbox: str, server: str, item: str, seen: str | None) -> Json:
         self._owner_only(user)
         if not user.may_decide:
             raise Unavailable(403, NOT_A_PERSON)
@@ -517,7 +517,7 @@ class WorkbenchOnPage:
             entry = gateway.catalog.toolboxes.get(toolbox, {}).get(server)
             if gateway.config.lock is None or entry is None or entry.offer is None:
                 continue
-            accepted = await aside(partial(accept, gateway.config.lock_target, entry, item))
+            accepted = await aside(partial(accept, gateway.config.lock_target, entry, item, seen))
             if not accepted:
                 raise Unavailable(404, "this is as it was locked, or does not exist")
             for kind, name, how in accepted:

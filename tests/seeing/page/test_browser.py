@@ -139,7 +139,7 @@ def test_change_that_is_read_from_the_lock_is_fetched(page: Page, api: ScriptedA
     fetched = {**changed, "before": '{"a": 1}', "after": '{"a": 2}', "warnings": ["It mentions a secret."]}
     api.answers["GET /api/lock"] = (
         200,
-        {"changes": [{**fetched, "item": "other", "after": "{}"}, {**fetched, "item": "push_files"}]},
+        {"changes": [{**fetched, "item": "other", "hash": "1"}, {**fetched, "item": "push_files", "hash": "2"}]},
     )
     item = {"kind": "definition", "item": "push_files", "before": None, "after": None}
     api.change(waiting=[*api.state["waiting"], {**changed, **item}])
@@ -147,6 +147,24 @@ def test_change_that_is_read_from_the_lock_is_fetched(page: Page, api: ScriptedA
     card.get_by_text("It mentions a secret.").wait_for()
 
     assert card.locator("ins").inner_text().strip() == '"a": 2'
+    card.get_by_role("button", name="Accept the change").click()
+    card.get_by_text("Accepted.").wait_for()
+    wanted = {"toolbox": "dev", "server": "github", "item": "push_files", "seen": "2"}
+    assert api.posted == [("/api/lock/accept", wanted)]
+
+
+def test_change_that_has_changed_again_is_shown_again(page: Page, api: ScriptedApi) -> None:
+    changed = {"toolbox": "dev", "server": "github", "what": "tool: changed", "item": "push_files"}
+    api.answers["GET /api/lock"] = (200, {"changes": [{**changed, "before": '{"a": 1}', "after": '{"a": 2}'}]})
+    api.change(waiting=[*api.state["waiting"], {**changed, "kind": "definition", "before": None, "after": None}])
+    card = page.get_by_role("article", name="tool: changed dev/github/push_files")
+    card.get_by_text('"a": 2').wait_for()
+    api.answers["GET /api/lock"] = (200, {"changes": [{**changed, "before": '{"a": 1}', "after": '{"a": 3}'}]})
+    api.answers["POST /api/lock/accept"] = (409, {"error": "this has changed again"})
+    card.get_by_role("button", name="Accept the change").click()
+
+    card.get_by_text("this has changed again").wait_for()
+    card.get_by_text('"a": 3').wait_for()
 
 
 def test_crashed_server_has_cause_next_step_and_its_last_lines(page: Page, api: ScriptedApi) -> None:

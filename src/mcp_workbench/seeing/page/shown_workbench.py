@@ -57,7 +57,8 @@ class PageWorkbench(Protocol):
 
     async def lock_changes(self, user: PageUser) -> Json: ...
 
-    async def accept_lock(self, user: PageUser, toolbox: str, server: str, item: str | None) -> Json: ...
+    async def accept_lock(self, user: PageUser, toolbox: str, server: str, item: str, seen: str | None) -> Json:
+        """`seen`: the hash of the definition that the user was shown; None if it is gone."""
 
     def tokens(self, user: PageUser) -> Json: ...
 

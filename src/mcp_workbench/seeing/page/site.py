@@ -274,10 +274,11 @@ class PageSite:
         return self._workbench.audit(session.user, given.query.get("q", ""), before, limit)
 
     def _accept(self, session: PageSession, given: PageInput) -> Coroutine[Any, Any, Answer]:
-        item = given.json().get("item")
-        if item is not None and not isinstance(item, str):
-            raise Unavailable(400, "`item` must be a string")
-        return self._workbench.accept_lock(session.user, given.text("toolbox"), given.text("server"), item)
+        seen = given.json().get("seen")
+        if seen is not None and not isinstance(seen, str):
+            raise Unavailable(400, "`seen` must be a string, or null")
+        place = given.text("toolbox"), given.text("server"), given.text("item")
+        return self._workbench.accept_lock(session.user, *place, seen)
 
     def _answer_api(self, session: PageSession, request: SiteRequest, writer: ResponseWriter) -> None:
         head = request.head

@@ -53,12 +53,19 @@ function signIn(item) {
 
 function definition(item) {
   const place = el("div");
-  const show = ({ before, after, warnings = [] }) => replace(place, warnings.map((warning) => el("p", { class: "bad" }, warning)), sideBySide(before, after));
+  let seen;
+  const show = ({ before, after, hash, warnings = [] }) => (seen = hash, replace(place, warnings.map((warning) => el("p", { class: "bad" }, warning)), sideBySide(before, after)));
   const isSame = (each) => each.toolbox === item.toolbox && each.server === item.server && each.item === item.item;
+  const look = () => get("api/lock").then(({ changes }) => show(changes.find(isSame) ?? {}), (error) => replace(place, error.message));
   if (item.before || item.after) show(item);
-  else get("api/lock").then(({ changes }) => show(changes.find(isSame) ?? {}), (error) => replace(place, error.message));
+  else look();
   const accept = async () => {
-    await post("api/lock/accept", { toolbox: item.toolbox, server: item.server, item: item.item });
+    try {
+      await post("api/lock/accept", { toolbox: item.toolbox, server: item.server, item: item.item, seen });
+    } catch (error) {
+      look();
+      throw error;
+    }
     return "Accepted.";
   };
   return card(item, "warn", item.what || "Changed definition", place,
