@@ -37,6 +37,7 @@ def attack_in(folder: Path, sandbox: SandboxConfig | None) -> dict[str, bool]:
     abstract.bind(f"\0mcp-workbench-test-{os.getpid()}")
     abstract.listen()
     datagrams.bind(str(folder / "d"))
+    terminal, its_end = os.openpty()
     other = _home_of_another_server(home)
     # Stays until its input ends.
     victim = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={"TOKEN": "secret"})
@@ -47,6 +48,7 @@ def attack_in(folder: Path, sandbox: SandboxConfig | None) -> dict[str, bool]:
         "given": str(given),
         "port": listener.getsockname()[1],
         "socket": str(folder / "s"),
+        "terminal": os.ttyname(its_end),
         "abstract": f"mcp-workbench-test-{os.getpid()}",
         "datagrams": str(folder / "d"),
     }
@@ -57,6 +59,8 @@ def attack_in(folder: Path, sandbox: SandboxConfig | None) -> dict[str, bool]:
         victim.communicate()
         for each in (listener, datagrams, named, abstract):
             each.close()
+        os.close(terminal)
+        os.close(its_end)
 
 
 def _home_of_another_server(home: Path) -> str:

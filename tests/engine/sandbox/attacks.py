@@ -85,6 +85,11 @@ def datagram_of_a_pair() -> None:
     one.sendto(b"secret", told["datagrams"])
 
 
+def datagram_of_a_raw_pair() -> None:
+    with socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)[0] as one:
+        one.sendto(b"x", told["datagrams"])
+
+
 def signalled() -> None:
     os.kill(victim, 0)
     os.kill(victim, signal.SIGCONT)
@@ -176,10 +181,13 @@ ATTACKS: dict[str, Callable[[], object]] = {
     "connect to a Unix socket": lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, told["socket"]),
     "connect to an abstract socket": lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + told["abstract"]),
     "send a datagram from a pair": datagram_of_a_pair,
+    "send a datagram from a raw pair": datagram_of_a_raw_pair,
+    "read the user's terminal": lambda: os.close(os.open(told["terminal"], os.O_RDONLY | os.O_NOCTTY)),
     "read the environment of a sibling": lambda: read(f"/proc/{victim}/environ"),
     "read the memory of a sibling": lambda: os.close(os.open(f"/proc/{victim}/mem", os.O_RDONLY)),
     "read the command line of a sibling": lambda: read(f"/proc/{victim}/cmdline"),
     "signal a sibling": signalled,
+    "set limits of a sibling": lambda: resource.prlimit(victim, resource.RLIMIT_CORE, (0, 0)),
     "trace a sibling": traced,
     "copy memory of a sibling": vector,
     "take a descriptor of a sibling": stolen_descriptor,

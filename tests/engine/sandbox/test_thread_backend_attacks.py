@@ -28,6 +28,7 @@ FILES = {
     "read the user's key",
     "read the home of another server",
     "read our sign-ins",
+    "read the user's terminal",
     "write .bashrc",
     "write .bashrc by a symbolic link",
     "write .bashrc by a hard link",
@@ -35,7 +36,7 @@ FILES = {
     "create a file in the home folder",
     "remove a file",
 }
-UNIX_SOCKETS = {"connect to a Unix socket", "send a datagram from a pair"}
+UNIX_SOCKETS = {"connect to a Unix socket", "send a datagram from a pair", "send a datagram from a raw pair"}
 RESOURCES = {"start 200 processes", "exceed its memory"}
 
 
@@ -55,6 +56,7 @@ def test_without_a_sandbox_every_attack_succeeds() -> None:
         "read the environment of a sibling",
         "read the memory of a sibling",
         "signal a sibling",
+        "set limits of a sibling",
         "gain privileges by a setuid program",
     }
     found = succeeding(SandboxConfig(profile="off"))

@@ -49,6 +49,11 @@ def test_reaching_into_others_is_refused_and_ordinary_calls_pass(machine: str) -
     assert decided(program, audit, calls["ioctl"], 0, 0x5412) == EPERM
     # The upper half of the argument is ignored by the kernel, and so it is here.
     assert decided(program, audit, calls["ioctl"], 0, 0x5412 | 1 << 32) == EPERM
+    # Its own limits, those of another process read, and set: the address of the new ones in either half.
+    assert decided(program, audit, calls["prlimit64"], 0, 7, 1) == ALLOWED
+    assert decided(program, audit, calls["prlimit64"], 4711, 7, 0) == ALLOWED
+    assert decided(program, audit, calls["prlimit64"], 4711, 7, 1) == EPERM
+    assert decided(program, audit, calls["prlimit64"], 4711, 7, 1 << 32) == EPERM
     assert decided(program, audit, calls["socket"], seccomp.AF_UNIX, 1) == ALLOWED
     assert decided(program, audit, 1) == ALLOWED
 
@@ -69,9 +74,10 @@ def test_only_the_families_that_are_named_can_be_created(machine: str) -> None:
     assert decided(program, audit, calls["socket"], seccomp.AF_INET, 2) == ALLOWED
     assert decided(program, audit, calls["socket"], seccomp.AF_INET6, 1) == EACCES
     assert decided(program, audit, calls["socket"], seccomp.AF_UNIX, 1) == EACCES
-    # A pair of streams, and one of datagrams with flags.
+    # A pair of streams, one of datagrams with flags, and raw ones, which are datagrams too.
     assert decided(program, audit, calls["socketpair"], seccomp.AF_UNIX, 1) == ALLOWED
     assert decided(program, audit, calls["socketpair"], seccomp.AF_UNIX, 2 | 0o2000000) == EACCES
+    assert decided(program, audit, calls["socketpair"], seccomp.AF_UNIX, 3) == EACCES
 
 
 def test_other_machines_have_no_filter() -> None:

@@ -45,6 +45,8 @@ _TIOCSTI: Final = 0x5412
 _TIOCLINUX: Final = 0x541C
 _SOCK_TYPE_MASK: Final = 0xF
 _SOCK_DGRAM: Final = 2
+_SOCK_RAW: Final = 3
+_ALL_BITS: Final = 0xFFFFFFFF
 
 
 class Architecture(NamedTuple):
@@ -111,6 +113,7 @@ ARCHITECTURES: Final = {
             "process_vm_readv": 310,
             "process_vm_writev": 311,
             "kcmp": 312,
+            "prlimit64": 302,
             "finit_module": 313,
             "bpf": 321,
             "userfaultfd": 323,
@@ -146,6 +149,7 @@ ARCHITECTURES: Final = {
             "process_vm_readv": 270,
             "process_vm_writev": 271,
             "kcmp": 272,
+            "prlimit64": 261,
             "finit_module": 273,
             "bpf": 280,
             "userfaultfd": 282,
@@ -180,12 +184,22 @@ def filter_program(families: frozenset[int] | None = None, machine: str = platfo
     )
     typing = [each for request in (_TIOCSTI, _TIOCLINUX) for each in _when(_JUMP_EQUAL, request, [_error(EPERM)])]
     code += _when(_JUMP_EQUAL, calls["ioctl"], [*_argument(1), *typing, _allow()])
+    # A limit of processor time or open files that has been reached ends another process as a signal does.
+    new_limits = [
+        each
+        for half in (0, 4)
+        for each in (*_load(_ARGUMENT + 8 * 2 + half), *_when(_JUMP_ANY_BIT, _ALL_BITS, [_error(EPERM)]))
+    ]
+    of_others = [*_argument(0), *_when(_JUMP_EQUAL, 0, [_allow()]), *new_limits, _allow()]
+    code += _when(_JUMP_EQUAL, calls["prlimit64"], of_others)
     if families is not None:
         allowed = [each for family in sorted(families) for each in _when(_JUMP_EQUAL, family, [_allow()])]
         code += _when(_JUMP_EQUAL, calls["socket"], [*_argument(0), *allowed, _error(EACCES)])
         if AF_UNIX not in families:
             # A pair is connected to itself alone, but datagrams of one can be sent to any other address.
-            datagrams = _when(_JUMP_EQUAL, _SOCK_DGRAM, [_error(EACCES)])
+            # Raw ones are datagrams by another name.
+            kinds = (_SOCK_DGRAM, _SOCK_RAW)
+            datagrams = [each for kind in kinds for each in _when(_JUMP_EQUAL, kind, [_error(EACCES)])]
             masked = [*_argument(1), (_AND, 0, 0, _SOCK_TYPE_MASK)]
             code += _when(_JUMP_EQUAL, calls["socketpair"], [*masked, *datagrams, _allow()])
     code.append(_allow())
