@@ -12,13 +12,14 @@ from mcp_workbench.engine.sandbox.sandbox import Capabilities, FoundPath, Machin
 from mcp_workbench.engine.transport import landlock, seccomp
 
 # `/run` has sockets of everything, so of it only what name resolution reads. `/proc` shows other processes' command
-# lines, as it does to every user; their environment and memory are kept from it otherwise.
+# lines, as it does to every user; their environment and memory are kept from it otherwise. Not `/dev/pts`: whoever
+# reads a terminal there gets what the user types.
 _SYSTEM: Final = {
     "linux": (
         *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/proc", "/sys"),
         *("/nix/store", "/gnu/store", "/snap", "/var/lib/snapd", "/home/linuxbrew/.linuxbrew"),
         *("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/etc/resolv.conf"),
-        *("/dev/pts", "/dev/fd"),
+        "/dev/fd",
     ),
     "darwin": (
         "/usr",
