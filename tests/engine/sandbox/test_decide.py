@@ -128,6 +128,57 @@ def test_a_link_to_a_protected_folder_is_seen_through(home: Path) -> None:
     assert not named(sandbox) and len(sandbox.skipped) == 1
 
 
+@pytest.mark.parametrize("target", [".ssh/key", ".aws/credentials", ".aws", ".bashrc"])
+def test_a_link_that_the_server_could_have_made_is_not_followed(target: str, home: Path) -> None:
+    """It was given the folder at an earlier start, when the path was that of a file or did not exist."""
+    for name in ("data", "fine", ".aws"):
+        (home / name).mkdir()
+    for name in (".ssh/key", ".aws/credentials", ".bashrc"):
+        (home / name).touch()
+    (home / "data/memory").symlink_to(home / target)
+    sandbox = contained(home, (str(home / "fine"),), env={"MEMORY": f"{home}/data/memory"})
+    assert named(sandbox) == {str(home / "fine")}
+    assert not any(path.startswith(str(home)) for path in sandbox.read)
+    assert sandbox.skipped == (f"`{home}/data/memory` leads through a link that the server could have made",)
+
+
+def test_a_link_in_a_folder_that_it_writes_is_not_followed(home: Path) -> None:
+    for name in ("project", ".aws", "fine"):
+        (home / name).mkdir()
+    (home / "project/link").symlink_to(home / ".aws")
+    (home / "short").symlink_to(home / "fine")
+    link, short = str(home / "project/link"), str(home / "short")
+    settings = SandboxConfig(profile="contained", read=(short, link), write=(short, link))
+    sandbox = decided(home, settings, folder=str(home / "project"), is_folder_named=True)
+    assert named(sandbox) == {str(home / name) for name in ("fine", "project")}
+    assert str(home / ".aws") not in sandbox.read and len(sandbox.skipped) == 1
+    moved = decided(
+        home, SandboxConfig(profile="contained", write=(str(home / "project"),)), folder=link, is_folder_named=True
+    )
+    assert named(moved) == {str(home / "project")} and moved.folder == moved.home
+
+
+def test_a_link_in_a_folder_that_is_named_is_not_followed_on_the_way_to_anything_else(home: Path) -> None:
+    for name in ("work", "fine", ".aws"):
+        (home / name).mkdir()
+    (home / "notes.txt").touch()
+    (home / "work/link").symlink_to(home / ".aws")
+    (home / "short").symlink_to(home / "fine")
+    link = str(home / "work/link")
+    settings = SandboxConfig(profile="contained", read=(str(home / "short"), link))
+    # The file that is not there yet would be in the folder that the link leads to.
+    sandbox = decided(home, settings, (str(home / "notes.txt"), str(home / "work"), f"{link}/new.json"))
+    assert named(sandbox) == {str(home / "notes.txt"), str(home / "work")}
+    assert str(home / "fine") in sandbox.read and str(home / ".aws") not in sandbox.read
+    assert len(sandbox.skipped) == 2
+
+
+def test_a_link_that_the_server_cannot_have_made_is_followed(home: Path) -> None:
+    (home / "disk/notes").mkdir(parents=True)
+    (home / "notes").symlink_to(home / "disk/notes")
+    assert named(contained(home, (str(home / "notes"),))) == {str(home / "disk/notes")}
+
+
 def test_a_file_in_a_folder_that_is_too_wide_is_granted_alone(home: Path) -> None:
     (home / "notes.txt").touch()
     (home / ".ssh/key").touch()

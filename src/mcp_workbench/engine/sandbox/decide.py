@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
-from mcp_workbench.engine.sandbox.sandbox import Machine, Sandbox
+from mcp_workbench.engine.sandbox.sandbox import FoundPath, Machine, Sandbox
 
 SEALED_MEMORY: Final = 1 << 30
 SEALED_PROCESSES: Final = 64
@@ -27,6 +27,9 @@ _OF_THE_USER: Final = (
 )
 # What lets package runners do without the network, where they have what they need.
 _OFFLINE: Final = {"npm_config_offline": "true", "UV_OFFLINE": "1", "PIP_NO_INDEX": "1"}
+
+
+_FROM_SERVER: Final = "leads through a link that the server could have made"
 
 
 class ServerProgram(NamedTuple):
@@ -50,8 +53,11 @@ class ServerProgram(NamedTuple):
 class _Grants:
     """Collects what is granted, and why something is not."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, writable: Iterable[str]) -> None:
+        """`writable`: what is asked for to write, so that links in it are the server's."""
         self._machine = machine
+        places = map(machine.look, writable)
+        self._writable = [one.path for one in places if one is not None and not self.too_wide(one.path, write=True)]
         self.read: dict[str, None] = {}
         self.write: dict[str, None] = {}
         self.skipped: dict[str, None] = {}
@@ -63,13 +69,21 @@ class _Grants:
             if is_asked:
                 self.skipped[f"`{path}` does not exist"] = None
             return None
-        wide = self.too_wide(place.path, write=write)
+        wide = self.is_from_server(place) or self.too_wide(place.path, write=write)
         if wide is not None:
             if is_asked:
                 self.skipped[f"`{path}` {wide}"] = None
             return None
         (self.write if write else self.read)[place.path] = None
         return place.path
+
+    def is_from_server(self, place: FoundPath) -> str | None:
+        """Why a path is not followed: a link on its way is in a folder that the server writes. With it, the server
+        would choose what it is granted at its next start."""
+        is_inside = any(
+            folder == each or folder.startswith(each + "/") for folder in place.links_in for each in self._writable
+        )
+        return _FROM_SERVER if is_inside else None
 
     def too_wide(self, path: str, *, write: bool) -> str | None:
         if path == "/":
@@ -102,7 +116,9 @@ def decide(settings: SandboxConfig | None, program: ServerProgram, machine: Mach
 
 def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine, basic: Sandbox) -> Sandbox:
     is_sealed = settings.profile == "sealed"
-    grants = _Grants(machine)
+    is_folder_written = program.is_folder_named and not is_sealed
+    folders = (program.folder,) if program.folder is not None and is_folder_written else ()
+    grants = _Grants(machine, (*settings.write, *folders, *_folders_named(program, machine)))
     for path in (*machine.system, *program.files):
         grants.add(path, write=False, is_asked=False)
     for path in machine.devices:
@@ -114,8 +130,7 @@ def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine
     _grant_named(grants, machine, program)
     folder = program.folder
     if folder is not None:
-        write = program.is_folder_named and not is_sealed
-        granted = grants.add(folder, write=write, is_asked=program.is_folder_named)
+        granted = grants.add(folder, write=is_folder_written, is_asked=program.is_folder_named)
         folder = folder if granted is not None else None
     home = os.path.join(machine.homes, program.home_name) if settings.home == "private" else None
     temporary = os.path.join(machine.homes, program.home_name, "tmp")
@@ -142,8 +157,17 @@ def _granted_as_asked(grants: _Grants, machine: Machine, path: str) -> None:
     place = machine.look(path)
     if place is None:
         grants.skipped[f"`{path}` does not exist"] = None
+    elif (reason := grants.is_from_server(place)) is not None:
+        grants.skipped[f"`{path}` {reason}"] = None
     else:
         grants.read[place.path] = None
+
+
+def _folders_named(program: ServerProgram, machine: Machine) -> list[str]:
+    """The folders that `args` and `env` name, and those of the files that they name."""
+    values = [value for name, value in program.own_environment.items() if name not in _SEARCH_PATHS]
+    found = [(path, machine.look(path)) for path in _paths_in((*program.args, *values))]
+    return [path if place is not None and place.is_folder else os.path.dirname(path) for path, place in found]
 
 
 def _grant_named(grants: _Grants, machine: Machine, program: ServerProgram) -> None:
@@ -166,6 +190,13 @@ def _grant_named(grants: _Grants, machine: Machine, program: ServerProgram) -> N
 def _grant_place(grants: _Grants, machine: Machine, path: str) -> None:
     """Grant a folder that was named; for a file its folder, because programs write a copy beside it and rename it."""
     place = machine.look(path)
+    # Such a path has its folder granted as long as nothing or a file is there.
+    followed = place or machine.look(os.path.dirname(path))
+    if followed is not None and any(
+        not _is_system(folder, machine) and not grants.too_wide(folder, write=True) for folder in followed.links_in
+    ):
+        grants.skipped[f"`{path}` {_FROM_SERVER}"] = None
+        return
     if place is not None and place.is_folder:
         grants.add(path, write=True)
         return

@@ -33,15 +33,39 @@ _SYSTEM: Final = {
         "/Applications",
     ),
 }
+# More than any path has, with its links.
+_MAX_STEPS: Final = 10_000
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
 
 def look(path: str) -> FoundPath | None:
     try:
         real = os.path.realpath(path, strict=True)
-        return FoundPath(real, os.path.isdir(real))
+        return FoundPath(real, os.path.isdir(real), () if real == path else _folders_of_links(path))
     except (OSError, ValueError):
         return None
+
+
+def _folders_of_links(path: str) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    at, ahead = "/", os.path.abspath(path).split("/")[::-1]
+    for _ in range(_MAX_STEPS):
+        if not ahead:
+            break
+        part = ahead.pop()
+        if part == "..":
+            at = os.path.dirname(at)
+        elif part not in ("", "."):
+            try:
+                target = os.readlink(os.path.join(at, part))
+            except OSError:
+                at = os.path.join(at, part)
+                continue
+            if os.access(at, os.W_OK):
+                found[at] = None
+            at = "/" if target.startswith("/") else at
+            ahead += target.split("/")[::-1]
+    return tuple(found)
 
 
 def this_machine(home: str) -> Machine:

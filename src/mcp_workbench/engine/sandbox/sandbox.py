@@ -46,6 +46,8 @@ class FoundPath(NamedTuple):
     # Without links.
     path: str
     is_folder: bool
+    # The folders of the links on the way to it that this user can replace.
+    links_in: tuple[str, ...] = ()
 
 
 class Machine(NamedTuple):
