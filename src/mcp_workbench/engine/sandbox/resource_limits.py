@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from typing import Final
 
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
 
+_PROC: Final = "/proc"
+_PS_TIMEOUT: Final = 5.0
 # Shells disagree on the letter for processes. A limit that cannot be set ends the start.
 _PROCESSES = "{{ ulimit -u {0} 2>/dev/null || ulimit -p {0}; }} || exit 126; "
 
@@ -26,17 +30,28 @@ def limiting(sandbox: Sandbox) -> tuple[str, ...]:
 
 def _tasks_of_user() -> int:
     user, found = os.getuid(), 0
-    if os.stat("/proc/self").st_uid != user:
+    if not os.path.exists(_PROC):
+        return _processes_by_ps(user)
+    if os.stat(f"{_PROC}/self").st_uid != user:
         # What cannot be inspected seems to be root's. So do we.
-        found = len(os.listdir("/proc/self/task"))
+        found = len(os.listdir(f"{_PROC}/self/task"))
     try:
-        with os.scandir("/proc") as entries:
+        with os.scandir(_PROC) as entries:
             for entry in entries:
                 if entry.name.isdecimal():
                     found += _tasks_of(entry.path, user)
     except OSError:
         return 0
     return found
+
+
+def _processes_by_ps(user: int) -> int:
+    """macOS, which counts processes alone."""
+    try:
+        said = subprocess.run(("/bin/ps", "-A", "-o", "uid="), capture_output=True, timeout=_PS_TIMEOUT).stdout
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return said.split().count(str(user).encode())
 
 
 def _tasks_of(process: str, user: int) -> int:
