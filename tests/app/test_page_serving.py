@@ -368,7 +368,9 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         assert all(each["server"] == "two" for each in (await browser.get("/api/tools")).json["items"])
         assert [each["server"] for each in (await browser.state())["servers"]] == ["two"]
         server = {"toolbox": "box", "server": "two"}
-        assert (await browser.get("/api/server?toolbox=box&server=two")).json["log"] == []
+        about = (await browser.get("/api/server?toolbox=box&server=two")).json
+        assert about["log"] == [] and about["calls"] is None and about["memory"] is None
+        assert all(each["client"] == "" and each["pid"] is None for each in about["copies"])
         assert (await browser.get("/api/server?toolbox=box&server=one")).status == 404
         assert (await browser.post("/api/server", {**server, "do": "stop"})).status == 403
         assert (await browser.post("/api/approve", {"id": "x", "decision": "deny"})).status == 403

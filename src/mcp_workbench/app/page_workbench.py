@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from msgspec import MsgspecError, Raw
 from msgspec.json import decode
@@ -113,7 +114,7 @@ class WorkbenchOnPage:
         # The wall clock at zero of the loop's, read once: times must not differ between two looks.
         self._epoch = time.time() - asyncio.get_running_loop().time()
         # By catalogue: its revision, and the tokens of its definitions.
-        self._tokens: dict[Catalog, tuple[int, dict[str, int]]] = {}
+        self._tokens: WeakKeyDictionary[Catalog, tuple[int, dict[str, int]]] = WeakKeyDictionary()
         # As last measured, in bytes, rounded: small changes are no news.
         self._memory: dict[tuple[str, str], int] = {}
 
@@ -153,10 +154,7 @@ class WorkbenchOnPage:
         totals = self._figures.totals()
         by_server = totals.by_server()
         places = self._places(user)
-        servers = [self._row(place, found, by_server.get(place)) for place, found in places.items()]
-        if not user.is_owner:
-            # These count the calls of all users.
-            servers = [row | dict.fromkeys(("calls", "errors", "running", "p50", "p95")) for row in servers]
+        servers = [self._row(user, place, found, by_server.get(place)) for place, found in places.items()]
         return {
             "now": time.time(),
             "since": totals.since,
@@ -191,11 +189,11 @@ class WorkbenchOnPage:
                 place.connections.append(connection)
         return found
 
-    def _row(self, place: tuple[str, str], found: _Place, totals: ServerTotals | None) -> Json:
+    def _row(self, user: PageUser, place: tuple[str, str], found: _Place, totals: ServerTotals | None) -> Json:
         state, why, advice = self._condition(found)
         times = totals.durations if totals is not None and totals.durations.total else None
         up = [each.started_at for each in found.connections if each.state.value == "ready"]
-        return {
+        row = {
             "toolbox": place[0],
             "server": place[1],
             "state": state,
@@ -212,6 +210,11 @@ class WorkbenchOnPage:
             "since": round(self._epoch + min(up), 1) if up else None,
             "profile": _profile(found),
         }
+        if not user.is_owner:
+            # These are of all users, and so are the clients of a server that they share.
+            row |= dict.fromkeys(("calls", "errors", "running", "p50", "p95", "memory"))
+            row["copies"] = [self._copy(each) | {"client": "", "pid": None} for each in found.connections]
+        return row
 
     def _condition(self, found: _Place) -> tuple[str, str, str | None]:
         """Its state, why it is in it, and what to do. Of several copies, one that cannot be used counts."""
@@ -368,7 +371,7 @@ class WorkbenchOnPage:
         totals = self._figures.totals().by_server().get((toolbox, server)) if user.is_owner else None
         counts = None if totals is None else totals.durations.counts
         return {
-            **self._row((toolbox, server), place, totals),
+            **self._row(user, (toolbox, server), place, totals),
             "log": self._lines(place, MAX_SHOWN_LOG_LINES) if user.is_owner else [],
             "histogram": {"bounds": list(BOUNDS), "counts": counts or [0] * (len(BOUNDS) + 1)},
             "day": [
