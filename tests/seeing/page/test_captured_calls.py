@@ -71,6 +71,19 @@ def test_a_long_side_is_cut_visibly_and_a_secret_at_the_cut_is_not_halved() -> N
     assert SECRET[:10] not in found["result"] and len(found["result"]) < MAX_SIDE_BYTES + 100
 
 
+def test_secrets_are_redacted_by_name_in_what_is_cut() -> None:
+    arguments = {"path": "/a", "password": 'two"words', "login": {"apiKey": "hunter2"}, "text": "x" * MAX_SIDE_BYTES}
+    found = seen(kept("redacted", record(1), record(2, arguments)), 2)
+    assert "(cut, " in found["arguments"] and '"path": "/a"' in found["arguments"]
+    assert not [each for each in ("two", "words", "hunter2") if each in found["arguments"]]
+
+
+def test_a_secret_in_a_uri_is_redacted() -> None:
+    read = record(2)
+    read.method, read.item = "resources/read", f"https://example.test/{'x' * 170}/{SECRET}"
+    assert "a-secret" not in kept("redacted", record(1), read).records(lambda principal: True)[1]["item"]
+
+
 def test_the_oldest_go_by_number_and_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = kept("redacted", *(record(id) for id in range(MAX_CALLS + 1)))
     assert [each["id"] for each in calls.records(lambda principal: True)] == list(range(1, MAX_CALLS + 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -21,6 +22,8 @@ MAX_SIDE_BYTES: Final = 64 * 1024
 # Kept beyond that, so that a secret at the cut is whole when it is looked for.
 _MARGIN: Final = 4 * 1024
 MAX_SHOWN_DEPTH: Final = 32
+# A member of an object whose value is no container, in JSON that may be cut anywhere.
+_MEMBER: Final = re.compile(r'"((?:[^"\\]|\\.)*+)"(\s*+:\s*+)("(?:[^"\\]|\\.)*+"?|[^\s",{}\[\]]++)', re.DOTALL)
 
 
 class CapturedCall(Struct):
@@ -52,7 +55,7 @@ class CapturedCalls:
         payload = () if call.payload is None or self._capture() == "none" else call.payload
         size = sum(map(len, payload))
         kept = CapturedCall(
-            call.as_json(),
+            self.shown_record(call),
             call.principal,
             None if params is None else bytes(params[: MAX_SIDE_BYTES + _MARGIN]),
             0 if params is None else len(params),
@@ -63,6 +66,10 @@ class CapturedCalls:
         self._bytes += kept.size
         while len(self._calls) > MAX_CALLS or self._bytes > MAX_BYTES:
             self._bytes -= self._calls.popitem(last=False)[1].size
+
+    def shown_record(self, call: CallRecord) -> dict[str, Any]:
+        # A URI may hold a key.
+        return call.as_json() | {"item": without_keys(self._redact(call.item))[:200]}
 
     def clear(self) -> None:
         self._calls.clear()
@@ -97,7 +104,7 @@ class CapturedCalls:
         elif document is not None:
             text = _written(document[0] if self._capture() == "full" else self._redacted(document[0], 0))
         elif self._capture() != "full":
-            text = without_keys(self._redact(text))
+            text = without_keys(self._redact(_MEMBER.sub(_masked, text)))
         text = _writable(text)
         return text if is_whole else f"{text[:MAX_SIDE_BYTES]}\n…(cut, {size:,} bytes)"
 
@@ -119,6 +126,10 @@ def _beginning(parts: Sequence[Part]) -> bytes:
     for part in parts:
         kept += memoryview(part)[: MAX_SIDE_BYTES + _MARGIN - len(kept)]
     return bytes(kept)
+
+
+def _masked(member: re.Match[str]) -> str:
+    return f'"{member[1]}"{member[2]}"{MASK}"' if is_secret_name(member[1]) else member[0]
 
 
 def _parsed(text: str) -> tuple[Any] | None:

@@ -150,7 +150,7 @@ class Streams:
         record: dict[str, Any] | None = None
         for stream in self._open:
             if stream.may_see(call.principal):
-                record = record or call.as_json()
+                record = record or self.calls.shown_record(call)
                 self._send(stream, event, record)
 
     def _send(self, stream: Stream, event: str, data: object) -> None:
