@@ -126,3 +126,22 @@ def test_what_the_system_refuses_stops_the_start_unless_it_is_best_effort(
         shell(decided(home), 'touch "$HOME/started"')
     assert not list((home.parent / "data").rglob("started"))
     assert shell(decided(home, best_effort=True), 'touch "$HOME/started"').returncode == 0
+
+
+def test_a_home_that_its_entry_sets_is_not_taken_for_that_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, other = tmp_path.resolve() / "user", tmp_path.resolve() / "other"
+    (user / ".ssh").mkdir(parents=True)
+    other.mkdir()
+    monkeypatch.setenv("HOME", str(user))
+    config = ServerConfig(
+        name="s",
+        command="/bin/sh",
+        args=(str(user / ".ssh"),),
+        env={"HOME": str(other)},
+        sandbox=SandboxConfig(profile="contained"),
+    )
+    sandbox = sandbox_of(config, {"PATH": "/bin", "HOME": str(other)}, None, Owner("/c.json", "box"))
+    assert str(other) in sandbox.write
+    assert str(user / ".ssh") not in (*sandbox.read, *sandbox.write) and len(sandbox.skipped) == 1

@@ -54,7 +54,9 @@ def sandbox_of(
         from mcp_workbench.engine.sandbox.program_files import own_files, program_files, script_of
 
         assert config.command is not None
-        machine = machine or this_machine(environment.get("HOME") or os.path.expanduser("~"))
+        # One that its entry sets is the server's.
+        home = None if "HOME" in config.env else environment.get("HOME")
+        machine = machine or this_machine(home or os.path.expanduser("~"))
         program = find_program(config.command, environment.get("PATH"), started_in)
         if os.path.basename(program) == OURSELVES:
             # However it was installed, and whatever starts it.
