@@ -22,8 +22,8 @@ MAX_SIDE_BYTES: Final = 64 * 1024
 # Kept beyond that, so that a secret at the cut is whole when it is looked for.
 _MARGIN: Final = 4 * 1024
 MAX_SHOWN_DEPTH: Final = 32
-# A member of an object whose value is no container, in JSON that may be cut anywhere.
-_MEMBER: Final = re.compile(r'"((?:[^"\\]|\\.)*+)"(\s*+:\s*+)("(?:[^"\\]|\\.)*+"?|[^\s",{}\[\]]++)', re.DOTALL)
+# A string, and if it names a member whose value is no container, that value; in JSON that may be cut anywhere.
+_MEMBER: Final = re.compile(r'"((?:[^"\\]|\\.)*)(?:"(?:(\s*+:\s*+)("(?:[^"\\]|\\.)*"?|[^\s",{}\[\]]++))?)?', re.DOTALL)
 
 
 class CapturedCall(Struct):
@@ -129,7 +129,7 @@ def _beginning(parts: Sequence[Part]) -> bytes:
 
 
 def _masked(member: re.Match[str]) -> str:
-    return f'"{member[1]}"{member[2]}"{MASK}"' if is_secret_name(member[1]) else member[0]
+    return f'"{member[1]}"{member[2]}"{MASK}"' if member[2] and is_secret_name(member[1]) else member[0]
 
 
 def _parsed(text: str) -> tuple[Any] | None:
