@@ -416,8 +416,12 @@ class ServerRun:
                 self._connection.on_stopped()
 
     async def _stop(self, link: ServerLink) -> None:
+        limit = asyncio.timeout(STOP_TIMEOUT)
         try:
-            async with asyncio.timeout(STOP_TIMEOUT):
+            async with limit:
                 await link.stop()
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError):
+            # In a task that has been cancelled, Python 3.11.2 raises the latter for a timeout.
+            if not limit.expired():
+                raise
             log.error("[%s] could not be stopped within %g s", self._connection.label, STOP_TIMEOUT)
