@@ -152,7 +152,14 @@ class _Watchman:
 
 
 _watchman = _Watchman()
-sys.addaudithook(_watchman)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Coverage installs a trace function in each thread, which is an audit event. On Python 3.11 no other thread may do
+    # so meanwhile, and a hook written in Python lets others run: their threads would die before their first line.
+    # Other runs of CI are without coverage.
+    if not config.getoption("cov_source", None):
+        sys.addaudithook(_watchman)
 
 
 @pytest.hookimpl(wrapper=True)
