@@ -11,7 +11,7 @@ from typing import Final
 
 from mcp_workbench import __version__
 from mcp_workbench.cli.flags import HELP
-from mcp_workbench.cli.usage import COMMANDS
+from mcp_workbench.cli.usage import ACTIONS, COMMANDS, GROUPS, SPELLED
 
 COMMAND_LIST: Final = re.compile(r"^<!-- commands -->\n(?:\n(?:\|[^\n]*\n)+)?", re.MULTILINE)
 OPTIONS: Final = re.compile(r"^<!-- options of ([a-z-]+) -->\n(?:\n(?:\|[^\n]*\n)+)?", re.MULTILINE)
@@ -101,7 +101,13 @@ def with_tables(document: str) -> str:
 
 
 def _commands() -> str:
-    rows = [f"| [`{name}`](#{name}) | {_marked(command.summary)} |\n" for name, command in COMMANDS.items()]
+    rows = []
+    for group, names in GROUPS.items():
+        rows.append(f"| **{group}** | |\n")
+        for name in names:
+            every = [name, *ACTIONS.get(name, {}).values()]
+            rows += [f"| [`{SPELLED[each]}`](#{each}) | {_marked(COMMANDS[each].summary)} |\n" for each in every]
+    rows.append(f"| [`demo`](#demo) | {_marked(COMMANDS['demo'].summary)} |\n")
     return "<!-- commands -->\n\n| command | what it does |\n|---|---|\n" + "".join(rows)
 
 

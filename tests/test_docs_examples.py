@@ -21,7 +21,7 @@ from msgspec import Raw
 
 from mcp_workbench.cli.flags import parse
 from mcp_workbench.cli.serve import FLAGS
-from mcp_workbench.cli.usage import COMMANDS
+from mcp_workbench.cli.usage import COMMANDS, resolved
 from mcp_workbench.engine.config.load import parse as parse_config
 from mcp_workbench.engine.config.trust import trust
 from mcp_workbench.engine.face.identifier import ToolIdentifier, read_use_tool
@@ -165,45 +165,46 @@ def sets_a_variable(line: str, folder: Path) -> None:
 
 
 def is_a_command_line_for_a_server_elsewhere(line: str, folder: Path) -> None:
-    _, command, *rest = shlex.split(line)
+    command, *rest = resolved(shlex.split(line)[1:])
     assert COMMANDS[command].parse(rest).positionals == ["linear"]
 
 
 def starts_the_shared_workbench(line: str, folder: Path) -> None:
     runs(line, folder)
-    runs("mcp-workbench down", folder)
+    runs("mcp-workbench up --stop", folder)
 
 
 def is_a_command_line(line: str, folder: Path) -> None:
-    _, command, *rest = shlex.split(line)
+    command, *rest = resolved(shlex.split(line)[1:])
     COMMANDS[command].parse(rest)
 
 
 CHECKS: dict[str, Callable[[str, Path], None]] = {
-    "mcp-workbench login": is_a_command_line_for_a_server_elsewhere,
-    "mcp-workbench logout": is_a_command_line_for_a_server_elsewhere,
+    "mcp-workbench auth login": is_a_command_line_for_a_server_elsewhere,
+    "mcp-workbench auth logout": is_a_command_line_for_a_server_elsewhere,
     "mcp-workbench up": starts_the_shared_workbench,
-    "mcp-workbench restart": starts_the_shared_workbench,
+    "mcp-workbench up --restart": starts_the_shared_workbench,
     # What runs on this machine is not ours to have reloaded.
-    "mcp-workbench reload": is_a_command_line,
+    "mcp-workbench up --reload": is_a_command_line,
     # Nor the browser to open; tests/cli/commands/test_page.py has a workbench of its own.
     "mcp-workbench page": is_a_command_line,
     # Nor are the clients of this machine ours to change.
     "mcp-workbench init": is_a_command_line,
     "mcp-workbench install": is_a_command_line,
-    "mcp-workbench uninstall": is_a_command_line,
-    "mcp-workbench undo": is_a_command_line,
+    "mcp-workbench install --remove": is_a_command_line,
+    "mcp-workbench install --undo": is_a_command_line,
     # Servers from elsewhere need their programs and the network; tests/cli/commands/test_add.py has its own.
     "mcp-workbench add": is_a_command_line,
     "mcp-workbench remove": is_a_command_line,
     "mcp-workbench secret": runs_with_a_keychain,
     "mcp-workbench auth --encrypt": runs_with_a_keychain,
     # There is no lock yet; tests/cli/commands/test_lock.py has its own servers.
-    "mcp-workbench lock": is_a_command_line,
+    "mcp-workbench team lock": is_a_command_line,
     # Sandboxes are not to be had everywhere; tests/cli/commands/test_sandbox.py has its own servers.
     "mcp-workbench sandbox": is_a_command_line,
+    "mcp-workbench doctor --sandbox": is_a_command_line,
     # There is no audit yet; tests/cli/commands/test_audit.py makes one.
-    "mcp-workbench audit": is_a_command_line,
+    "mcp-workbench team audit": is_a_command_line,
     "mcp-workbench": runs,
     "echo": runs,
     "mkdir": runs,
@@ -221,7 +222,7 @@ CHECKS: dict[str, Callable[[str, Path], None]] = {
 def test_every_command_of_a_shell_example_works(example: Example, line: str, folder: Path) -> None:
     kinds = [kind for kind in CHECKS if line == kind or line.startswith(f"{kind} ")]
     assert kinds, f"{example}: nobody knows how to check `{line}`"
-    CHECKS[kinds[0]](line, folder)
+    CHECKS[max(kinds, key=len)](line, folder)
 
 
 def test_the_readme_shows_what_check_says(folder: Path) -> None:
@@ -301,13 +302,12 @@ def mentioned() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("document", "span"), mentioned())
 def test_commands_that_the_text_mentions_exist_with_their_options(document: str, span: str) -> None:
     first = span.split()[0]
-    if first.startswith("-"):
-        first = "serve"
     if first in ("COMMAND", "help"):
         return
+    first, *words = ["serve", *span.split()] if first.startswith("-") else resolved(span.split())
     assert first in COMMANDS, f"{document}: there is no command `{first}`"
     known = {flag.name for flag in COMMANDS[first].flags} | {"help"}
-    own = re.split(r"[;|]", span)[0]
+    own = re.split(r"[;|]", " ".join(words))[0]
     options = re.findall(r"(?<= )--([a-z-]+)", f" {own}")
     unknown = [option for option in options if option not in known] if first != "demo" else []
     assert not unknown, f"{document}: `{first}` has no option {unknown}"

@@ -96,6 +96,10 @@ CASES: Final = (
     Case("serve nothing.json"),
     Case("chekc"),
     Case("help opne"),
+    Case("help topics"),
+    Case("team"),
+    Case("team kye"),
+    Case("auth login"),
     # Set up.
     Case("init --yes"),
     Case("init --from nobody"),

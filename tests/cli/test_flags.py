@@ -99,7 +99,7 @@ def test_a_command_knows_its_actions() -> None:
 
 
 def test_help_lists_every_option_with_its_value() -> None:
-    text = Command("go", "go", "\nGoes.\n", FLAGS).help()
+    text = Command("go", "go", "\nGoes.\n", FLAGS).help("go")
     assert text.startswith("Usage: mcp-workbench go\n\nGoes.\n\nOptions:\n")
     assert [line.split()[0] for line in text.splitlines()[5:]] == [
         "--config",

@@ -15,8 +15,9 @@ import pytest
 
 from mcp_workbench import __main__ as entry_point
 from mcp_workbench.cli import main as main_module
-from mcp_workbench.cli.usage import COMMANDS, GROUPS
+from mcp_workbench.cli.usage import ACTIONS, COMMANDS, GROUPS, SPELLED, resolved
 from mcp_workbench.engine.version import full_version
+from mcp_workbench.setup.clients.table import clients
 from tests.cli import shell
 from tests.cli.in_process import command, run
 from tests.cli.shell import COMMAND, CTRL_D, Done, environment, on_terminal
@@ -31,15 +32,46 @@ def test_every_command_is_in_the_overview() -> None:
     assert (status, complaints) == (0, "")
     assert shown.startswith("Usage: mcp-workbench COMMAND [OPTIONS] …\n")
     listed = re.findall(r"^  ([a-z]+) +\S", shown, re.MULTILINE)
-    assert sorted(listed) == sorted(COMMANDS), "each once, in one of the groups"
+    assert listed == [name for group in GROUPS.values() for name in group] and len(listed) <= 18
     assert re.findall(r"^(\w[\w ]*):$", shown, re.MULTILINE) == list(GROUPS)
     assert run("help") == run("-h") == Done(0, shown, "")
     assert len({command.summary for command in COMMANDS.values()}) == len(COMMANDS)
 
 
 def test_the_overview_fits_a_terminal_of_80_columns_with_one_line_for_each_command() -> None:
-    column = max(map(len, COMMANDS)) + 4
-    assert [command.name for command in COMMANDS.values() if column + len(command.summary) > 80] == []
+    listed = run("--help").stdout.partition("Set up:")[2].rpartition("\n\n")[0]
+    assert max(map(len, listed.splitlines())) <= 80
+
+
+def test_every_command_is_listed_or_an_action_of_one_that_is() -> None:
+    listed = {name for group in GROUPS.values() for name in group}
+    actions = {name for each in ACTIONS.values() for name in each.values()}
+    # The last line of the overview names the demo.
+    assert listed | actions | {"demo"} == set(COMMANDS) and not listed & actions and ACTIONS.keys() <= listed
+
+
+@pytest.mark.parametrize("name", [name for name, spelled in SPELLED.items() if name != spelled])
+def test_an_action_is_the_command_of_its_former_name(name: str) -> None:
+    parent, action = SPELLED[name].split()
+    status, shown, complaints = run(parent, action, "--help")
+    assert (status, complaints) == (0, "") and shown.startswith(f"Usage: mcp-workbench {parent} {action}")
+    assert run(name, "--help") == run("help", parent, action) == Done(0, shown, "")
+    assert re.search(rf"^  {parent} {action} +{re.escape(COMMANDS[name].summary)}$", run(parent, "--help").stdout, re.M)
+
+
+def test_an_action_keeps_the_words_around_it(tmp_path: Path) -> None:
+    assert resolved(["install", "cursor", "--undo", "--dry-run"]) == ["undo", "cursor", "--dry-run"]
+    assert resolved(["auth", "login", "logout"]) == ["login", "logout"]
+    # A server's own option, a server's own name: not ours.
+    assert resolved(["call", "a/b/c", "--", "--prompt"]) == ["call", "a/b/c", "--", "--prompt"]
+    assert resolved(["team", "nothing", "key"]) == ["team", "nothing", "key"]
+    status, _, complaints = run("team", "kye")
+    assert status == 2 and "unknown action `kye`; did you mean `key`?" in complaints
+
+
+def test_the_help_of_install_names_every_client() -> None:
+    named = re.search(r"^Clients: ([^.]+)\.", run("install", "--help").stdout, re.MULTILINE)
+    assert named is not None and re.split(r",\s+", named[1]) == list(clients())
 
 
 def test_serve_has_its_options_to_itself() -> None:
@@ -55,6 +87,7 @@ def test_help_and_complaints_about_a_command_line_load_less_than_importing_async
     lines = [["--help"], ["help", "call"], ["liste"], ["completion", "words", "--", "ca"]]
     lines += [[name, "--help"] for name in COMMANDS]
     lines += [[name, action, "--help"] for name, command in COMMANDS.items() for action in command.actions]
+    lines += [[*SPELLED[name].split(), "--help"] for name in COMMANDS]
     lines += [[name, "--no-such-option"] for name in COMMANDS]
     lines += [[name] for name, command in COMMANDS.items() if command.names]
     lines += [["completion", "words", "--", name, "--"] for name in COMMANDS]
@@ -77,7 +110,7 @@ print(*sys.modules, file=sys.__stdout__)
 def test_every_command_explains_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     status, shown, complaints = command(monkeypatch, name, "--help")
     assert (status, complaints) == (0, "")
-    assert shown.startswith(f"Usage: mcp-workbench {name}")
+    assert shown.startswith(f"Usage: mcp-workbench {SPELLED[name]}")
     assert "\nOptions:\n" in shown
     assert command(monkeypatch, "help", name) == Done(0, shown, "")
 
@@ -92,7 +125,6 @@ def test_the_version_is_ours() -> None:
     [
         (["chekc"], "unknown command `chekc`; did you mean `check`?"),
         (["liste"], "unknown command `liste`; did you mean `list`?"),
-        (["help", "oepn"], "unknown command `oepn`; did you mean `open`?"),
         (["frobnicate"], "`frobnicate` is neither a command nor a configuration file"),
     ],
 )

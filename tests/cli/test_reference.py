@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.cli.flags import HELP, Flag
-from mcp_workbench.cli.usage import COMMANDS
+from mcp_workbench.cli.usage import COMMANDS, SPELLED
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
 
@@ -35,5 +35,5 @@ def test_every_option_stands_in_the_table_of_its_command_in_the_same_order(comma
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_in_the_list_and_has_an_example(command: str) -> None:
-    assert f"| [`{command}`](#{command}) | " in DOCUMENT
-    assert f"```sh\nmcp-workbench {command}" in section(command)
+    assert f"| [`{SPELLED[command]}`](#{command}) | " in DOCUMENT
+    assert f"```sh\nmcp-workbench {SPELLED[command]}" in section(command)

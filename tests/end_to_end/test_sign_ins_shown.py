@@ -69,7 +69,7 @@ async def test_a_sign_in_that_ends_soon_is_said_to_the_agent_and_in_the_status(t
             opened = await client.call_tool("open_toolbox", {"toolbox_name": "box"})
             said = f"files: the sign-in ends on {time.strftime('%Y-%m-%d', time.localtime(soon.grant_limit_at))}"
             assert said in text_of(opened)
-            assert f"mcp-workbench login files --config {user.config} --again" in text_of(opened)
+            assert f"mcp-workbench auth login files --config {user.config} --again" in text_of(opened)
             assert "--again" in (await status_of(client))["signInNote"]
             assert "the sign-in ends on" in client.stderr
 

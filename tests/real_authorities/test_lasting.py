@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.node, pytest.mark.network]
 async def test_sign_in_with_a_browser_call_and_restart(tmp_path: Path, site: Site) -> None:
     user = User(tmp_path, site.url)
     async with user.workbench() as workbench:
-        assert "mcp-workbench login greeter" in await workbench.said()
+        assert "mcp-workbench auth login greeter" in await workbench.said()
         before = len(site.authority.seen())
         out = await user.log_in()
         assert "signed in to greeter" in out

@@ -161,7 +161,7 @@ def test_workbenches_of_another_version_and_other_installations_are_told(
     (home / "bin" / "mcp-workbench").chmod(0o755)
     found = doctor_checks.versions(NOTHING)
     assert [each.hint.partition(";")[0] for each in found[:3]] == [
-        "mcp-workbench restart",
+        "mcp-workbench up --restart",
         "restart the client that started it",
         "correct the file",
     ]

@@ -67,7 +67,7 @@ def test_a_service_that_waits_ends_when_the_one_that_runs_is_taken_down(shared: 
         wait_for(said, "taking its place when it ends")
         assert run("down").status == 0
         assert process.wait(END_SECONDS) == 0
-    assert "was stopped by `mcp-workbench down`" in said.read_text()
+    assert "was stopped by `mcp-workbench up --stop`" in said.read_text()
     assert not os.path.lexists(os.path.join(runtime_folder(), WANTED))
 
 

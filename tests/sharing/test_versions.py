@@ -76,7 +76,7 @@ async def test_a_busy_one_that_speaks_another_protocol_is_left_alone(shared: Sha
     async with shared.client(BOX) as client:
         config = write_config(shared.folder, BOX)
         answer = answer_to(config, protocol=PROTOCOL + 1)
-        assert answer.startswith("unable ") and "mcp-workbench restart" in answer
+        assert answer.startswith("unable ") and "mcp-workbench up --restart" in answer
         assert await client.request("ping") == {}
     assert len(shared.pids) == 1
 
@@ -124,7 +124,7 @@ async def test_another_version_that_speaks_another_protocol_serves_alone_beside_
     async with shared.client(BOX) as first, shared.client(BOX, env=environment) as client:
         pids = [(await each.use_tool("box", "server", "pid"))["structuredContent"]["pid"] for each in (first, client)]
         assert pids[0] != pids[1]
-        assert "they do not understand each other; run `mcp-workbench restart`; serving alone" in client.stderr
+        assert "they do not understand each other; run `mcp-workbench up --restart`; serving alone" in client.stderr
     assert len(shared.pids) == 1
 
 

@@ -244,7 +244,7 @@ def another(setup: SignInSetup, principal: str = "", settings: OAuthConfig | Non
     folder = Path(setup.sign_ins.store.path).parent
     sign_ins = SignIns(lambda: setup.client, TokenStore(str(folder)))
     target = SignInTarget(
-        principal, setup.authority.url, settings or setup.target.settings, "mcp-workbench login files"
+        principal, setup.authority.url, settings or setup.target.settings, "mcp-workbench auth login files"
     )
     return SignInSetup(setup.authority, setup.server, setup.client, sign_ins, target, sign_ins.source(target, {}))
 
@@ -259,7 +259,7 @@ async def sign_in_setup(
         authority.origin = f"http://127.0.0.1:{server.port}"
         client = HttpClient("tests")
         sign_ins = SignIns(lambda: client, TokenStore(str(folder / "sign-ins")))
-        target = SignInTarget("", authority.url, settings, "mcp-workbench login files")
+        target = SignInTarget("", authority.url, settings, "mcp-workbench auth login files")
         try:
             yield SignInSetup(authority, server, client, sign_ins, target, sign_ins.source(target, {}))
         finally:

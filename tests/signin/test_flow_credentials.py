@@ -145,7 +145,7 @@ async def test_a_token_goes_to_the_address_that_it_is_for_and_to_no_other(tmp_pa
     async with sign_in_setup(tmp_path) as at, scripted_http(listen) as elsewhere:
         await at.log_in()
         for url in (f"http://127.0.0.1:{elsewhere.port}/mcp", f"{at.authority.origin}/mcp/other"):
-            target = SignInTarget("", url, None, "mcp-workbench login files")
+            target = SignInTarget("", url, None, "mcp-workbench auth login files")
             moved = SignInSetup(at.authority, at.server, at.client, at.sign_ins, target, at.sign_ins.source(target, {}))
             before = len(at.server.requests)
             with pytest.raises((SignInNeeded, AssertionError)):

@@ -66,7 +66,7 @@ async def test_an_end_that_is_nonsense_is_no_end(tmp_path: Path, said: object) -
     async with sign_in_setup(tmp_path, token_answer={"refresh_expires_in": said}) as at:
         await at.log_in()
         assert ends_at(at.record) is None
-        assert note(at.record, "mcp-workbench login files", time.time()) == ""
+        assert note(at.record, "mcp-workbench auth login files", time.time()) == ""
 
 
 @pytest.mark.requirement("signin.told-ahead")
@@ -82,7 +82,7 @@ async def test_the_user_is_told_three_days_before(tmp_path: Path, caplog: pytest
         with caplog.at_level(logging.WARNING):
             for _ in range(3):
                 assert await at.call() == 200
-        assert "run `mcp-workbench login files --again`" in at.source.note()
+        assert "run `mcp-workbench auth login files --again`" in at.source.note()
         told = [each.getMessage() for each in caplog.records if "the sign-in ends on" in each.getMessage()]
         assert len(told) == 1, "once, not with every call"
         await at.log_in()

@@ -35,7 +35,7 @@ async def test_sign_in_once_and_call(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         with pytest.raises(SignInNeeded) as needed:
             await at.call()
-        assert "mcp-workbench login files" in (needed.value.hint or "")
+        assert "mcp-workbench auth login files" in (needed.value.hint or "")
         await at.log_in()
         assert await at.call() == 200
         assert len(at.authority.registrations) == 1
@@ -324,7 +324,7 @@ async def test_two_principals_at_the_moment_of_expiry_refresh_each_for_themselve
     async with sign_in_setup(tmp_path) as at:
         people = {}
         for name in ("alice", "bob"):
-            target = SignInTarget(name, at.authority.url, None, "mcp-workbench login files")
+            target = SignInTarget(name, at.authority.url, None, "mcp-workbench auth login files")
             source = at.sign_ins.source(target, {"x-who": name})
             people[name] = SignInSetup(at.authority, at.server, at.client, at.sign_ins, target, source)
             await people[name].log_in()

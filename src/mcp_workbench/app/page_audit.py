@@ -43,7 +43,7 @@ def read_audit(
 
 def _verified(path: str, most: int) -> tuple[bool | None, str]:
     if os.path.getsize(path) > most:
-        return None, "it is too long to be verified for a page: run `mcp-workbench audit verify`"
+        return None, "it is too long to be verified for a page: run `mcp-workbench team audit verify`"
     report = verify(path)
     if report.findings:
         return False, report.findings[0]

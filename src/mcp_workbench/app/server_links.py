@@ -226,7 +226,7 @@ def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> 
     # A name that is used in two toolboxes does not identify the server to sign in to.
     named = [each for each in beside if each.name == entry.name]
     name = entry.name if len(named) == 1 else f"{entry.toolbox}/{entry.name}"
-    command = f"mcp-workbench login {quote(name)} --config {quote(entry.context.path)}"
+    command = f"mcp-workbench auth login {quote(name)} --config {quote(entry.context.path)}"
     own = principal in OWN_PRINCIPALS
     if not own:
         command += f" --as {quote(principal)}"

@@ -1,7 +1,7 @@
 """Serves `mcp-workbench top`, over the same kind of socket as the status.
 
 One JSON object per line in each direction: `look` is answered with the status and measurements, `stop`, `restart` and
-`log` concern one server, `offers` is for `mcp-workbench lock`, `page` for `mcp-workbench page`. Calls are measured
+`log` concern one server, `offers` is for `mcp-workbench team lock`, `page` for `mcp-workbench page`. Calls are measured
 while at least one client is connected. The socket is in a folder that only our user can enter. Loaded with the first
 connection.
 """

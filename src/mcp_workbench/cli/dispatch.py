@@ -11,7 +11,7 @@ from importlib import import_module
 
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Parsed, UsageError, columns_text
-from mcp_workbench.cli.usage import COMMANDS, GROUPS
+from mcp_workbench.cli.usage import COMMANDS, GROUPS, SPELLED, help_of, resolved
 from mcp_workbench.cli.wrapping import paragraphs, width_of
 from mcp_workbench.engine.nearest import nearest
 from mcp_workbench.errors import ConfigError, WorkbenchError
@@ -22,17 +22,20 @@ Usage: mcp-workbench COMMAND [OPTIONS] …
 One MCP server in front of many. Clients start `mcp-workbench serve`; the other commands are for people.
 """
 
+_MORE = (
+    "mcp-workbench COMMAND --help explains a command with its actions and options, mcp-workbench help TOPIC shows the "
+    "documents, mcp-workbench demo walks through a short session, mcp-workbench --version shows the version."
+)
+
 
 def overview() -> str:
     """Return the list of commands in their groups, one line each."""
     width = width_of(sys.stdout)
-    column = max(map(len, COMMANDS)) + 2
+    column = max(len(name) for group in GROUPS.values() for name in group) + 2
     parts = [paragraphs(USAGE.rstrip(), width)]
     for title, group in GROUPS.items():
-        parts.append(f"{title}:\n" + columns_text([(command.name, command.summary) for command in group], column))
-    parts.append(
-        paragraphs("mcp-workbench COMMAND --help explains a command, mcp-workbench --version shows the version.", width)
-    )
+        parts.append(f"{title}:\n" + columns_text([(name, COMMANDS[name].summary) for name in group], column))
+    parts.append(paragraphs(_MORE, width))
     return "\n\n".join(parts)
 
 
@@ -42,7 +45,7 @@ def is_command(word: str) -> bool:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command that is named first. Returns the exit status."""
-    name, *rest = arguments
+    name, *rest = resolved(arguments)
     if name == "help":
         return _help(rest)
     command = COMMANDS[name]
@@ -53,13 +56,14 @@ def run(arguments: Sequence[str]) -> int:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         parsed = command.parse(rest)
-        if parsed.wants_help:
-            print(command.help())
+        # `team` alone does nothing: it has only actions.
+        if parsed.wants_help or name == "team":
+            print(help_of(name))
             return 0
         return carry_out(command, parsed)
     # Exit status 2 is for errors that the caller must fix (command line, file), 1 for all other failures.
     except UsageError as error:
-        return complain(str(error), error.hint or f"mcp-workbench {name} --help explains the command")
+        return complain(str(error), error.hint or f"mcp-workbench {SPELLED[name]} --help explains the command")
     except ConfigError as error:
         return complain(error.message, error.hint)
     except WorkbenchError as error:
@@ -83,8 +87,13 @@ _HINT = "mcp-workbench --help lists the commands; name a configuration with --co
 
 
 def _help(names: Sequence[str]) -> int:
-    name = names[0] if names else ""
-    if name and name not in COMMANDS:
-        return unknown(name)
-    print(COMMANDS[name].help() if name else overview())
-    return 0
+    if not names:
+        print(overview())
+        return 0
+    name = resolved(names)[0]
+    if name in COMMANDS:
+        print(help_of(name))
+        return 0
+    from mcp_workbench.cli.topics import show
+
+    return show(names[0])

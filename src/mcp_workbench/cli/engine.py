@@ -187,7 +187,8 @@ class Engine:
             return entry.tools[name]
         where = f" on server `{server}` of toolbox `{toolbox}`"
         if (reason := entry.why_withheld(name)) is not None:
-            hint = f"mcp-workbench lock diff shows it, mcp-workbench lock accept {toolbox}/{server}/{name} accepts it"
+            accept = f"mcp-workbench team lock accept {toolbox}/{server}/{name}"
+            hint = f"mcp-workbench team lock diff shows it, {accept} accepts it"
             raise UsageError(f"tool `{name}`{where} is withheld: {reason}", hint=hint)
         # It exists, so suggesting similar names would mislead.
         if name in entry.hidden:
@@ -195,7 +196,7 @@ class Engine:
                 f"tool `{name}`{where} is excluded by `toolFilters` in the configuration",
                 hint="change `toolFilters` of this server to allow it",
             )
-        hint = f"mcp-workbench open {toolbox} shows all its tools"
+        hint = f"mcp-workbench list --open {toolbox} shows all its tools"
         raise UsageError(no_such("tool", name, entry.tools, where), hint=hint)
 
     async def note_asking(self, toolbox: str, server: str) -> None:

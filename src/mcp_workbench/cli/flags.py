@@ -124,15 +124,18 @@ class Command:
         # Everything after the first positional belongs to the program that it names.
         self.is_runner = is_runner
 
-    def help(self) -> str:
+    def help(self, spelled: str, actions: Sequence[tuple[str, str]] = ()) -> str:
+        """Return its help. `spelled` is how people write it, `actions` are other commands that belong to it."""
         from mcp_workbench.cli.wrapping import folded, paragraphs, width_of
 
         width = width_of(sys.stdout)
-        usage = folded(f"mcp-workbench {self.usage}", width and width - len(_USAGE))
+        usage = self.usage.replace(f"\n{self.name} ", f"\n{spelled} ").replace(self.name, spelled, 1)
+        usage = folded(f"mcp-workbench {usage}", width and width - len(_USAGE))
         # A usage of several lines is aligned with itself, not with the word "Usage".
         usage = usage.replace("\n", "\n" + " " * len(_USAGE))
         about = paragraphs(self.about.strip(), width)
-        return f"{_USAGE}{usage}\n\n{about}\n\n{options_text([*self.flags, HELP])}"
+        more = f"Actions:\n{columns_text(actions)}\n\n" if actions else ""
+        return f"{_USAGE}{usage}\n\n{about}\n\n{more}{options_text([*self.flags, HELP])}"
 
     def parse(self, arguments: Sequence[str]) -> Parsed:
         """Read the command's arguments. Raises `UsageError`."""

@@ -83,7 +83,7 @@ def result_of(
         if not servers:
             return None, complain(text, status=FAILED)
         # The advice for agents comes last in the message, and is cut off.
-        remedy = f"name the server before it: mcp-workbench resource {shlex.quote(servers[0])} URI"
+        remedy = f"name the server before it: mcp-workbench call --resource {shlex.quote(servers[0])} URI"
         return None, complain(text.rpartition("; ")[0], redactor.text(remedy), status=FAILED)
     except WorkbenchError as error:
         text = redactor.text(f"[{where}] {error.message}")

@@ -91,7 +91,7 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
     except UsageError as error:
         return complain(str(error), "mcp-workbench serve --help lists all options")
     if parsed.wants_help:
-        print(SERVE.help())
+        print(SERVE.help("serve"))
         return 0
     if parsed.is_bare("version"):
         from mcp_workbench.engine.version import full_version

@@ -147,7 +147,7 @@ def _withheld(copies: ServerCopies) -> list[str]:
     said = {kind: f": {', '.join(sorted(names)[:MOST_WITHHELD_NAMED])}" for kind, names in found.items()}
     # A server has one text of them.
     said |= {INSTRUCTIONS: ""} if INSTRUCTIONS in found else {}
-    return [f"withheld {kind}{names} (mcp-workbench lock diff)" for kind, names in said.items()]
+    return [f"withheld {kind}{names} (mcp-workbench team lock diff)" for kind, names in said.items()]
 
 
 def _sign_ins(copies: ServerCopies) -> list[str]:

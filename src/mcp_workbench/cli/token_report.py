@@ -250,7 +250,7 @@ def short_summary(config: WorkbenchConfig) -> str | None:
         way = "grouped into toolboxes" if config.plain else "in the face proxy"
         otherwise = f"as served in the face {config.face_in_force}, {sum(start):,} {way}"
     uncounted = f" ({plural(unknown, 'server')} not counted)" if unknown else ""
-    return f"{in_force:,} tokens to start with, {otherwise}{uncounted}; mcp-workbench tokens shows details"
+    return f"{in_force:,} tokens to start with, {otherwise}{uncounted}; mcp-workbench list --tokens shows details"
 
 
 def as_json(report: Report) -> dict[str, Any]:

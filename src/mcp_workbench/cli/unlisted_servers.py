@@ -26,7 +26,7 @@ from mcp_workbench.team.lock.packages import package_of
 TOOLBOX: Final = "unlisted"
 _TOKEN_HINT: Final = (
     "give a token with --header Authorization='Bearer …', or add the server to a configuration (mcp-workbench add) and "
-    "sign in with mcp-workbench login"
+    "sign in with mcp-workbench auth login"
 )
 
 

@@ -220,7 +220,7 @@ def versions(subject: Examined) -> list[Diagnosis]:
             this = full_version()
             text = f"process {status['pid']} is a workbench of version {status.get('version')}; this is {this}"
             shared = status.get("serving") == "shared"
-            hint = "mcp-workbench restart" if shared else "restart the client that started it"
+            hint = "mcp-workbench up --restart" if shared else "restart the client that started it"
             found.append(Diagnosis("warning", "versions", text, hint))
         rejected = (status.get("configuration") or {}).get("rejected")
         if rejected:

@@ -30,7 +30,7 @@ ExecReload=/bin/kill -HUP $MAINPID
 Environment=XDG_RUNTIME_DIR=%t
 # Calls have a moment to finish, then servers end, and tokens that are being refreshed are waited for.
 TimeoutStopSec={seconds}
-# `mcp-workbench down` ends it with status 0, `mcp-workbench restart` with another one.
+# `mcp-workbench up --stop` ends it with status 0, `mcp-workbench up --restart` with another one.
 Restart=on-failure
 
 [Install]

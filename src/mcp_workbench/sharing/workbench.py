@@ -390,7 +390,7 @@ class SharedWorkbench(ProcessOwner):
             self.end(f"version {hello.version} takes the place of {self._runs.version}", COME_AGAIN)
             raise Refused(AGAIN, self._reason)
         if hello.hello != PROTOCOL:
-            remedy = "run `mcp-workbench restart`" if is_newer else "restart the client"
+            remedy = "run `mcp-workbench up --restart`" if is_newer else "restart the client"
             raise Refused(
                 UNABLE,
                 f"the shared workbench is version {self._runs.version}, this is {hello.version}, and they do not "

@@ -1,4 +1,4 @@
-"""`mcp-workbench audit` and `audit verify`."""
+"""`mcp-workbench team audit` and `audit verify`."""
 
 from __future__ import annotations
 

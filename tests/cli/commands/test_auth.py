@@ -78,7 +78,7 @@ def test_where_several_people_are_signed_in_each_is_named(store: TokenStore, mon
 def test_without_any_it_says_how_to_sign_in(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     done = command(monkeypatch, "auth")
     assert (done.status, done.stdout) == (0, "")
-    assert "run `mcp-workbench login SERVER`" in done.stderr
+    assert "run `mcp-workbench auth login SERVER`" in done.stderr
 
 
 def test_without_a_keychain_nothing_is_encrypted(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from msgspec.json import encode
 from mcp_workbench.cli.commands import completion
 from mcp_workbench.cli.commands.completion import SCRIPTS, completed, completed_line
 from mcp_workbench.cli.flags import UsageError
-from mcp_workbench.cli.usage import COMMANDS
+from mcp_workbench.cli.usage import COMMANDS, GROUPS
 from tests.cli.in_process import carried_out
 from tests.support.workbench import write_config
 
@@ -42,15 +42,19 @@ def words(config: Path, *typed: str) -> list[str]:
 
 @pytest.mark.requirement("cli.completion")
 def test_commands_and_options_are_completed() -> None:
-    assert [word.partition("\t")[0] for word in completed([""])] == list(COMMANDS)
-    assert completed(["comp"]) == [f"completion\t{COMMANDS['completion'].summary}"]
+    listed = [name for group in GROUPS.values() for name in group]
+    assert [word.partition("\t")[0] for word in completed([""])] == [*listed, "demo"]
+    assert completed(["che"]) == [f"check\t{COMMANDS['check'].summary}"]
+    assert completed(["auth", "logi"]) == ["login"] and completed(["team", "k"]) == ["key"]
+    assert completed(["up", "--rest"]) == [f"--restart\t{COMMANDS['restart'].summary}"]
+    assert completed(["install", "--completion", "b"]) == completed(["completion", "b"]) == ["bash"]
     assert [word.partition("\t")[0] for word in completed(["call", "--ou"])] == ["--output"]
     assert "--http\t" in "\n".join(completed(["serve", "--"]))
     assert completed(["nonsense", "--"]) == []
     assert [word.partition("\t")[0] for word in completed(["serve", "--face", ""])] == [
         *("proxy", "flat", "dynamic", "auto")
     ]
-    assert completed(["help", "und"]) == ["undo"]
+    assert completed(["help", "und"]) == ["undo"] and completed(["help", "reli"]) == ["reliability"]
     assert completed(["completion", ""]) == ["bash", "zsh", "fish"]
     assert [word.partition("\t")[0] for word in completed(["install", "claude-code", "claude-"])] == ["claude-desktop"]
     assert [word.partition("\t")[0] for word in completed(["init", "--from", "cod"])] == ["codex"]
@@ -137,19 +141,19 @@ def test_what_cannot_be_found_out_fits_nothing(tmp_path: Path) -> None:
 def test_bash_gets_what_it_has_not_left_standing(config: Path) -> None:
     line = f"mcp-workbench call --config '{config}' desk/clock/convert_time "
     assert completed_line(line) == ["time=", "from_zone=", "to_zone="]
-    assert completed_line(f"mcp-workbench resource --config {config} notes:///in") == ["///index "]
-    assert completed_line("mcp-workbench und") == ["undo "]
-    assert completed_line("mcp-workbench 'und") == ["undo "]
+    assert completed_line(f"mcp-workbench call --resource --config {config} notes:///in") == ["///index "]
+    assert completed_line("mcp-workbench doc") == ["doctor "]
+    assert completed_line("mcp-workbench 'doc") == ["doctor "]
     assert completed_line("mcp-workbench und \"'") == []
 
 
 def test_the_command_prints_scripts_and_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert carried_out("completion", "bash") == 0
     assert capsys.readouterr().out == SCRIPTS["bash"]
-    assert carried_out("completion", "words", "--", "und") == 0
-    assert capsys.readouterr().out.startswith("undo\t")
-    assert carried_out("completion", "words", "--line", "mcp-workbench und") == 0
-    assert capsys.readouterr().out == "undo \n"
+    assert carried_out("completion", "words", "--", "doc") == 0
+    assert capsys.readouterr().out.startswith("doctor\t")
+    assert carried_out("completion", "words", "--line", "mcp-workbench doc") == 0
+    assert capsys.readouterr().out == "doctor \n"
     with pytest.raises(UsageError, match="SHELL is bash, zsh or fish, not `tcsh`"):
         carried_out("completion", "tcsh")
 
@@ -201,7 +205,7 @@ def test_shells_complete_with_the_scripts(config: Path, tmp_path: Path, shell: s
         assert done.stderr == "", done.stderr
         return [line.partition("\t")[0].strip() for line in done.stdout.splitlines()]
 
-    assert shown("und") == ["undo"]
+    assert shown("doc") == ["doctor"]
     assert shown(f"call --config {config} desk/clock/n") == ["desk/clock/now"]
     assert shown(f"call --config {config} desk/clock/now z") == ["zone="]
 

@@ -104,7 +104,7 @@ def test_a_project_that_is_not_trusted_is_told(home: Path, monkeypatch: pytest.M
     write(home, "workbench-config.json", {"x": {"command": "x"}})
     done = command(monkeypatch, "doctor")
     assert "warning: configuration: the configuration" in done.stdout and "is not trusted yet; using" in done.stdout
-    assert "  hint: look at what it starts, then run `mcp-workbench trust`" in done.stdout
+    assert "  hint: look at what it starts, then run `mcp-workbench team trust`" in done.stdout
 
 
 def test_a_check_that_breaks_or_hangs_hides_no_other(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def test_advice_at_the_end_is_for_whoever_reads_it(tmp_path: Path, capsys: pytes
     config = write_config(tmp_path, {"desk": {"clock": demo("clock"), "notes": demo("notes")}})
     assert run("find", "--config", config, "delete") == 0
     shown = capsys.readouterr().out
-    assert shown.endswith("\nFull definitions: mcp-workbench open TOOLBOX --budget null.\n")
+    assert shown.endswith("\nFull definitions: mcp-workbench list --open TOOLBOX --budget null.\n")
     assert "open_toolbox" not in shown
     assert run("find", "--config", config, "--json", "delete") == 0
     assert json.loads(capsys.readouterr().out)["text"].endswith("`open_toolbox` with `tools`.")
@@ -136,7 +136,7 @@ def test_an_address_of_two_servers_is_read_from_the_one_that_is_named(
     assert run("resource", "--config", config, "notes:///1") == 1
     said = " ".join(capsys.readouterr().err.split())
     assert "is ambiguous" in said and "open the toolbox" not in said and "alone" not in said
-    assert "hint: name the server before it: mcp-workbench resource desk/notes URI" in said
+    assert "hint: name the server before it: mcp-workbench call --resource desk/notes URI" in said
     for server in ("desk/notes", "desk/copy"):
         assert run("resource", "--config", config, server, "notes:///1") == 0
         assert capsys.readouterr().out.startswith("# Groceries")

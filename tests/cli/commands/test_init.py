@@ -146,7 +146,7 @@ def test_what_came_with_a_project_is_shown_and_neither_started_nor_trusted(tmp_p
     assert "${DOLLAR:-$}{cmd:touch" in config.read_text() and not done.stdout
     checked = run("check", env=environment(tmp_path), cwd=project)
     assert checked.status == 2 and "is not trusted yet" in checked.stderr
-    assert done.stderr.endswith("run mcp-workbench trust, then mcp-workbench check --connect\n")
+    assert done.stderr.endswith("run mcp-workbench team trust, then mcp-workbench check --connect\n")
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "n\n"])

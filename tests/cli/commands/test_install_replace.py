@@ -131,7 +131,10 @@ def test_ctrl_c_on_the_way_says_how_to_go_back(home: Path, claude: Path, monkeyp
 
     monkeypatch.setattr(client_commands, "run", interrupted)
     done = run("install", "claude-code", "--replace", env=variables(home), cwd=home)
-    assert done.status == 130 and "interrupted; mcp-workbench undo claude-code restores what was there" in done.stderr
+    assert (
+        done.status == 130
+        and "interrupted; mcp-workbench install --undo claude-code restores what was there" in done.stderr
+    )
     monkeypatch.undo()
     assert shell(home, "undo", "claude-code").status == 0
     assert json.loads(claude.read_text())["mcpServers"] == before["mcpServers"]

@@ -1,4 +1,4 @@
-"""`mcp-workbench key`: a token is shown once, and keys are listed and revoked."""
+"""`mcp-workbench team key`: a token is shown once, and keys are listed and revoked."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_who_had_the_name_before_is_told_with_their_sign_ins(
     for words in (("create", "alice"), ("revoke", "alice")):
         said = command(monkeypatch, "key", *words).stderr
         assert "is signed in to https://mail.example.com/mcp" in " ".join(said.split()), words
-        assert "mcp-workbench logout SERVER --as alice" in " ".join(said.split())
+        assert "mcp-workbench auth logout SERVER --as alice" in " ".join(said.split())
     assert (cached.load_blob(f"{OF_USER}x"), cached.load_blob("x")) == (None, b"x")
     assert "signed in" not in command(monkeypatch, "key", "create", "bob").stderr
     Path(TokenStore().path).chmod(0o666)

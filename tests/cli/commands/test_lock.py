@@ -1,4 +1,4 @@
-"""`mcp-workbench lock`, `lock diff` and `lock accept`, with a server whose tools are in a file."""
+"""`mcp-workbench team lock`, `lock diff` and `lock accept`, with a server whose tools are in a file."""
 
 from __future__ import annotations
 

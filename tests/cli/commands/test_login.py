@@ -190,7 +190,7 @@ async def test_check_says_needs_sign_in_and_for_which_server(tmp_path: Path) -> 
         assert status == 1
         assert "needs sign-in" in out
         assert "the only server needs you to sign in: `files`" in said
-        assert f"mcp-workbench login files --config {user.config}" in out + said
+        assert f"mcp-workbench auth login files --config {user.config}" in out + said
 
 
 async def test_who_asks_for_more_is_refused_with_a_reason(tmp_path: Path) -> None:

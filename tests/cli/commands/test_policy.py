@@ -1,4 +1,4 @@
-"""`mcp-workbench policy test` says which rule decides and why; `check` names rules that can never take effect."""
+"""`mcp-workbench team policy test` says which rule decides and why; `check` names rules that can never take effect."""
 
 from __future__ import annotations
 

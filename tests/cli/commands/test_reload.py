@@ -1,4 +1,4 @@
-"""`mcp-workbench reload` signals workbenches, and nobody who merely has the process id of one."""
+"""`mcp-workbench up --reload` signals workbenches, and nobody who merely has the process id of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mcp-workbench restart` says what is running afterwards."""
+"""`mcp-workbench up --restart` says what is running afterwards."""
 
 from __future__ import annotations
 

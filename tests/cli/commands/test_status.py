@@ -149,8 +149,8 @@ def test_what_is_withheld_of_any_copy_is_named_once() -> None:
         {"tools": ["add", "write"], "instructions": ["instructions"]},
     ]
     assert shown({"servers": [{**FINE, "withheld": each, "folder": None} for each in withheld]})[3:] == [
-        "    withheld tools: add, write (mcp-workbench lock diff)",
-        "    withheld instructions (mcp-workbench lock diff)",
+        "    withheld tools: add, write (mcp-workbench team lock diff)",
+        "    withheld instructions (mcp-workbench team lock diff)",
     ]
 
 

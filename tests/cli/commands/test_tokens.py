@@ -1,4 +1,4 @@
-"""`mcp-workbench tokens`: the table, the JSON and the page."""
+"""`mcp-workbench list --tokens`: the table, the JSON and the page."""
 
 from __future__ import annotations
 

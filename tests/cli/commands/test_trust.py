@@ -1,4 +1,4 @@
-"""`mcp-workbench trust`, and what `serve` makes of a file that lies in the current folder."""
+"""`mcp-workbench team trust`, and what `serve` makes of a file that lies in the current folder."""
 
 from __future__ import annotations
 

@@ -49,7 +49,11 @@ def test_a_file_of_the_folder_does_not_beat_the_users_own(own: Path) -> None:
     command, warning = commands()
     assert command == "mine"
     assert warning is not None
-    assert "is not trusted yet" in warning and f"using `{own}` instead" in warning and "mcp-workbench trust" in warning
+    assert (
+        "is not trusted yet" in warning
+        and f"using `{own}` instead" in warning
+        and "mcp-workbench team trust" in warning
+    )
 
 
 @pytest.mark.requirement("config.trust")
@@ -57,7 +61,7 @@ def test_without_one_of_the_users_own_it_is_refused(project: Path) -> None:
     with pytest.raises(ConfigError, match="is not trusted yet") as caught:
         commands()
     assert str(project) in str(caught.value)
-    assert "mcp-workbench trust" in (caught.value.hint or "")
+    assert "mcp-workbench team trust" in (caught.value.hint or "")
 
 
 @pytest.mark.requirement("config.trust")

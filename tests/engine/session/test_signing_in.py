@@ -149,7 +149,7 @@ async def test_a_user_whom_the_server_refuses_all_the_same_is_not_asked_twice(tm
         while (message := await client.read()).get("id") != call:
             assert message["method"] == "notifications/elicitation/complete", "a second question"
         assert message["result"].get("isError") is True, message
-        assert "mcp-workbench login" in message["result"]["content"][0]["text"]
+        assert "mcp-workbench auth login" in message["result"]["content"][0]["text"]
         assert len(at.authority.authorizations) == 1
 
 
@@ -162,7 +162,7 @@ async def test_a_user_who_declines_gets_the_error_with_the_command(tmp_path: Pat
         result = (await client.answer(call))["result"]
         assert result["isError"]
         assert "declined" in result["content"][0]["text"]
-        assert "mcp-workbench login files" in result["content"][0]["text"]
+        assert "mcp-workbench auth login files" in result["content"][0]["text"]
 
 
 @pytest.mark.parametrize("capabilities", [{}, {"elicitation": {}}, {"elicitation": {"form": {}}}])
@@ -174,7 +174,7 @@ async def test_a_client_that_opens_no_pages_gets_the_error_with_the_command(
         result = (await client.answer(client.ask("tools/call", USE_TOOL)))["result"]
         assert result["isError"]
         assert "wants you to sign in" in result["content"][0]["text"]
-        assert "mcp-workbench login files" in result["content"][0]["text"]
+        assert "mcp-workbench auth login files" in result["content"][0]["text"]
         assert at.authority.registrations == []
 
 
@@ -185,7 +185,7 @@ async def test_a_client_that_shows_results_alone_gets_the_address_of_the_page_in
         refused = (await client.answer(client.ask("tools/call", USE_TOOL)))["result"]
         text = refused["content"][0]["text"]
         assert refused["isError"] is True
-        assert "ask the user to open http" in text and "then call again" in text and "mcp-workbench login" in text
+        assert "ask the user to open http" in text and "then call again" in text and "mcp-workbench auth login" in text
         page = text.partition("ask the user to open ")[2].partition(" ")[0]
         await follow(page)
         # The user is back: the next call goes through.
@@ -197,4 +197,4 @@ async def test_an_unknown_client_that_cannot_be_asked_is_told_the_command(tmp_pa
     async with sign_in_setup(tmp_path) as at, workbench(tmp_path, at.authority) as client:
         await client.shake_hands({})
         text = (await client.answer(client.ask("tools/call", USE_TOOL)))["result"]["content"][0]["text"]
-        assert "mcp-workbench login" in text and "ask the user to open" not in text
+        assert "mcp-workbench auth login" in text and "ask the user to open" not in text

@@ -527,7 +527,7 @@ async def test_status_names_withheld_items(tmp_path: Path, server: Server, locke
         described = json.loads(client.gateway.status())
     stream = Stream()
     status_command._show(Screen(stream), described)
-    assert "    withheld tools: write (mcp-workbench lock diff)" in stream.text()
+    assert "    withheld tools: write (mcp-workbench team lock diff)" in stream.text()
 
 
 @pytest.mark.requirement("lock.unusable")

@@ -1,11 +1,7 @@
 """What each command does: one module per command, with the same name and a `run(parsed)` that returns the exit status.
 
-- Set up: `init`, `install`, `uninstall`, `undo`, `add`, `remove`, `doctor`, `check`, `secret`, `login`, `logout`,
-  `auth`, `sandbox`, `completion`, `schema`.
-- Use: `list`, `open`, `find`, `call`, `prompt`, `resource`, `tokens`, `demo`.
-- Run: `up`, `down`, `restart`, `status`, `page`, `top`, `logs`, `reload`. (`serve` is `cli.serve`: this package is
-  not on the start-up path.)
-- Team: `lock`, `audit`, `approve`, `policy`, `key`, `trust`.
+`cli.usage` lists them in groups, and says which are actions of others (`auth login` is `login`). `serve` is in
+`cli.serve`: this package is not on the start-up path.
 
 How a command is called is in `cli.usage`; what several of them need is one package up.
 """

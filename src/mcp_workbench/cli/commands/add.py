@@ -333,7 +333,7 @@ def _started(path: str, toolbox: str, name: str) -> int:
     screen = stdout()
     show(screen, [finding])
     if finding.state == SIGN_IN_NEEDED:
-        remark("hint", f"mcp-workbench login {toolbox}/{name} signs you in")
+        remark("hint", f"mcp-workbench auth login {toolbox}/{name} signs you in")
         return 0
     if finding.state != "ready":
         remark("hint", f"correct it in {path}, or run mcp-workbench remove {toolbox}/{name}")

@@ -1,4 +1,4 @@
-"""`mcp-workbench audit`: show who did what, as a table, and verify that the record is complete."""
+"""`mcp-workbench team audit`: show who did what, as a table, and verify that the record is complete."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def run(parsed: Parsed) -> int:
         screen.json([*(_as_json(record, stored) for record in contents.records), *map(_wanted_json, missing)])
         return 0
     if not contents.records and not missing:
-        remark("note", "you are not signed in to any server; run `mcp-workbench login SERVER`")
+        remark("note", "you are not signed in to any server; run `mcp-workbench auth login SERVER`")
         return 0
     rows = [_row(record) for record in contents.records]
     rows += [[(_shown(wanted.server), "name"), ("needs sign-in", "warn"), "", "", "", "", ""] for wanted in missing]
@@ -47,7 +47,7 @@ def run(parsed: Parsed) -> int:
     else:
         screen.table(HEADER, rows)
     for record in contents.records:
-        if text := note(record, "mcp-workbench login SERVER", time.time()):
+        if text := note(record, "mcp-workbench auth login SERVER", time.time()):
             remark("warning", f"{visible(_shown(record.server))}: {text}")
     how = "encrypted with a key in your keychain" if store.is_sealed else "readable only by you"
     remark("note", f"stored in {store.path}, {how}")
@@ -76,7 +76,7 @@ def warnings(config: WorkbenchConfig) -> list[str]:
     for _, server in config.servers():
         if server.url is None:
             continue
-        command = f"mcp-workbench login {shlex.quote(server.name)}"
+        command = f"mcp-workbench auth login {shlex.quote(server.name)}"
         record = SignInTarget("", server.url, server.oauth, command).find(contents)
         if record is not None and (text := note(record, command, time.time())):
             found.append(f"{server.name}: {text}")

@@ -247,7 +247,7 @@ def _learnt(finding: Finding, entry: ServerEntry) -> None:
         if names:
             named = ", ".join(quote(name) for name in sorted(names)[:MOST_WITHHELD_NAMED])
             finding.remarks += (
-                f"withheld {kind}, which differ from the lock file: {named}; see mcp-workbench lock diff",
+                f"withheld {kind}, which differ from the lock file: {named}; see mcp-workbench team lock diff",
             )
     for pattern in entry.config.tool_filters or ():
         # A filter for a tool that has been renamed silently hides nothing, or everything.

@@ -1,5 +1,5 @@
-"""`mcp-workbench completion`: scripts for shell completion. They ask `completion words` for candidates, which come from
-caches; nothing is started."""
+"""`mcp-workbench install --completion`: scripts for shell completion. They ask `completion words` for candidates, which
+come from caches; nothing is started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_workbench.cli.flags import HELP, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.cli.usage import COMMANDS
+from mcp_workbench.cli.usage import ACTIONS, COMMANDS, GROUPS, resolved
 from mcp_workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
@@ -117,14 +117,16 @@ def _is_harmless(described: str, last: str) -> bool:
 
 def _fitting(before: Sequence[str], last: str) -> Iterable[str]:
     if not before:
-        return [_described(command.name, command.summary) for command in COMMANDS.values()]
-    command, *rest = before
+        listed = [name for group in GROUPS.values() for name in group]
+        return [_described(name, COMMANDS[name].summary) for name in (*listed, "demo")]
+    command, *rest = resolved(before)
     if "--" in rest:
         # Not a command of ours.
         return []
     if last.startswith("-"):
-        flags = _flags(command)
-        return [_described(f"--{name}", flag.help) for name, flag in flags.items()]
+        actions = ACTIONS.get(command, {}).items()
+        found = [_described(word, COMMANDS[name].summary) for word, name in actions if word.startswith("-")]
+        return found + [_described(f"--{name}", flag.help) for name, flag in _flags(command).items()]
     if rest and rest[-1].startswith("--") and "=" not in rest[-1]:
         name = rest[-1][2:]
         if name in _KNOWN_VALUES:
@@ -284,7 +286,9 @@ def _clients(rest: Sequence[str]) -> list[str]:
 
 
 def _commands(rest: Sequence[str]) -> Iterable[str]:
-    return list(COMMANDS)
+    from mcp_workbench.cli.topics import topics
+
+    return dict.fromkeys([*COMMANDS, *topics(), "topics"])
 
 
 # The candidates for the first positional of commands with only one.

@@ -175,7 +175,7 @@ def about_server(finding: Finding, command: str | None) -> list[Diagnosis]:
     if finding.state == "failed":
         return [Diagnosis("error", "servers", f"{label}: {finding.error}", finding.hint)]
     if finding.state == SIGN_IN_NEEDED:
-        hint = finding.hint or f"mcp-workbench login {label}"
+        hint = finding.hint or f"mcp-workbench auth login {label}"
         return [Diagnosis("warning", "sign-ins", f"{label}: {finding.error}", hint)]
     if finding.state != "ready":
         text = f"{label}: was not ready after {SERVERS_SECONDS:g} s"

@@ -1,4 +1,4 @@
-"""`mcp-workbench down`: stop the shared workbench."""
+"""`mcp-workbench up --stop`: stop the shared workbench."""
 
 from __future__ import annotations
 

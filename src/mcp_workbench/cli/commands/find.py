@@ -21,7 +21,7 @@ from mcp_workbench.errors import WorkbenchError
 _MOST: Final = 1000
 _MAX_FOUND_REASON_LENGTH: Final = 100
 _MORE_ABOUT_SERVERS: Final = "More about servers: mcp-workbench doctor"
-_WHOLE: Final = "Full definitions: mcp-workbench open TOOLBOX --budget null."
+_WHOLE: Final = "Full definitions: mcp-workbench list --open TOOLBOX --budget null."
 
 
 def run(parsed: Parsed) -> int:

@@ -105,7 +105,7 @@ def run(parsed: Parsed) -> int:
         remark(
             "hint",
             "nothing was started or trusted, as the servers came with the project: look at what they start, "
-            "run mcp-workbench trust, then mcp-workbench check --connect",
+            "run mcp-workbench team trust, then mcp-workbench check --connect",
         )
         return 0
     if parsed.has("project"):

@@ -118,7 +118,7 @@ def configuration_to_name(parsed: Parsed) -> str:
         if trust.verdict(FILE_NAME, content) is not trust.TrustVerdict.TRUSTED:
             raise ConfigError(
                 f"the configuration `{os.path.abspath(FILE_NAME)}` is not trusted",
-                hint="check what it starts, then run mcp-workbench trust",
+                hint="check what it starts, then run mcp-workbench team trust",
             )
         return os.path.abspath(FILE_NAME)
     own = own_file()
@@ -185,7 +185,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
             result["backup"] = make_change(found, plan.before, plan.after, plan.entries, run)
         except KeyboardInterrupt:
             if any(each.run == run for each in changes(client)):
-                remark("warning", f"interrupted; mcp-workbench undo {client.name} restores what was there")
+                remark("warning", f"interrupted; mcp-workbench install --undo {client.name} restores what was there")
             raise
         if not parsed.has("json"):
             stdout().line((client.title, "strong"), ": ", ("installed", "good"), f" as {name} in {found.path}")
@@ -199,7 +199,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
                 "use ${keyring:…}, ${file:…} or envFile there",
             )
     if any(each["changed"] for each in results) and not parsed.has("dry-run"):
-        remark("hint", f"mcp-workbench undo {client.name} takes this back")
+        remark("hint", f"mcp-workbench install --undo {client.name} takes this back")
     return results
 
 

@@ -1,4 +1,4 @@
-"""`mcp-workbench key`: manage named keys for HTTP clients. A token is shown once, when it is created."""
+"""`mcp-workbench team key`: manage named keys for HTTP clients. A token is shown once, when it is created."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(parsed: Parsed) -> int:
     if action == "list" and name is not None:
         raise UsageError("list takes no name")
     if action != "list" and not name:
-        raise UsageError("the name of the key is missing", hint=f"mcp-workbench key {action} NAME")
+        raise UsageError("the name of the key is missing", hint=f"mcp-workbench team key {action} NAME")
     path = folder()
     if path is None:
         raise ConfigError("there is no home folder to keep keys in", hint="set `HOME`")
@@ -49,7 +49,7 @@ def _create(parsed: Parsed, keys: KeyFolder, name: str) -> int:
     if parsed.has("json"):
         stdout().json({"name": name, "token": token, "expires": _shown(expires), "toolboxes": toolboxes})
         return 0
-    # Alone on stdout, so that `$(mcp-workbench key create ci)` is the token.
+    # Alone on stdout, so that `$(mcp-workbench team key create ci)` is the token.
     print(token)
     remark("note", f"this token of the key `{name}` is not shown again; clients send it as their bearer token")
     return 0
@@ -62,7 +62,7 @@ def _list(parsed: Parsed, keys: KeyFolder) -> int:
         screen.json([_described(record, now) for record in records])
         return 0
     if not records:
-        remark("note", "there is no key; mcp-workbench key create NAME makes one")
+        remark("note", "there is no key; mcp-workbench team key create NAME makes one")
         return 0
     rows: list[list[Part]] = [
         [
@@ -103,7 +103,7 @@ def _warn_of_sign_ins(name: str) -> None:
         remark(
             "warning",
             f"whoever has a key `{name}` is signed in to {', '.join(servers)}; if that is another person now, delete "
-            f"these sign-ins with mcp-workbench logout SERVER --as {name}",
+            f"these sign-ins with mcp-workbench auth logout SERVER --as {name}",
         )
 
 

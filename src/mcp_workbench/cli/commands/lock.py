@@ -1,4 +1,4 @@
-"""`mcp-workbench lock`: record what servers offer, show what differs from the record, and accept differences."""
+"""`mcp-workbench team lock`: record what servers offer, show what differs from the record, and accept differences."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class _Locking:
         if item is not None and not changes and not self._failures:
             raise UsageError(
                 f"`{named}` has not changed since it was locked, or does not exist",
-                hint="mcp-workbench lock diff shows what has changed",
+                hint="mcp-workbench team lock diff shows what has changed",
             )
         now = {
             (entry.toolbox, entry.name): self._accepted(lock.server(entry.toolbox, entry.name), entry, item)
@@ -155,7 +155,7 @@ class _Locking:
         lock = read_lock(self._config.lock_target)
         if lock is None:
             raise ConfigError(
-                f"there is no `{self._path}`", hint="`mcp-workbench lock` creates it; review it, and commit it"
+                f"there is no `{self._path}`", hint="`mcp-workbench team lock` creates it; review it, and commit it"
             )
         return lock
 

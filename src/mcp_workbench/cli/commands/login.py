@@ -1,4 +1,4 @@
-"""`mcp-workbench login SERVER`: sign in to a server, in a browser, with a pasted address or with a device code."""
+"""`mcp-workbench auth login SERVER`: sign in to a server, in a browser, with a pasted address or with a device code."""
 
 from __future__ import annotations
 

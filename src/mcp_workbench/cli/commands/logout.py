@@ -1,4 +1,4 @@
-"""`mcp-workbench logout SERVER`: delete a sign-in, and have it revoked if possible."""
+"""`mcp-workbench auth logout SERVER`: delete a sign-in, and have it revoked if possible."""
 
 from __future__ import annotations
 

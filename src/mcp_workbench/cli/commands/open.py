@@ -1,4 +1,4 @@
-"""`mcp-workbench open`: show what an agent gets when it opens a toolbox, formatted or raw."""
+"""`mcp-workbench list --open`: show what an agent gets when it opens a toolbox, formatted or raw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mcp-workbench policy test`: show what the policy decides about a caller and an item, by which rule and why."""
+"""`mcp-workbench team policy test`: show what the policy decides about a caller and an item, by which rule and why."""
 
 from __future__ import annotations
 

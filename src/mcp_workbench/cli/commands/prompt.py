@@ -1,4 +1,4 @@
-"""`mcp-workbench prompt`: get a prompt from a shell. stdout is its text, and nothing else."""
+"""`mcp-workbench call --prompt`: get a prompt from a shell. stdout is its text, and nothing else."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _check(path: str, prompts: dict[str, Definition], given: dict[str, str]) -> 
         fitting = [each for each in prompts if each.endswith(f"/{path}")]
         if fitting:
             raise UsageError(f"`{path}` is not a full path: it can be {suggested(fitting)}")
-        raise UsageError(no_such("prompt", path, prompts), hint="mcp-workbench prompt lists all prompts")
+        raise UsageError(no_such("prompt", path, prompts), hint="mcp-workbench call --prompt lists all prompts")
     taken = _arguments(prompts[path])
     missing = [each["name"] for each in taken if each.get("required") and each["name"] not in given]
     if missing:

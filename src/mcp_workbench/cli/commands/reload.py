@@ -1,4 +1,4 @@
-"""`mcp-workbench reload`: make running workbenches read their configuration again at once."""
+"""`mcp-workbench up --reload`: make running workbenches read their configuration again at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mcp-workbench resource`: read a resource from a shell. stdout is its content, and nothing else."""
+"""`mcp-workbench call --resource`: read a resource from a shell. stdout is its content, and nothing else."""
 
 from __future__ import annotations
 

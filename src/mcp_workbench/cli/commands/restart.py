@@ -1,4 +1,4 @@
-"""`mcp-workbench restart`: stop the shared workbench, and start it again."""
+"""`mcp-workbench up --restart`: stop the shared workbench, and start it again."""
 
 from __future__ import annotations
 

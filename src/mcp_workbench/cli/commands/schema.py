@@ -1,4 +1,4 @@
-"""`mcp-workbench schema`: the JSON Schema of the configuration, for editors."""
+"""`mcp-workbench check --schema`: the JSON Schema of the configuration, for editors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mcp-workbench tokens`: show what tools cost an agent, as a flat list and with the workbench."""
+"""`mcp-workbench list --tokens`: show what tools cost an agent, as a flat list and with the workbench."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mcp-workbench trust`: use a project's configuration from now on, in its current version."""
+"""`mcp-workbench team trust`: use a project's configuration from now on, in its current version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mcp-workbench undo`: take back the last `install` or `uninstall`."""
+"""`mcp-workbench install --undo`: take back the last `install` or `uninstall`."""
 
 from __future__ import annotations
 

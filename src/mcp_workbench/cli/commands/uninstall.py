@@ -1,4 +1,4 @@
-"""`mcp-workbench uninstall`: remove the workbench from clients, and put back what `install --replace` removed."""
+"""`mcp-workbench install --remove`: take the workbench out of clients, and put back what `--replace` removed."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _be_it() -> int:
     except (CannotJoin, OSError) as error:
         return complain(f"the shared workbench cannot be started: {error}", status=FAILED)
     if listener is None or lock is None:
-        remark("note", "the shared workbench was stopped by `mcp-workbench down`")
+        remark("note", "the shared workbench was stopped by `mcp-workbench up --stop`")
         return 0
     sign_lock(lock)
     redactor = Redactor(frozenset())

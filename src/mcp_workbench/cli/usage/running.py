@@ -14,7 +14,7 @@ COMMANDS: Final = (
         "up [OPTIONS]",
         "start the shared workbench; serve joins it from then on",
         """
-Starts your shared workbench in the background. Until you run `mcp-workbench down`, `mcp-workbench serve` joins it
+Starts your shared workbench in the background. Until you run `mcp-workbench up --stop`, `mcp-workbench serve` joins it
 instead of starting its own servers. It exits when it has had no client for `sharedIdleExit`, and the next client starts
 it again.
 """,

@@ -43,11 +43,13 @@ already exists.
         """
 Adds the workbench to MCP clients, with absolute paths. The client's file is edited in place, and everything else in it
 stays as it is, including comments; only Claude Code's own file is changed with its command, claude mcp. You see what
-changes, and mcp-workbench undo CLIENT takes it back. With --replace, servers
-that your configuration also has are removed from the client, so that nothing is listed twice. A server that the
-workbench cannot start, because a variable or a secret is missing, stays.
+changes, and mcp-workbench install --undo CLIENT takes it back. With --replace, servers that your configuration also has
+are removed from the client, so that nothing is listed twice. A server that the workbench cannot start, because a
+variable or a secret is missing, stays.
 
-Quit desktop clients first, and start them again afterwards. docs/start/clients.md has a section for each client.
+Clients: claude-code, claude-desktop, cursor, vscode, vscode-insiders, devin, zed, cline, roo, continue, gemini,
+qwen-code, codex, goose, opencode, amp, kiro, lm-studio, warp, junie, copilot, amazon-q. Quit desktop clients first, and
+start them again afterwards. `mcp-workbench help clients` has a section for each.
 
 Exit code: 0; 1 if one of several clients failed; 2 if nothing could be done.
 """,
@@ -183,7 +185,7 @@ keychain entry it refers to.
     ),
     Command(
         "secret [OPTIONS] set|list|remove [NAME]",
-        "keep secrets in the system's keychain",
+        "keep secrets out of the configuration, in the system's keychain",
         """
 set NAME stores a value in the keychain of your system (macOS Keychain, GNOME Keyring, KWallet). It prompts for the
 value without echoing it, or reads it from standard input in a pipe. Refer to it as ${keyring:NAME} in a configuration.
@@ -257,7 +259,7 @@ Exit code: 0, even if you were not signed in; 2 if there is no such server.
     ),
     Command(
         "auth [OPTIONS]",
-        "list your sign-ins and how long they last",
+        "list your sign-ins and how long they last; sign in and out",
         """
 Shows every sign-in in your data folder: the server, the account if it is known, the scopes, when the token expires, and
 whether it is refreshed automatically. Servers that require a sign-in are shown too.
@@ -270,7 +272,8 @@ whether it is refreshed automatically. Servers that require a sign-in are shown 
             Flag("decrypt", None, "store sign-ins unencrypted again"),
             JSON,
         ),
-        takes=0,
+        actions=("login", "logout"),
+        takes=1,
     ),
     Command(
         "completion bash | zsh | fish",
@@ -279,13 +282,13 @@ whether it is refreshed automatically. Servers that require a sign-in are shown 
 Prints a script for your shell, which then completes commands, options, toolboxes, servers, tools, prompts, resources
 and the names of arguments. What servers offer is taken from the cache: nothing is started.
 
-    bash: mcp-workbench completion bash > \\
+    bash: mcp-workbench install --completion bash > \\
           ~/.local/share/bash-completion/completions/mcp-workbench
-    zsh:  mcp-workbench completion zsh > "${fpath[1]}/_mcp-workbench"
-    fish: mcp-workbench completion fish > \\
+    zsh:  mcp-workbench install --completion zsh > "${fpath[1]}/_mcp-workbench"
+    fish: mcp-workbench install --completion fish > \\
           ~/.config/fish/completions/mcp-workbench.fish
 
-The scripts run `mcp-workbench completion words`, which prints what fits the last word, one per line.
+The scripts run `mcp-workbench install --completion words`, which prints what fits the last word, one per line.
 """,
         (Flag("line", "TEXT", "for `words`: the whole command line up to the cursor, as bash passes it"),),
         names=("SHELL",),
@@ -297,7 +300,7 @@ The scripts run `mcp-workbench completion words`, which prints what fits the las
 Prints the JSON Schema of the configuration, with which an editor completes and checks what you type. Save it next to
 the configuration, and name it there:
 
-    mcp-workbench schema > workbench-config.schema.json
+    mcp-workbench check --schema > workbench-config.schema.json
     "$schema": "./workbench-config.schema.json"
 """,
         (),

@@ -9,6 +9,17 @@ from mcp_workbench.cli.usage.options import CONFIG, DEBUG, JSON
 
 COMMANDS: Final = (
     Command(
+        "team [ACTION] …",
+        "approve calls; keys, policy, audit, the lock file, trust in projects",
+        """
+What an endpoint for several people needs, and who may do what. Each action is a command of its own, and `mcp-workbench
+team ACTION --help` explains it.
+""",
+        (),
+        actions=("approve", "key", "policy", "audit", "lock", "trust"),
+        takes=1,
+    ),
+    Command(
         "lock [OPTIONS] [diff|accept [SERVER[/TOOL]]]",
         "record what servers offer, and show what has changed since",
         """

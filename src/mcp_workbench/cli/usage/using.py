@@ -127,9 +127,9 @@ Exit code: 0, 1 if the tool or its server failed, 2 if there is no such tool or 
 Gets a prompt and prints the text of its messages. Without a name, lists the prompts of all servers with their
 arguments; --json prints that list as JSON.
 
-    mcp-workbench prompt
-    mcp-workbench prompt desk/notes/weekly_review week=42
-    mcp-workbench prompt -- uvx mcp-server-fetch fetch url=https://example.com
+    mcp-workbench call --prompt
+    mcp-workbench call --prompt desk/notes/weekly_review week=42
+    mcp-workbench call --prompt -- uvx mcp-server-fetch fetch url=https://a.test
 
 Arguments are key=value, all of them text. A server that is in no file is named as for call.
 
@@ -146,11 +146,11 @@ where it can show them and everything else goes to a file. Without an address, l
 servers; --json prints that list as JSON. Where several servers have the same address, the server is named before it; it
 is started for the command.
 
-    mcp-workbench resource
-    mcp-workbench resource notes://1
-    mcp-workbench resource desk/notes notes://1
-    mcp-workbench resource https://mcp.example.com/mcp docs://welcome
-    mcp-workbench resource -- ./my-server docs://welcome
+    mcp-workbench call --resource
+    mcp-workbench call --resource notes://1
+    mcp-workbench call --resource desk/notes notes://1
+    mcp-workbench call --resource https://mcp.example.com/mcp docs://welcome
+    mcp-workbench call --resource -- ./my-server docs://welcome
 
 Exit code: 0, 1 if the server failed or has no such resource, 2 if there is no such server.
 """,

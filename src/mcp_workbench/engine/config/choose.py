@@ -20,7 +20,7 @@ from mcp_workbench.errors import ConfigError
 VARIABLE = "WORKBENCH_CONFIG"
 FILE_NAME = "workbench-config.json"
 _APPLICATION = "mcp-workbench"
-HOW_TO_TRUST = "look at what it starts, then run `mcp-workbench trust` in this folder, or name it with `--config`"
+HOW_TO_TRUST = "look at what it starts, then run `mcp-workbench team trust` in this folder, or name it with `--config`"
 
 
 class ChosenConfig(Struct, frozen=True):

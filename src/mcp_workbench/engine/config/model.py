@@ -459,7 +459,7 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
     )
     clients: dict[str, dict[str, object]] = setting(
         Deferred("client_settings", "CLIENTS"),
-        "Settings for particular clients, by their name in docs/reference/client-behaviour.md or in their "
+        "Settings for particular clients, by their name in `mcp-workbench help client-behaviour` or in their "
         "`clientInfo`, `*` globs included. They override what the workbench knows about a client.",
         {},
     )
@@ -513,7 +513,7 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
     lock: Lock | None = setting(
         one_of("warn", "enforce"),
         "What happens to tools, prompts, resource templates and instructions that differ from `workbench.lock` beside "
-        "this file: they are reported (`warn`), or neither listed nor callable until `mcp-workbench lock accept` "
+        "this file: they are reported (`warn`), or neither listed nor callable until `mcp-workbench team lock accept` "
         "(`enforce`).",
     )
     lock_resources: bool = setting(

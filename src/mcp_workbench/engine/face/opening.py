@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Failures = dict[tuple[str, str], WorkbenchError]
 # The maximum length of one server's instructions in the result for a whole toolbox.
 LONGEST_INSTRUCTIONS: Final = 600
-REVIEW_THEM: Final = "the user can review them with `mcp-workbench lock diff` and accept them"
+REVIEW_THEM: Final = "the user can review them with `mcp-workbench team lock diff` and accept them"
 NO_RETRY_ADVICE: Final = "call open_toolbox again to try once more"
 # The fractions of a budget (one in this many) for what is shown besides the tools.
 _SHARE_OF_FAILURES: Final = 4

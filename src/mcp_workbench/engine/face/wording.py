@@ -19,7 +19,7 @@ CHANGED_META: Final = "mcp-workbench/changed"
 # The member of a result that names a server which was stopped for idleness and started again.
 RESTARTED_META: Final = "mcp-workbench/restarted"
 # What to do about a tool that is withheld.
-REVIEW: Final = "the user can review it with `mcp-workbench lock diff` and accept it"
+REVIEW: Final = "the user can review it with `mcp-workbench team lock diff` and accept it"
 # Its tools have changed, or the configuration has added or removed it.
 Change = Literal["changed", "new", "removed"]
 # How many valid names an error lists if none is similar.

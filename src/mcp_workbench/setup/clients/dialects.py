@@ -91,7 +91,7 @@ _RUNNER_VALUES: Final = frozenset({"--from", "--with", "--python", "-p", "--dire
 _WITHOUT_COUNTERPART: Final = {
     "headersHelper": "use `${cmd:…}` in `headers`",
     "http_headers_helper": "use `${cmd:…}` in `headers`",
-    "authProviderType": "sign in with `mcp-workbench login`",
+    "authProviderType": "sign in with `mcp-workbench auth login`",
     "tcp": "WebSocket servers cannot be reached",
     "socket": "servers on a Unix socket cannot be reached",
 }

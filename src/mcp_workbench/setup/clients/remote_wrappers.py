@@ -40,7 +40,7 @@ def unwrapped(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if headers:
         found["headers"] = headers
     else:
-        remarks.append("may now require a sign-in: `mcp-workbench login`")
+        remarks.append("may now require a sign-in: `mcp-workbench auth login`")
     return found | {key: entry[key] for key in _KEPT if key in entry}, remarks
 
 

@@ -124,7 +124,7 @@ def described(content: bytes, where: str) -> Described:
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ConfigError(
             f"`{where}` is not a server.json of the MCP registry: {error}",
-            hint="compare it with docs/reference/cli.md#add",
+            hint="compare it with mcp-workbench help cli, section add",
         ) from None
     found = [_of_package(package) for package in server.packages] + [_of_address(each) for each in server.remotes]
     ways = tuple(each for each in found if isinstance(each, Way))

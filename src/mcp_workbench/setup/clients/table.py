@@ -103,4 +103,6 @@ def find(name: str) -> Client:
             return client
     near = nearest(wanted, [*clients(), *(alias for client in clients().values() for alias in client.aliases)], limit=1)
     known = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(clients())}"
-    raise ConfigError(f"unknown client `{name}`; {known}", hint="docs/start/clients.md has a section for each client")
+    raise ConfigError(
+        f"unknown client `{name}`; {known}", hint="mcp-workbench help clients has a section for each client"
+    )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # A password manager may ask for a fingerprint first. Shorter than the time limit for starting a server.
 SECRET_COMMAND_TIMEOUT: Final = 30.0
 _MAX_QUOTED_STDERR: Final = 300
-_HOW: Final = "docs/guides/secrets.md explains references"
+_HOW: Final = "mcp-workbench help secrets explains references"
 
 
 class ReferenceUnresolved(DownstreamError):

@@ -94,7 +94,7 @@ class KeyFolder:
             )
         if len(self.records()) >= MAX_NAMED_KEYS:
             raise KeyProblem(
-                f"there are {MAX_NAMED_KEYS} keys already", hint="revoke some with mcp-workbench key revoke"
+                f"there are {MAX_NAMED_KEYS} keys already", hint="revoke some with mcp-workbench team key revoke"
             )
         token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
         record = KeyRecord(name=name, sha256=digest(token), created=time.time(), expires=expires, toolboxes=toolboxes)
@@ -102,7 +102,7 @@ class KeyFolder:
             self._write(record)
         except FileExistsError:
             raise KeyProblem(
-                f"a key named `{name}` already exists", hint=f"revoke it first: mcp-workbench key revoke {name}"
+                f"a key named `{name}` already exists", hint=f"revoke it first: mcp-workbench team key revoke {name}"
             ) from None
         except OSError as error:
             raise KeyProblem(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HINT: Final = "`mcp-workbench lock diff` shows the difference, `mcp-workbench lock accept` accepts it"
+HINT: Final = "`mcp-workbench team lock diff` shows the difference, `mcp-workbench team lock accept` accepts it"
 # How many differences a log line names, and how many audit events there are for one list.
 MAX_NAMED_DIFFERENCES: Final = 5
 MOST_EVENTS: Final = 50
@@ -97,7 +97,7 @@ def look_at_lock(target: LockTarget) -> LockReading:
     problem = None
     if file is None:
         problem = ConfigError(
-            f"there is no `{target.path}`", hint="`mcp-workbench lock` creates it; review it, and commit it"
+            f"there is no `{target.path}`", hint="`mcp-workbench team lock` creates it; review it, and commit it"
         )
     return LockReading(target.path, at, file, problem, locked_kinds(target))
 

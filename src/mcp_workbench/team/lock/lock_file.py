@@ -86,7 +86,7 @@ def parse_lock(content: bytes, target: LockTarget) -> LockFile:
     if marked is not None:
         raise ConfigError(
             f"`{path}` has conflict marks in line {marked}",
-            hint="resolve the merge, then look at `mcp-workbench lock diff`",
+            hint="resolve the merge, then look at `mcp-workbench team lock diff`",
         )
     try:
         version = msgspec.json.decode(content, type=_Versioned).version
@@ -108,7 +108,7 @@ def parse_lock(content: bytes, target: LockTarget) -> LockFile:
     return lock
 
 
-_WRITE_AGAIN: Final = "`mcp-workbench lock` writes a new one; review it before you commit it"
+_WRITE_AGAIN: Final = "`mcp-workbench team lock` writes a new one; review it before you commit it"
 
 
 def read_lock(target: LockTarget) -> LockFile | None:

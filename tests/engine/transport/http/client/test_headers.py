@@ -56,7 +56,7 @@ class Tokens:
         try:
             await self.may_refresh.wait()
             if self._number >= self._last:
-                raise DownstreamError("you have to sign in", hint="mcp-workbench login files")
+                raise DownstreamError("you have to sign in", hint="mcp-workbench auth login files")
             self.refreshes += 1
             self._number += 1
             self._headers = self._made()
@@ -130,7 +130,7 @@ async def test_a_source_without_headers_fails_the_request_with_its_own_words() -
     async with scripted_http(answer) as server, talking(server.url, source=Tokens(first=0, last=0)) as talk:
         call(talk, 1)
         error = await talk.failure(1)
-        assert (error.message, error.hint) == ("you have to sign in", "mcp-workbench login files")
+        assert (error.message, error.hint) == ("you have to sign in", "mcp-workbench auth login files")
         assert not server.requests and not talk.closed
 
 

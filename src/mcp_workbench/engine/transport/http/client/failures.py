@@ -93,7 +93,7 @@ def explain_status(
         case 401:
             message = f"{where} requires you to sign in (401){_challenge(headers)}"
             if has_token:
-                hint = "check the token in `headers` of this server, or sign in again with `mcp-workbench login`"
+                hint = "check the token in `headers` of this server, or sign in again with `mcp-workbench auth login`"
                 return DownstreamError(message, hint=hint)
             return DownstreamError(
                 message, hint='put a token in `headers` of this server: {"Authorization": "Bearer ${TOKEN}"}'

@@ -60,7 +60,7 @@ def check_exposure(host: str, *, is_authenticated: bool) -> None:
     if not is_authenticated and not is_loopback(host):
         raise ConfigError(
             f"`{host}` can be reached from other machines; without authentication all of them could use your servers",
-            hint="create keys (mcp-workbench key create), or set a token (WORKBENCH_TOKEN in the environment, or "
+            hint="create keys (mcp-workbench team key create), or set a token (WORKBENCH_TOKEN in the environment, or "
             "--token-file), or listen on 127.0.0.1",
         )
 

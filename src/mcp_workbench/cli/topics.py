@@ -1,0 +1,72 @@
+"""`mcp-workbench help TOPIC`: the documents in the terminal. The wheel carries them; a checkout has them in `docs`.
+
+On a terminal they are laid out and paged, in a pipe they are the Markdown as it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from mcp_workbench.cli.error_output import complain
+from mcp_workbench.cli.flags import columns_text
+from mcp_workbench.cli.screen import stdout
+from mcp_workbench.cli.usage import COMMANDS
+from mcp_workbench.engine.nearest import nearest
+
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
+# Where the documents for users lie: in the wheel, or in the checkout that the package is run from.
+_FOLDERS: Final = (_PACKAGE / "documents", _PACKAGE.parents[1] / "docs")
+_KINDS: Final = ("start", "guides", "reference")
+_LIST: Final = "topics"
+_PICTURE: Final = re.compile(r"!\[[^\]]*\]\([^)]*\)\n*")
+_LINK: Final = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)([^)#\s]*)(?:#[^)]*)?\)")
+_COMMENT: Final = re.compile(r"^<!--.*?-->\n", re.MULTILINE | re.DOTALL)
+
+
+def topics() -> dict[str, Path]:
+    """Return the documents by the name that people give."""
+    folder = next((each for each in _FOLDERS if each.is_dir()), _FOLDERS[0])
+    return {path.stem: path for kind in _KINDS for path in sorted((folder / kind).glob("*.md"))}
+
+
+def show(name: str) -> int:
+    """Print a document, or the list of all. Returns the exit status."""
+    found = topics()
+    screen = stdout()
+    if name == _LIST:
+        rows = [(topic, _title(path)) for topic, path in found.items()]
+        screen.line(columns_text(rows), is_whole=True)
+        return 0
+    if name not in found:
+        near = nearest(name, [*COMMANDS, *found, _LIST], limit=1)
+        meant = f"; did you mean `{near[0]}`?" if near else ""
+        hint = "mcp-workbench help lists the commands, mcp-workbench help topics the documents"
+        return complain(f"unknown command or topic `{name}`{meant}", hint)
+    text = found[name].read_text(encoding="utf-8")
+    if not screen.is_terminal:
+        screen.text(text)
+        return 0
+    from rich.markdown import Markdown
+
+    with screen.console.pager(styles=True):
+        screen.console.print(Markdown(for_terminal(text, found), hyperlinks=False))
+    return 0
+
+
+def for_terminal(text: str, known: dict[str, Path]) -> str:
+    """Return the Markdown without what a terminal cannot show: pictures, comments, links to files."""
+
+    def reference(found: re.Match[str]) -> str:
+        label, topic = found[1], Path(found[2]).stem
+        if topic not in known:
+            return label
+        return f"`help {topic}`" if label == f"{topic}.md" else f"{label} (`help {topic}`)"
+
+    return _LINK.sub(reference, _PICTURE.sub("", _COMMENT.sub("", text)))
+
+
+def _title(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        return file.readline().removeprefix("# ").strip()
