@@ -26,6 +26,11 @@ pytestmark = [
     pytest.mark.skipif(is_confined(), reason="everything here has no_new_privs, so servers cannot be recognised"),
 ]
 PROFILES = ("guard", "contained", "sealed")
+WITH_BWRAP = pytest.param(
+    {"profile": "contained", "backend": "bwrap"},
+    id="bwrap",
+    marks=pytest.mark.skipif(capabilities().why_no_bwrap() is not None, reason="needs bwrap to work"),
+)
 
 
 @pytest.fixture
@@ -35,9 +40,10 @@ def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
     return Workbench(tmp_path)
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-async def test_servers_work_and_status_says_what_each_has(workbench: Workbench, profile: str) -> None:
-    box = {"first": scripted_entry(), "second": scripted_entry(sandbox=profile)}
+@pytest.mark.parametrize("sandbox", [*PROFILES, WITH_BWRAP])
+async def test_servers_work_and_status_says_what_each_has(workbench: Workbench, sandbox: str | dict[str, str]) -> None:
+    profile = sandbox if isinstance(sandbox, str) else sandbox["profile"]
+    box = {"first": scripted_entry(), "second": scripted_entry(sandbox=sandbox)}
     async with workbench.serving({"box": box}) as client:
         for name in box:
             assert not (await client.use_tool("box", name, "echo", {"text": "hi"})).get("isError")
@@ -63,9 +69,9 @@ async def test_a_contained_server_does_not_even_reach_our_sockets(workbench: Wor
         assert (await client.use_tool("box", "victim", "echo", {"text": "1"})).get("isError"), "nothing was approved"
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-async def test_nothing_is_left_in_a_sandbox_when_the_workbench_is_killed(workbench: Workbench, profile: str) -> None:
-    box = {name: scripted_entry(sandbox=profile) for name in ("first", "second")}
+@pytest.mark.parametrize("sandbox", [*PROFILES, WITH_BWRAP])
+async def test_nothing_is_left_in_a_sandbox_when_the_workbench_is_killed(workbench: Workbench, sandbox: object) -> None:
+    box = {name: scripted_entry(sandbox=sandbox) for name in ("first", "second")}
     async with workbench.serving({"box": box}, expect_exit=False) as client:
         for name in box:
             await client.use_tool("box", name, "echo", {"text": "hi"})

@@ -52,9 +52,9 @@ def as_ordinary_user(work: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def folder_of_ordinary_user() -> Iterator[Path]:
+def folder_of_ordinary_user(within: str = "/tmp") -> Iterator[Path]:
     """A folder that belongs to that user, with a short path."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as path:
+    with tempfile.TemporaryDirectory(dir=within) as path:
         if os.geteuid() == 0:
             os.chown(path, NOBODY, NOBODY)
         yield Path(path)

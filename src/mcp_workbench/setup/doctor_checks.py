@@ -173,12 +173,10 @@ def approvals(subject: Examined) -> list[Diagnosis]:
 
 
 def sandboxes(subject: Examined) -> list[Diagnosis]:
-    """Where servers have a sandbox: what this machine can enforce, and what each of them has."""
+    """What this machine can enforce, and what each server with a sandbox has of it."""
     from mcp_workbench.engine.sandbox.machine import capabilities, described
 
     confined = [each for each in subject.servers.items() if each[1].command is not None and each[1].sandbox is not None]
-    if not confined:
-        return []
     found = [Diagnosis("note", "sandbox", f"this machine has {described(capabilities())}")]
     for label, server in confined:
         found += _sandbox_of(label, server, subject)

@@ -89,8 +89,10 @@ def _attack(folder: Path, settings: SandboxConfig | None, told: dict[str, Any]) 
             cwd=sandbox.folder,
             capture_output=True,
             text=True,
+            pass_fds=enforced.launch.descriptors,
         ),
     )
+    enforced.launch.close()
     assert not done.returncode, done.stderr
     found: dict[str, bool] = json.loads(done.stdout)
     return found

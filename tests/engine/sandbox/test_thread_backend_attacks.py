@@ -41,7 +41,8 @@ RESOURCES = {"start 200 processes", "exceed its memory"}
 
 
 def succeeding(sandbox: SandboxConfig | None) -> set[str]:
-    with folder_of_ordinary_user() as folder:
+    # Not in `/tmp`, of which some sandboxes have their own.
+    with folder_of_ordinary_user("/var/tmp") as folder:
         found: dict[str, bool] = as_ordinary_user(lambda: attack_in(folder, sandbox))
     return {name for name, has_succeeded in found.items() if has_succeeded}
 

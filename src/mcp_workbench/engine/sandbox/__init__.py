@@ -4,6 +4,7 @@
 `decide.py` makes the value from the settings, the server and what is on the machine; pure.
 `of_server.py` collects what it needs for a server of the catalogue: `program_files.py` finds the files that a program
 consists of, `machine.py` asks what this machine can enforce.
-`thread_backend.py` and `seatbelt_backend.py` enforce it, with `resource_limits.py`; `backends.py` chooses between them.
+`thread_backend.py`, `bwrap_backend.py` and `seatbelt_backend.py` enforce it, with `resource_limits.py`; `backends.py`
+chooses between them.
 `denials.py` reads from a server's output what it was denied.
 """

@@ -1,21 +1,23 @@
 """Which backend starts a server, and what to say where none can.
 
 A new way to enforce sandboxes is a class with the interface `Backend`, and an entry in `_BACKENDS`: the first that can
-enforce all of a sandbox is used.
+enforce all of a sandbox is used, so the cheapest comes first.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from mcp_workbench.engine.sandbox.bwrap_backend import BwrapBackend
 from mcp_workbench.engine.sandbox.sandbox import Backend, Capabilities, Sandbox
 from mcp_workbench.engine.sandbox.seatbelt_backend import SeatbeltBackend
 from mcp_workbench.engine.sandbox.thread_backend import ThreadBackend
 from mcp_workbench.errors import DownstreamError
 
 _BACKENDS: Final[dict[str, tuple[Backend, ...]]] = {"darwin": (SeatbeltBackend(),)}
-_ELSEWHERE: Final[tuple[Backend, ...]] = (ThreadBackend(),)
+_ELSEWHERE: Final[tuple[Backend, ...]] = (ThreadBackend(), BwrapBackend())
 
 
 class Chosen(NamedTuple):
@@ -25,8 +27,8 @@ class Chosen(NamedTuple):
 
 
 def choose(sandbox: Sandbox, machine: Capabilities, platform: str = sys.platform) -> Chosen:
-    """The backend that enforces most of a sandbox. Raises `DownstreamError` if something would be missing, unless the
-    sandbox is best effort."""
+    """The first backend that enforces all of a sandbox, or else the one that enforces most of it. Raises
+    `DownstreamError` if something would be missing, unless the sandbox is best effort."""
     known = _BACKENDS.get(platform, _ELSEWHERE)
     asked = [each for each in known if sandbox.backend in ("auto", each.name)]
     if not asked:
@@ -34,11 +36,23 @@ def choose(sandbox: Sandbox, machine: Capabilities, platform: str = sys.platform
             f"sandbox: the backend `{sandbox.backend}` does not exist here",
             hint=f"leave `backend` out, or use `{known[0].name}`",
         )
-    chosen = min(
-        (Chosen(each, tuple(each.missing(sandbox, machine))) for each in asked), key=lambda one: len(one.missing)
-    )
-    if chosen.missing and not sandbox.is_best_effort:
-        raise DownstreamError(f"sandbox: this machine {'; it '.join(chosen.missing)}", hint=HINT)
+    troubles: list[str] = []
+    found: list[Chosen] = []
+    for each in asked if sandbox.is_asked else asked[:1]:
+        if sandbox.profile != "off" and (trouble := each.trouble(machine)) is not None:
+            troubles.append(trouble)
+            continue
+        found.append(Chosen(each, tuple(each.missing(sandbox, machine))))
+        if not found[-1].missing:
+            return found[-1]
+    if not found:
+        # What was asked for cannot be used, and what can be enforces something at least.
+        instead = known[0]
+        found.append(Chosen(instead, tuple(instead.missing(sandbox, machine)) or (f"cannot use `{sandbox.backend}`",)))
+    chosen = min(found, key=lambda one: len(one.missing))
+    if not sandbox.is_best_effort:
+        could = "".join(f"; {trouble}" for trouble in troubles)
+        raise DownstreamError(f"sandbox: this machine {'; it '.join(chosen.missing)}{could}", hint=_hint(troubles))
     return chosen
 
 
@@ -46,3 +60,20 @@ HINT: Final = (
     'ask for less, such as `"sandbox": "guard"`, or start it without what is missing: `"sandbox": {"profile": …, '
     '"bestEffort": true}`'
 )
+NOT_INSTALLED: Final = "bwrap is not installed"
+# What the kernel and AppArmor say where users may not have namespaces.
+_NO_NAMESPACES: Final = ("Permission denied", "Operation not permitted", "No permissions to create", "user namespace")
+_APPARMOR: Final = (
+    "Ubuntu 24.04 keeps programs from user namespaces; allow bwrap to have them: `sudo apt install apparmor-profiles "
+    "&& sudo cp /usr/share/apparmor/extra-profiles/bwrap-userns-restrict /etc/apparmor.d/ && sudo apparmor_parser -r "
+    "/etc/apparmor.d/bwrap-userns-restrict`; elsewhere see `sysctl user.max_user_namespaces`; or "
+)
+
+
+def _hint(troubles: Sequence[str]) -> str:
+    said = "; ".join(troubles)
+    if NOT_INSTALLED in said:
+        return f"install it (`apt install bubblewrap`, `dnf install bubblewrap`), or {HINT}"
+    if any(each in said for each in _NO_NAMESPACES):
+        return _APPARMOR + HINT
+    return HINT

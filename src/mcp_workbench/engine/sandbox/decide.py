@@ -48,6 +48,8 @@ class ServerProgram(NamedTuple):
     script: str | None
     # Of its private home: the same as long as it is the same server of the same user.
     home_name: str
+    # Where it is, with links.
+    path: str | None = None
 
 
 class _Grants:
@@ -61,6 +63,7 @@ class _Grants:
         self.read: dict[str, None] = {}
         self.write: dict[str, None] = {}
         self.skipped: dict[str, None] = {}
+        self.links: dict[str, str] = {}
 
     def add(self, path: str, *, write: bool, is_asked: bool = True) -> str | None:
         """Grant what is at this path. Returns its path without links if it was granted."""
@@ -74,7 +77,20 @@ class _Grants:
             if is_asked:
                 self.skipped[f"`{path}` {wide}"] = None
             return None
+        self.grant(place, write=write)
+        return place.path
+
+    def grant(self, place: FoundPath, *, write: bool) -> None:
         (self.write if write else self.read)[place.path] = None
+        self.links |= place.links
+
+    def socket(self, path: str) -> str | None:
+        """A Unix socket that was named, without links."""
+        place = self._machine.look(path)
+        if place is None or self.is_from_server(place):
+            self.skipped[f"`{path}` {'does not exist' if place is None else _FROM_SERVER}"] = None
+            return None
+        self.links |= place.links
         return place.path
 
     def is_from_server(self, place: FoundPath) -> str | None:
@@ -100,7 +116,9 @@ class _Grants:
 def decide(settings: SandboxConfig | None, program: ServerProgram, machine: Machine) -> Sandbox:
     """Return what a server gets. None: `guard`, as far as this machine can enforce it."""
     if settings is None:
-        return Sandbox("guard", environment=program.environment, folder=program.folder, is_best_effort=True)
+        return Sandbox(
+            "guard", environment=program.environment, folder=program.folder, is_best_effort=True, is_asked=False
+        )
     basic = Sandbox(
         settings.profile,
         environment=program.environment,
@@ -128,6 +146,9 @@ def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine
     for path in settings.write:
         grants.add(path, write=True)
     _grant_named(grants, machine, program)
+    sockets = [grants.socket(path) for path in settings.unix_sockets]
+    if program.path is not None and (place := machine.look(program.path)) is not None:
+        grants.links |= place.links
     folder = program.folder
     if folder is not None:
         granted = grants.add(folder, write=is_folder_written, is_asked=program.is_folder_named)
@@ -140,7 +161,7 @@ def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine
         read=tuple(grants.read),
         write=(private, *grants.write),
         network=settings.network if settings.network is not None else "none" if is_sealed else "all",
-        unix_sockets=settings.unix_sockets,
+        unix_sockets=tuple(filter(None, sockets)),
         memory=settings.memory or (SEALED_MEMORY if is_sealed else None),
         processes=settings.processes or (SEALED_PROCESSES if is_sealed else None),
         home=home,
@@ -149,6 +170,7 @@ def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine
         # Package runners look for a project in the folder they start in, and fail if they cannot read it.
         folder=folder or private,
         skipped=tuple(grants.skipped),
+        links=tuple(grants.links.items()),
     )
 
 
@@ -160,7 +182,7 @@ def _granted_as_asked(grants: _Grants, machine: Machine, path: str) -> None:
     elif (reason := grants.is_from_server(place)) is not None:
         grants.skipped[f"`{path}` {reason}"] = None
     else:
-        grants.read[place.path] = None
+        grants.grant(place, write=False)
 
 
 def _folders_named(program: ServerProgram, machine: Machine) -> list[str]:
@@ -202,16 +224,14 @@ def _grant_place(grants: _Grants, machine: Machine, path: str) -> None:
         return
     if place is not None and grants.too_wide(os.path.dirname(place.path), write=True):
         # `~/notes.txt`, or `~/.ssh/key` for a server that signs in with it: the file alone.
-        if grants.too_wide(place.path, write=True):
-            grants.read[place.path] = None
-        else:
-            grants.write[place.path] = None
+        grants.grant(place, write=not grants.too_wide(place.path, write=True))
         return
     folder = machine.look(os.path.dirname(path)) if place is None else machine.look(os.path.dirname(place.path))
     if folder is None:
         grants.skipped[f"`{path}` does not exist"] = None
     elif not _is_system(folder.path, machine):
         grants.add(folder.path, write=True)
+        grants.links |= folder.links + (place.links if place is not None else ())
 
 
 def _is_system(path: str, machine: Machine) -> bool:

@@ -41,13 +41,15 @@ _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/u
 def look(path: str) -> FoundPath | None:
     try:
         real = os.path.realpath(path, strict=True)
-        return FoundPath(real, os.path.isdir(real), () if real == path else _folders_of_links(path))
+        return FoundPath(real, os.path.isdir(real), *(() if real == path else _links_on_the_way(path)))
     except (OSError, ValueError):
         return None
 
 
-def _folders_of_links(path: str) -> tuple[str, ...]:
+def _links_on_the_way(path: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The folders of links that this user can replace, and all links."""
     found: dict[str, None] = {}
+    links: dict[str, str] = {}
     at, ahead = "/", os.path.abspath(path).split("/")[::-1]
     for _ in range(_MAX_STEPS):
         if not ahead:
@@ -61,11 +63,12 @@ def _folders_of_links(path: str) -> tuple[str, ...]:
             except OSError:
                 at = os.path.join(at, part)
                 continue
+            links[os.path.join(at, part)] = target
             if os.access(at, os.W_OK):
                 found[at] = None
             at = "/" if target.startswith("/") else at
             ahead += target.split("/")[::-1]
-    return tuple(found)
+    return tuple(found), tuple(links.items())
 
 
 def this_machine(home: str) -> Machine:
@@ -91,7 +94,18 @@ def capabilities() -> Capabilities:
         return Capabilities(has_seatbelt=os.path.exists("/usr/bin/sandbox-exec"))
     if sys.platform != "linux":
         return Capabilities()
-    return Capabilities(landlock_abi=landlock.abi(), has_filters=seccomp.is_supported() and _kernel_has_filters())
+    return Capabilities(
+        landlock_abi=landlock.abi(),
+        has_filters=seccomp.is_supported() and _kernel_has_filters(),
+        why_no_bwrap=_why_no_bwrap,
+    )
+
+
+@cache
+def _why_no_bwrap() -> str | None:
+    from mcp_workbench.engine.sandbox.bwrap_backend import why_not
+
+    return why_not()
 
 
 def described(machine: Capabilities) -> str:
@@ -105,7 +119,9 @@ def described(machine: Capabilities) -> str:
     else:
         files = f"Landlock ABI {machine.landlock_abi} (files, other processes)"
     filters = "seccomp (system calls, network, Unix sockets)" if machine.has_filters else "no seccomp"
-    return f"{files}, {filters}"
+    trouble = machine.why_no_bwrap()
+    namespaces = "bwrap (hosts, single Unix sockets)" if trouble is None else f"no namespaces ({trouble})"
+    return f"{files}, {filters}, {namespaces}"
 
 
 def _kernel_has_filters() -> bool:

@@ -49,7 +49,7 @@ def sandbox_of(
     started_in = config.cwd or folder
     needs_files = settings is not None and settings.profile in ("contained", "sealed")
     files: list[str] = []
-    script = None
+    path = script = None
     if needs_files:
         from mcp_workbench.engine.sandbox.program_files import own_files, program_files, script_of
 
@@ -62,6 +62,7 @@ def sandbox_of(
             # However it was installed, and whatever starts it.
             files = own_files()
         if program != OURSELVES:
+            path = program
             files += program_files(program, config.args, environment.get("PATH"), started_in, machine.home)
             script = script_of(program, config.args, started_in)
     described = ServerProgram(
@@ -70,6 +71,7 @@ def sandbox_of(
         environment=environment,
         folder=started_in,
         is_folder_named=config.cwd is not None,
+        path=path,
         files=files,
         script=script,
         home_name=home_name(config, owner) if needs_files else "",

@@ -14,14 +14,15 @@ _PS_TIMEOUT: Final = 5.0
 _PROCESSES = "{{ ulimit -u {0} 2>/dev/null || ulimit -p {0}; }} || exit 126; "
 
 
-def limiting(sandbox: Sandbox) -> tuple[str, ...]:
-    """The program that sets the limits of a sandbox and starts what follows; empty if it has none."""
+def limiting(sandbox: Sandbox, most_tasks: int | None = None) -> tuple[str, ...]:
+    """The program that sets the limits of a sandbox and starts what follows; empty if it has none. `most_tasks` is the
+    limit where the system counts those of the sandbox alone."""
     limits = ""
     if sandbox.cpu_seconds is not None:
         limits += f"ulimit -t {sandbox.cpu_seconds} || exit 126; "
     if sandbox.processes is not None:
-        # The system counts all tasks of the user.
-        limits += _PROCESSES.format(sandbox.processes + _tasks_of_user())
+        # Otherwise the system counts all tasks of the user.
+        limits += _PROCESSES.format(most_tasks or sandbox.processes + _tasks_of_user())
     if sandbox.memory is not None:
         # Not the address space, of which V8 reserves far more than it uses.
         limits += f"ulimit -d {sandbox.memory // 1024} || exit 126; "

@@ -23,6 +23,8 @@ class Sandbox(NamedTuple):
     write: tuple[str, ...] = ()
     network: Network = "all"
     unix_sockets: tuple[str, ...] = ()
+    # Links on the way to what is granted, each with where it leads: part of the names that the server is given.
+    links: tuple[tuple[str, str], ...] = ()
     # Bytes, seconds of processor time, and tasks beyond those that the user runs already; None: no limit.
     memory: int | None = None
     cpu_seconds: int | None = None
@@ -36,6 +38,8 @@ class Sandbox(NamedTuple):
     # What was asked for and not granted, in words.
     skipped: tuple[str, ...] = ()
     is_best_effort: bool = False
+    # Whether the user wrote it. What every server gets must not cost anything.
+    is_asked: bool = True
     # The backend that was asked for, or `auto`.
     backend: str = "auto"
 
@@ -48,6 +52,8 @@ class FoundPath(NamedTuple):
     is_folder: bool
     # The folders of the links on the way to it that this user can replace.
     links_in: tuple[str, ...] = ()
+    # All links on the way to it, each with where it leads.
+    links: tuple[tuple[str, str], ...] = ()
 
 
 class Machine(NamedTuple):
@@ -72,12 +78,17 @@ class Capabilities(NamedTuple):
     landlock_abi: int = 0
     has_filters: bool = False
     has_seatbelt: bool = False
+    # What is in the way of `bwrap`; None: nothing. Asked only if it is needed, because it has to be tried.
+    why_no_bwrap: Callable[[], str | None] = lambda: "bwrap is not installed"
 
 
 class Backend(Protocol):
     """Enforces sandboxes in one way."""
 
     name: str
+
+    def trouble(self, machine: Capabilities) -> str | None:
+        """What keeps it from being used here at all."""
 
     def missing(self, sandbox: Sandbox, machine: Capabilities) -> list[str]:
         """What of the sandbox it cannot enforce here, each as what follows "this machine"."""

@@ -16,6 +16,9 @@ PROGRAM = "/usr/bin/sandbox-exec"
 class SeatbeltBackend:
     name = "seatbelt"
 
+    def trouble(self, machine: Capabilities) -> str | None:
+        return None
+
     def missing(self, sandbox: Sandbox, machine: Capabilities) -> list[str]:
         if sandbox.profile == "off":
             return []

@@ -20,6 +20,9 @@ _INTERNET: Final = frozenset({seccomp.AF_INET, seccomp.AF_INET6})
 class ThreadBackend:
     name = "landlock"
 
+    def trouble(self, machine: Capabilities) -> str | None:
+        return None
+
     def missing(self, sandbox: Sandbox, machine: Capabilities) -> list[str]:
         found = missing(confinement_of(sandbox), landlock_abi=machine.landlock_abi, has_filters=machine.has_filters)
         if isinstance(sandbox.network, tuple):
@@ -40,12 +43,20 @@ def confinement_of(sandbox: Sandbox) -> Confinement:
     basic = GUARDED._replace(is_best_effort=sandbox.is_best_effort)
     if not sandbox.limits_files:
         return basic
+    has_tcp = sandbox.network != "none"
+    return basic._replace(read=sandbox.read, write=sandbox.write, families=families_of(sandbox), has_tcp=has_tcp)
+
+
+def families_of(sandbox: Sandbox) -> frozenset[int] | None:
+    """The families of sockets that it can create; None: all."""
+    if not sandbox.limits_files:
+        return None
     families = _FAMILIES
     if sandbox.network != "none":
         families |= _INTERNET
     if sandbox.unix_sockets:
         families |= {seccomp.AF_UNIX}
-    return basic._replace(read=sandbox.read, write=sandbox.write, families=families, has_tcp=sandbox.network != "none")
+    return families
 
 
 def make_private_folders(sandbox: Sandbox) -> None:

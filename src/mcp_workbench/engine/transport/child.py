@@ -276,14 +276,18 @@ def spawn(
     limit: int,
     launch: Launch = AS_GUARDED,
 ) -> ChildLink:
-    """Start a server with exactly this environment.
+    """Start a server with exactly this environment. Closes what `launch` holds.
 
     Raises `DownstreamError` with the reason and what to do about it.
     """
+    try:
+        program = find_program(command, env.get("PATH"), cwd)
+    except DownstreamError:
+        launch.close()
+        raise
     table.prepare()
     mark = table.mark()
     environment = {**env, MARK: mark}
-    program = find_program(command, environment.get("PATH"), cwd)
     if program == OURSELVES:
         # Our own command need not be on PATH: use the running installation.
         program, args = sys.executable, ("-m", "mcp_workbench", *args)
@@ -315,6 +319,8 @@ def spawn(
         raise _why_not_started(command, cwd, error) from None
     except CannotConfine as error:
         raise DownstreamError(f"it was not started, because its sandbox cannot be set up: {error}") from None
+    finally:
+        launch.close()
     table.add(process.pid)
     give_back(process.pid)
     assert process.stdout is not None

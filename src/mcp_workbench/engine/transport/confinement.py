@@ -75,6 +75,11 @@ class Launch(NamedTuple):
     # Descriptors that the wrapper inherits.
     descriptors: tuple[int, ...] = ()
 
+    def close(self) -> None:
+        """Close the descriptors, once it has started or failed to."""
+        for each in self.descriptors:
+            os.close(each)
+
 
 AS_GUARDED: Final = Launch()
 

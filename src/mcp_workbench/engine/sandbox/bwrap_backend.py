@@ -1,0 +1,174 @@
+"""`bwrap`: a file system of its own, made of what is granted, and namespaces for processes and the network.
+
+For what a thread cannot give up: folders that stay read-only inside of granted ones, single hosts and Unix sockets, and
+kernels without Landlock. It starts a program more, and what is not granted is not there at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final
+
+from mcp_workbench.engine.sandbox.resource_limits import limiting
+from mcp_workbench.engine.sandbox.sandbox import Capabilities, Sandbox
+from mcp_workbench.engine.sandbox.thread_backend import families_of, make_private_folders
+from mcp_workbench.engine.transport import landlock, seccomp
+from mcp_workbench.engine.transport.confinement import ROOT_CAPABILITIES, UNCONFINED, Confinement, Launch
+
+PROGRAM: Final = "bwrap"
+# What root needs to be root in a user namespace, where it has no capabilities: SETFCAP.
+_MAPPING_ROOT: Final = frozenset({31})
+# The first kernel that counts the processes of a user namespace by themselves.
+_COUNTING_KERNEL: Final = (5, 14)
+# Our own within it: its first process, and the shell that sets limits.
+_OWN_PROCESSES: Final = 2
+
+
+class BwrapBackend:
+    name = "bwrap"
+
+    def trouble(self, machine: Capabilities) -> str | None:
+        return machine.why_no_bwrap()
+
+    def missing(self, sandbox: Sandbox, machine: Capabilities) -> list[str]:
+        if sandbox.profile == "off":
+            return []
+        found = []
+        if not machine.has_filters:
+            found.append("cannot filter its system calls (seccomp, on x86-64 and aarch64)")
+        if sandbox.unix_sockets and sandbox.network == "all" and machine.landlock_abi < landlock.SCOPES_ABI:
+            found.append("cannot keep it from abstract Unix sockets (Landlock ABI 6, Linux 6.12)")
+        if isinstance(sandbox.network, tuple):
+            found.append("cannot limit its network to hosts")
+        return found
+
+    def launch(self, sandbox: Sandbox) -> Launch:
+        make_private_folders(sandbox)
+        if sandbox.profile == "off":
+            return Launch(UNCONFINED)
+        descriptors: list[int] = []
+        words = list(_namespaces(sandbox))
+        if seccomp.is_supported():
+            descriptors.append(_memory(seccomp.filter_program(families_of(sandbox))))
+            words += ("--seccomp", str(descriptors[0]))
+        words += files_of(sandbox) if sandbox.limits_files else ("--dev-bind", "/", "/", "--proc", "/proc")
+        if sandbox.folder is not None:
+            words += ("--chdir", sandbox.folder)
+        # Not on its command line, which everything in the sandbox can read.
+        descriptors.append(_memory(b"".join(os.fsencode(word) + b"\0" for word in words)))
+        return Launch(
+            # What it gives up by itself is not taken before: a filter or rules for files would keep it from mounting.
+            # The scopes add to the namespaces: abstract sockets belong to the network, which it may share with us.
+            Confinement(
+                root_capabilities=ROOT_CAPABILITIES | _MAPPING_ROOT,
+                is_apart=landlock.abi() >= landlock.SCOPES_ABI,
+                filters_calls=False,
+            ),
+            (_program(), "--args", str(descriptors[-1]), *limiting(sandbox, _limit_of_processes(sandbox))),
+            tuple(descriptors),
+        )
+
+
+def _program() -> str:
+    import shutil
+
+    return shutil.which(PROGRAM) or PROGRAM
+
+
+def _namespaces(sandbox: Sandbox) -> Iterable[str]:
+    yield from ("--unshare-user", "--unshare-pid", "--cap-drop", "ALL")
+    if sandbox.limits_files:
+        yield from ("--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    if sandbox.limits_files and sandbox.network != "all":
+        yield "--unshare-net"
+
+
+def files_of(sandbox: Sandbox) -> list[str]:
+    """What the server finds, as arguments. What was replaced by a link since it was decided is left out."""
+    write = _outermost(path for path in sandbox.write if not path.startswith("/dev/"))
+    read = [
+        path for path in _outermost(sandbox.read) if not _is_in(path, write) and not _is_in(path, ("/proc", "/dev"))
+    ]
+    mounts = dict.fromkeys(write, "--bind-try") | dict.fromkeys(read, "--ro-bind-try")
+    words = ["--tmpfs", "/tmp"] if "/tmp" not in mounts and "/" not in mounts else []
+    for path in sorted(mounts, key=lambda each: each.count("/") if each != "/" else 0):
+        if os.path.realpath(path) == path:
+            words += (mounts[path], path, path)
+    words += ("--proc", "/proc", "--dev", "/dev")
+    for path in sandbox.write:
+        if path.startswith("/dev/") and not _is_in(path, _DEVICES) and os.path.realpath(path) == path:
+            words += ("--dev-bind-try", path, path)
+    for path in sandbox.unix_sockets:
+        if not _is_in(path, mounts):
+            words += ("--ro-bind-try", path, path)
+    for link, target in sandbox.links:
+        if not _is_in(os.path.dirname(link), (*mounts, "/dev", "/proc")):
+            words += ("--symlink", target, link)
+    home = sandbox.environment.get("HOME", "")
+    if os.path.isabs(home) and not _is_in(home, mounts):
+        # There, and empty.
+        words += ("--dir", home)
+    # What is written outside of what is granted fails, instead of being lost.
+    return [*words, "--remount-ro", "/"]
+
+
+# What `bwrap` has in its own `/dev`.
+_DEVICES: Final = tuple(f"/dev/{name}" for name in "null zero full random urandom tty shm pts fd".split())
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    """The paths without those that are in another one."""
+    found: list[str] = []
+    for path in sorted(set(paths)):
+        if not _is_in(path, found):
+            found.append(path)
+    return found
+
+
+def _is_in(path: str, folders: Iterable[str]) -> bool:
+    return any(path == each or path.startswith(each.rstrip("/") + "/") for each in folders)
+
+
+def _limit_of_processes(sandbox: Sandbox) -> int | None:
+    """The limit where the system counts those in the sandbox alone; None: where it counts all of the user's."""
+    if sandbox.processes is None:
+        return None
+    release = os.uname().release.split(".")
+    is_counted = tuple(int(each) for each in release[:2] if each.isdecimal()) >= _COUNTING_KERNEL
+    return sandbox.processes + _OWN_PROCESSES if is_counted else None
+
+
+def _memory(content: bytes) -> int:
+    """A descriptor with this content."""
+    descriptor = os.memfd_create("mcp-workbench-sandbox")
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def why_not(seconds: float = 5.0) -> str | None:
+    """Try it as it will be used. Returns what is in the way."""
+    import shutil
+    import subprocess
+
+    program = shutil.which(PROGRAM)
+    if program is None:
+        return "bwrap is not installed"
+    words = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-net", "--ro-bind", "/", "/")
+    try:
+        tried = subprocess.run(
+            (program, *words, "--proc", "/proc", "--dev", "/dev", "/bin/sh", "-c", ":"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return f"bwrap did not start within {seconds:g} s"
+    except OSError as error:
+        return f"bwrap: {error.strerror}"
+    if not tried.returncode:
+        return None
+    said = tried.stderr.decode(errors="replace").strip().splitlines()
+    return said[-1] if said else f"bwrap exited with status {tried.returncode}"

@@ -1,0 +1,65 @@
+"""What a hostile server can do in each profile that `bwrap` enforces, tried by a real process of an ordinary user."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+from mcp_workbench.engine.sandbox.machine import capabilities
+from mcp_workbench.engine.transport import landlock
+from tests.engine.sandbox.attack_runner import PYTHON
+from tests.engine.sandbox.test_thread_backend_attacks import (
+    FILES,
+    MEANT,
+    NETWORK,
+    NOT_STOPPED,
+    RESOURCES,
+    UNIX_SOCKETS,
+    succeeding,
+)
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(
+        capabilities().why_no_bwrap() is not None or not capabilities().has_filters,
+        reason=f"needs seccomp, and bwrap to work: {capabilities().why_no_bwrap()}",
+    ),
+    pytest.mark.skipif(not os.path.exists(PYTHON), reason=f"needs {PYTHON}"),
+]
+# Its own: whoever listens there is in the sandbox too.
+OWN_NETWORK = {"listen", "send by UDP"}
+
+
+@pytest.fixture(params=[landlock.abi(), 0], ids=["with Landlock", "without Landlock"], autouse=True)
+def has_landlock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(landlock, "abi", lambda: request.param)
+    return bool(request.param >= landlock.SCOPES_ABI)
+
+
+def test_guard_keeps_a_server_from_other_processes_and_privileges(has_landlock: bool) -> None:
+    reached = set() if has_landlock else {"connect to an abstract socket"}
+    everything_else = MEANT | NOT_STOPPED | NETWORK | FILES | UNIX_SOCKETS | RESOURCES | reached
+    # It has process numbers of its own.
+    assert succeeding(SandboxConfig(profile="guard", backend="bwrap")) == everything_else - {
+        "read the command line of a sibling"
+    }
+
+
+def test_contained_has_nothing_of_the_users_files_and_sockets() -> None:
+    assert succeeding(SandboxConfig(profile="contained", backend="bwrap")) == MEANT | NETWORK | RESOURCES
+
+
+def test_sealed_reaches_nobody_and_cannot_use_up_the_machine() -> None:
+    assert succeeding(SandboxConfig(profile="sealed", backend="bwrap")) == MEANT
+
+
+def test_contained_without_network_has_none() -> None:
+    sandbox = SandboxConfig(profile="contained", network="none", backend="bwrap")
+    assert succeeding(sandbox) == MEANT | RESOURCES
+
+
+def test_what_is_granted_as_well_can_be_used() -> None:
+    sandbox = SandboxConfig(profile="contained", processes=50, memory=256 << 20, backend="bwrap")
+    assert succeeding(sandbox) == MEANT | NETWORK
