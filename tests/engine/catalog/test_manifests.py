@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,18 @@ def test_what_is_read_is_in_use(store: ManifestStore, folder: Path) -> None:
     assert names_in(folder) == sorted([f"{KEY}.json", "another.json", "index.bin"])
 
 
+@pytest.mark.parametrize("use", [ManifestStore.state, ManifestStore.load])
+def test_a_use_that_is_noted_does_not_change_the_state(
+    store: ManifestStore, folder: Path, use: Callable[[ManifestStore, str], object]
+) -> None:
+    written = store.save(KEY, OFFER)
+    assert store.state(KEY) == written
+    path = left_alone(folder / f"{KEY}.json", 2)
+    changed = path.stat().st_mtime_ns
+    use(store, KEY)
+    assert (path.stat().st_mtime_ns, path.stat().st_atime > time.time() - 3600) == (changed, True)
+
+
 def test_reading_writes_to_the_disk_only_once_in_a_while(
     store: ManifestStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,9 +288,9 @@ def test_reading_writes_to_the_disk_only_once_in_a_while(
     noted: list[object] = []
     utime = os.utime
 
-    def counted(descriptor: int) -> None:
+    def counted(descriptor: int, ns: tuple[int, int]) -> None:
         noted.append(descriptor)
-        utime(descriptor)
+        utime(descriptor, ns=ns)
 
     monkeypatch.setattr(os, "utime", counted)
     for _ in range(3):

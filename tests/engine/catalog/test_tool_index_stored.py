@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ from msgspec import Raw
 from bench.echo_server import tool_definition
 from mcp_workbench.engine.catalog import tool_index as module
 from mcp_workbench.engine.catalog.catalog import Catalog
-from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.manifests import ManifestStore
-from mcp_workbench.engine.catalog.offer import Offer
+from mcp_workbench.engine.catalog.offer import Definitions, Offer
 from mcp_workbench.engine.catalog.tool_index import ToolIndex
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.economy.index import Index
@@ -33,18 +31,17 @@ class Made:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.hashed = self.built = 0
-        stamp, build = module._stamp, Index.build
+        digest_of, build = module._digest_of, Index.build
 
-        def counting(entries: Iterable[ServerEntry]) -> str:
-            every = list(entries)
-            self.hashed += sum(len(entry.tools) for entry in every)
-            return stamp(every)
+        def counting(tools: Definitions) -> str:
+            self.hashed += len(tools)
+            return digest_of(tools)
 
         def building(*arguments: Any, **options: Any) -> Index:
             self.built += 1
             return build(*arguments, **options)
 
-        monkeypatch.setattr(module, "_stamp", counting)
+        monkeypatch.setattr(module, "_digest_of", counting)
         monkeypatch.setattr(Index, "build", building)
 
     def taken(self) -> tuple[int, int]:
@@ -132,7 +129,7 @@ def test_a_manifest_replaced_while_it_is_read_is_not_taken_for_the_new_one(
     assert set(new.keys) == {tool.path for tool in tool_index.tools(catalog.entries())}
 
 
-def test_a_manifest_that_was_only_used_is_read_and_not_indexed_again(tmp_path: Path, made: Made) -> None:
+def test_a_manifest_in_another_state_with_the_same_tools_is_not_indexed_again(tmp_path: Path, made: Made) -> None:
     learn(tmp_path)
     started(tmp_path)[1].index()
     made.taken()

@@ -165,12 +165,11 @@ def test_bytes_that_are_no_index_are_refused(data: bytes) -> None:
 
 
 @given(st.integers(min_value=0), st.binary(min_size=1, max_size=4))
-def test_damaged_bytes_are_refused_or_searched_without_a_crash(position: int, damage: bytes) -> None:
+def test_damaged_bytes_are_refused(position: int, damage: bytes) -> None:
     data = Index.build(CATALOGUE).to_bytes()
     at = position % len(data)
-    index = Index.from_bytes(data[:at] + damage + data[at + len(damage) :])
-    if index is not None:
-        index.search("write file repositores 搜索", limit=3)
+    damaged = data[:at] + damage + data[at + len(damage) :]
+    assert (Index.from_bytes(damaged) is None) == (damaged != data)
 
 
 def test_an_empty_catalogue_finds_nothing() -> None:

@@ -123,11 +123,11 @@ class ServerEntry:
         # The last error in starting or listing it, to explain why it is missing.
         self.last_error: WorkbenchError | None = None
         self.store = store
-        # The manifest that the offer was read from, and its state; empty if the offer comes from elsewhere.
+        # The manifest that has the offer, and its state; empty if that is not known.
         self.stored_state = ""
         self._looked_up = False
-        # The offer that was last read from or written to disk.
-        self._remembered: Offer | None = None
+        # The offer that was last read from or written to disk, and `stored_state` then.
+        self._remembered: tuple[Offer, str] | None = None
 
     def __repr__(self) -> str:
         known = (
@@ -138,8 +138,8 @@ class ServerEntry:
     @property
     def key(self) -> str:
         """The key of its manifest, which servers that offer the same in every folder have in common."""
-        common, here = self._common_key, self.key_here
-        return here if common != here and self.store.depends_on_folder(common) else common
+        common = self._common_key
+        return self.key_here if self.store.depends_on_folder(common) else common
 
     @property
     def key_here(self) -> str:
@@ -240,6 +240,22 @@ class ServerEntry:
         # Without all its variables, we cannot tell whether the manifest is this server's.
         return self._looked_up or self.offer is not None or bool(self.config.unresolved)
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether there is a manifest that has not been read."""
+        return self.offer is None and bool(self.stored_state) and self.failure is None
+
+    def manifest_state(self) -> str:
+        """Which manifest there is, in which state; empty if there is none. Can run in any thread."""
+        key = self.key
+        state = self.store.state(key)
+        return f"{key} {state}" if state else ""
+
+    def note_stored(self, state: str) -> None:
+        """Record that there is a manifest, in this state, unless the server has listed its own offer meanwhile."""
+        if not self.is_read:
+            self.stored_state = state
+
     def read_manifest(self) -> Manifest:
         """Read the manifest. Changes nothing, so it can run in any thread."""
         key = self.key
@@ -255,9 +271,10 @@ class ServerEntry:
             return
         self._looked_up = True
         self.asks = self.config.ask and (self.asks or manifest.asks)
+        self.stored_state = "" if manifest.offer is None else manifest.state
         if manifest.offer is not None:
-            self._remembered = offer = self._kept_once(manifest.offer)
-            self.stored_state = manifest.state
+            offer = self._kept_once(manifest.offer)
+            self._remembered = offer, manifest.state
             self.eras = offer.profile.eras
             self._show(offer)
 
@@ -299,7 +316,7 @@ class ServerEntry:
 
     def _differs_by_folder(self, offer: Offer) -> bool:
         """Whether the same version of the server listed something else, and not in this folder."""
-        cached = self._remembered
+        cached = None if self._remembered is None else self._remembered[0]
         if (
             cached is None
             or self._common_key == self.key_here
@@ -345,10 +362,16 @@ class ServerEntry:
         offer = self.offer
         if offer is None:
             return
-        if self._remembered is None or not _is_same(self._remembered, offer):
-            self.store.save(self.key, offer)
+        if self._remembered is not None and _is_same(self._remembered[0], offer):
+            state = self._remembered[1]
+        else:
+            key = self.key
+            written = self.store.save(key, offer)
+            state = f"{key} {written}" if written else ""
         # Also if both are equal, so that the older object can be freed.
-        self._remembered = offer
+        self._remembered = offer, state
+        if self.offer is offer:
+            self.stored_state = state
 
     def _show(self, offer: Offer) -> None:
         filters = self.config.tool_filters

@@ -30,7 +30,7 @@ FORMAT: Final = 2
 LARGEST_MANIFEST: Final = 64 * 1024 * 1024
 # Longer than most projects lie idle. Deleting a manifest too early only costs listing the server again.
 KEPT_UNUSED: Final = 90 * 86400.0
-# Reading a file updates its time, but at most this often, to avoid a write for each read.
+# Using a file updates its time of access, but at most this often, to avoid a write for each use.
 USE_NOTED_AFTER: Final = 86400.0
 # Unused files are looked for at most once a day, when a manifest is saved.
 LOOKED_AFTER: Final = 86400.0
@@ -277,13 +277,12 @@ class ManifestStore:
         except (OSError, ValueError):
             return None
 
-    def save(self, key: str, offer: Offer) -> None:
-        """Store an offer. Best effort."""
+    def save(self, key: str, offer: Offer) -> str:
+        """Store an offer. Best effort: returns its `state`, empty if it could not be stored."""
         if self._folder is None:
-            return
+            return ""
         data = written_offer(offer, key)
-        if len(data) <= LARGEST_MANIFEST:
-            self._replace(self._path(key), data)
+        return self._replace(self._path(key), data) if len(data) <= LARGEST_MANIFEST else ""
 
     def drop_users(self) -> None:
         """Delete what servers offered to users other than the workbench's owner. A key was revoked, and its name may be
@@ -309,7 +308,7 @@ class ManifestStore:
 
     def note_listed(self, key: str) -> None:
         """Record that the server has listed its offer now, whether it has changed or not. In a separate file, because
-        reading an offer changes the time of its own."""
+        an offer that has not changed is not written again."""
         self.save_blob(f"{key}{_LISTED}", b"")
 
     def age(self, key: str) -> float:
@@ -322,14 +321,17 @@ class ManifestStore:
             return float("inf")
 
     def state(self, key: str) -> str:
-        """A value that changes whenever the offer under this key does; empty if there is none."""
+        """A value that changes whenever the offer under this key does; empty if there is none. To ask is to use it:
+        what was computed from an offer is used instead of it."""
         if self._folder is None:
             return ""
+        path = self._path(key)
         try:
-            found = os.stat(self._path(key))
+            found = os.stat(path)
         except OSError:
             return ""
-        return f"{found.st_mtime_ns}-{found.st_size}"
+        _note_use(path, found)
+        return _state(found)
 
     @property
     def is_empty(self) -> bool:
@@ -356,7 +358,8 @@ class ManifestStore:
         if self._folder is not None and len(data) <= LARGEST_MANIFEST:
             self._replace(os.path.join(self._folder, f"{name}.bin"), data)
 
-    def _replace(self, path: str, data: bytes) -> None:
+    def _replace(self, path: str, data: bytes) -> str:
+        state = ""
         # A unique name for each writer; the last rename wins, and both contents are valid.
         draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.new"
         try:
@@ -364,7 +367,10 @@ class ManifestStore:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(data)
+                file.flush()
+                written = _state(os.fstat(file.fileno()))
             os.replace(draft, path)
+            state = written
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(draft)
@@ -376,10 +382,26 @@ class ManifestStore:
             if self._saved_of_users % COUNTED_AFTER == 0:
                 _drop_oldest_of_users(os.path.dirname(path), MOST_OF_USERS)
             self._saved_of_users += 1
+        return state
 
     def _path(self, key: str) -> str:
         assert self._folder is not None
         return os.path.join(self._folder, f"{key}.json")
+
+
+def _state(file: os.stat_result) -> str:
+    return f"{file.st_mtime_ns}-{file.st_size}"
+
+
+def _last_used(file: os.stat_result) -> float:
+    return max(file.st_atime, file.st_mtime)
+
+
+def _note_use(file: str | int, found: os.stat_result) -> None:
+    """In the time of access, whatever the file system makes of it: the other one tells when the content changed."""
+    if time.time() - _last_used(found) > USE_NOTED_AFTER:
+        with contextlib.suppress(OSError):
+            os.utime(file, ns=(time.time_ns(), found.st_mtime_ns))
 
 
 def _own_file(path: str, flags: int) -> int:
@@ -394,9 +416,7 @@ def _read(path: str) -> bytes:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             raise PermissionError(f"{path} is not a file of ours")
-        if time.time() - found.st_mtime > USE_NOTED_AFTER:
-            with contextlib.suppress(OSError):
-                os.utime(descriptor)
+        _note_use(descriptor, found)
         # Files are replaced atomically, so the size cannot change while we read.
         return file.read(min(found.st_size, LARGEST_MANIFEST) + 1)
 
@@ -414,7 +434,7 @@ def _drop_unused(folder: str) -> None:
     for name in (names[start:] + names[:start])[:MOST_LOOKED_AT]:
         path = os.path.join(folder, name)
         with contextlib.suppress(OSError):
-            if os.lstat(path).st_mtime < before:
+            if _last_used(os.lstat(path)) < before:
                 os.unlink(path)
                 dropped += 1
         if dropped == MOST_DROPPED:
@@ -426,7 +446,7 @@ def _drop_oldest_of_users(folder: str, most: int) -> None:
     with contextlib.suppress(OSError), os.scandir(folder) as found:
         paths = [each.path for each in found if each.name.startswith(OF_USER)]
         if len(paths) > most:
-            paths.sort(key=lambda path: os.lstat(path).st_mtime)
+            paths.sort(key=lambda path: _last_used(os.lstat(path)))
             for path in paths[: len(paths) - most]:
                 with contextlib.suppress(OSError):
                     os.unlink(path)

@@ -153,6 +153,9 @@ class RestrictedEntry(ServerEntry):
     def take_manifest(self, manifest: Manifest) -> None:
         self.real.take_manifest(manifest)
 
+    def note_stored(self, state: str) -> None:
+        self.real.note_stored(state)
+
 
 def real_of(entry: ServerEntry) -> ServerEntry:
     """The real entry, for sending requests."""

@@ -11,7 +11,6 @@ and themselves written as one word or as two, and unknown words match a likely s
 from __future__ import annotations
 
 import heapq
-from array import array
 from collections.abc import Container, Iterable
 from itertools import compress
 
@@ -19,7 +18,7 @@ import msgspec
 
 from mcp_workbench.engine.economy.actions import ACTIONS
 from mcp_workbench.engine.economy.fields import SearchDocument, fields
-from mcp_workbench.engine.economy.postings import STEPS, Postings, post, rarity, read
+from mcp_workbench.engine.economy.postings import STEPS, Postings, numbers, post, rarity, read, written
 from mcp_workbench.engine.economy.query import QueryReader
 from mcp_workbench.engine.economy.synonyms import EVERYDAY, SYNONYMS
 from mcp_workbench.engine.economy.terms import stem
@@ -92,16 +91,16 @@ class Index:
         self.keys = postings.keys
         self.stamp = postings.stamp
         self._numbers = {term: number for number, term in enumerate(postings.terms)}
-        self._starts = array("I", postings.starts)
+        self._starts = numbers(postings.starts)
         # Shared lists of numbers: iterating over them creates no objects, on which a query would spend most of its
         # time.
-        self._every = numbers = list(range(len(postings.keys)))
-        self._tools = array("I", postings.tools)
+        self._every = list(range(len(postings.keys)))
+        self._tools = numbers(postings.tools)
         # The tools of each term that was asked for, by its number: most never are.
         self._runs: dict[int, list[int]] = {}
         self._frequencies = postings.frequencies
-        self._name_starts = array("I", postings.name_starts)
-        self._name_tools = list(map(numbers.__getitem__, array("I", postings.name_tools)))
+        self._name_starts = numbers(postings.name_starts)
+        self._name_tools = numbers(postings.name_tools)
         self._name_shares = postings.name_shares
         self._neighbours: dict[tuple[str, int], list[str]] | None = None
         self._read = QueryReader(self._numbers).read
@@ -116,7 +115,7 @@ class Index:
         return cls(post([(document.key, fields(document)) for document in documents], stamp))
 
     def to_bytes(self) -> bytes:
-        return msgspec.msgpack.encode(self._postings)
+        return written(self._postings)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Index | None:

@@ -224,8 +224,9 @@ class Face:
         """The result of `open_toolbox`; `failures` by toolbox and server."""
         raise NotImplementedError
 
-    def preparation(self, request: OpenRequest) -> Callable[[], None] | None:
-        """Work that `opened` depends on and that is slow enough to need a thread."""
+    def preparation(self, request: OpenRequest, failures: Failures) -> Callable[[], Sequence[ServerEntry]] | None:
+        """Work that `opened` depends on and that is slow enough to need a thread. Returns the servers whose manifests
+        have to be read before it is done again; None if there is nothing to do."""
         return None
 
     def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:

@@ -313,9 +313,15 @@ class ProxyFace(Face):
     def own_resource(self, view: View, uri: str) -> bytes | None:
         return self.results.resource(view, uri) if uri.startswith(RESULTS) else None
 
-    def preparation(self, request: OpenRequest) -> Callable[[], None] | None:
-        """The index, for a search."""
-        return None if request.query is None or request.tools or self.tool_index.is_indexed else self.tool_index.prepare
+    def preparation(self, request: OpenRequest, failures: Failures) -> Callable[[], Sequence[ServerEntry]] | None:
+        """For a search, the index, and the servers of what is found."""
+        if request.query is None or request.tools:
+            return None
+        if self.tool_index.is_indexed and not self.catalog.unread(self.catalog.entries()):
+            return None
+        from mcp_workbench.engine.face.toolbox_search import unread
+
+        return partial(self.tool_index.prepare, partial(unread, self.catalog, self.tool_index, request, failures))
 
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
         """The requested definitions, the best tools for a query, or a toolbox."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
@@ -10,7 +10,7 @@ from msgspec import Raw
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.names import path_of
-from mcp_workbench.engine.catalog.tool_index import ToolIndex, tool_of
+from mcp_workbench.engine.catalog.tool_index import Indexed, ServerTools, ToolIndex, tool_of
 from mcp_workbench.engine.economy.prose import clip, cut
 from mcp_workbench.engine.face.open_request import OpenRequest
 from mcp_workbench.engine.face.opening import (
@@ -52,12 +52,14 @@ def found_result(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, 
 
     assert request.query is not None
     limit = request.limit or LIMIT
-    places = tool_index.places()
-    within = _within(catalog, places, request, failures)
-    found, ranked = _ranked(tool_index, request.query, limit + NEXT_IN_RANK, within)
+    indexed = tool_index.latest
+    within = _within(tool_index, indexed, request, failures)
+    found = indexed.search(request.query, limit + NEXT_IN_RANK, within)
+    ranked = _ranked(tool_index, indexed, found)
     # A tool that stands in many toolboxes takes many places in the ranking, and one in the answer.
     if len(_different(ranked)) < limit and len(found.hits) < found.matched:
-        found, ranked = _ranked(tool_index, request.query, _TWINS * (limit + NEXT_IN_RANK), within)
+        found = indexed.search(request.query, _TWINS * (limit + NEXT_IN_RANK), within)
+        ranked = _ranked(tool_index, indexed, found)
     failed = unavailable(failures, budget_of(catalog, request)) if failures else []
     form = None if request.detail is None else Form(request.detail)
     if form is not None and form.is_json:
@@ -87,10 +89,26 @@ def _what_is_there(catalog: Catalog, tool_index: ToolIndex, inside: str | None) 
     return clip(f"Its tools: {', '.join(tools)}", _WHAT_IS_THERE) if tools else ""
 
 
-def _ranked(tool_index: ToolIndex, query: str, limit: int, within: set[str] | None) -> tuple[Found, list[Tool]]:
-    places = tool_index.places()
-    found = tool_index.latest_index().search(query, limit=limit, within=within)
-    return found, [_tool(*places[hit.key]) for hit in found.hits if hit.key in places]
+def unread(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, failures: Failures) -> Sequence[ServerEntry]:
+    """The servers of what a query finds whose manifests have not been read yet."""
+    from mcp_workbench.engine.economy.search_answer import LIMIT, NEXT_IN_RANK
+
+    assert request.query is not None
+    limit = request.limit or LIMIT
+    indexed = tool_index.latest
+    within = _within(tool_index, indexed, request, failures)
+    found = indexed.search(request.query, limit + NEXT_IN_RANK, within)
+    places = [indexed.place(hit) for hit in found.hits]
+    if len({name for _, name in places}) < limit and len(found.hits) < found.matched:
+        found = indexed.search(request.query, _TWINS * (limit + NEXT_IN_RANK), within)
+        places = [indexed.place(hit) for hit in found.hits]
+    entries = (tool_index.entry_of(span) for span in dict.fromkeys(span for span, _ in places))
+    return catalog.unread(entry for entry in entries if entry is not None)
+
+
+def _ranked(tool_index: ToolIndex, indexed: Indexed, found: Found) -> list[Tool]:
+    places = ((tool_index.entry_of(span), name) for span, name in map(indexed.place, found.hits))
+    return [_tool(entry, name) for entry, name in places if entry is not None and name in entry.tools]
 
 
 def _different(tools: Sequence[Tool]) -> set[tuple[str, bytes]]:
@@ -99,20 +117,20 @@ def _different(tools: Sequence[Tool]) -> set[tuple[str, bytes]]:
 
 
 def _within(
-    catalog: Catalog,
-    places: Mapping[str, tuple[ServerEntry, str]],
-    request: OpenRequest,
-    failures: Failures,
-) -> set[str] | None:
-    """The paths to search; None for all."""
+    tool_index: ToolIndex, indexed: Indexed, request: OpenRequest, failures: Failures
+) -> frozenset[ServerTools] | None:
+    """The servers to search; None for all."""
     inside = request.toolbox_name
-    if inside is None and not failures and all(entry.failure is None for entry in catalog.entries()):
-        return None
-    return {
-        path
-        for path, (entry, _) in places.items()
-        if inside in (None, entry.toolbox) and entry.failure is None and (entry.toolbox, entry.name) not in failures
-    }
+    every = [span for span in indexed.spans if span.tools]
+    found = frozenset(
+        span
+        for span in every
+        if inside in (None, span.toolbox)
+        and (span.toolbox, span.server) not in failures
+        and (entry := tool_index.entry_of(span)) is not None
+        and entry.failure is None
+    )
+    return None if len(found) == len(every) else found
 
 
 def _siblings(ranked: Sequence[Tool], catalog: Catalog) -> dict[tuple[str, str], list[Tool]]:

@@ -161,6 +161,20 @@ class Lists:
         self._waited_for.difference_update(ended)
         self._considered.difference_update(ended)
 
+    async def look_up(self, entries: Iterable[ServerEntry]) -> None:
+        """Learn which of these servers have a manifest, and in which state, without reading it."""
+        unread = [entry for entry in entries if not (entry.is_read or entry.is_stored)]
+        if not unread:
+            return
+        from mcp_workbench.engine.blocking_work import aside
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CACHE_SECONDS):
+                for entry, state in (await aside(lambda: {each: each.manifest_state() for each in unread})).items():
+                    entry.note_stored(state)
+        # What has no manifest, or a disk that does not respond.
+        await self.load(entry for entry in unread if not entry.is_stored)
+
     async def load(self, entries: Iterable[ServerEntry]) -> None:
         """Read the manifests of these servers in a thread, because they may be large and disks slow."""
         unread = [entry for entry in entries if not entry.is_read]

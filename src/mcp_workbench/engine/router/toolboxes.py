@@ -23,8 +23,9 @@ from mcp_workbench.errors import StillStarting, WorkbenchError
 # How long a search in all toolboxes waits for servers that are not listed yet. Downloads by `npx` or `uvx` take longer,
 # but incomplete results are better than a client that times out.
 SEARCH_PATIENCE: Final = 10.0
-# A catalogue that changes while it is being indexed is indexed again, at most this often.
-MOST_PREPARATIONS: Final = 3
+# A catalogue that changes while it is being indexed is indexed again. At most this often, which includes reading the
+# manifests that have changed, those of all servers for a new index, and those of what was found.
+MOST_PREPARATIONS: Final = 5
 
 
 class Toolboxes:
@@ -47,7 +48,11 @@ class Toolboxes:
         """Start or list servers as decided and answer with their tools, or return a decision to carry out instead."""
         face, request, toolbox = call.view.face, decision.request, decision.request.toolbox_name
         first_time = decision.starts_known and toolbox is not None and toolbox not in call.view.opened
-        await self._lists.load(decision.entries)
+        if request.query is not None and not request.tools:
+            # The index says what there is, and which manifests have to be read.
+            await self._lists.look_up(face.catalog.entries())
+        if decision.starts_known or request.query is None or request.tools:
+            await self._lists.load(decision.entries)
         if decision.starts_known:
             face.settle_names(decision.entries)
             failures = await self._start_all(decision.entries, call)
@@ -60,11 +65,12 @@ class Toolboxes:
             # A new configuration has replaced some of them meanwhile.
             return face.resolve_tool(call.view, call.params)
         for _ in range(MOST_PREPARATIONS):
-            preparation = face.preparation(request)
+            preparation = face.preparation(request, failures)
             if preparation is None:
                 break
             # In a thread, because thousands of tools take a moment and other calls must not wait.
-            await asyncio.to_thread(preparation)
+            unread = await asyncio.to_thread(preparation)
+            await self._lists.load(unread)
         if toolbox is not None and toolbox not in face.catalog.toolboxes:
             # It was removed from the configuration while it was being opened.
             return face.no_such_toolbox(toolbox)
@@ -108,7 +114,7 @@ class Toolboxes:
                 if connection.starts > starts and not connection.traffic.call_count:
                     connection.linger(LISTED_STAYS)
 
-        unknown = [entry for entry in entries if not entry.is_available]
+        unknown = [entry for entry in entries if not (entry.is_available or entry.is_stored)]
         outdated = self._lists.outdated(entries, lambda entry: self._connections.of_call(entry, call))
         if outdated:
             refreshing = self._start_task(self._lists.refresh(outdated))
