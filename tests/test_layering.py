@@ -176,7 +176,12 @@ ALLOWED_IMPORTS = {name: row for name, row in PARTS.items() if name != "engine"}
 KNOTS: dict[frozenset[str], str] = {
     frozenset({"app.gateway", "app.team_gate"}): "a gateway makes its gate, which connects the parts of that gateway",
     frozenset(
-        {"engine.router.router", "engine.router.subscriptions", "engine.router.task_requests"}
+        {
+            "engine.router.call_list",
+            "engine.router.router",
+            "engine.router.subscriptions",
+            "engine.router.task_requests",
+        }
     ): "they act through the router",
     frozenset({"engine.catalog.catalog", "engine.catalog.entry", "engine.catalog.replacement"}): (
         "a catalogue makes its entries and applies plans; both are about one catalogue"
@@ -205,6 +210,7 @@ KNOTS: dict[frozenset[str], str] = {
     frozenset(
         {
             "engine.session.client_call",
+            "engine.session.inner_call",
             "engine.session.methods",
             "engine.session.own_questions",
             "engine.session.signing_in",
@@ -213,8 +219,8 @@ KNOTS: dict[frozenset[str], str] = {
             "engine.session.session",
         }
     ): (
-        "a session owns its calls, and a call answers through its session; parking, rounds and sign-ins are what "
-        "becomes of a call meanwhile, loaded with the first call that needs them"
+        "a session owns its calls, and a call answers through its session; parking, rounds, sign-ins and inner calls "
+        "are what becomes of a call meanwhile, loaded with the first call that needs them"
     ),
     frozenset(
         {

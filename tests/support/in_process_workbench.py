@@ -82,6 +82,8 @@ class Server:
         self.held: list[Callable[[], None]] | None = None
         self.starts = 0
         self.calls: list[tuple[str, Json]] = []
+        # The ids of the calls that were cancelled.
+        self.cancelled: list[Any] = []
         # What it was asked beside tools: the method, and the item.
         self.asked: list[tuple[str, str]] = []
         self.links: list[_Link] = []
@@ -116,6 +118,8 @@ class _Link:
         message = json.loads(joined(parts))
         if "id" in message and "method" in message:
             self._answer(message["id"], message["method"], message.get("params") or {})
+        elif message.get("method") == "notifications/cancelled":
+            self._server.cancelled.append(message["params"]["requestId"])
 
     def _answer(self, id: Any, method: str, params: Json) -> None:
         if method == "initialize":
@@ -154,6 +158,10 @@ class _Link:
     def say(self, message: Json) -> None:
         line = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False).encode()
         self._loop.call_soon(lambda: None if self._is_over else self._receiver.on_message(line))
+
+    def die(self, reason: str) -> None:
+        self._is_over = True
+        self._loop.call_soon(self._receiver.on_closed, reason)
 
     async def stop(self) -> None:
         self._is_over = True

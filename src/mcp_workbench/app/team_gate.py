@@ -84,6 +84,10 @@ class TeamGate(Gate):
         for toolbox, tokens in self._saved_tokens.of_list(face.catalog, tools):
             figures.note_saved(toolbox, tokens)
 
+    def calls_at_once(self) -> int:
+        limits = (limit.calls_in_flight for limit in self._gateway.config.limits)
+        return min((limit for limit in limits if limit is not None), default=super().calls_at_once())
+
     def refuses(self, request: Subject) -> Denial | None:
         return None if self.access is None else self.access.refuses(request)
 

@@ -67,7 +67,9 @@ def test_every_argument_is_explained() -> None:
     finding = CONTEXT.partition("## Finding tools")[2].partition("## Forms")[0]
     assert re.findall(r"^\| `(\w+)` \| .* \| .* \|$", finding, re.MULTILINE) == list(OpenRequest.__struct_fields__)
     calling = CONTEXT.partition("## Calling tools")[2].partition("## Large results")[0]
-    assert re.findall(r"^\| `(\w+)` \| .* \| .* \|$", calling, re.MULTILINE) == ["tool", "arguments", "max_tokens"]
+    assert re.findall(r"^\| `(\w+)` \| .* \| .* \|$", calling, re.MULTILINE) == [
+        *("tool", "arguments", "max_tokens", "select", "calls")
+    ]
     reading = CONTEXT.partition("## Large results")[2].partition("## Pinned tools")[0]
     assert set(re.findall(r"^\| `(\w+)` \| .* \|$", reading, re.MULTILINE)) == {
         field for field in kept_results.ReadOn.__struct_fields__ if field != "around"

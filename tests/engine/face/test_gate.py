@@ -51,6 +51,8 @@ KEPT: dict[str, str] = {
     "face.view.Views._of_clients": VIEW,
     "face.view.Views._of_principals": VIEW,
     "face.view.Views.of_sessions": VIEW,
+    "router.call_list._List.origins": IN_FLIGHT,
+    "router.call_list._List.restarted": IN_FLIGHT,
     "router.lists.Lists._considered": BOOKKEEPING,
     "router.lists.Lists._waited_for": BOOKKEEPING,
     "router.step_runner.StepRunner._origins": "descriptions of calls for observers",

@@ -48,6 +48,8 @@ class Reading(NamedTuple):
     others: tuple[str, ...] = ()
     # There is a value, but it is too large to decode.
     is_too_large: bool = False
+    # The value is not what the tool returned, but the records in its text: CSV or JSON lines.
+    is_records: bool = False
 
 
 class Part(NamedTuple):
@@ -100,7 +102,8 @@ def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
     # A long text is not copied to find out that it is no JSON.
     raw = structured or (text.strip().encode() if text.lstrip()[:1] in ("{", "[") else b"")
     value: object = None
-    is_json = raw[:1] in (b"{", b"[")
+    # Of structured content, a number or a list may be left.
+    is_json = bool(structured) or raw[:1] in (b"{", b"[")
     is_too_large = is_json and not _can_be_decoded(raw)
     if is_json and not is_too_large and (largest_value is None or len(raw) <= largest_value):
         value, is_json = _decoded(raw)
@@ -130,6 +133,28 @@ def _unwrapped(structured: bytes, texts: Sequence[str]) -> bytes:
         return inner if is_small and _says(texts, msgspec.json.decode(inner)) else structured
     except (msgspec.DecodeError, RecursionError):
         return structured
+
+
+def said_once(result: bytes, may_shorten: bool) -> bytes:
+    """A result without its structured content, if its text says the same. With `may_shorten`, the text is the shorter
+    of the two ways to write it: many servers indent it."""
+    try:
+        members = msgspec.json.decode(result, type=dict[str, msgspec.Raw])
+        opened = _decode_result(result)
+        blocks = msgspec.json.decode(opened.content, type=list[_ContentBlock])
+    except (msgspec.DecodeError, RecursionError):
+        return result
+    structured, texts = bytes(opened.structured), [block.text for block in blocks]
+    if not structured or not blocks or any(block.type != "text" for block in blocks):
+        return result
+    left = _unwrapped(structured, texts)
+    if left and not (_can_be_decoded(left) and _says(texts, _decoded(left)[0])):
+        return result
+    del members["structuredContent"]
+    is_plain = b'"annotations"' not in bytes(opened.content) and b'"_meta"' not in bytes(opened.content)
+    if left and may_shorten and is_plain and len(left) < sum(map(len, texts)):
+        members["content"] = msgspec.Raw(msgspec.json.encode([{"type": "text", "text": left.decode()}]))
+    return msgspec.json.encode(members)
 
 
 def without_base64(written: bytes | memoryview) -> tuple[bytes | memoryview, int]:

@@ -66,6 +66,12 @@ def select(value: object, expression: str) -> object:
     return selected
 
 
+def check_expression(expression: str) -> None:
+    """Raises `BadExpression` for what cannot be read, whatever the value is."""
+    if expression and not expression.startswith("/"):
+        _parsed(expression)
+
+
 def _pointed(value: object, pointer: str) -> object:
     way = ""
     for step in pointer.split("/")[1:]:

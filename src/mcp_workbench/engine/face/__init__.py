@@ -5,7 +5,7 @@
 - For `proxy`: `open_request` and `identifier` read arguments, `paths` resolves the path of a tool, `suggestions`
   names those that may be meant, `opening` and `toolbox_search` write the results of `open_toolbox`, `pins` adds pinned
   tools, `split_use_tool` has separate tools for reading and writing.
-- Around `use_tool`: `argument_check` before a call, `kept_results` after it.
+- Around `use_tool`: `argument_check` before a call, `kept_results` after it; `call_values` reads those of several.
 - `restricted_face` is a face for a role from which something is hidden.
 - `client_behaviour` is what is known of clients once they are connected.
 - `gate` is asked which face a principal sees, and before anything kept for it is used.

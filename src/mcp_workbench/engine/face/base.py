@@ -229,12 +229,9 @@ class Face:
         have to be read before it is done again; None if there is nothing to do."""
         return None
 
-    def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
-        """Shorten a result to the budget of its call, if it has one."""
-        return result
-
-    def shortening(self, view: View, decision: Forward, result: Raw) -> Shortening | None:
-        """Like `shorten`, for a large result in a thread; None if it passes unchanged."""
+    def shortening(self, view: View, decision: Forward, result: Raw, client_info: bytes) -> Shortening | None:
+        """What shortens a result to the budget of its call and the part that is wanted; None if it passes
+        unchanged."""
         return None
 
     def own_resource(self, view: View, uri: str) -> bytes | None:

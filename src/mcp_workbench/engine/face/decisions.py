@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.face.open_request import OpenRequest
@@ -54,6 +54,19 @@ class Forward(Struct, frozen=True, gc=False):
     shows_errors: bool = False
     # The token budget of the result; 0 means no limit.
     result_budget: int = 0
+    # The part of the result to answer with.
+    select: str = ""
+
+
+class CallEach(Struct, frozen=True):
+    """Make each of these calls as a call of its own, side by side, and respond with all results in order."""
+
+    # The arguments of our tool for each.
+    calls: tuple[Raw, ...]
+    select: str
+    result_budget: int
+    # Our tool that makes them.
+    name: bytes = b'"use_tool"'
 
 
 class Open(Struct, frozen=True):
@@ -102,4 +115,4 @@ def withheld(entry: ServerEntry, tool: str) -> WithheldItem:
     return WithheldItem(entry, tool, "lock")
 
 
-Decision = Answer | Work | Reject | Forward | Open | Learn | Load
+Decision = Answer | Work | Reject | Forward | CallEach | Open | Learn | Load

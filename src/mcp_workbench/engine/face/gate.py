@@ -7,6 +7,7 @@ allows everything. Knows nothing about what a decision depends on.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -60,6 +61,10 @@ class Gate:
 
     def on_listed(self, face: Face, tools: Sequence[bytes]) -> None:
         """A client was given this list of tools. Called only if there is a tracker."""
+
+    def calls_at_once(self) -> int:
+        """How many calls made for one request may be in flight, so that they do not refuse each other."""
+        return sys.maxsize
 
     def refuses(self, request: Subject) -> Denial | None:
         """Why a principal may no longer use what is kept of a request that was let through before: its result, its

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode
@@ -26,6 +26,11 @@ from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
 from mcp_workbench.engine.slices import sliced
 from mcp_workbench.engine.steps import Subject
 
+if TYPE_CHECKING:
+    from mcp_workbench.engine.economy.result_pieces import Reading
+
+# Which of text and structured content a client shows its model (`client_behaviour.Behaviour.structured`).
+StructuredReading = Literal["only", "both", "text"] | None
 # Long enough for an agent to finish what it is doing.
 KEPT_SECONDS: Final = 1800.0
 MOST_RESULTS: Final = 200
@@ -51,8 +56,8 @@ class _Kept(Struct):
     principal: str
     result: bytes
     expires: float
-    # The call that returned it.
-    origin: Origin
+    # The calls that returned it.
+    origins: tuple[Origin, ...]
 
 
 class ReadOn(Struct, forbid_unknown_fields=True):
@@ -96,25 +101,41 @@ class KeptResults:
 
     # ── shortening ──
 
-    def shorten(self, view: View, result: Raw | bytes, budget: int, origin: Origin = ("", "", "")) -> Raw | bytes:
+    def shorten(self, view: View, result: Raw | bytes, budget: int) -> Raw | bytes:
         """The result unchanged, or its start with a note on how to read the rest."""
-        shortening = self.shortening(view, result, budget, origin)
+        shortening = self.shortening(view, result, budget)
         if shortening is None:
             return result
         shortening.work()
         return shortening.finish()
 
     def shortening(
-        self, view: View, result: Raw | bytes, budget: int, origin: Origin = ("", "", "")
+        self,
+        view: View,
+        result: Raw | bytes,
+        budget: int,
+        origins: tuple[Origin, ...] = (),
+        select: str = "",
+        reads: StructuredReading = None,
     ) -> Shortening | None:
-        """Like `shorten`, in steps, for a large result; None if it fits."""
+        """What shortens a result, in steps; None if it fits. `select`: the part of it that is wanted. `reads`: which
+        of text and structured content its client is known to read."""
         most = max(budget, LEAST_PIECE)
         # No token is shorter than a byte.
-        if not budget or memoryview(result).nbytes <= most:
+        if not budget or (memoryview(result).nbytes <= most and not select and reads is None):
             return None
         import secrets
 
-        return Shortening(result, most, secrets.token_urlsafe(9), partial(self._keep, view.principal, origin))
+        keep = partial(self._keep, view.principal, origins)
+        return Shortening(result, most, secrets.token_urlsafe(9), keep, select, reads)
+
+    def keep(self, view: View, origin: Origin, result: bytes) -> str:
+        """Keep a result as it is. Returns its URI."""
+        import secrets
+
+        id = secrets.token_urlsafe(9)
+        self._keep(view.principal, (origin,), id, result)
+        return SCHEME + id
 
     # ── reading on ──
 
@@ -157,8 +178,8 @@ class KeptResults:
     def _drop(self, id: str) -> None:
         self._bytes -= len(self._kept.pop(id).result)
 
-    def _keep(self, principal: str, origin: Origin, id: str, data: bytes) -> None:
-        self._kept[id] = _Kept(principal, data, time.monotonic() + KEPT_SECONDS, origin)
+    def _keep(self, principal: str, origins: tuple[Origin, ...], id: str, data: bytes) -> None:
+        self._kept[id] = _Kept(principal, data, time.monotonic() + KEPT_SECONDS, origins)
         self._bytes += len(data)
         self._forget()
 
@@ -189,31 +210,44 @@ class KeptResults:
         kept = self._kept.get(id)
         if kept is None or kept.principal != view.principal:
             return None
-        toolbox, server, tool = kept.origin
-        call = Subject(principal=view.principal, method="tools/call", toolbox=toolbox, server=server, item=tool)
-        return kept if view.gate.refuses(call) is None else None
+        for toolbox, server, tool in kept.origins:
+            call = Subject(principal=view.principal, method="tools/call", toolbox=toolbox, server=server, item=tool)
+            if view.gate.refuses(call) is not None:
+                return None
+        return kept
 
 
 class Shortening:
     """Shortens a result in steps. `work` may run in any thread; `finish` must run on the event loop."""
 
-    def __init__(self, result: Raw | bytes, budget: int, id: str, keep: Callable[[str, bytes], None]) -> None:
+    def __init__(
+        self,
+        result: Raw | bytes,
+        budget: int,
+        id: str,
+        keep: Callable[[str, bytes], None],
+        select: str = "",
+        reads: StructuredReading = None,
+    ) -> None:
         self._result = result
         self._budget = budget
         self._id = id
         self._keep = keep
+        self._select = select
+        self._reads = reads
         self._head: bytes | None = None
         self._kept: bytes | None = None
 
     def work(self) -> None:
         from mcp_workbench.engine.economy.result_pieces import facts, overview, reading, without_base64
 
-        data = bytes(self._result)
+        data = self._wanted(bytes(self._result))
         members, content = _opened(data)
         # Servers often return the same content as text and as structured content, and clients show one of them.
         shown = max((memoryview(members.get(name, b"")) for name in ("content", "structuredContent")), key=len)
         readable, images = without_base64(shown or data)
         if members and estimated_tokens(readable) + images * TOKENS_OF_IMAGE <= self._budget:
+            self._head = None if data == self._result else data
             return
         # For links and members, which are alike in all results.
         room = self._budget * BYTES_PER_TOKEN
@@ -244,11 +278,64 @@ class Shortening:
         self._head = encode({"content": [{"type": "text", "text": text + how}, *links], **others})
         self._kept = data if can_be_kept else None
 
+    def _wanted(self, data: bytes) -> bytes:
+        """The selected part of a result, or a result that says nothing twice. Errors stay as they are."""
+        from mcp_workbench.engine.economy.result_pieces import said_once
+
+        if not (self._select or self._reads) or is_error(data):
+            return data
+        return _with_selection(data, self._select) if self._select else said_once(data, self._reads != "text")
+
     def finish(self) -> Raw | bytes:
         """The result for the client."""
         if self._kept is not None:
             self._keep(self._id, self._kept)
         return self._result if self._head is None else self._head
+
+
+class _Outcome(Struct):
+    isError: bool = False
+
+
+_decode_outcome: Final = Decoder(_Outcome).decode
+
+
+def is_error(result: bytes | Raw) -> bool:
+    """Whether a result says that the tool failed."""
+    try:
+        return _decode_outcome(result).isError
+    except (DecodeError, ValidationError, RecursionError):
+        return False
+
+
+def _with_selection(data: bytes, expression: str) -> bytes:
+    """The result with the selected part as its text. If nothing can be selected, the call was still made, so the whole
+    is answered and says why."""
+    from mcp_workbench.engine.economy.result_pieces import reading
+
+    try:
+        selected = selected_from(reading(data), expression)
+    except ValueError as error:
+        members, content = _opened(data)
+        note = {"type": "text", "text": f"({error}. The tool was called; its whole result follows.)"}
+        return encode({**members, "content": [note, *_blocks(content)]})
+    text = selected if isinstance(selected, str) else encode(selected).decode()
+    kept = {name: value for name, value in _opened(data)[0].items() if name not in ("content", "structuredContent")}
+    return encode({"content": [{"type": "text", "text": text}], **kept})
+
+
+def selected_from(read: Reading, expression: str) -> object:
+    """Raises ValueError with what to do."""
+    from mcp_workbench.engine.economy.select import BadExpression, select
+
+    if read.is_too_large:
+        raise ValueError("`select` cannot look into a value this large: use `lines` or `grep`")
+    if not read.is_json:
+        raise ValueError("`select` needs JSON, JSON lines or CSV; this one is text: use `lines` or `grep`")
+    try:
+        return select(read.value, expression)
+    except BadExpression as error:
+        raise ValueError(f"`select`: {error}") from None
 
 
 def _opened(data: bytes) -> tuple[dict[str, Raw], Raw]:
@@ -274,6 +361,11 @@ def _block(raw: Raw) -> Any:
         return decode(raw)
     except (DecodeError, ValidationError, RecursionError):
         return None
+
+
+def block_links(uri: str, content: Raw, room: int) -> list[object]:
+    """A link to each block that is not text."""
+    return _links(uri, content, room)[1:]
 
 
 def _links(uri: str, content: Raw, room: int) -> list[object]:
@@ -354,16 +446,7 @@ def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:
         return f"({part.note})\n{part.text}{more}"
 
     if wanted.select is not None:
-        from mcp_workbench.engine.economy.select import BadExpression, select
-
-        if read.is_too_large:
-            raise ValueError("`select` cannot look into a value this large: use `lines` or `grep`")
-        if not read.is_json:
-            raise ValueError("`select` needs a result that is JSON; this one is text: use `lines` or `grep`")
-        try:
-            selected = encode(select(read.value, wanted.select)).decode()
-        except BadExpression as error:
-            raise ValueError(f"`select`: {error}") from None
+        selected = encode(selected_from(read, wanted.select)).decode()
         return said(page(selected, wanted.start, room), "the same `select` with `start`: {}")
     if wanted.grep is not None:
         found = grep(by_line(read.text), wanted.grep, room=room, first=max(1, wanted.start), around=wanted.around)

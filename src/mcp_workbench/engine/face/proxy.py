@@ -17,12 +17,14 @@ from mcp_workbench.engine.catalog.tool_index import ToolIndex
 from mcp_workbench.engine.config.model import DEFAULT_RESULT_BUDGET
 from mcp_workbench.engine.economy.instructions import HOW, Box, instructions, names
 from mcp_workbench.engine.face.base import Face, FaceSettings, Params, available, not_found
-from mcp_workbench.engine.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject, withheld
+from mcp_workbench.engine.face.decisions import Answer, CallEach, Decision, Forward, Learn, Load, Open, Reject, withheld
 from mcp_workbench.engine.face.identifier import (
     NO_ARGUMENTS,
     RESULTS,
     BadIdentifier,
     ToolIdentifier,
+    UseTool,
+    read_calls,
     read_large_use_tool,
     read_use_tool,
 )
@@ -41,9 +43,11 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.face.kept_results import KeptResults, Shortening
     from mcp_workbench.engine.face.opening import Failures
 
-# What the two tools take together, written without spaces: below 275 tokens, by bytes as by tokenizers. What is left
+# What the two tools take together, written without spaces: below 300 tokens, by bytes as by tokenizers. What is left
 # of it goes to the names of toolboxes in the description of `open_toolbox`, for clients that ignore instructions.
-MOST_BYTES_OF_TWO: Final = 1_048
+MOST_BYTES_OF_TWO: Final = 1_140
+# The budget of a result of which a part is wanted, but whose length is not limited.
+NO_LIMIT: Final = 1 << 40
 
 
 class ProxyFace(Face):
@@ -240,6 +244,10 @@ class ProxyFace(Face):
                 call = read_use_tool(params.get("arguments"))
             else:
                 call = read_large_use_tool(params.members_of("arguments"))
+            if call.calls or call.select:
+                _check_select(call)
+                if call.calls:
+                    return CallEach(read_calls(call), call.select, call.max_tokens or DEFAULT_RESULT_BUDGET)
             wanted = call.tool
             if isinstance(wanted, str):
                 if wanted.startswith(RESULTS):
@@ -263,8 +271,8 @@ class ProxyFace(Face):
         if tool not in entry.tools:
             return self._load_first((entry,), view, params, fresh) or _unknown_tool(entry, tool, fresh)
         own = entry.config.result_budget
-        budget = call.max_tokens or (DEFAULT_RESULT_BUDGET if own is None else own)
-        return self._call(entry, tool, call.arguments, budget, params, fresh)
+        budget = call.max_tokens or (DEFAULT_RESULT_BUDGET if own is None else own) or (NO_LIMIT if call.select else 0)
+        return self._call(entry, tool, call.arguments, budget, params, fresh, call.select)
 
     def _refuse_identity(
         self, wanted: ToolIdentifier | str, places: Sequence[ToolPlace], view: View, params: Params, fresh: bool
@@ -284,24 +292,27 @@ class ProxyFace(Face):
         return Answer(error_result(text))
 
     def _call(
-        self, entry: ServerEntry, tool: str, arguments: Raw | None, budget: int, params: Params, fresh: bool
+        self,
+        entry: ServerEntry,
+        tool: str,
+        arguments: Raw | None,
+        budget: int,
+        params: Params,
+        fresh: bool,
+        select: str = "",
     ) -> Decision:
         if self.settings.check_arguments:
             complaint = self._checker.complaint(entry, tool, NO_ARGUMENTS if arguments is None else arguments)
             if complaint is not None:
                 # The cached schema may be out of date; only a current one may reject a call.
                 return Answer(error_result(complaint)) if fresh or entry.is_live else Learn(entry, item=tool)
-        return Forward(entry, tool, TOOLS_CALL, call_body(tool, arguments, params), True, budget)
+        return Forward(entry, tool, TOOLS_CALL, call_body(tool, arguments, params), True, budget, select)
 
-    def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
-        """Keep large results, and return their start."""
-        if not decision.result_budget:
-            return result
-        return self.results.shorten(view, result, decision.result_budget, _origin(decision))
-
-    def shortening(self, view: View, decision: Forward, result: Raw) -> Shortening | None:
-        """Like `shorten`, in steps."""
-        return self.results.shortening(view, result, decision.result_budget, _origin(decision))
+    def shortening(self, view: View, decision: Forward, result: Raw, client_info: bytes) -> Shortening | None:
+        """Keep large results, and return their start, or the part that was asked for."""
+        origin = decision.entry.toolbox, decision.entry.name, decision.item
+        reads = self.recognise(client_info).structured
+        return self.results.shortening(view, result, decision.result_budget, (origin,), decision.select, reads)
 
     def resource_owner(self, view: View, params: Params, client: Revision) -> tuple[ServerEntry, str] | Reject:
         """Requests for results that are no longer kept never go to a server."""
@@ -344,6 +355,16 @@ class ProxyFace(Face):
         return opened_result(self.catalog, self.tool_index, request, failures, _take_changed(view))
 
 
+def _check_select(call: UseTool) -> None:
+    """Refuse what can never select anything before something is called. Raises `BadIdentifier`."""
+    from mcp_workbench.engine.economy.select import BadExpression, check_expression
+
+    try:
+        check_expression(call.select)
+    except BadExpression as error:
+        raise BadIdentifier(f"`select`: {error}; nothing was called") from None
+
+
 def call_body(tool: str, arguments: Raw | None, params: Params) -> bytes:
     """The params of a call with the tool's own name, without the closing brace; other members are kept."""
     body = b'{"name":' + encode(tool)
@@ -353,10 +374,6 @@ def call_body(tool: str, arguments: Raw | None, params: Params) -> bytes:
         return body
     others = {key: value for key, value in params.items() if key not in ("name", "arguments")}
     return body + b"," + encode(others)[1:-1] if others else body
-
-
-def _origin(decision: Forward) -> tuple[str, str, str]:
-    return decision.entry.toolbox, decision.entry.name, decision.item
 
 
 def toolbox_lines(catalog: Catalog) -> list[str]:
@@ -426,14 +443,20 @@ TOOL: Final = {
         {"type": "string"},
     ]
 }
+# What is common to all tools that call others. `tool` is not required, because `calls` stands in its place; a top-level
+# `anyOf` would say so, and some clients leave out tools that have one.
+MEMBERS: Final = {
+    "tool": TOOL,
+    "arguments": {"type": "object"},
+    "select": {"type": "string"},
+    "calls": {"type": "array", "items": {"type": "object"}},
+    "max_tokens": {"type": "integer"},
+}
 _USE_TOOL: Final = {
     "name": "use_tool",
-    "description": 'Call a tool: {"tool": {"toolbox": …, "server": …, "tool": …}, "arguments": {…}}',
-    "inputSchema": {
-        "type": "object",
-        "properties": {"tool": TOOL, "arguments": {"type": "object"}, "max_tokens": {"type": "integer"}},
-        "required": ["tool"],
-    },
+    "description": 'Call a tool: {"tool": {"toolbox": …, "server": …, "tool": …}, "arguments": {…}}; several: calls: '
+    "[{tool, arguments}]. select: JMESPath",
+    "inputSchema": {"type": "object", "properties": MEMBERS},
     "_meta": {ALWAYS_LOAD: True},
 }
 

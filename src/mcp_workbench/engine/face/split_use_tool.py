@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.economy.instructions import HOW
 from mcp_workbench.engine.face.base import Params
-from mcp_workbench.engine.face.decisions import Answer, Decision, Forward, Learn, Load
+from mcp_workbench.engine.face.decisions import Answer, CallEach, Decision, Forward, Learn, Load
 from mcp_workbench.engine.face.pins import ALWAYS_LOAD
-from mcp_workbench.engine.face.proxy import TOOL, ProxyFace
+from mcp_workbench.engine.face.proxy import MEMBERS, ProxyFace
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.face.wording import error_result
 from mcp_workbench.engine.jsonrpc.messages import LargeObject, decode_string, encode
@@ -28,9 +28,9 @@ READS: Final = "use_tool"
 WRITES: Final = "use_tool_that_writes"
 # How many tools have their annotations cached. An agent uses a few.
 MAX_CACHED_ANNOTATIONS: Final = 1000
-# What a model sees of the three tools (name, description and schema) is below 275 tokens, as with two. Clients do not
+# What a model sees of the three tools (name, description and schema) is below 300 tokens, as with two. Clients do not
 # show it the rest, `annotations` and `_meta`.
-MOST_BYTES_OF_THREE: Final = 1_310
+MOST_BYTES_OF_THREE: Final = 1_410
 
 
 class _Annotations(Struct, rename="camel"):
@@ -81,7 +81,8 @@ class SplitProxyFace(ProxyFace):
             renamed = {**params, "name": Raw(encode(READS))}
             if type(params) is LargeObject:
                 renamed = LargeObject(renamed, params.inner)
-            return super().resolve_tool(view, renamed, fresh=fresh)
+            decision = super().resolve_tool(view, renamed, fresh=fresh)
+            return replace(decision, name=encode(WRITES)) if isinstance(decision, CallEach) else decision
         decision = super().resolve_tool(view, params, fresh=fresh)
         if name != READS:
             return decision
@@ -119,8 +120,7 @@ _USE_TOOL: Final = {
     "description": "Call a tool that only reads.",
     "inputSchema": {
         "type": "object",
-        "properties": {"tool": TOOL, "arguments": {"type": "object"}, "max_tokens": {"type": "integer"}},
-        "required": ["tool"],
+        "properties": MEMBERS,
     },
     "annotations": {"readOnlyHint": True},
     "_meta": {ALWAYS_LOAD: True},

@@ -3,6 +3,7 @@
 - `router.py`: the operations of a session; lets the face decide, and carries out the decision
 - `routed_call.py`: a client's request as the router sees it
 - `caller_connections.py`: the connection for a request, and waiting until it is ready
+- `call_list.py`: several calls for one request
 - `step_runner.py`: the steps around every request to a server
 - `subscriptions.py`: resources that clients subscribe to; `task_requests.py`: their tasks
 - `toolboxes.py`, `lists.py`: starting servers to open a toolbox, to search, or for a list; `toolbox_summaries.py`:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Raw, Struct
 
@@ -104,6 +104,12 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
     @property
     def route(self) -> Route: ...
 
+    def inner(self, params: dict[str, Raw]) -> InnerCall:
+        """A call of its own that is made for this one. It answers nobody; its end is `InnerCall.ended`."""
+
+    def report(self, done: int, total: int, message: str = "") -> None:
+        """Notify the client how many of the calls made for this one have ended, if it wants to know."""
+
     def finish_result(self, result: bytes) -> None: ...
 
     def pass_on(self, result: Raw, *, is_whole: bool = True) -> None:
@@ -122,6 +128,17 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
 
     def keep_waiting(self) -> None:
         """Called when it is still in flight and the server has sent nothing about it for a while."""
+
+
+class InnerCall(RoutedCall, Protocol):
+    """A call made for another one: it passes everything that a client's own call does."""
+
+    # The result or the error, as JSON. Set on the event loop.
+    ended: asyncio.Future[tuple[Literal["result", "error"], bytes]]
+    # Its server lost its state since the client used it last.
+    restarted: ServerEntry | None
+
+    def cancel(self, params: dict[str, Raw]) -> None: ...
 
 
 def why_unhandled(error: Exception) -> str:

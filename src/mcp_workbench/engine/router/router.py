@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +22,7 @@ from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.pool import Pool
 from mcp_workbench.engine.downstream.sharing import SHARED
 from mcp_workbench.engine.face.base import Face, Params, unsupported
-from mcp_workbench.engine.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject, Work
+from mcp_workbench.engine.face.decisions import Answer, CallEach, Decision, Forward, Learn, Load, Open, Reject, Work
 from mcp_workbench.engine.face.gate import Gate
 from mcp_workbench.engine.face.view import View, Views
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
@@ -45,6 +46,9 @@ log = logging.getLogger(__name__)
 # Results larger than this are shortened in a thread, so that other calls need not wait.
 LARGE_TO_SHORTEN: Final = 256 * 1024
 NO_RESOURCES: Final[Mapping[str, Callable[[View], bytes]]] = {}
+# A result that is smaller may say everything twice, as text and as structured content.
+LEAST_TO_SAY_ONCE: Final = 1024
+_twice: Final = re.compile(rb'"structuredContent"').search
 UNKNOWN_STATE: Final = "`requestState` does not belong to any question asked here; send the request again without it"
 
 
@@ -178,6 +182,8 @@ class Router:
                     self._send(call, decision, connection)
                 else:
                     self._forward_later(call, decision, connection)
+            case CallEach():
+                self.start_for(call, self._call_each(call, decision))
             # A tool that is looked up again may be found, and is counted when it is called.
             case Answer() | Reject() | Open() | Work() if self.steps and self.steps.refuses_to_answer(call):
                 return
@@ -219,13 +225,21 @@ class Router:
     async def _work(self, call: RoutedCall, decision: Work) -> None:
         call.finish_result(await asyncio.to_thread(decision.make))
 
+    async def _call_each(self, call: RoutedCall, decision: CallEach) -> None:
+        # Imported with the first list of calls.
+        from mcp_workbench.engine.router.call_list import call_each
+
+        result = await call_each(self, call, decision)
+        call.route.task = None
+        call.finish_result(result)
+
     async def _open(self, call: RoutedCall, decision: Open) -> None:
         instead = await self._toolboxes.open(call, decision)
         if instead is not None:
-            self._go_on(call)
+            self.go_on(call)
             self.act(call, instead)
 
-    def _go_on(self, call: RoutedCall) -> None:
+    def go_on(self, call: RoutedCall) -> None:
         """Restore the identity of a call that had to wait: decisions are about the user who made it, and no later
         one."""
         if self.steps is not None:
@@ -239,7 +253,7 @@ class Router:
     async def _load_and_act(self, call: RoutedCall, decision: Load, params: Params | None) -> None:
         await self._lists.load(decision.entries)
         call.route.task = None
-        self._go_on(call)
+        self.go_on(call)
         self.act(call, decision.decide(), params)
 
     async def _list_and_call(self, call: RoutedCall, learn: Learn, params: Params) -> None:
@@ -250,7 +264,7 @@ class Router:
             self._lists.look_again(self.connections.of_call(entry, call), may_start=may_start) for entry in entries
         ]
         outcomes = dict(zip(entries, await asyncio.gather(*listing, return_exceptions=True), strict=True))
-        self._go_on(call)
+        self.go_on(call)
         if any(self.connections.is_replaced(entry, call) for entry in entries):
             call.route_again()
             return
@@ -291,7 +305,7 @@ class Router:
         else:
             act = partial(self._send_unless_withheld, call, decision, connection)
         if is_first and self.connections.is_replaced(decision.entry, call):
-            self._go_on(call)
+            self.go_on(call)
             act = call.route_again
         act()
 
@@ -406,13 +420,19 @@ class Router:
         if decision.entry.has_resources:
             call.view.face.links.note(call.view.principal, decision.entry, result)
         # No token is shorter than a byte, so most results fit without a look at them.
-        if not decision.result_budget or len(result) <= decision.result_budget:
+        size, budget = len(result), decision.result_budget
+        if not budget or (size <= budget and not decision.select and not (size > LEAST_TO_SAY_ONCE and _twice(result))):
             call.pass_on(result)
         elif len(result) > LARGE_TO_SHORTEN:
             self.start_for(call, self._shorten_aside(call, decision, result))
         # A client needs the whole of a result that asks for input or is a task.
         elif result_type(result) in (None, "complete"):
-            shown = call.view.face.shorten(call.view, decision, result)
+            shortening = call.view.face.shortening(call.view, decision, result, call.introduction[0])
+            if shortening is None:
+                call.pass_on(result)
+                return
+            shortening.work()
+            shown = shortening.finish()
             call.pass_on(Raw(bytes(shown)), is_whole=shown is result)
         else:
             call.pass_on(result)
@@ -421,7 +441,7 @@ class Router:
         """Shorten a large result in a thread, so that other calls need not wait."""
         shown: Raw | bytes = result
         if await asyncio.to_thread(result_type, result) in (None, "complete"):
-            shortening = call.view.face.shortening(call.view, decision, result)
+            shortening = call.view.face.shortening(call.view, decision, result, call.introduction[0])
             if shortening is not None:
                 await asyncio.to_thread(shortening.work)
                 shown = shortening.finish()
@@ -468,7 +488,7 @@ class Router:
     async def _act_after(self, call: RoutedCall, waiting: Preparation, act: Callable[[], None]) -> None:
         await waiting()
         call.route.task = None
-        self._go_on(call)
+        self.go_on(call)
         act()
 
     async def wait_for_list(self, call: RoutedCall, kind: str) -> None:
@@ -476,7 +496,7 @@ class Router:
         waiting = self._lists.prepare(call.view, kind, CallerReach(self.connections, call))
         if waiting is not None:
             await waiting()
-            self._go_on(call)
+            self.go_on(call)
 
     def read_own_resource(self, call: RoutedCall, uri: str) -> bool:
         """Answer with our own resource. False if there is none with this URI."""

@@ -334,7 +334,8 @@ class StepRunner:
             request = self._describe(call, call.method, route.entry, route.item, b"{", call.meta)
         else:
             request = self._describe_wanted(call)
-        return self._refused(request, route.arrived) if request.item not in ("", OPEN) else None
+        # Each call of a list is recorded for itself.
+        return self._refused(request, route.arrived) if request.item not in ("", OPEN, _USE) else None
 
     def _refused(self, request: GuardedRequest, arrived: float) -> Passage:
         """The passage of a request that reaches no server, so that those who observe learn of its end."""

@@ -1,7 +1,7 @@
 """One client: its era, its handshake, its requests in flight, and the questions of servers to it.
 
 - `session`: reads messages and answers them; `methods`: one function for each method; `welcome`: the handshake.
-- `client_call`: one request on its way to a server and back.
+- `client_call`: one request on its way to a server and back; `inner_call`: a call that is made for another one.
 - `request_log`: a session that logs its requests; `client_name`: a client as people know it.
 - `session_registry`, `notifications`: all sessions, and the notifications they get.
 - `questions`, `attribution`: requests of servers to the client, and the name of the server in them; `signing_in`: a

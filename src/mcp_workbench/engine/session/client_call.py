@@ -47,6 +47,7 @@ from mcp_workbench.errors import DownstreamError, DownstreamTimeout, SignInNeede
 if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.traffic import Traffic
     from mcp_workbench.engine.router.routed_call import Route
+    from mcp_workbench.engine.session.inner_call import ClientInnerCall
     from mcp_workbench.engine.session.own_questions import OwnQuestions
     from mcp_workbench.engine.session.rounds import Round
     from mcp_workbench.engine.session.session import Session
@@ -285,6 +286,32 @@ class ClientCall(Struct, eq=False):
         if not self._is_away:
             # Imported with the first long call.
             keep_waiting(self)
+
+    # ── calls made for this one ──
+
+    def inner(self, params: dict[str, Raw]) -> ClientInnerCall:
+        """A call of its own that is made for this one."""
+        # Imported with the first list of calls or program.
+        from mcp_workbench.engine.session.inner_call import inner_call
+
+        return inner_call(self, params)
+
+    def report(self, done: int, total: int, message: str = "") -> None:
+        """Notify the client how many of the calls made for this one have ended."""
+        if self.progress_token is not None and not self._is_away:
+            self.progress = max(self.progress + _STEP, float(done))
+            fields: dict[str, object] = {PROGRESS_TOKEN: self.progress_token, "progress": self.progress}
+            fields |= {"total": total} if total else {}
+            fields |= {"message": message} if message else {}
+            self.session.notify("notifications/progress", messages.encode(fields), self.id)
+
+    def progress_within(self, message: Raw | None) -> None:
+        """Pass on what a server says about a call made for this one."""
+        if self.progress_token is not None and not self._is_away:
+            self.progress += max(abs(self.progress), 1.0) * _STEP
+            fields = {PROGRESS_TOKEN: self.progress_token, "progress": self.progress}
+            fields |= {} if message is None else {"message": message}
+            self.session.notify("notifications/progress", messages.encode(fields), self.id)
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
         """Pass on a question that the server asks during this call."""

@@ -1,0 +1,116 @@
+"""A call that is made for another one: a member of a list of calls, or a call of a program.
+
+It passes everything that a client's own call does, is recorded as one, and answers nobody: its end is a value. What its
+server asks or reports meanwhile belongs to the client's own call, whose id the client knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Raw
+
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.face.wording import error_result
+from mcp_workbench.engine.jsonrpc.messages import Part, decode_object, read_error
+from mcp_workbench.engine.protocol.results import ASKING, result_type
+from mcp_workbench.engine.router.routed_call import Route
+from mcp_workbench.engine.session.client_call import UNFINISHED, ClientCall
+from mcp_workbench.errors import DownstreamError, SignInNeeded
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.downstream.traffic import Traffic
+    from mcp_workbench.engine.session.own_questions import OwnQuestions
+
+Ended = tuple[Literal["result", "error"], bytes]
+
+
+class ClientInnerCall(ClientCall, kw_only=True):
+    """Made for `outer` (`InnerCall`)."""
+
+    outer: ClientCall
+    ended: asyncio.Future[Ended]
+    restarted: ServerEntry | None = None
+
+    # ── answers of the server ──
+
+    def on_result(self, result: Raw) -> None:
+        traffic, entry = self.route.traffic, self.route.entry
+        kind = result_type(result) if traffic is not None and traffic.takes_retries else None
+        if kind == ASKING and not self.revision.asks_in_results:
+            self._ask_in_rounds(result)
+            return
+        if kind in UNFINISHED:
+            what = "the server asks for input first" if kind == ASKING else "the server made a task of this call"
+            self.on_failure(DownstreamError(what, hint="call this tool alone"))
+            return
+        if traffic is not None and entry is not None:
+            if entry.has_resources:
+                self.view.face.links.note(self.view.principal, entry, result)
+            if traffic.clients.untold and traffic.clients.take_loss(self.client):
+                self.restarted = entry
+        self.emit("result", bytes(result))
+
+    def on_error(self, error: Raw) -> None:
+        if self._can_mend_headers(error):
+            super().on_error(error)
+            return
+        # A client can do nothing about a code that it would have handled for a call of its own.
+        read = read_error(error)
+        self._note_failure("error", read.code)
+        self.finish_result(error_result(f"[{self.where}] {read.message}", read))
+
+    def finish_result(self, result: bytes | Raw, server_info: bytes | Raw | None = None) -> None:
+        self.emit("result", bytes(result))
+
+    def _asks_to_sign_in(self, error: SignInNeeded) -> bool:
+        # A modern client is asked in the result of its own call, which goes on.
+        return not self.revision.asks_in_results and super()._asks_to_sign_in(error)
+
+    def emit(self, kind: Literal["result", "error"], *parts: Part) -> None:
+        if self.route.passage is not None:
+            self.route.passage.end(kind, *parts)
+        if not self.ended.done():
+            self.ended.set_result((kind, b"".join(parts)))
+
+    # ── what concerns the client's own call ──
+
+    def on_progress(self, params: Raw) -> None:
+        message = decode_object(params).get("message")
+        self.outer.progress_within(message)
+
+    def keep_waiting(self) -> None:
+        """The client is kept waiting for its own call."""
+
+    def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
+        return self.outer.relay_request(traffic, id, method, params)
+
+    def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
+        self.outer.relay_cancel(traffic, id, params)
+
+    def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
+        if not method.startswith("notifications/tasks"):
+            self.outer.relay_notification(traffic, method, params)
+
+    def user(self) -> OwnQuestions:
+        return self.outer.user()
+
+
+def inner_call(outer: ClientCall, params: dict[str, Raw]) -> ClientInnerCall:
+    return ClientInnerCall(
+        outer.session,
+        outer.client,
+        outer.id,
+        outer.method,
+        outer.view,
+        outer.caller,
+        outer.revision,
+        Route(outer.caller, identity=outer.route.identity),
+        outer.meta,
+        outer.progress_token,
+        outer.log_level,
+        params,
+        outer=outer,
+        ended=asyncio.get_running_loop().create_future(),
+    )
