@@ -13,6 +13,8 @@ import pytest
 from mcp_workbench.app import watching
 from mcp_workbench.app.watching import MOST_WATCHERS, Watching
 from mcp_workbench.engine.observe.call_figures import CallFigures
+from mcp_workbench.engine.observe.day_ring import OUTLINE_SECONDS
+from tests.engine.observe.test_call_figures import OK, origin, unchecked
 
 pytestmark = pytest.mark.processes
 
@@ -44,7 +46,11 @@ class Watched:
         # Whether calls are counted, as it was decided.
         self.counting: list[bool] = []
         self.watching = Watching(
-            lambda: [self.server], lambda: b'{"pid":1}', self.count_calls, lambda: self.counting.append(False)
+            lambda: [self.server],
+            lambda: b'{"pid":1}',
+            self.count_calls,
+            lambda: self.counting.append(False),
+            redact=lambda text: text.replace("two", "***"),
         )
         self.path = str(folder / "w.sock")
         self._tasks: list[asyncio.Task[None]] = []
@@ -79,8 +85,10 @@ async def ask(link: tuple[asyncio.StreamReader, asyncio.StreamWriter], **request
 async def test_measuring_ends_with_the_last_watcher(tmp_path: Path) -> None:
     async with Watched(tmp_path) as watched:
         first, second = await watched.join(), await watched.join()
-        assert await ask(first, do="look") == {
-            "status": {"pid": 1}, "figures": {}, "processes": {"box/s": [7]}, "lastCalls": []
+        found = await ask(first, do="look")
+        assert found.pop("now") >= found.pop("since") == watched.figures.since
+        assert found == {
+            "status": {"pid": 1}, "figures": {}, "day": {}, "processes": {"box/s": [7]}, "lastCalls": [], "running": []
         }  # fmt: skip
         await ask(second, do="look")
         first[1].close()
@@ -92,11 +100,31 @@ async def test_measuring_ends_with_the_last_watcher(tmp_path: Path) -> None:
         second[1].close()
 
 
+async def test_figures_are_those_that_everybody_gets_and_calls_have_their_reason(tmp_path: Path) -> None:
+    async with Watched(tmp_path) as watched:
+        # Counted before anybody looked.
+        unchecked(watched.figures).end("result", OK)
+        link = await watched.join()
+        await ask(link, do="look")
+        watched.figures.begin(unchecked(watched.figures, origin("sleep")))
+        unchecked(watched.figures).end("error", b'{"code":1,"message":"not two"}')
+        found = await ask(link, do="look")
+        assert found["figures"]["box/s"] | {"p50": 0, "p95": 0} == {
+            "calls": 2, "errors": 1, "running": 1, "p50": 0, "p95": 0
+        }  # fmt: skip
+        assert [(each["end"], each["reason"]) for each in found["lastCalls"]] == [("error", "not ***")]
+        assert [(each["item"], each["state"]) for each in found["running"]] == [("sleep", "sent")]
+        watched.figures._turn_at = 0.0
+        ((step,),) = (await ask(link, do="look"))["day"].values()
+        assert step[1:] == [2, 1] and step[0] * OUTLINE_SECONDS <= found["now"]
+        link[1].close()
+
+
 async def test_a_server_is_stopped_restarted_and_quoted(tmp_path: Path) -> None:
     async with Watched(tmp_path) as watched:
         link = await watched.join()
         one = {"toolbox": "box", "server": "s"}
-        assert await ask(link, do="log", **one) == {"lines": ["one", "two"]}
+        assert await ask(link, do="log", **one) == {"lines": ["one", "***"]}
         assert await ask(link, do="stop", **one) == {"connections": 1}
         assert watched.server.done == ["stop", "stopped"]
         assert await ask(link, do="restart", **one) == {"connections": 1}

@@ -368,6 +368,7 @@ def _normal(text: str, home: Path) -> str:
     text = re.sub(r"\b\d+\.\d+ s\b", "0.00 s", text)
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "DATE TIME", text)
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "DATE TIME UTC", text)
+    text = re.sub(r"since \d\d:\d\d\b", "since TIME", text)
     text = re.sub(r"\bwbk_[\w-]+", "TOKEN", text)
     text = re.sub(r"process \d+", "process PID", text)
     text = re.sub(r"(sandbox: this machine has) (?:[^\n]|\n(?!\w+: |---))*", r"\1 …", text)

@@ -1,4 +1,4 @@
-"""The picture of `top`: fits 80 columns, whatever servers are called."""
+"""The pictures of `top`: they fit 80 columns, whatever servers are called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from mcp_workbench.cli.top_view import KEYS, log_picture, picture, rows_of
+from mcp_workbench.cli import top_view
+from mcp_workbench.cli.top_view import Line, ServerRow, Tab, painted, plain, rows_of
+from mcp_workbench.engine.observe.day_ring import OUTLINE_SECONDS
+
+NOW = 1000 * OUTLINE_SECONDS + 60.0
 
 
 def server(name: str, state: str = "ready", busy: int = 0) -> dict[str, Any]:
@@ -20,95 +24,220 @@ def look(*servers: dict[str, Any], **more: Any) -> dict[str, Any]:
         "serving": "shared",
         "config": None,
         "uptimeSeconds": 3700.0,
-        "clients": [1, 2],
+        "clients": [{"pid": 1, "name": "cursor"}, {"pid": 2, "name": "codex"}],
         "servers": servers,
     }
-    return {"status": status, "figures": {}, "processes": {}, "lastCalls": [], **more}
+    return {"status": status, "now": NOW, "figures": {}, "processes": {}, "lastCalls": [], **more}
 
 
-FIGURES = {"box/time": {"calls": 5, "errors": 2, "perSecond": 1.26, "p50": 0.0123, "p95": 2.5}}
-CALLS = [
-    {"at": 0.0, "toolbox": "box", "server": "time", "item": "now", "seconds": 0.25, "end": "ok"},
-    {"at": 1.0, "toolbox": "box", "server": "time", "item": "then", "seconds": 0.25, "end": "error"},
-    {"at": 2.0, "toolbox": "box", "server": "time", "item": "never", "seconds": None, "end": "no answer"},
-]
+def call(item: str, **more: Any) -> dict[str, Any]:
+    found = {"toolbox": "box", "server": "time", "item": item, "method": "tools/call", "client": "", "end": "ok"}
+    return {"at": NOW - 5, "principal": "local", "state": "ended", "seconds": 0.25, "rule": "", **found, **more}
 
 
-def test_servers_with_their_figures_those_in_use_first() -> None:
+FIGURES = {"box/time": {"calls": 1205, "errors": 2, "p50": 0.0123, "p95": 2.5}}
+
+
+def picture(looks: list[dict[str, Any]], width: int = 80, height: int | None = None, **more: Any) -> list[str]:
+    memory, chosen = more.pop("memory", {}), more.pop("chosen", None)
+    return [plain(line) for line in top_view.picture(looks, memory, width, height, chosen, **more)]
+
+
+def row_of(found: dict[str, Any]) -> ServerRow:
+    return rows_of(found, {})[0]
+
+
+def server_picture(found: dict[str, Any], tab: Tab, *log: str, scroll: int = 0, text: str = "") -> list[str]:
+    lines: list[Line] = top_view.server_picture(found, row_of(found), tab, log, 80, 24, scroll, text)
+    return [plain(line).rstrip() for line in lines]
+
+
+def test_a_row_has_the_figures_of_all_copies_and_those_in_use_come_first() -> None:
     found = look(
         server("idle", "known"), server("time", busy=2), server("time", busy=1), figures=FIGURES,
-        processes={"box/time": [4, 5]},
+        processes={"box/time": [4, 5]}, perSecond={"box/time": 1.26},
     )  # fmt: skip
     time, idle = rows_of(found, {4: 40 * 1024**2, 5: 2 * 1024**3})
-    assert time.cells == ("2 ready", "2.0 GiB", "3", "1.3", "12.3 ms", "2.5 s", "2")
-    assert idle.cells == ("unused", "", "0", "", "", "", "") and idle.label == "box/idle"
+    assert list(time.cells.values()) == ["2 ready", "1.3", "1,205", "2", "12.3 ms", "2.5 s", "3", "2.0 GiB"]
+    assert idle.label == "box/idle" and list(idle.cells.values()) == ["unused", *[""] * 7]
 
 
-def test_a_picture_in_a_pipe_is_as_long_as_it_has_to_be() -> None:
-    lines = picture([look(server("time"), figures=FIGURES, lastCalls=CALLS)], {}, 80, None, None)
-    assert lines[0] == "process 9, shared, up 1 h 1 min: 2 clients"
-    assert lines[1] == "  TOOLBOX/SERVER            STATE     MEMORY BUSY CALLS/S     P50     P95 ERRORS"
-    assert lines[2] == "  box/time                  ready               0     1.3 12.3 ms   2.5 s      2"
-    assert lines[4:6] == ["LAST CALLS", lines[5]] and lines[5].endswith("     250 ms  box/time/now")
-    assert lines[6].endswith("box/time/then  error") and "no answer" in lines[7]
-    assert "No workbench is running" in picture([], {}, 100, None, None)[0]
+def test_a_column_in_which_nothing_stands_is_left_out() -> None:
+    lines = picture([look(server("time"), server("idle", "known"), figures=FIGURES)])
+    assert lines[:3] == [
+        "process 9, shared, up 1 h 1 min: 2 clients",
+        "  1,205 calls, 2 errors",
+        "  SERVER   STATE  CALLS ERRORS     P50   P95",
+    ]
+    assert lines[3].rstrip() == "  box/time ready  1,205      2 12.3 ms 2.5 s"
+    assert "No workbench is running" in picture([])[0]
+
+
+def test_where_not_all_columns_fit_the_less_important_ones_go_before_a_word_is_cut() -> None:
+    name = "a-server-with-a-name-of-35-letters"
+    figures = {f"box/{name}": FIGURES["box/time"]}
+    found = look(server(name, busy=1), figures=figures, processes={f"box/{name}": [4]}, perSecond={f"box/{name}": 9.0})
+    narrow, wide = (picture([found], width, memory={4: 1024**2})[2].split() for width in (80, 120))
+    assert narrow == ["SERVER", "STATE", "CALLS/S", "CALLS", "ERRORS", "P95", "BUSY"]
+    assert wide == ["SERVER", "STATE", "CALLS/S", "CALLS", "ERRORS", "P50", "P95", "BUSY", "MEMORY"]
+    assert f"  box/{name} ready" in picture([found])[3]
+
+
+def test_since_when_calls_are_counted_stands_above_them() -> None:
+    def said(ago: float) -> str:
+        return picture([look(server("time"), figures=FIGURES, since=NOW - ago)])[1]
+
+    assert " since " in said(3600) and len(said(3600)) < len(said(90_000)), "a day ago it is with its date"
+
+
+def test_the_last_day_is_plotted_for_all_and_where_there_is_room_for_each() -> None:
+    day = {"box/time": [[1000, 8, 0], [999, 4, 1]], "box/other": [[1000, 8, 0], [900, 99, 0]]}
+    found = look(server("time"), server("other"), day=day)
+    narrow, wide = picture([found]), picture([found], 160)
+    assert narrow[1].endswith("  last day " + "▁" * 47 + "█")
+    assert wide[3].endswith("▁▅█") and wide[4].endswith("▁▁█") and len(wide[3]) > 100
+    (line,) = (line for line in top_view.picture([found], {}, 160, None, None) if "box/time" in plain(line))
+    assert painted(line).endswith("\x1b[1;31m▅\x1b[m\x1b[32m█\x1b[m"), "of a time with errors the bar stands out"
+    assert "last day" not in "".join(picture([look(server("time"))])), "nothing was called"
 
 
 def test_a_state_is_whole_and_below_it_stands_why_a_server_does_not_work() -> None:
     broken = {"lastError": "the program exited with status 3\nstderr", "lastErrorSecondsAgo": 3.0}
     found = look(
         {**server("time"), **broken},
-        {**server("files", "needs sign-in"), "lastError": "sign in first", "lastErrorSecondsAgo": None},
+        {**server("files", "needs sign-in"), "lastError": "sign in " * 12, "lastErrorSecondsAgo": None},
         {**server("time", "backoff"), **broken},
     )
     for width in (80, 200):
-        lines = picture([found], {}, width, None, None)
-        assert lines[2].split()[:5] == ["box/time", "1", "ready,", "1", "backoff"]
-        assert lines[3] == "    the program exited with status 3 (3 s ago)"
-        assert lines[4].split()[:3] == ["box/files", "needs", "sign-in"] and lines[5] == "    sign in first"
+        lines = picture([found], width)
+        assert lines[3].split()[:5] == ["box/time", "1", "ready,", "1", "backoff"]
+        assert lines[4] == "    the program exited with status 3 (3 s ago)"
+        assert lines[5].split()[:3] == ["box/files", "needs", "sign-in"]
+        assert "".join(lines[6:]).split() == ["sign", "in"] * 12, "it goes on in the next line"
         assert all(cell_len(line) <= width for line in lines)
     # An error that is over is for `status`.
-    assert len(picture([look({**server("time"), **broken})], {}, 80, None, None)) == 3
+    assert len(picture([look({**server("time"), **broken})])) == 4
+
+
+def test_calls_that_wait_for_approval_are_announced() -> None:
+    found = look(server("time"))
+    found["status"]["approvals"] = [{}, {}]
+    assert picture([found])[1] == "  2 calls wait for your approval: mcp-workbench approve"
+
+
+def test_a_call_has_its_client_its_user_and_why_it_failed() -> None:
+    calls = [
+        call("now", client="cursor"),
+        call("then", client="codex", principal="bob", end="tool_error", reason="no such\nzone"),
+        call("drop", end="refused", rule="policy[2]"),
+        call("never", end="cancelled", seconds=None),
+    ]
+    running = [call("slow", state="sent", seconds=None, at=NOW - 3)]
+    lines = picture([look(server("time"), lastCalls=calls, running=running)])[-6:]
+    assert lines[0] == "LAST CALLS"
+    assert [line.split(maxsplit=1)[1] for line in lines[1:]] == [
+        "250 ms  cursor       box/time/now",
+        "250 ms  codex   bob  box/time/then  failed: no such\\nzone",
+        "250 ms               box/time/drop  refused by policy[2]",
+        "box/time/never  cancelled",
+        "3.0 s               box/time/slow  running",
+    ]
+    nobody = picture([look(server("time"), lastCalls=[call("now"), call("then")])])[-1]
+    assert nobody.endswith("  250 ms  box/time/then"), "without users and clients there are no columns for them"
+
+
+def test_a_filter_leaves_what_contains_it() -> None:
+    calls = [call("now", server="other"), call("then", reason="a Broken pipe", end="error")]
+    found = look(server("time"), {**server("other", "failed"), "lastError": "Broken"}, lastCalls=calls)
+    assert [row.server for row in rows_of(found, {}, "broken")] == ["other"]
+    lines = picture([found], text="broken")
+    assert "box/time/then" in lines[-1] and "box/other/now" not in "".join(lines)
+    assert "  no server" in picture([found], text="nothing like that")
+
+
+def test_a_server_that_is_looked_at_has_its_calls_newest_last() -> None:
+    calls = [call(f"t{number}") for number in range(40)] + [call("elsewhere", server="other")]
+    found = look(server("time"), lastCalls=calls, figures=FIGURES, day={"box/time": [[1000, 8, 0]]})
+    lines = server_picture(found, "calls")
+    assert lines[0] == "box/time  ready" and lines[1] == "  1,205 calls, 2 errors, p50 12.3 ms, p95 2.5 s"
+    assert lines[2].startswith("  last day ▁") and lines[4] == "  [calls]   log    copies"
+    assert lines[-1].endswith("250 ms  t39") and lines[5].endswith("  t22") and len(lines) == 23
+    assert server_picture(found, "calls", scroll=3)[-1].endswith("  t36")
+    assert server_picture(found, "calls", scroll=999)[5].endswith("  t0"), "not beyond the first"
+    assert [line.split()[-1] for line in server_picture(found, "calls", text="T3")[5:16]] == [
+        "t3", *(f"t3{number}" for number in range(10))
+    ]  # fmt: skip
+    assert "  None since top looks." in server_picture(look(server("time")), "calls")
+
+
+def test_a_reason_that_does_not_fit_beside_its_call_stands_below_it() -> None:
+    failed = call("then", end="error", reason="the zone is not known " * 4)
+    lines = server_picture(look(server("time"), lastCalls=[call("now"), failed]), "calls")
+    at = next(number for number, line in enumerate(lines) if line.endswith("  then"))
+    assert lines[at + 1].startswith("    error: the zone") and lines[at + 2].startswith("    ")
+
+
+def test_a_log_shows_its_end() -> None:
+    lines = server_picture(look(server("time")), "log", *(f"line {number}" for number in range(100)))
+    assert lines[3] == "   calls   [log]   copies" and lines[-1] == "  line 99"
+    assert "  It has written nothing to stderr." in server_picture(look(server("time")), "log")
+    found = server_picture(look(server("time")), "log", "one", "TWO \x1b[2J", text="two")
+    assert "  TWO \\x1b[2J" in found and "  one" not in found
+
+
+def test_copies_say_whose_they_are_and_what_is_wrong_with_them() -> None:
+    mine = {**server("time"), "users": [1], "folder": "/a", "starts": 1, "uptimeSeconds": 75.0}
+    other = {**server("time", "failed"), "user": "bob", "starts": 2, "failures": 2, "lastError": "no program\nmore"}
+    assert server_picture(look(mine, other), "copies")[5:10] == [
+        "  ready in /a: used by cursor (1)",
+        "    up 1 min, 1 start",
+        "  failed for bob",
+        "    2 starts, 2 failures",
+        "    no program",
+    ]
+    assert "  None: it has not been used." in server_picture(look(server("time", "known")), "copies")
 
 
 def test_a_long_name_leaves_a_long_state_half_of_the_room() -> None:
     many = [server("long" * 20, state) for state in ("ready", "backoff", "failed", "starting")]
-    line = picture([look(*many)], {}, 80, None, None)[2]
-    assert "… 1 ready, 1 star… " in line and len(line) == 80
+    line = picture([look(*many)])[3]
+    assert "… 1 ready, 1 starting, 1 backoff, 1 fai…" in line and len(line) == 80
 
 
 def test_the_chosen_row_is_on_the_screen() -> None:
     many = [server(f"s{number}") for number in range(40)]
     for chosen in (0, 21, 30, 39):
-        lines = picture([look(*many)], {}, 80, 24, chosen)
-        assert len(lines) == 24 and lines[-1] == KEYS
+        lines = picture([look(*many)], 80, 24, chosen=chosen)
+        assert len(lines) == 23
         assert [line.split()[1] for line in lines if line.startswith(">")] == [f"box/s{chosen}"]
 
 
 def test_wide_letters_take_two_cells() -> None:
-    lines = picture([look(server("\u6642\u8a08" * 20), server("time"))], {}, 80, 24, 0)
-    assert cell_len(lines[2]) == cell_len(lines[3]) == 80 and "\u6642\u8a08\u2026" in lines[2].replace(" ", "")
+    many = [server("\u6642\u8a08" * 20), server("time")]
+    lines = picture([look(*many, figures=FIGURES)], 80, 24, chosen=0)
+    assert cell_len(lines[3]) == cell_len(lines[4]) == 80 and "\u6642\u8a08\u2026" in lines[3].replace(" ", "")
 
 
 def test_on_a_terminal_it_fills_the_screen_and_no_more() -> None:
     many = [server(f"{number}-{'long' * 30}\x1b[2J", "needs sign-in") for number in range(50)]
-    lines = picture([look(*many, lastCalls=CALLS), look(server("x"))], {}, 80, 24, 1)
-    assert len(lines) == 24 and lines[-1] == KEYS and all(len(line) <= 80 for line in lines)
-    assert lines[3].startswith("> box/1-") and "\x1b" not in "".join(lines) and " sign-in " in lines[3]
-    short = picture([look(server("x"), lastCalls=CALLS)], {}, 80, 24, 0)
-    assert len(short) == 24 and "LAST CALLS" in short
+    found = [look(*many, lastCalls=[call("now")]), look(server("x"))]
+    lines = picture(found, 80, 24, chosen=1)
+    assert len(lines) == 23 and all(len(line) <= 80 for line in lines)
+    assert lines[4].startswith("> box/1-") and "\x1b" not in "".join(lines) and " sign-in" in lines[4]
+    short = picture([look(server("x"), lastCalls=[call("now")])], 80, 24, chosen=0)
+    assert len(short) == 23 and "LAST CALLS" in short
 
 
-def test_a_log_shows_its_end() -> None:
-    lines = log_picture("box/s", [f"line {number}" for number in range(100)], 80, 24)
-    assert len(lines) == 24 and lines[0] == "box/s" and lines[-2:] == ["line 99", "q back"]
-    assert log_picture("box/s", [], 80, 24)[2] == "It has written nothing to stderr."
+@pytest.mark.parametrize("width", [80, 200])
+def test_keys_are_explained_in_whole_words(width: int) -> None:
+    lines = [plain(line) for line in top_view.help_picture(width, 24)]
+    assert len(lines) == 23 and "…" not in "".join(lines) and any("restart the server" in line for line in lines)
+    assert len(top_view.LIST_KEYS) <= 80 and len(top_view.SERVER_KEYS) <= 80
 
 
 @pytest.mark.parametrize(
     ("size", "shown"),
     [
-        (0, ""),
         (999 * 1024**2, "999 MiB"),
         (1000 * 1024**2, "1.0 GiB"),
         (1023 * 1024**2, "1.0 GiB"),
@@ -116,8 +245,7 @@ def test_a_log_shows_its_end() -> None:
         (240 * 1024**3, "240 GiB"),
     ],
 )
-def test_memory_of_any_size_fits_its_column(size: int, shown: str) -> None:
+def test_memory_of_any_size_is_short(size: int, shown: str) -> None:
     found = look(server("time"), processes={"box/time": [4]})
-    (row,) = rows_of(found, {4: size})
-    assert row.cells[1] == shown
-    assert shown in picture([found], {4: size}, 80, None, None)[2]
+    assert rows_of(found, {4: size})[0].cells["MEMORY"] == shown
+    assert picture([found], memory={4: size})[3].endswith(shown)

@@ -380,8 +380,9 @@ class Runtime:
 
         if self._watching is None:
             self._watching = Watching(
-                self.pool.connections, self.owner.describe, self.count_calls, self.stop_counting, self._make_page
-            )
+                self.pool.connections, self.owner.describe, self.count_calls, self.stop_counting, self._make_page,
+                redact=self.redactor.text,
+            )  # fmt: skip
         # Our own task, which ends with us: `top` may stay connected indefinitely.
         _ = self.start_task(self._watching.serve(reader, writer))
 

@@ -1,15 +1,16 @@
 """Serves `mcp-workbench top`, over the same kind of socket as the status.
 
-One JSON object per line in each direction: `look` is answered with the status and measurements, `stop`, `restart` and
-`log` concern one server, `offers` is for `mcp-workbench team lock`, `page` for `mcp-workbench page`. Calls are measured
-while at least one client is connected. The socket is in a folder that only our user can enter. Loaded with the first
-connection.
+One JSON object per line in each direction: `look` is answered with the status, figures and the latest calls; `stop`,
+`restart` and `log` concern one server, `offers` is for `mcp-workbench team lock`, `page` for `mcp-workbench page`. A
+workbench that does not count calls anyway does while at least one client is connected. The socket is in a folder that
+only our user can enter. Loaded with the first connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol
 
@@ -20,7 +21,7 @@ from mcp_workbench.engine.catalog.manifests import written_offer
 from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.jsonrpc.messages import encode
-from mcp_workbench.engine.observe.call_figures import CallFigures
+from mcp_workbench.engine.observe.call_figures import CallFigures, ServerTotals
 from mcp_workbench.engine.observe.recent_calls import RecentCalls
 from mcp_workbench.engine.socket_peers import described_peer, may_decide
 from mcp_workbench.errors import WorkbenchError
@@ -30,6 +31,8 @@ SILENT_SECONDS: Final = 30.0
 # More than a person has terminals.
 MOST_WATCHERS: Final = 8
 LOG_LINES: Final = 200
+# More than a screen has lines.
+MAX_RUNNING_SHOWN: Final = 100
 # Stopping a server is bounded by its sequence of signals; this is somewhat more.
 SERVERS_END_TIMEOUT: Final = 10.0
 
@@ -69,7 +72,9 @@ class Watching:
         count_calls: Callable[[], CallFigures],
         stop_counting: Callable[[], None],
         make_page: Callable[[], PageOpener] | None = None,
+        redact: Callable[[str], str] = str,
     ) -> None:
+        self._redact = redact
         self._make_page = make_page
         self._page: PageOpener | None = None
         self._connections = connections
@@ -77,6 +82,7 @@ class Watching:
         # Whoever looks wants the calls of the process to be counted.
         self._count_calls = count_calls
         self._stop_counting = stop_counting
+        self._figures: CallFigures | None = None
         self._recent = RecentCalls()
         self._watchers = 0
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -89,7 +95,8 @@ class Watching:
         self._watchers += 1
         if self._watchers == 1:
             self._recent = RecentCalls()
-            self._unsubscribe = self._count_calls().subscribe(self._recent)
+            self._figures = self._count_calls()
+            self._unsubscribe = self._figures.subscribe(self._recent)
         try:
             with contextlib.suppress(OSError, TimeoutError, ValueError, MsgspecError):
                 while True:
@@ -136,9 +143,8 @@ class Watching:
             if (each.entry.toolbox, each.config.name) == (request.toolbox, request.server)
         ]
         if request.do == "log":
-            return {
-                "lines": [line for each in meant if each.run is not None for line in each.run.last_lines(LOG_LINES)]
-            }
+            runs = [each.run for each in meant if each.run is not None]
+            return {"lines": [self._redact(line) for run in runs for line in run.last_lines(LOG_LINES)]}
         for connection in meant:
             connection.request_stop()
         with contextlib.suppress(TimeoutError):
@@ -163,9 +169,27 @@ class Watching:
             pid = None if each.run is None else each.run.process_id
             if pid is not None:
                 processes.setdefault(f"{each.entry.toolbox}/{each.config.name}", []).append(pid)
+        figures = self._figures
+        assert figures is not None
+        totals = figures.totals()
         return {
             "status": decode(self._describe()),
-            "figures": self._recent.figures(),
+            "now": time.time(),
+            "since": totals.since,
+            "figures": {"/".join(label): _figures(each) for label, each in totals.by_server().items()},
+            # Calls and errors of quarters of an hour, by their number (`day_ring.OUTLINE_SECONDS`).
+            "day": {"/".join(label): outline for label, outline in figures.outlines().items()},
             "processes": processes,
-            "lastCalls": self._recent.last_calls(),
+            "lastCalls": self._recent.calls(self._redact),
+            "running": [each.as_json() for each in figures.running()[:MAX_RUNNING_SHOWN] if each.server],
         }
+
+
+def _figures(totals: ServerTotals) -> dict[str, Any]:
+    return {
+        "calls": totals.calls,
+        "errors": totals.errors,
+        "running": totals.running + totals.waiting,
+        "p50": totals.durations.quantile(0.5),
+        "p95": totals.durations.quantile(0.95),
+    }

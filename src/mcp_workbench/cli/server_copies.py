@@ -102,14 +102,14 @@ def _sandbox(copies: ServerCopies) -> list[str]:
 
 
 def _places(copies: ServerCopies, clients: Mapping[int, str]) -> list[str]:
-    places = Counter(filter(None, (_place(each, clients) for each in copies.started)))
+    places = Counter(filter(None, (place_of(each, clients) for each in copies.started)))
     several = len(copies.started) > 1
     lines = [f"{count} {place}" if several else place for place, count in places.items()]
     more = len(lines) - MAX_PLACES_SHOWN
     return lines if more <= 0 else [*lines[:MAX_PLACES_SHOWN], f"and {more} more; --json lists all"]
 
 
-def _place(report: dict[str, Any], clients: Mapping[int, str]) -> str:
+def place_of(report: dict[str, Any], clients: Mapping[int, str]) -> str:
     """A copy's state, user, folder and clients; empty if only the state is known."""
     user, folder = report.get("user"), report.get("folder")
     used_by = report.get("clientNames") or [

@@ -1,28 +1,69 @@
-"""The view of `top`: turns the state of workbenches into lines that fit a terminal. Pure."""
+"""The views of `top`: the state of workbenches as lines that fit a terminal. Pure.
+
+The list has a row for each server, a server's own view its calls, its log or its copies. A column in which nothing
+stands is left out, and so are the less important ones where the others would have to be cut.
+"""
 
 from __future__ import annotations
 
+import textwrap
 import time
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 
-from mcp_workbench.cli.server_copies import grouped
-from mcp_workbench.engine.printable import one_line
+from mcp_workbench.cli.screen import Part, Style
+from mcp_workbench.cli.server_copies import grouped, place_of
+from mcp_workbench.engine.observe.day_ring import HOURS, OUTLINE_SECONDS
+from mcp_workbench.engine.printable import one_line, plural
+from mcp_workbench.engine.steps import LOCAL
 
-HEADER: Final = ("STATE", "MEMORY", "BUSY", "CALLS/S", "P50", "P95", "ERRORS")
-# Of the columns after the state, which is as wide as the longest state needs.
-WIDTHS: Final = (7, 4, 7, 7, 7, 6)
-# One space between columns: at 80 columns, names need the room.
-_ROOM: Final = sum(WIDTHS) + len(WIDTHS)
-_SHORTEST_NAME: Final = 12
-_SHORTEST_STATE: Final = 8
+Line = Sequence[Part]
+Look = dict[str, Any]
+Tab = Literal["calls", "log", "copies"]
+TABS: Final[tuple[Tab, ...]] = ("calls", "log", "copies")
+
 _UNUSED: Final = "unused"
 # In these, a server does not work until its error is dealt with.
 _BROKEN: Final = ("backoff", "failed", "needs sign-in")
+_NAME: Final = "SERVER"
+_STATE: Final = "STATE"
+_DAY: Final = "LAST DAY"
+# Which columns go first where there is no room for all of them; the name and the state never do.
+_DROPPED: Final = (_DAY, "P50", "MEMORY", "CALLS", "CALLS/S", "P95", "BUSY", "ERRORS")
+_SHORTEST_NAME: Final = 12
+# Of the plot of a day: fewer columns say nothing, more than one for a quarter of an hour nothing new.
+_SHORTEST_PLOT: Final = 12
+_LONGEST_PLOT: Final = HOURS * 3600 // OUTLINE_SECONDS
+# From this width on, columns are set apart by more than one space.
+_WIDE: Final = 100
 LAST_CALLS: Final = 8
-KEYS: Final = "up/down choose  l log  s stop  r restart  q quit"
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_REASONS: Final = 3
+# Lines of one reason.
+_MOST_WRAPPED: Final = 3
+LIST_KEYS: Final = "up/down choose  enter look  / filter  s stop  r restart  ? keys  q quit"
+SERVER_KEYS: Final = "tab calls, log, copies  up/down scroll  / filter  s stop  r restart  q back"
+HELP: Final = (
+    ("up, down, j, k", "choose a server; scroll"),
+    ("page up, page down", "the same by a screen"),
+    ("enter", "look at the chosen server: its calls, its log, its copies"),
+    ("tab, left, right", "the next of these"),
+    ("l", "the log of the chosen server"),
+    ("s", "stop the server; the next call starts it again"),
+    ("r", "restart the server"),
+    ("/", "show only what contains a text, until escape"),
+    ("q, escape", "back; quit"),
+)
+# As a terminal understands them.
+_ANSI: Final[dict[Style, str]] = {
+    "plain": "", "strong": "1", "name": "1;36", "dim": "2", "good": "32", "bad": "1;31", "warn": "33", "code": "32"
+}  # fmt: skip
+_ENDS: Final = {"tool_error": "failed", "cancelled": "cancelled", "timeout": "timed out"}
+_STATES: Final = {"held": "waits for a person or a limit", "waiting": "waits for its server", "sent": "running"}
 
 
 class ServerRow(Struct, frozen=True):
@@ -31,128 +72,380 @@ class ServerRow(Struct, frozen=True):
     pid: int
     toolbox: str
     server: str
-    cells: tuple[str, ...]
+    # By the title of the column; what is not known has none.
+    cells: dict[str, str]
     # Why it does not work, if it does not.
     reasons: tuple[str, ...] = ()
+    # How often it was called in each quarter of an hour of the last day, the latest last, and whether calls failed.
+    day: tuple[tuple[int, bool], ...] = ()
 
     @property
     def label(self) -> str:
         return f"{self.toolbox}/{self.server}"
 
+    def contains(self, text: str) -> bool:
+        return any(text in part.casefold() for part in (self.label, self.cells[_STATE], *self.reasons))
 
-def rows_of(look: dict[str, Any], memory: dict[int, int]) -> list[ServerRow]:
-    """Return one row for each server, those in use first. A server with several processes is one row."""
+
+def rows_of(look: Look, memory: dict[int, int], text: str = "") -> list[ServerRow]:
+    """One row for each server that contains the text, those in use first. A server with several processes is one."""
     status = look["status"]
     rows = []
     for copies in grouped(status["servers"]):
         figures = look["figures"].get(copies.label, {})
         size = sum(memory.get(pid, 0) for pid in look["processes"].get(copies.label, ()))
-        cells = (
-            copies.state if copies.is_used else _UNUSED,
-            _size(size),
-            str(copies.total("callsInFlight")),
-            f"{figures['perSecond']:.1f}" if figures.get("calls") else "",
-            _duration(figures.get("p50")),
-            _duration(figures.get("p95")),
-            str(figures["errors"]) if figures.get("errors") else "",
-        )
-        reasons = tuple(copies.reasons(_BROKEN))
-        rows.append(ServerRow(status["pid"], copies.toolbox, copies.server, cells, reasons))
-    return sorted(rows, key=lambda row: row.cells[0] == _UNUSED)
+        rate, busy = look.get("perSecond", {}).get(copies.label), copies.total("callsInFlight")
+        cells = {
+            _STATE: copies.state if copies.is_used else _UNUSED,
+            "CALLS/S": f"{rate:.1f}" if rate else "",
+            "CALLS": f"{figures['calls']:,}" if figures.get("calls") else "",
+            "ERRORS": f"{figures['errors']:,}" if figures.get("errors") else "",
+            "P50": duration(figures.get("p50")),
+            "P95": duration(figures.get("p95")),
+            "BUSY": str(busy) if busy else "",
+            "MEMORY": _size(size),
+        }
+        day = day_of(look.get("day", {}).get(copies.label, ()), look.get("now", 0.0))
+        rows.append(ServerRow(status["pid"], copies.toolbox, copies.server, cells, tuple(copies.reasons(_BROKEN)), day))
+    shown = [row for row in rows if row.contains(text.casefold())]
+    return sorted(shown, key=lambda row: row.cells[_STATE] == _UNUSED)
 
 
 def picture(
-    looks: list[dict[str, Any]], memory: dict[int, int], width: int, height: int | None, chosen: int | None
-) -> list[str]:
-    """Return at most `height` lines of at most `width` characters. `chosen` is the row with the cursor."""
-    lines: list[str] = []
+    looks: list[Look], memory: dict[int, int], width: int, height: int | None, chosen: int | None, text: str = ""
+) -> list[Line]:
+    """The list: at most `height` lines of at most `width` characters. `chosen` is the row with the cursor; only what
+    contains `text` is shown."""
+    lines: list[Line] = []
     number = at = 0
     for look in looks:
-        status = look["status"]
-        lines += ["", _about(status)] if lines else [_about(status)]
-        rows = rows_of(look, memory)
-        state_width = _state_width(rows, width - _ROOM - 3)
-        name_width = max(_SHORTEST_NAME, width - _ROOM - 3 - state_width)
-        lines.append("  " + "TOOLBOX/SERVER".ljust(name_width) + _cells(HEADER, state_width))
-        for row in rows:
-            at = len(lines) if number == chosen else at
-            mark = "> " if number == chosen else "  "
-            lines.append(mark + _padded(one_line(row.label), name_width) + _cells(row.cells, state_width))
-            lines += [f"    {reason}" for reason in row.reasons]
-            number += 1
+        rows = rows_of(look, memory, text)
+        lines += [[""]] if lines else []
+        lines += _about(look, rows, width)
+        table, places = _table(rows, width, None if chosen is None else chosen - number)
+        at = next((len(lines) + place for place, row in places.items() if number + row == chosen), at)
+        lines += table
+        number += len(rows)
     if not looks:
-        lines.append("No workbench is running. Clients start one; mcp-workbench up starts one for all of them.")
-    calls = sorted((call for look in looks for call in look["lastCalls"]), key=lambda call: float(call["at"]))
-    last = [_call(call) for call in calls[-LAST_CALLS:]]
+        lines.append(["No workbench is running. Clients start one; mcp-workbench up starts one for all of them."])
+    calls = [call for look in looks for call in calls_of(look, text=text)]
+    last = _calls(sorted(calls, key=lambda call: float(call["at"]))[-LAST_CALLS:], width)
     if last:
-        last = ["", "LAST CALLS", *last]
-    if height is not None:
-        # Rows of servers take precedence over past calls.
-        last = last[: max(0, height - len(lines) - 1)]
-        # Scrolled until the chosen row is on the screen.
-        above = max(0, at - (height - 2))
-        lines = (lines + last)[above : above + height - 1]
-        lines += [""] * (height - 1 - len(lines)) + [KEYS]
-    else:
-        lines += last
-    return [_cut(one_line(line), width) for line in lines]
+        last = [[""], [("LAST CALLS", "dim")], *last]
+    if height is None:
+        return [fitted(line, width) for line in lines + last]
+    # Rows of servers take precedence over past calls.
+    last = last[: max(0, height - len(lines) - 1)]
+    # Scrolled until the chosen row is on the screen.
+    above = max(0, at - (height - 2))
+    return _screen((lines + last)[above:], width, height)
 
 
-def log_picture(title: str, log: list[str], width: int, height: int) -> list[str]:
-    shown = log[-(height - 3) :] or ["It has written nothing to stderr."]
-    lines = [title, "", *shown]
-    lines += [""] * (height - 1 - len(lines)) + ["q back"]
-    return [_cut(one_line(line), width) for line in lines]
+def server_picture(
+    look: Look, row: ServerRow, tab: Tab, log: Sequence[str], width: int, height: int, scroll: int, text: str
+) -> list[Line]:
+    """One server: figures, the plot of its day, and its calls, log or copies. `scroll`: how many lines were scrolled
+    from where one begins to read: the end of calls and of the log."""
+    figures, state = row.cells, row.cells[_STATE]
+    parts = [f"{name} {figures[title]}" for name, title in _FIGURES if figures[title]]
+    head: list[Line] = [
+        [(row.label, "strong"), "  ", (state, _style_of(state))],
+        *(line for reason in row.reasons[:_REASONS] for line in _wrapped(reason, width, 2, "bad")),
+        *_wrapped(", ".join([_counted(look, [row]), *parts]), width, 2),
+    ]
+    if plot := _plot(row.day, min(_LONGEST_PLOT, width - 12)):
+        head.append(["  last day ", *plot])
+    head += [[""], [(f"  [{each}]", "strong") if each == tab else f"   {each} " for each in TABS]]
+    body = {"calls": _server_calls, "log": _server_log, "copies": _server_copies}[tab](look, row, log, text, width)
+    room = max(1, height - 1 - len(head))
+    furthest = max(0, len(body) - room)
+    start = min(scroll, furthest) if tab == "copies" else furthest - min(scroll, furthest)
+    return _screen(head + body[start : start + room], width, height)
 
 
-def _about(status: dict[str, Any]) -> str:
-    serving = status.get("serving") or "stdio"
-    clients = status.get("clients")
-    whose = f"{len(clients)} clients" if clients is not None else status["config"]
-    return f"process {status['pid']}, {serving}, up {_duration(status['uptimeSeconds'])}: {whose}"
+_FIGURES: Final = (("p50", "P50"), ("p95", "P95"), ("busy", "BUSY"), ("calls/s", "CALLS/S"), ("memory", "MEMORY"))
 
 
-def _call(call: dict[str, Any]) -> str:
-    at = time.strftime("%H:%M:%S", time.localtime(call["at"]))
-    took = call["end"] if call["seconds"] is None else _duration(call["seconds"])
-    failed = "  error" if call["end"] == "error" else ""
-    return f"  {at}  {took:>9}  {call['toolbox']}/{call['server']}/{call['item']}{failed}"
+def help_picture(width: int, height: int) -> list[Line]:
+    longest = max(len(keys) for keys, _ in HELP)
+    lines: list[Line] = [[("Keys", "strong")], [""], *([f"  {keys.ljust(longest)}  {what}"] for keys, what in HELP)]
+    lines += [[""], ["Figures count from the time above them; CALLS/S is of the last ten seconds."]]
+    return _screen(lines, width, height)
 
 
-def _state_width(rows: list[ServerRow], room: int) -> int:
-    """What the longest state needs, if the longest name leaves it that much of the room for both."""
-    needed = max((len(row.cells[0]) for row in rows), default=0)
-    longest_name = max((cell_len(one_line(row.label)) for row in rows), default=0)
-    left = room - max(_SHORTEST_NAME, longest_name)
-    return max(_SHORTEST_STATE, min(needed, max(left, room // 2)))
+def _server_calls(look: Look, row: ServerRow, log: Sequence[str], text: str, width: int) -> list[Line]:
+    lines = _calls(calls_of(look, row, text), width, is_of_one=True)
+    return lines or [["  None" + (" like that." if text else " since top looks.")]]
 
 
-def _cells(cells: tuple[str, ...], state_width: int) -> str:
-    state, *rest = cells
-    figures = (_cut(cell, width).rjust(width) for cell, width in zip(rest, WIDTHS, strict=True))
-    return " ".join(["", _padded(state, state_width), *figures])
+def _server_log(look: Look, row: ServerRow, log: Sequence[str], text: str, width: int) -> list[Line]:
+    lines: list[Line] = [[f"  {one_line(line)}"] for line in log if text.casefold() in line.casefold()]
+    return lines or [["  It has written nothing" + (" like that." if text else " to stderr.")]]
 
 
-def _cut(text: str, width: int) -> str:
-    """Shorten to this many terminal cells; a Chinese character takes two."""
-    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
+def _server_copies(look: Look, row: ServerRow, log: Sequence[str], text: str, width: int) -> list[Line]:
+    copies = next((each for each in grouped(look["status"]["servers"]) if each.label == row.label), None)
+    clients = {client["pid"]: client["name"] or "" for client in look["status"].get("clients") or ()}
+    lines: list[Line] = []
+    for report in () if copies is None or not copies.is_used else copies.started:
+        place = place_of(report, clients) or str(report["state"])
+        if text.casefold() not in place.casefold():
+            continue
+        up = report.get("uptimeSeconds")
+        said = [*([] if up is None else [f"up {duration(up)}"]), plural(report.get("starts", 0), "start")]
+        said += [plural(report["failures"], "failure")] if report.get("failures") else []
+        lines += [[f"  {place}"], [(f"    {', '.join(said)}", "dim")]]
+        if report.get("lastError"):
+            lines += _wrapped(report["lastError"].splitlines()[0], width, 4)
+    return lines or [["  None: it has not been used."]]
 
 
-def _padded(text: str, width: int) -> str:
-    return set_cell_size(_cut(text, width), width)
+# ── parts of them ──
+
+
+def _about(look: Look, rows: list[ServerRow], width: int) -> list[Line]:
+    status = look["status"]
+    serving, clients = status.get("serving") or "stdio", status.get("clients")
+    whose = plural(len(clients), "client") if clients is not None else status["config"]
+    lines: list[Line] = [[f"process {status['pid']}, {serving}, up {duration(status['uptimeSeconds'])}: {whose}"]]
+    if waiting := len(status.get("approvals") or ()):
+        calls = "1 call waits" if waiting == 1 else f"{waiting} calls wait"
+        lines.append([(f"  {calls} for your approval: mcp-workbench approve", "warn")])
+    counted = f"  {_counted(look, rows)}"
+    day = tuple(
+        (sum(calls for calls, _ in step), any(failed for _, failed in step)) for step in zip(*_days(rows), strict=True)
+    )
+    plot = _plot(day, min(_LONGEST_PLOT // 2, width - len(counted) - 11))
+    lines.append([counted, *(["  last day ", *plot] if plot else [])])
+    return lines
+
+
+def _days(rows: list[ServerRow]) -> list[tuple[tuple[int, bool], ...]]:
+    return [row.day for row in rows if row.day]
+
+
+def _counted(look: Look, rows: list[ServerRow]) -> str:
+    """`12 calls, 1 error since 09:12`."""
+    figures = [look["figures"].get(row.label, {}) for row in rows]
+    calls, errors = (sum(each.get(name, 0) for each in figures) for name in ("calls", "errors"))
+    failed = f", {plural(errors, 'error')}" if errors else ""
+    since = look.get("since")
+    if since is None:
+        return f"{plural(calls, 'call')}{failed}"
+    is_recent = look["now"] - since < HOURS * 3600
+    when = time.strftime("%H:%M" if is_recent else "%Y-%m-%d %H:%M", time.localtime(since))
+    return f"{plural(calls, 'call')}{failed} since {when}"
+
+
+def _table(rows: list[ServerRow], width: int, chosen: int | None) -> tuple[list[Line], dict[int, int]]:
+    """The table of servers, and which of its lines has which row."""
+    if not rows:
+        return [["  no server"]], {}
+    gap = " " if width < _WIDE else "  "
+    widths = {
+        title: max(len(title), *(cell_len(row.cells[title]) for row in rows))
+        for title in rows[0].cells
+        if any(row.cells[title] for row in rows)
+    }
+    if any(row.day for row in rows):
+        widths[_DAY] = _SHORTEST_PLOT
+    longest = max(len(_NAME), *(cell_len(one_line(row.label)) for row in rows))
+    # One long name is no reason to take the figures of all.
+    names = min(longest, max(_SHORTEST_NAME, width // 2))
+
+    def spare() -> int:
+        return width - 2 - names - sum(widths.values()) - len(gap) * len(widths)
+
+    for title in _DROPPED:
+        if spare() >= 0:
+            break
+        widths.pop(title, None)
+    if spare() < 0:
+        # Names and states share what there is.
+        room = width - 2 - sum(widths.values()) - len(gap) * len(widths) + widths[_STATE]
+        widths[_STATE] = min(widths[_STATE], max(room - names, room // 2))
+        names = max(_SHORTEST_NAME, room - widths[_STATE])
+    names = min(longest, names + max(0, spare()))
+    if _DAY in widths:
+        widths[_DAY] = min(_LONGEST_PLOT, _SHORTEST_PLOT + spare())
+    titles = gap.join(_padded(title, widths[title], is_text=title in (_STATE, _DAY)) for title in widths)
+    lines: list[Line] = [[(f"  {_padded(_NAME, names)}{gap}{titles}".rstrip(), "dim")]]
+    places = {}
+    for number, row in enumerate(rows):
+        places[len(lines)] = number
+        is_chosen = number == chosen
+        line: list[Part] = [
+            "> " if is_chosen else "  ",
+            (_padded(one_line(row.label), names), "strong" if is_chosen else "plain"),
+        ]
+        for title, each in widths.items():
+            line.append(gap)
+            if title == _DAY:
+                line += _plot(row.day, each)
+            else:
+                cell = _padded(row.cells[title], each, is_text=title == _STATE)
+                line.append((cell, _style_of(row.cells[_STATE])) if title == _STATE else cell)
+        lines.append(line)
+        for reason in row.reasons:
+            lines += _wrapped(reason, width, 4, "bad")
+    return lines, places
+
+
+def calls_of(look: Look, row: ServerRow | None = None, text: str = "") -> list[dict[str, Any]]:
+    """The latest calls and those under way that contain the text, of one server or of all."""
+    found = []
+    for call in (*look["lastCalls"], *look.get("running", ())):
+        path = f"{call['toolbox']}/{call['server']}"
+        words = (path, call["item"], call.get("client", ""), call.get("principal", ""), call.get("reason", ""))
+        if (row is None or path == row.label) and any(text.casefold() in word.casefold() for word in words):
+            found.append(call | {"now": look.get("now", call["at"])})
+    return found
+
+
+def _calls(calls: list[dict[str, Any]], width: int, *, is_of_one: bool = False) -> list[Line]:
+    rows = []
+    for call in calls:
+        item = call["item"] or call.get("method", "")
+        is_under_way = call.get("state", "ended") != "ended"
+        seconds = call["now"] - call["at"] if is_under_way else call["seconds"]
+        principal = call.get("principal", "")
+        rows.append(
+            (
+                time.strftime("%H:%M:%S", time.localtime(call["at"])),
+                duration(max(0.0, seconds)) if seconds is not None else "",
+                one_line(call.get("client", "")),
+                "" if principal == LOCAL else one_line(principal),
+                one_line(item if is_of_one else f"{call['toolbox']}/{call['server']}/{item}"),
+                _outcome(call),
+            )
+        )
+    widths = [max((cell_len(row[column]) for row in rows), default=0) for column in range(5)]
+    lines: list[Line] = []
+    for row in rows:
+        # Nobody's user or client takes no room.
+        cells = [
+            _padded(cell, each, is_text=number != 1)
+            for number, (cell, each) in enumerate(zip(row, widths, strict=False))
+            if each
+        ]
+        said = "  " + "  ".join(cells).rstrip()
+        if is_of_one and cell_len(said) + 2 + cell_len(row[5]) > width:
+            lines += [[said], *_wrapped(row[5], width, 4, "bad")]
+        else:
+            lines.append([said, ("  " + row[5] if row[5] else "", "bad")])
+    return lines
+
+
+def _outcome(call: dict[str, Any]) -> str:
+    """How it ended, if not well, and why; or what it waits for."""
+    if call.get("state", "ended") != "ended":
+        return _STATES.get(call["state"], "")
+    if call["end"] == "ok":
+        return ""
+    said = _ENDS.get(call["end"], call["end"])
+    if call["end"] == "refused" and call.get("rule"):
+        said += f" by {call['rule']}"
+    return one_line(f"{said}: {call['reason']}" if call.get("reason") else said)
+
+
+def day_of(outline: Iterable[Sequence[int]], now: float) -> tuple[tuple[int, bool], ...]:
+    """What was called in each quarter of an hour of the last day; empty if nothing was."""
+    last = int(now) // OUTLINE_SECONDS
+    steps = {number: (calls, bool(errors)) for number, calls, errors in outline}
+    found = tuple(steps.get(number, (0, False)) for number in range(last - _LONGEST_PLOT + 1, last + 1))
+    return found if any(calls for calls, _ in found) else ()
+
+
+def _plot(day: tuple[tuple[int, bool], ...], width: int) -> Line:
+    """The day as bars, one for each column; those of times with failed calls stand out."""
+    if not day or width < _SHORTEST_PLOT:
+        return []
+    edges = [len(day) * column // width for column in range(width + 1)]
+    steps = [day[first : max(last, first + 1)] for first, last in pairwise(edges)]
+    heights = [max(calls for calls, _ in step) for step in steps]
+    most = max(heights)
+    parts: list[Part] = []
+    for height, step in zip(heights, steps, strict=True):
+        # The smallest number of calls is still something.
+        bar = _BARS[max(1, -(-height * (len(_BARS) - 1) // most))] if height else _BARS[0]
+        style: Style = "bad" if any(failed for _, failed in step) else "good" if height else "dim"
+        parts.append((bar, style))
+    return parts
+
+
+def _style_of(state: str) -> Style:
+    if any(each in state for each in _BROKEN):
+        return "bad"
+    return "dim" if state == _UNUSED else "good" if state.endswith("ready") else "warn"
+
+
+# ── lines ──
+
+
+def _screen(lines: list[Line], width: int, height: int) -> list[Line]:
+    """As many lines as fit above the last, which is for keys."""
+    shown = lines[: height - 1]
+    return [fitted(line, width) for line in (*shown, *([[""]] * (height - 1 - len(shown))))]
+
+
+def _wrapped(text: str, width: int, indent: int, style: Style = "plain") -> list[Line]:
+    """A text on as many lines as it needs, and a few at most."""
+    shown = textwrap.wrap(one_line(text), max(20, width - indent), max_lines=_MOST_WRAPPED, placeholder=" …")
+    return [[(" " * indent + line, style)] for line in shown]
+
+
+def fitted(line: Line, width: int) -> Line:
+    """A line cut to this many cells, with nothing in it that a terminal would carry out."""
+    found: list[Part] = []
+    left = width
+    total = sum(cell_len(one_line(text_of(part))) for part in line)
+    for part in line:
+        text, style = one_line(text_of(part)), _style(part)
+        if total > width and cell_len(text) >= left:
+            found.append((set_cell_size(text, max(0, left - 1)) + "…", style))
+            break
+        found.append((text, style))
+        left -= cell_len(text)
+    return found
+
+
+def text_of(part: Part) -> str:
+    return part if isinstance(part, str) else part[0]
+
+
+def _style(part: Part) -> Style:
+    return "plain" if isinstance(part, str) else part[1]
+
+
+def plain(line: Line) -> str:
+    return "".join(map(text_of, line))
+
+
+def painted(line: Line) -> str:
+    """With the colours of a terminal."""
+    found = ""
+    for part in line:
+        text, style = text_of(part), _style(part)
+        found += f"\x1b[{_ANSI[style]}m{text}\x1b[m" if _ANSI[style] and text else text
+    return found
+
+
+def _padded(text: str, width: int, *, is_text: bool = True) -> str:
+    cut = text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
+    return set_cell_size(cut, width) if is_text else " " * (width - cell_len(cut)) + cut
 
 
 def _size(count: int) -> str:
     if not count:
         return ""
-    # Never wider than its column: half a unit is no unit.
+    # Half a unit is no unit.
     if count < 1000 * 1024**2:
         return f"{count // 1024**2} MiB"
     size = count / 1024**3
     return f"{size:.1f} GiB" if size < 9.95 else f"{size:.0f} GiB"
 
 
-def _duration(seconds: float | None) -> str:
+def duration(seconds: float | None) -> str:
     if seconds is None:
         return ""
     if seconds < 0.1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -10,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from mcp_workbench.cli.commands.top import _Live
+from mcp_workbench.cli.commands.top import Rates
 from mcp_workbench.cli.dispatch import run
 from tests.cli.commands.test_init import CLOCK
 from tests.cli.in_process import Stream, command
@@ -42,9 +41,9 @@ class Serving:
         self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
         self.call()
 
-    def call(self) -> None:
+    def call(self, zone: str = "UTC") -> None:
         tool = {"toolbox": "desk", "server": "clock", "tool": "now"}
-        self.ask("tools/call", {"name": "use_tool", "arguments": {"tool": tool, "arguments": {"zone": "UTC"}}})
+        self.ask("tools/call", {"name": "use_tool", "arguments": {"tool": tool, "arguments": {"zone": zone}}})
 
     def ask(self, method: str, params: object) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -78,9 +77,10 @@ def test_in_a_pipe_one_picture_is_printed(folder: str, serving: Serving, monkeyp
     status, shown, complaints = command(monkeypatch, "top")
     assert (status, complaints) == (0, "")
     lines = shown.splitlines()
-    assert lines[0].startswith(f"process {serving.process.pid}, stdio, up ") and lines[1].split()[0] == "TOOLBOX/SERVER"
-    assert lines[2].split()[:2] == ["desk/clock", "ready"] and "MiB" in lines[2]
-    assert lines[3].split() == ["desk/never", "unused", "0"]
+    assert lines[0].startswith(f"process {serving.process.pid}, stdio, up ") and lines[1].startswith("  0 calls since ")
+    assert lines[2].split() == ["SERVER", "STATE", "MEMORY"]
+    assert lines[3].split()[:2] == ["desk/clock", "ready"] and "MiB" in lines[3]
+    assert lines[4].split() == ["desk/never", "unused"]
 
 
 def test_on_a_terminal_a_server_is_chosen_and_stopped(folder: str, serving: Serving) -> None:
@@ -88,18 +88,30 @@ def test_on_a_terminal_a_server_is_chosen_and_stopped(folder: str, serving: Serv
     steps = [("desk/clock", b"l"), ("q back", b"q"), ("q quit", b"s"), ("stopped", b"q")]
     shown = _typed(steps, folder)
     assert "\x1b[?1049h" in shown and shown.endswith("\x1b[?25h\x1b[?1049l"), "the screen comes back"
-    assert "> desk/clock" in shown and "errors" not in shown
+    assert "> \x1b[1mdesk/clock" in shown and "errors" not in shown
     serving.call()
 
 
-def _typed(steps: list[tuple[str, bytes]], folder: str) -> str:
+def test_a_call_of_a_client_appears_with_its_name_and_why_it_failed(folder: str, serving: Serving) -> None:
+    def call_twice() -> bytes:
+        serving.call()
+        serving.call("Mars/Olympus")
+        return b"\r"
+
+    steps = [("desk/clock", call_twice), ("[calls]", b""), ("Mars/Olympus", b"q"), ("LAST CALLS", b"q")]
+    shown = _typed(steps, folder)
+    assert " test  now" in shown and "failed: " in shown and "2 calls, 1 error since " in shown
+
+
+def _typed(steps: Sequence[tuple[str, bytes | Callable[[], bytes]]], folder: str) -> str:
+    """What `top` shows if these are typed, each as soon as its text has appeared."""
     import pty
 
     pid, descriptor = pty.fork()
     if pid == 0:  # pragma: no cover - the child
         env = environment({"TERM": "xterm", "XDG_RUNTIME_DIR": folder, "COLUMNS": "80", "LINES": "24"})
         os.execvpe(COMMAND[0], [*COMMAND, "top"], env)
-    shown, seen = "", 0
+    shown, seen, left = "", 0, list(steps)
     try:
         while True:
             try:
@@ -109,13 +121,14 @@ def _typed(steps: list[tuple[str, bytes]], folder: str) -> str:
             if not piece:
                 break
             shown += piece.decode(errors="replace")
-            while steps and steps[0][0] in shown[seen:]:
+            while left and left[0][0] in shown[seen:]:
                 seen = len(shown)
-                os.write(descriptor, steps.pop(0)[1])
+                keys = left.pop(0)[1]
+                os.write(descriptor, keys if isinstance(keys, bytes) else keys())
     finally:
         os.close(descriptor)
         assert os.waitpid(pid, 0)[1] == 0
-    assert not steps, shown
+    assert not left, shown
     return shown
 
 
@@ -128,7 +141,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(folder: str, number: signal.Sign
         env = environment({"TERM": "xterm", "XDG_RUNTIME_DIR": folder, "COLUMNS": "80", "LINES": "24"})
         os.execvpe(COMMAND[0], [*COMMAND, "top"], env)
     before = termios.tcgetattr(descriptor)
-    shown = _read_until(descriptor, "> desk/clock")
+    shown = _read_until(descriptor, "desk/clock")
     assert not termios.tcgetattr(descriptor)[3] & termios.ICANON
     # Ctrl-Z, and `fg`.
     os.write(descriptor, b"\x1a")
@@ -136,7 +149,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(folder: str, number: signal.Sign
     shown = _read_until(descriptor, "\x1b[?1049l")
     assert termios.tcgetattr(descriptor) == before
     os.kill(pid, signal.SIGCONT)
-    assert "\x1b[?1049h" in _read_until(descriptor, "> desk/clock")
+    assert "\x1b[?1049h" in _read_until(descriptor, "desk/clock")
     os.kill(pid, number)
     shown = _read_until(descriptor, "\x1b[?1049l")
     assert shown.endswith("\x1b[?25h\x1b[?1049l")
@@ -187,9 +200,9 @@ class FakeWorkbenches:
 
 def test_each_key_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     descriptor, terminal = os.openpty()
-    # Page up, delete, F1, Ctrl-Up and Alt-X are keys that mean nothing here, and no escape.
-    others = b"\x1b[5~\x1b[3~\x1bOP\x1b[1;5A\x1bx"
-    fake = FakeWorkbenches(descriptor, [b"\x1b[B", b"\r", others, b"q", b"s", b"k", b"r", b"x", b"\x1b[A", b"\x1b"])
+    # Home, delete, F1, Ctrl-Up and Alt-X are keys that mean nothing here, and no escape.
+    others = b"\x1b[H\x1b[3~\x1bOP\x1b[1;5A\x1bx"
+    fake = FakeWorkbenches(descriptor, [b"\x1b[B", b"l", others, b"q", b"s", b"k", b"r", b"x", b"\x1b[A", b"\x1b"])
     monkeypatch.setattr("mcp_workbench.cli.commands.top.Workbenches", lambda: fake)
     monkeypatch.setattr("mcp_workbench.cli.commands.top.REDRAW_INTERVAL", 0.05)
     monkeypatch.setenv("COLUMNS", "80")
@@ -202,46 +215,23 @@ def test_each_key_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
         assert run(["top"]) == 0
         assert termios.tcgetattr(terminal) == before, "the terminal is as it was"
     os.close(descriptor)
-    assert [(each["do"], each["server"]) for each in fake.asked] == [("log", "b"), ("stop", "b"), ("restart", "a")]
+    asked = list(dict.fromkeys((each["do"], each["server"]) for each in fake.asked))
+    assert asked == [("log", "b"), ("stop", "b"), ("restart", "a")]
     text = shown.text()
-    assert "> box/b" in text and "a line of the log" in text and "q back" in text and fake.is_closed
+    assert "> \x1b[1mbox/b" in text and "a line of the log" in text and "q back" in text and fake.is_closed
     # Of the group of this process, which is named as the server's: with many tests side by side that may be gigabytes.
     assert "MiB" in text or "GiB" in text
 
 
-class MovingWorkbenches(FakeWorkbenches):
-    """One of its servers comes into use, and then moves up; later one goes."""
+def test_a_rate_is_taken_over_the_last_looks_and_begins_anew_with_a_workbench() -> None:
+    def look(pid: int, now: float, calls: int) -> dict[str, Any]:
+        return {"status": {"pid": pid}, "now": now, "figures": {"box/a": {"calls": calls}, "box/b": {"calls": 0}}}
 
-    def __init__(self, descriptor: int, keys: list[bytes]) -> None:
-        super().__init__(descriptor, keys)
-        self._looked = 0
-
-    async def look(self) -> list[dict[str, Any]]:
-        self._looked += 1
-        (found,) = await super().look()
-        servers = found["status"]["servers"]
-        if self._looked == 1:
-            servers[0]["state"] = servers[1]["state"] = "known"
-        elif self._looked < 4:
-            servers[0]["state"] = "known"
-        else:
-            del servers[1]
-        return [found]
-
-
-def test_what_is_chosen_is_a_server_and_not_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = MovingWorkbenches(-1, [])
-    monkeypatch.setattr("mcp_workbench.cli.commands.top.Workbenches", lambda: fake)
-    monkeypatch.setattr("mcp_workbench.cli.commands.top._Live._draw", lambda live: None)
-
-    async def chosen() -> list[str]:
-        live = _Live(cast(Any, None))
-        said = []
-        for key in ("down", "s", "s", "s"):
-            live._looks = await fake.look()
-            await live._handle_key(key)
-            said.append(live._rows()[live._index(live._rows())].server)
-        return said
-
-    assert asyncio.run(chosen()) == ["b", "b", "b", "a"]
-    assert [each["server"] for each in fake.asked] == ["b", "b", "a"]
+    rates = Rates()
+    for second in range(20):
+        looks = [look(1, float(second), 100 if second == 2 else 100 + second * 2), look(2, float(second), 0)]
+        rates.add_to(looks)
+    assert looks[0]["perSecond"] == {"box/a": 2.0, "box/b": 0.0}
+    later = [look(3, 21.0, 5000)]
+    rates.add_to(later)
+    assert "perSecond" not in later[0]

@@ -16,6 +16,7 @@ from mcp_workbench.engine.observe.call_figures import (
     BOUNDS,
     MAX_ITEMS,
     MAX_ORIGINS,
+    MAX_REASON,
     MAX_ROWS,
     OTHER,
     CallFigures,
@@ -266,6 +267,18 @@ def test_running_calls_are_known_with_no_listener_and_keep_their_id() -> None:
     assert figures.running() == [] and not figures._records
 
 
+def test_a_listener_learns_why_a_call_failed() -> None:
+    figures, listener = CallFigures(), Listener()
+    figures.subscribe(listener)
+    unchecked(figures).end("result", OK)
+    unchecked(figures).end("error", b'{"code":-32001,"message":"%b"}' % (b"no " * 200))
+    for content in (b'[{"type":"image","data":"x"},{"type":"text","text":"no disk"}]', b"[]", b'{"odd":1}'):
+        unchecked(figures).end("result", b'{"content":%b,"isError":true}' % content)
+    assert [call.reason for call in listener.calls] == ["", ("no " * 200)[:MAX_REASON], "no disk", "", ""]
+    assert [call.end for call in listener.calls] == ["ok", "error", *["tool_error"] * 3]
+    assert all("reason" not in call.as_json() for call in listener.calls), "it is content, which not all may see"
+
+
 def test_a_listener_learns_of_each_call_until_it_unsubscribes() -> None:
     figures, listener = CallFigures(), Listener()
     before = unchecked(figures)
@@ -434,7 +447,7 @@ def test_reading_in_the_middle_of_a_bucket_counts_no_call_twice() -> None:
         unchecked(figures).end("error", b'{"code":1,"message":"x"}')
         figures.day("box", "s")
     assert sum(each.calls for each in figures.day("box", "s")) == 4
-    assert sum(each.errors for each in figures.days()["box", "s"]) == 2
+    assert sum(each.errors for each in figures.day("box", "s")) == 2
 
 
 def test_memory_and_saved_tokens_are_in_the_day() -> None:
@@ -451,4 +464,4 @@ def test_buckets_without_calls_cost_nothing() -> None:
     figures = CallFigures()
     assert figures._day.size == 0
     figures._turn(figures._turn_at + 100_000)
-    assert figures._day.size == 0 and figures.days() == {}
+    assert figures._day.size == 0 and figures.outlines() == {}

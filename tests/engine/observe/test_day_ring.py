@@ -7,7 +7,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.engine.observe.day_ring import HOURS, MAX_RING_BYTES, Bucket, DayRing
+from mcp_workbench.engine.observe.day_ring import HOURS, MAX_RING_BYTES, Bucket, DayRing, OutlineStep
 
 S = ("box", "s")
 HOUR = 360
@@ -38,6 +38,25 @@ def test_values_in_one_bucket_are_added_up() -> None:
     ring.add(S, Bucket(5, 2, 0, ((2, 1), (3, 1)), memory=9))
     assert ring.read(S) == [Bucket(5, 3, 1, ((2, 1), (3, 2)), 9)]
     assert ring.labels() == [S, ("box", "other")]
+
+
+def test_an_outline_has_the_sums_of_quarters_of_hours_that_had_calls() -> None:
+    ring = DayRing()
+    for number in (3, 89, 90, HOUR + 359):
+        ring.add(S, Bucket(number, calls=2, errors=number == 89))
+    ring.add(S, Bucket(HOUR + 200, memory=9))
+    ring.add(("box", "other"), Bucket(HOUR + 200, calls=1))
+    assert ring.outline(S) == [OutlineStep(0, 4, 1), OutlineStep(1, 2, 0), OutlineStep(7, 2, 0)]
+    assert ring.outline(("box", "nobody")) == []
+    ring.add(S, Bucket((HOURS + 1) * HOUR, calls=1))
+    assert [step.number for step in ring.outline(S)] == [7, (HOURS + 1) * 4], "more than a day is forgotten"
+
+
+def test_an_outline_keeps_its_detail_when_buckets_lose_theirs() -> None:
+    ring = DayRing(max_bytes=50_000)
+    for number in range(3 * HOUR):
+        ring.add(S, Bucket(number, calls=1, counts=FULL))
+    assert len(ring.read(S)) < 2 * HOUR and [step.calls for step in ring.outline(S)] == [90] * 12
 
 
 def test_more_than_a_day_is_forgotten() -> None:

@@ -1,54 +1,37 @@
-"""Rates, percentiles and the latest calls, for `top`."""
+"""The latest calls, for `top`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from mcp_workbench.engine.observe.call_record import CallRecord
-from mcp_workbench.engine.observe.recent_calls import MOST_LAST_CALLS, MOST_SERVERS, RecentCalls
+from mcp_workbench.engine.observe.recent_calls import MAX_RECENT_CALLS, RecentCalls
 
 
-def ended(
-    recent: RecentCalls, end: Any = "ok", *, item: str = "tool", sent: float | None = 1.0, server: str = "s"
-) -> None:
+def ended(recent: RecentCalls, item: str, **more: Any) -> None:
+    found = {"server": "s", "end": "ok", **more}
     recent.ended(
         CallRecord(
-            id=1, at=100.0, arrived=0.5, sent=sent, ended=1.5, principal="", client="", session=0, peer="",
-            toolbox="box", server=server, method="tools/call", item=item, state="ended", end=end,
+            id=1, at=100.0, arrived=0.5, sent=1.0, ended=1.5, principal="", client="cursor", session=0, peer="",
+            toolbox="box", method="tools/call", item=item, state="ended", params=b"x" * 1000, **found,
         )
     )  # fmt: skip
 
 
-def test_calls_are_counted_timed_and_remembered() -> None:
+def test_calls_are_remembered_with_who_made_them_and_why_they_failed() -> None:
     recent = RecentCalls()
-    ended(recent)
-    ended(recent, "error")
-    ended(recent, "tool_error")
-    ended(recent, item="")
-    figures = recent.figures()["box/s"]
-    assert (figures["calls"], figures["errors"]) == (4, 2)
-    assert figures["p50"] == figures["p95"] == 0.5
-    assert [(each["item"], each["end"]) for each in recent.last_calls()] == [
-        ("tool", "ok"), ("tool", "error"), ("tool", "error"), ("tools/call", "ok")
-    ]  # fmt: skip
-    assert {each["at"] for each in recent.last_calls()} == {101.0}
+    ended(recent, "one")
+    ended(recent, "to all servers", server="")
+    ended(recent, f"memo://a/ghp_{'a' * 36}", end="error", reason="no such key: secret")
+    first, second = recent.calls(lambda text: text.replace("secret", "***"))
+    assert (first["item"], first["client"], first["seconds"], first["reason"]) == ("one", "cursor", 1.0, "")
+    assert second["reason"] == "no such key: ***" and "ghp_a" not in second["item"]
 
 
-def test_what_was_cancelled_or_refused_has_no_duration_and_requests_to_all_servers_are_left_out() -> None:
+def test_only_the_latest_are_kept_and_nothing_of_what_was_sent() -> None:
     recent = RecentCalls()
-    ended(recent, "cancelled")
-    ended(recent, "refused", sent=None)
-    ended(recent, server="")
-    assert [(call["end"], call["seconds"]) for call in recent.last_calls()] == [("no answer", None), ("refused", None)]
-    assert recent.figures()["box/s"]["errors"] == 2 and recent.figures()["box/s"]["p50"] is None
-
-
-def test_recent_calls_are_bounded() -> None:
-    recent = RecentCalls()
-    for _ in range(MOST_LAST_CALLS + 10):
-        ended(recent)
-    assert len(recent.last_calls()) == MOST_LAST_CALLS
-    assert recent.figures()["box/s"]["calls"] == MOST_LAST_CALLS + 10
-    for number in range(MOST_SERVERS + 10):
-        ended(recent, "refused", server=f"made up {number}")
-    assert len(recent.figures()) == MOST_SERVERS
+    for number in range(MAX_RECENT_CALLS + 10):
+        ended(recent, str(number))
+    found = recent.calls(str)
+    assert [each["item"] for each in found] == [str(number) for number in range(10, MAX_RECENT_CALLS + 10)]
+    assert "x" * 100 not in str(found)

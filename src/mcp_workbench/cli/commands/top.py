@@ -1,7 +1,7 @@
-"""`mcp-workbench top`: a live view of what runs, with keys to stop and restart servers and to read their logs.
+"""`mcp-workbench top`: a live view of what runs, with keys to look into servers, to stop and to restart them.
 
-Owns the connections to workbenches and the terminal while the view is shown; `top_view` draws it. In a pipe it prints
-one view, after measuring for a second. Workbenches measure calls only while this is connected.
+Owns the connections to workbenches and the terminal while the view is shown; `top_state` decides what is shown, and
+`top_view` draws it. In a pipe it prints one view, after a second that rates are taken over.
 """
 
 from __future__ import annotations
@@ -13,23 +13,36 @@ import re
 import shutil
 import signal
 import sys
+from collections import deque
 from typing import Any, Final
 
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.cli.top_view import ServerRow, log_picture, picture, rows_of
+from mcp_workbench.cli.top_state import END_OF_INPUT, TopState
+from mcp_workbench.cli.top_view import painted, picture, plain
 from mcp_workbench.cli.watched_workbenches import Workbenches
 from mcp_workbench.engine.observe.process_memory import memory_of
 from mcp_workbench.engine.run import run as run_loop
 
 REDRAW_INTERVAL: Final = 1.0
 _PIPE_WIDTH: Final = 100
-_KEYS: Final = {b"k": "up", b"j": "down", b"\r": "l", b"\n": "l", b"\x1b": "q"}
-_KEYS_OF_SEQUENCES: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
-# A key is a letter or an escape sequence: CSI with parameters, SS3 and a letter, or Alt with a letter. It may arrive in
-# two reads.
-_A_KEY: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|\x1b[^\[O]|[^\x1b]", re.DOTALL)
+# Looks that a rate is taken over: ten seconds.
+RATE_LOOKS: Final = 10
+_KEYS_OF_SEQUENCES: Final = {
+    b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down",
+    b"\x1b[5~": "page up", b"\x1b[6~": "page down", b"\x1b[C": "right", b"\x1b[D": "left",
+    b"\x1bOC": "right", b"\x1bOD": "left",
+}  # fmt: skip
+# A key is a character or an escape sequence: CSI with parameters, SS3 and a letter, or Alt with a letter. It may arrive
+# in two reads.
+_A_KEY: Final = re.compile(
+    rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|\x1b[^\[O]"
+    rb"|[\xc0-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf7][\x80-\xbf]{3}|[^\x1b\xc0-\xf7]",
+    re.DOTALL,
+)
 # How long the rest of an escape sequence may take; an escape alone is a key.
 _ESCAPE_SECONDS: Final = 0.1
+ESCAPE: Final = b"\x1b"
+MAX_KEYS_AHEAD: Final = 16
 
 
 def run(parsed: Parsed) -> int:
@@ -50,33 +63,50 @@ def memory_in(looks: list[dict[str, Any]]) -> dict[int, int]:
     return memory_of({pid for look in looks for pids in look["processes"].values() for pid in pids})
 
 
+class Rates:
+    """Calls per second of each server, from what a few looks have counted."""
+
+    def __init__(self) -> None:
+        self._counted: dict[int, deque[tuple[float, dict[str, int]]]] = {}
+
+    def add_to(self, looks: list[dict[str, Any]]) -> None:
+        """Add the rates of its servers to each look, as `perSecond`."""
+        before, self._counted = self._counted, {}
+        for look in looks:
+            pid, now = look["status"]["pid"], look.get("now", 0.0)
+            counted = self._counted[pid] = before.get(pid, deque(maxlen=RATE_LOOKS + 1))
+            counted.append((now, {label: each.get("calls", 0) for label, each in look["figures"].items()}))
+            then, first = counted[0]
+            if now > then:
+                last = counted[-1][1]
+                look["perSecond"] = {label: (last[label] - first.get(label, 0)) / (now - then) for label in last}
+
+
 async def _one_picture() -> list[str]:
-    workbenches = Workbenches()
+    workbenches, rates = Workbenches(), Rates()
     try:
-        if await workbenches.look():
-            # Calls are measured only from the first `look` on.
-            await asyncio.sleep(REDRAW_INTERVAL)
         looks = await workbenches.look()
-        return [line.rstrip() for line in picture(looks, memory_in(looks), _PIPE_WIDTH, None, None)]
+        rates.add_to(looks)
+        if looks:
+            await asyncio.sleep(REDRAW_INTERVAL)
+            looks = await workbenches.look()
+            rates.add_to(looks)
+        return [plain(line).rstrip() for line in picture(looks, memory_in(looks), _PIPE_WIDTH, None, None)]
     finally:
         workbenches.close()
 
 
 class _Live:
-    """The view while it is shown: the chosen server, the open log, the last status."""
+    """The view while it is shown: reads keys, looks every second, draws."""
 
     def __init__(self, terminal: _Terminal) -> None:
         self._terminal = terminal
         self._workbenches = Workbenches()
+        self._rates = Rates()
+        self._state = TopState()
         # A key that is held down overflows the queue; the excess is dropped.
-        self._keys: asyncio.Queue[str] = asyncio.Queue(maxsize=16)
+        self._keys: asyncio.Queue[str] = asyncio.Queue(maxsize=MAX_KEYS_AHEAD)
         self._unread = b""
-        self._looks: list[dict[str, Any]] = []
-        self._memory: dict[int, int] = {}
-        # By identity, because rows change places; and its last row, for when it is gone.
-        self._chosen: tuple[int, str] | None = None
-        self._place = 0
-        self._log: tuple[str, list[str]] | None = None
         self._ended_by: signal.Signals | None = None
 
     async def show(self) -> int:
@@ -92,8 +122,10 @@ class _Live:
         loop.add_signal_handler(signal.SIGTSTP, self._suspend)
         try:
             while True:
-                self._looks = await self._workbenches.look()
-                self._memory = memory_in(self._looks)
+                looks = await self._workbenches.look()
+                self._rates.add_to(looks)
+                self._state.looks, self._state.memory = looks, memory_in(looks)
+                await self._read_log()
                 self._draw()
                 end = loop.time() + REDRAW_INTERVAL
                 while (left := end - loop.time()) > 0:
@@ -127,15 +159,16 @@ class _Live:
     def _on_input(self) -> None:
         data = os.read(sys.stdin.fileno(), 64)
         if not data:
-            self._press("q")
+            # Nobody is left to press a key.
+            self._press(END_OF_INPUT)
             return
         self._unread += data
         # One read may return several keys, if they are typed fast or read late.
         while (found := _A_KEY.match(self._unread)) is not None:
             self._unread = self._unread[found.end() :]
             key = found[0]
-            if len(key) == 1:
-                self._press(_KEYS.get(key) or key.decode(errors="replace"))
+            if key[0] != ESCAPE[0]:
+                self._press(key.decode(errors="replace"))
             elif key in _KEYS_OF_SEQUENCES:
                 self._press(_KEYS_OF_SEQUENCES[key])
         if self._unread:
@@ -144,8 +177,8 @@ class _Live:
     def _on_nothing_more(self, unread: bytes) -> None:
         if self._unread == unread:
             self._unread = b""
-            if unread == b"\x1b":
-                self._press("q")
+            if unread == ESCAPE:
+                self._press(ESCAPE.decode())
 
     def _press(self, key: str) -> None:
         with contextlib.suppress(asyncio.QueueFull):
@@ -160,44 +193,26 @@ class _Live:
 
     async def _handle_key(self, key: str) -> bool:
         """Handle a key. Returns whether to quit."""
-        rows = self._rows()
-        if key == "q":
-            if self._log is None:
-                return True
-            self._log = None
-        elif key in ("up", "down") and rows:
-            place = max(0, min(self._index(rows) + (1 if key == "down" else -1), len(rows) - 1))
-            self._chosen, self._place = (rows[place].pid, rows[place].label), place
-        elif key in ("l", "s", "r") and rows:
-            row = rows[self._index(rows)]
-            self._chosen = (row.pid, row.label)
-            await self._about(row, key)
+        wish = self._state.press(key)
+        row = self._state.chosen
+        if wish in ("stop", "restart") and row is not None:
+            await self._workbenches.ask(row.pid, {"do": wish, "toolbox": row.toolbox, "server": row.server})
+        await self._read_log()
         self._draw()
-        return False
+        return wish == "quit"
 
-    def _rows(self) -> list[ServerRow]:
-        return [row for look in self._looks for row in rows_of(look, self._memory)]
-
-    def _index(self, rows: list[ServerRow]) -> int:
-        """Return the row of the chosen server, or of its neighbour if it is gone."""
-        places = (place for place, row in enumerate(rows) if (row.pid, row.label) == self._chosen)
-        self._place = next(places, max(0, min(self._place, len(rows) - 1)))
-        return self._place
-
-    async def _about(self, row: ServerRow, key: str) -> None:
-        verb = {"l": "log", "s": "stop", "r": "restart"}[key]
-        answer = await self._workbenches.ask(row.pid, {"do": verb, "toolbox": row.toolbox, "server": row.server})
-        if key == "l" and answer is not None:
-            self._log = (row.label, answer["lines"])
+    async def _read_log(self) -> None:
+        row = self._state.chosen
+        if self._state.wants_log and row is not None:
+            request = {"do": "log", "toolbox": row.toolbox, "server": row.server}
+            self._state.log = (await self._workbenches.ask(row.pid, request) or {}).get("lines", [])
 
     def _draw(self) -> None:
         size = shutil.get_terminal_size()
-        if self._log is not None:
-            lines = log_picture(self._log[0], self._log[1], size.columns, size.lines)
-        else:
-            lines = picture(self._looks, self._memory, size.columns, size.lines, self._index(self._rows()))
+        lines = self._state.lines(size.columns, size.lines)
+        shown = map(painted if self._terminal.has_colours else plain, lines)
         # Drawn over the previous content, each line cleared to its end, so that nothing flickers.
-        sys.stdout.write("\x1b[H" + "\r\n".join(f"{line}\x1b[K" for line in lines) + "\x1b[J")
+        sys.stdout.write("\x1b[H" + "\r\n".join(f"{line}\x1b[K" for line in shown) + "\x1b[J")
         sys.stdout.flush()
 
 
@@ -208,6 +223,8 @@ class _Terminal:
     def __init__(self) -> None:
         import termios
 
+        # https://no-color.org
+        self.has_colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         self._descriptor = sys.stdin.fileno()
         self._before = termios.tcgetattr(self._descriptor)
 

@@ -84,12 +84,14 @@ Exit code: 0; 1 if the workbench opens no page; 2 if none or several are meant, 
         "top",
         "watch servers and calls live, stop and restart servers",
         """
-Shows what your running workbenches are doing, updated every second: toolboxes and servers with their state, memory,
-calls in flight, calls per second, the 50th and 95th percentile of how long calls take, errors, and the last calls.
-Figures cover the time since top was started; nothing is measured while it is not running.
+Shows what your running workbenches are doing, updated every second: a row for each server with its state, calls,
+errors, the 50th and 95th percentile of how long calls take, calls under way, memory and, where there is room, the
+calls of the last day; why a server does not work; and the last calls, with client, user, and why they failed. The
+shared workbench and `serve --http` count always; others count while top runs.
 
-Keys: up and down choose a server, l shows its log, s stops it (the next call starts it again), r restarts it, q quits.
-In a pipe, it prints one snapshot, taken over one second.
+Keys: up and down choose a server, enter looks at it (its calls, its log, its copies), / shows only what contains a
+text, s stops the server (the next call starts it again), r restarts it, ? shows all keys, q quits. In a pipe, it
+prints one snapshot, taken over one second.
 """,
         (),
         takes=0,

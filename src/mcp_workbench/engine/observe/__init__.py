@@ -4,7 +4,7 @@
 `rotated_log.py`: a log file of limited size.
 `call_figures.py`: counts all calls, for whoever wants figures; `call_record.py`: one call, for those who listen.
 `day_ring.py`: what was counted during the last day, in buckets of ten seconds.
-`recent_calls.py`: rates, percentiles and the latest calls, measured only while `top` runs.
+`recent_calls.py`: the latest calls, kept only while `top` runs.
 `process_memory.py`: the memory of servers' processes, read only for whoever shows it.
 `status_socket.py`: the status of a running workbench, for other processes of the same user.
 """

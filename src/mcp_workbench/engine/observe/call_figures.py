@@ -16,8 +16,8 @@ from time import monotonic
 from typing import Final, Literal, NamedTuple
 
 from mcp_workbench.engine.jsonrpc.messages import Part, read_error
-from mcp_workbench.engine.observe.call_record import CallEnd, CallListener, CallRecord, client_name
-from mcp_workbench.engine.observe.day_ring import BUCKET_SECONDS, Bucket, DayRing
+from mcp_workbench.engine.observe.call_record import CallEnd, CallListener, CallRecord, client_name, tool_error_text
+from mcp_workbench.engine.observe.day_ring import BUCKET_SECONDS, Bucket, DayRing, OutlineStep
 from mcp_workbench.engine.steps import (
     MAX_SEARCHED_ANSWER_BYTES,
     AnyPassage,
@@ -44,6 +44,8 @@ MAX_ROWS: Final = 2000
 MAX_ITEMS: Final = 500
 # Remembered descriptions of calls, each with its row. The router remembers as many.
 MAX_ORIGINS: Final = 1024
+# Of the reason why a call failed: a line of a wide terminal.
+MAX_REASON: Final = 300
 # Everything beyond these bounds is counted together under this name, as OpenTelemetry does.
 OTHER: Final = "_OTHER"
 # Methods that name something of which a server has a limited number. URIs and tasks are unlimited.
@@ -272,10 +274,13 @@ class CallFigures:
             for bucket in self._day.read((toolbox, server))
         ]
 
-    def days(self) -> dict[Label, list[DayBucket]]:
-        """The last day of everything that was called, by toolbox and server."""
-        self._turn(monotonic())
-        return {label: self.day(*label) for label in self._day.labels()}
+    def outlines(self) -> dict[Label, list[OutlineStep]]:
+        """The last day of everything that was called, in quarters of an hour, without the last seconds: cheap enough
+        for whoever looks every second."""
+        now = monotonic()
+        if now >= self._turn_at:
+            self._turn(now)
+        return {label: self._day.outline(label) for label in self._day.labels() if label[1]}
 
     def note_memory(self, toolbox: str, server: str, size: int) -> None:
         """What the processes of a server take, as somebody has just measured it."""
@@ -424,8 +429,13 @@ class CallFigures:
         record.state, record.end, record.ended = "ended", end, ended
         record.sent = _sent_at(passage)
         record.bytes_out = size
-        is_error = kind == "error" and passage.failure_code is None
-        record.error_code = read_error(b"".join(payload)).code if is_error else passage.failure_code
+        record.error_code = passage.failure_code
+        if kind == "error":
+            error = read_error(b"".join(payload))
+            record.error_code = error.code if passage.failure_code is None else passage.failure_code
+            record.reason = error.message[:MAX_REASON]
+        elif end == "tool_error":
+            record.reason = tool_error_text(b"".join(payload))[:MAX_REASON]
         if isinstance(passage, Passage):
             record.rule = ", ".join(rule for rule in passage.rules if rule)
         record.payload = payload if self._readers else None

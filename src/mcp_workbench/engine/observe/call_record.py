@@ -44,6 +44,8 @@ class CallRecord(Struct, kw_only=True, eq=False):
     rule: str = ""
     # Of a JSON-RPC error that the client got.
     error_code: int | None = None
+    # Why it failed, in the words of the server or ours. Content, and with secrets: not for everybody who sees the call.
+    reason: str = ""
     bytes_in: int = 0
     bytes_out: int = 0
     # The trace that the client sent with it (W3C `traceparent` and others), in `_meta` as JSON.
@@ -102,5 +104,24 @@ def client_name(info: bytes) -> str:
     """The name in a client's `clientInfo`; empty if it has none."""
     try:
         return _read_client(info).name[:100]
+    except (DecodeError, ValidationError):
+        return ""
+
+
+class _TextContent(Struct):
+    text: str = ""
+
+
+class _FailedResult(Struct):
+    content: list[_TextContent] = []
+
+
+_read_result: Final = Decoder(_FailedResult).decode
+
+
+def tool_error_text(result: bytes) -> str:
+    """The first text of the result of a tool that failed; empty if it has none."""
+    try:
+        return next((each.text for each in _read_result(result).content if each.text), "")
     except (DecodeError, ValidationError):
         return ""

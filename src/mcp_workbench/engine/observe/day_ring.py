@@ -19,8 +19,11 @@ HOURS: Final = 24
 MAX_RING_BYTES: Final = 4 << 20
 # An hour that has lost detail has buckets of a minute.
 COARSE_BUCKETS: Final = 6
-# A name, its two parts and its entries in an hour, apart from what is written.
-_NAME_BYTES: Final = 400
+# An outline of the day has a step for each quarter of an hour.
+OUTLINE_SECONDS: Final = 900
+_STEP: Final = OUTLINE_SECONDS // BUCKET_SECONDS
+# A name, its two parts, its entries and its outline in an hour, apart from what is written.
+_NAME_BYTES: Final = 800
 
 Label = tuple[str, str]
 
@@ -38,12 +41,23 @@ class Bucket(NamedTuple):
     memory: int = 0
 
 
+class OutlineStep(NamedTuple):
+    """What happened to one thing during a quarter of an hour."""
+
+    # Its beginning in seconds, divided by `OUTLINE_SECONDS`.
+    number: int
+    calls: int
+    errors: int
+
+
 class _Hour:
-    __slots__ = ("entries", "is_coarse", "number", "size")
+    __slots__ = ("entries", "is_coarse", "number", "outlines", "size")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.entries: dict[Label, bytearray] = {}
+        # Calls and errors of each quarter: read every second by `top`, for which entries would take too long.
+        self.outlines: dict[Label, list[int]] = {}
         self.is_coarse = False
         self.size = 0
 
@@ -67,9 +81,14 @@ class DayRing:
         entries = hour.entries.get(label)
         if entries is None:
             entries = hour.entries[label] = bytearray()
+            hour.outlines[label] = [0] * (2 * _HOUR // _STEP)
             self._grow(hour, _NAME_BYTES + len(label[0]) + len(label[1]))
         before = len(entries)
-        _write(entries, bucket._replace(number=max(0, bucket.number - hour.number * _HOUR)))
+        within = max(0, bucket.number - hour.number * _HOUR)
+        _write(entries, bucket._replace(number=within))
+        outline = hour.outlines[label]
+        outline[within // _STEP * 2] += bucket.calls
+        outline[within // _STEP * 2 + 1] += bucket.errors
         self._grow(hour, len(entries) - before)
         while self.size > self._max_bytes:
             self._shrink()
@@ -104,6 +123,16 @@ class DayRing:
             if entries is not None:
                 found += _merged(_read(entries, hour.number * _HOUR), 1)
         return found
+
+    def outline(self, label: Label) -> list[OutlineStep]:
+        """The quarters of hours in which something was called, oldest first."""
+        return [
+            OutlineStep(hour.number * (_HOUR // _STEP) + step, outline[2 * step], outline[2 * step + 1])
+            for hour in self._hours
+            if (outline := hour.outlines.get(label)) is not None
+            for step in range(_HOUR // _STEP)
+            if outline[2 * step]
+        ]
 
     def labels(self) -> list[Label]:
         return list(dict.fromkeys(label for hour in self._hours for label in hour.entries))
