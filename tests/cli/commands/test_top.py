@@ -24,6 +24,10 @@ from tests.cli.shell import COMMAND, environment, on_terminal
 pytestmark = pytest.mark.processes
 
 
+# A text that appears, and what is typed then.
+Step = tuple[str, bytes | Callable[[], bytes]]
+
+
 class Serving:
     """A workbench with a client, which is the test."""
 
@@ -98,12 +102,12 @@ def test_a_call_of_a_client_appears_with_its_name_and_why_it_failed(folder: str,
         serving.call("Mars/Olympus")
         return b"\r"
 
-    steps = [("desk/clock", call_twice), ("[calls]", b""), ("Mars/Olympus", b"q"), ("LAST CALLS", b"q")]
+    steps: list[Step] = [("desk/clock", call_twice), ("[calls]", b""), ("Mars/Olympus", b"q"), ("LAST CALLS", b"q")]
     shown = _typed(steps, folder)
     assert " test  now" in shown and "failed: " in shown and "2 calls, 1 error since " in shown
 
 
-def _typed(steps: Sequence[tuple[str, bytes | Callable[[], bytes]]], folder: str) -> str:
+def _typed(steps: Sequence[Step], folder: str) -> str:
     """What `top` shows if these are typed, each as soon as its text has appeared."""
     import pty
 
@@ -227,7 +231,7 @@ def test_a_rate_is_taken_over_the_last_looks_and_begins_anew_with_a_workbench() 
     def look(pid: int, now: float, calls: int) -> dict[str, Any]:
         return {"status": {"pid": pid}, "now": now, "figures": {"box/a": {"calls": calls}, "box/b": {"calls": 0}}}
 
-    rates = Rates()
+    rates, looks = Rates(), list[dict[str, Any]]()
     for second in range(20):
         looks = [look(1, float(second), 100 if second == 2 else 100 + second * 2), look(2, float(second), 0)]
         rates.add_to(looks)
