@@ -127,7 +127,8 @@ def _report(enforced: Enforced) -> dict[str, object]:
     if not sandbox.limits_files:
         return report
     granted = {"read": sandbox.read, "write": sandbox.write, "network": sandbox.network, "skipped": sandbox.skipped}
-    return {**report, "backend": enforced.backend, **granted}
+    kept = {"readOnly": [each for each in sandbox.read_only if each not in enforced.unprotected]}
+    return {**report, "backend": enforced.backend, **granted, **kept, "unprotected": enforced.unprotected}
 
 
 def _keep_secrets_to_ourselves(means: Means) -> None:

@@ -98,7 +98,10 @@ def _sandbox(copies: ServerCopies) -> list[str]:
     if found is None or (found["profile"] == "guard" and not found.get("missing")):
         return []
     missing = "".join(f"; this machine {each}" for each in found.get("missing", ()))
-    return [f"sandbox: {found['profile']}{missing}", *(f"not granted: {each}" for each in found.get("skipped", ()))]
+    lines = [f"sandbox: {found['profile']}{missing}", *(f"not granted: {each}" for each in found.get("skipped", ()))]
+    if unprotected := found.get("unprotected"):
+        lines.append(f"writable, because only bwrap could keep it read-only: {', '.join(unprotected)}")
+    return lines
 
 
 def _places(copies: ServerCopies, clients: Mapping[int, str]) -> list[str]:

@@ -195,15 +195,19 @@ def _sandbox_of(label: str, server: ServerConfig, subject: Examined) -> list[Dia
     try:
         # Whose home it is does not matter here.
         sandbox = sandbox_of(server, environment, None, Owner(path, ""))
-        missing = choose(sandbox, capabilities()).missing
+        chosen = choose(sandbox, capabilities())
     except DownstreamError as error:
         # A program that does not exist is reported by another check.
         return [Diagnosis("error", "sandbox", f"`{label}` cannot start: {error.message}", error.hint or "")]
-    if not missing and not sandbox.skipped:
-        return [Diagnosis("note", "sandbox", f"`{label}` runs in `{sandbox.profile}`")]
-    lacks = [Diagnosis("warning", "sandbox", f"`{label}`: this machine {each}") for each in missing]
-    skipped = [Diagnosis("warning", "sandbox", f"`{label}`: not granted: {each}") for each in sandbox.skipped]
-    return lacks + skipped
+    found = [Diagnosis("warning", "sandbox", f"`{label}`: this machine {each}") for each in chosen.missing]
+    found += [Diagnosis("warning", "sandbox", f"`{label}`: not granted: {each}") for each in sandbox.skipped]
+    if chosen.unprotected:
+        text = (
+            f"`{label}` can write {', '.join(f'`{each}`' for each in chosen.unprotected)}, which other programs trust"
+        )
+        found.append(Diagnosis("warning", "sandbox", text, "install bubblewrap: it can keep this read-only"))
+    by = f" by {chosen.backend.name}" if sandbox.limits_files else ""
+    return found or [Diagnosis("note", "sandbox", f"`{label}` runs in `{sandbox.profile}`{by}")]
 
 
 def versions(subject: Examined) -> list[Diagnosis]:

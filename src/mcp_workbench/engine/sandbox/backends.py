@@ -24,6 +24,8 @@ class Chosen(NamedTuple):
     backend: Backend
     # What it cannot enforce here, each as what follows "this machine".
     missing: tuple[str, ...]
+    # What stays writable inside of granted folders, although other programs run or trust it.
+    unprotected: tuple[str, ...] = ()
 
 
 def choose(sandbox: Sandbox, machine: Capabilities, platform: str = sys.platform) -> Chosen:
@@ -42,15 +44,17 @@ def choose(sandbox: Sandbox, machine: Capabilities, platform: str = sys.platform
         if sandbox.profile != "off" and (trouble := each.trouble(machine)) is not None:
             troubles.append(trouble)
             continue
-        found.append(Chosen(each, tuple(each.missing(sandbox, machine))))
-        if not found[-1].missing:
+        unprotected = () if each.keeps_read_only() else sandbox.read_only
+        found.append(Chosen(each, tuple(each.missing(sandbox, machine)), unprotected))
+        if not found[-1].missing and not unprotected:
             return found[-1]
     if not found:
         # What was asked for cannot be used, and what can be enforces something at least.
         instead = known[0]
-        found.append(Chosen(instead, tuple(instead.missing(sandbox, machine)) or (f"cannot use `{sandbox.backend}`",)))
-    chosen = min(found, key=lambda one: len(one.missing))
-    if not sandbox.is_best_effort:
+        missing = tuple(instead.missing(sandbox, machine)) or (f"cannot use `{sandbox.backend}`",)
+        found.append(Chosen(instead, missing, sandbox.read_only))
+    chosen = min(found, key=lambda one: (len(one.missing), len(one.unprotected)))
+    if chosen.missing and not sandbox.is_best_effort:
         could = "".join(f"; {trouble}" for trouble in troubles)
         raise DownstreamError(f"sandbox: this machine {'; it '.join(chosen.missing)}{could}", hint=_hint(troubles))
     return chosen

@@ -6,8 +6,9 @@ kernels without Landlock. It starts a program more, and what is not granted is n
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mcp_workbench.engine.sandbox.resource_limits import limiting
@@ -43,10 +44,16 @@ class BwrapBackend:
             found.append("cannot limit its network to hosts")
         return found
 
+    def keeps_read_only(self) -> bool:
+        return True
+
     def launch(self, sandbox: Sandbox) -> Launch:
         make_private_folders(sandbox)
         if sandbox.profile == "off":
             return Launch(UNCONFINED)
+        for folder in sandbox.created:
+            with contextlib.suppress(OSError):
+                os.mkdir(folder)
         descriptors: list[int] = []
         words = list(_namespaces(sandbox))
         if seccomp.is_supported():
@@ -95,6 +102,7 @@ def files_of(sandbox: Sandbox) -> list[str]:
     for path in sorted(mounts, key=lambda each: each.count("/") if each != "/" else 0):
         if os.path.realpath(path) == path:
             words += (mounts[path], path, path)
+    words += _kept_read_only(sandbox, write)
     words += ("--proc", "/proc", "--dev", "/dev")
     for path in sandbox.write:
         if path.startswith("/dev/") and not _is_in(path, _DEVICES) and os.path.realpath(path) == path:
@@ -111,6 +119,30 @@ def files_of(sandbox: Sandbox) -> list[str]:
         words += ("--dir", home)
     # What is written outside of what is granted fails, instead of being lost.
     return [*words, "--remount-ro", "/"]
+
+
+def _kept_read_only(sandbox: Sandbox, roots: Sequence[str]) -> list[str]:
+    """Mounts over what stays read-only. The folders on the way to it are mounts as well: those cannot be moved away, to
+    put others in their place."""
+    words: list[str] = []
+    pinned: dict[str, None] = {}
+    for path in sorted(sandbox.read_only):
+        if os.path.realpath(path) != path or not os.path.exists(path):
+            continue
+        folder = os.path.dirname(path)
+        on_the_way = []
+        while folder not in pinned and folder not in roots and len(folder) > 1:
+            on_the_way.append(folder)
+            folder = os.path.dirname(folder)
+        for each in reversed(on_the_way):
+            pinned[each] = None
+            words += ("--bind-try", each, each)
+        words += ("--ro-bind-try", path, path)
+    for path in sandbox.write:
+        # What was named is meant, even there.
+        if path not in roots and _is_in(path, sandbox.read_only) and os.path.realpath(path) == path:
+            words += ("--bind-try", path, path)
+    return words
 
 
 # What `bwrap` has in its own `/dev`.

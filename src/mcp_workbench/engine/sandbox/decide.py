@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+from mcp_workbench.engine.sandbox.carve_outs import CarveOuts, carve_outs
 from mcp_workbench.engine.sandbox.sandbox import FoundPath, Machine, Sandbox
 
 SEALED_MEMORY: Final = 1 << 30
@@ -50,6 +51,8 @@ class ServerProgram(NamedTuple):
     home_name: str
     # Where it is, with links.
     path: str | None = None
+    # The file that it is configured in.
+    configuration: str | None = None
 
 
 class _Grants:
@@ -156,8 +159,11 @@ def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine
     home = os.path.join(machine.homes, program.home_name) if settings.home == "private" else None
     temporary = os.path.join(machine.homes, program.home_name, "tmp")
     private = home or temporary
+    kept = _kept_read_only(settings, program, machine, grants)
     return basic._replace(
         limits_files=True,
+        read_only=kept.read_only,
+        created=kept.created,
         read=tuple(grants.read),
         write=(private, *grants.write),
         network=settings.network if settings.network is not None else "none" if is_sealed else "all",
@@ -172,6 +178,17 @@ def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine
         skipped=tuple(grants.skipped),
         links=tuple(grants.links.items()),
     )
+
+
+def _kept_read_only(settings: SandboxConfig, program: ServerProgram, machine: Machine, grants: _Grants) -> CarveOuts:
+    named = [place.path for place in map(machine.look, settings.write) if place is not None]
+    places = [path for path in grants.write if path not in machine.devices]
+    roots = [path for path in places if not any(path.startswith(other + "/") for other in places)]
+    own = []
+    if program.configuration and (place := machine.look(program.configuration)) is not None:
+        own = [place.path, os.path.join(os.path.dirname(place.path), "workbench.lock")]
+    # A folder that is granted as a whole does not name what is in it.
+    return carve_outs(machine, roots, [path for path in named if path not in roots], own)
 
 
 def _granted_as_asked(grants: _Grants, machine: Machine, path: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import sys
 from functools import cache
@@ -35,6 +37,8 @@ _SYSTEM: Final = {
 }
 # More than any path has, with its links.
 _MAX_STEPS: Final = 10_000
+# Of a folder that is granted, to find the repositories in it.
+_MAX_ENTRIES: Final = 1000
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
 
@@ -71,6 +75,15 @@ def _links_on_the_way(path: str) -> tuple[tuple[str, ...], tuple[tuple[str, str]
     return tuple(found), tuple(links.items())
 
 
+def _repositories_in(folder: str) -> list[str]:
+    found = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in itertools.islice(entries, _MAX_ENTRIES):
+            if entry.is_dir(follow_symlinks=False) and os.path.lexists(os.path.join(entry.path, ".git")):
+                found.append(entry.path)
+    return sorted(found)
+
+
 def this_machine(home: str) -> Machine:
     """`home` is that of the user whose server it is."""
     from platformdirs import user_data_dir
@@ -84,6 +97,7 @@ def this_machine(home: str) -> Machine:
         look=look,
         system=_SYSTEM.get(sys.platform, ()),
         devices=_DEVICES,
+        repositories=_repositories_in,
     )
 
 
@@ -120,7 +134,11 @@ def described(machine: Capabilities) -> str:
         files = f"Landlock ABI {machine.landlock_abi} (files, other processes)"
     filters = "seccomp (system calls, network, Unix sockets)" if machine.has_filters else "no seccomp"
     trouble = machine.why_no_bwrap()
-    namespaces = "bwrap (hosts, single Unix sockets)" if trouble is None else f"no namespaces ({trouble})"
+    namespaces = (
+        "bwrap (single Unix sockets, read-only files in granted folders)"
+        if trouble is None
+        else f"no namespaces ({trouble})"
+    )
     return f"{files}, {filters}, {namespaces}"
 
 

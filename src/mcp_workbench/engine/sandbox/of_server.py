@@ -34,6 +34,8 @@ class Enforced(NamedTuple):
     # What this machine cannot enforce of it.
     missing: tuple[str, ...]
     launch: Launch
+    # What stays writable inside of granted folders, although other programs run or trust it.
+    unprotected: tuple[str, ...] = ()
 
 
 def sandbox_of(
@@ -72,6 +74,7 @@ def sandbox_of(
         folder=started_in,
         is_folder_named=config.cwd is not None,
         path=path,
+        configuration=owner.path,
         files=files,
         script=script,
         home_name=home_name(config, owner) if needs_files else "",
@@ -89,4 +92,5 @@ def enforce(sandbox: Sandbox) -> Enforced:
     """Decide how this machine enforces a sandbox, and create its private folders. Raises `DownstreamError` if it cannot
     be enforced."""
     chosen = choose(sandbox, capabilities())
-    return Enforced(sandbox, chosen.backend.name, chosen.missing, chosen.backend.launch(sandbox))
+    launch = chosen.backend.launch(sandbox)
+    return Enforced(sandbox, chosen.backend.name, chosen.missing, launch, chosen.unprotected)

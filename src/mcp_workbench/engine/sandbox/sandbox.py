@@ -5,7 +5,7 @@ Every decision is in the value when a backend sees it. Knows neither how it is d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from mcp_workbench.engine.config.sandbox_settings import Network, Profile
@@ -21,6 +21,9 @@ class Sandbox(NamedTuple):
     read: tuple[str, ...] = ()
     # Also read.
     write: tuple[str, ...] = ()
+    # Inside of those, what should stay read-only, and which of these folders have to be created for it.
+    read_only: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
     network: Network = "all"
     unix_sockets: tuple[str, ...] = ()
     # Links on the way to what is granted, each with where it leads: part of the names that the server is given.
@@ -70,6 +73,8 @@ class Machine(NamedTuple):
     # The system's folders that every program reads, and devices that every program writes.
     system: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    # The folders directly in a folder that are repositories.
+    repositories: Callable[[str], Sequence[str]] = lambda folder: ()
 
 
 class Capabilities(NamedTuple):
@@ -92,6 +97,9 @@ class Backend(Protocol):
 
     def missing(self, sandbox: Sandbox, machine: Capabilities) -> list[str]:
         """What of the sandbox it cannot enforce here, each as what follows "this machine"."""
+
+    def keeps_read_only(self) -> bool:
+        """Whether `read_only` is in force."""
 
     def launch(self, sandbox: Sandbox) -> Launch:
         """How to start a server in it. May create what it needs; the sandbox is enforceable, or is best effort."""

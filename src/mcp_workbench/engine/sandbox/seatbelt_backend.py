@@ -26,6 +26,9 @@ class SeatbeltBackend:
             return ["has no sandbox that the workbench can use"]
         return ["cannot limit its network to hosts"] if isinstance(sandbox.network, tuple) else []
 
+    def keeps_read_only(self) -> bool:
+        return True
+
     def launch(self, sandbox: Sandbox) -> Launch:
         make_private_folders(sandbox)
         if sandbox.profile == "off":
@@ -52,6 +55,7 @@ def profile_text(sandbox: Sandbox) -> str:
             '(allow file-read* (literal "/"))',
             *(f"(allow file-read* (subpath {_quoted(path)}))" for path in read),
             *(f"(allow file-write* (subpath {_quoted(path)}))" for path in sandbox.write),
+            *(f"(deny file-write* (subpath {_quoted(path)}))" for path in sandbox.read_only),
             '(allow file-read* file-write* (subpath "/dev"))',
             "(deny network* (remote unix-socket))",
             *(f"(allow network-outbound (literal {_quoted(path)}))" for path in sandbox.unix_sockets),

@@ -31,6 +31,9 @@ class ThreadBackend:
             found.append("cannot limit its Unix sockets to those named (Landlock knows none)")
         return found
 
+    def keeps_read_only(self) -> bool:
+        return False
+
     def launch(self, sandbox: Sandbox) -> Launch:
         make_private_folders(sandbox)
         return Launch(confinement_of(sandbox), limiting(sandbox))

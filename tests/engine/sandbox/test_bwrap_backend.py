@@ -1,0 +1,125 @@
+"""What a server in `bwrap` finds, tried by real processes."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+from mcp_workbench.engine.sandbox.backends import choose
+from mcp_workbench.engine.sandbox.machine import capabilities
+from mcp_workbench.engine.sandbox.of_server import Owner, enforce, sandbox_of
+from mcp_workbench.engine.sandbox.sandbox import Sandbox
+from tests.engine.sandbox.test_of_server import shell
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(
+        capabilities().why_no_bwrap() is not None or not capabilities().has_filters,
+        reason=f"needs seccomp, and bwrap to work: {capabilities().why_no_bwrap()}",
+    ),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    found = tmp_path.resolve()
+    (found / "home").mkdir()
+    monkeypatch.setenv("HOME", str(found / "home"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(found / "data"))
+    return found
+
+
+def decided(folder: Path, *args: object, **settings: object) -> Sandbox:
+    config = ServerConfig(
+        name="s",
+        command="/bin/cat",
+        args=tuple(map(str, args)),
+        sandbox=SandboxConfig(**settings),  # type: ignore[arg-type]
+    )
+    environment = {"HOME": str(folder / "home"), "PATH": "/usr/bin:/bin"}
+    return sandbox_of(config, environment, None, Owner(str(folder / "work" / "config.json"), "box"))
+
+
+@pytest.fixture
+def work(folder: Path) -> Path:
+    found = folder / "work"
+    (found / ".git" / "hooks").mkdir(parents=True)
+    (found / ".git" / "config").write_text("[core]\n")
+    (found / ".mcp.json").write_text("{}")
+    (found / "config.json").write_text("{}")
+    return found
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "echo x > .git/hooks/pre-commit",
+        "mv .git .moved && mkdir -p .git/hooks && echo x > .git/hooks/pre-commit",
+        "mv .git/hooks .git/moved && mkdir .git/hooks && echo x > .git/hooks/pre-commit",
+        "echo x >> .git/config",
+        "echo x > .git/new && mv .git/new .git/config",
+        "rm -f .mcp.json && echo x > .mcp.json",
+        "ln -f .mcp.json other && echo x > other",
+        "mkdir -p .vscode && echo x > .vscode/tasks.json",
+        "rmdir .idea && mkdir .idea && echo x > .idea/workspace.xml",
+        "echo x > config.json",
+        "ln -sfn /tmp .vscode",
+    ],
+)
+def test_what_other_programs_trust_cannot_be_written_replaced_or_created(folder: Path, work: Path, attack: str) -> None:
+    sandbox = decided(folder, work)
+    assert choose(sandbox, capabilities()).backend.name == "bwrap", "Landlock could not keep it"
+    before = {path.relative_to(work): path.read_bytes() for path in work.rglob("*") if path.is_file()}
+    done = shell(sandbox, f'cd "$1" && echo fine > new && {{ {attack}; }}', str(work))
+    assert done.returncode, done.stderr
+    after = {path.relative_to(work): path.read_bytes() for path in work.rglob("*") if path.is_file()}
+    after.pop(Path(".git/new"), None)
+    assert after == before | {Path("new"): b"fine\n"}
+    assert not (work / ".moved").exists() and not (work / ".vscode").is_symlink()
+
+
+def test_what_the_user_lists_can_be_written_all_the_same(folder: Path, work: Path) -> None:
+    (work / ".vscode" / "snippets").mkdir(parents=True)
+    sandbox = decided(folder, work, write=(str(work / ".git/config"), str(work / ".vscode/snippets")), backend="bwrap")
+    script = 'cd "$1" && echo x > .git/config && echo x > .vscode/snippets/a; echo x > .vscode/tasks.json'
+    assert shell(sandbox, script, str(work)).returncode
+    assert (work / ".git/config").read_text() == "x\n" and (work / ".vscode/snippets/a").exists()
+    assert not (work / ".vscode/tasks.json").exists()
+
+
+def test_landlock_starts_it_and_what_it_cannot_keep_is_said(folder: Path, work: Path) -> None:
+    enforced = enforce(decided(folder, work, backend="landlock"))
+    assert enforced.missing == () and str(work / ".git/hooks") in enforced.unprotected
+    assert not (work / ".vscode").exists()
+
+
+def test_links_on_the_way_to_what_is_granted_are_there(folder: Path) -> None:
+    (folder / "real").mkdir()
+    (folder / "real/file").write_text("found")
+    for name, target in (("second", "real"), ("first", "second")):
+        (folder / name).symlink_to(target)
+    sandbox = decided(folder, read=(str(folder / "first/file"),), backend="bwrap")
+    assert shell(sandbox, 'cat "$1"', str(folder / "first/file")).stdout == "found"
+
+
+def test_only_the_sockets_that_are_named_can_be_connected_to(folder: Path) -> None:
+    listeners = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+    try:
+        for name, listener in zip(("other", "named"), listeners, strict=True):
+            listener.bind(str(folder / name))
+            listener.listen()
+        sandbox = decided(folder, unix_sockets=(str(folder / "named"), str(folder / "missing")))
+        assert choose(sandbox, capabilities()).backend.name == "bwrap" and sandbox.skipped == (
+            f"`{folder}/missing` does not exist",
+        )
+        script = "import socket,sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+        run = f"/usr/bin/python3 -I -S -c '{script}' \"$1\""
+        assert shell(sandbox, run, str(folder / "named")).returncode == 0
+        assert "FileNotFoundError" in shell(sandbox, run, str(folder / "other")).stderr
+    finally:
+        for listener in listeners:
+            listener.close()
