@@ -14,6 +14,7 @@ from mcp_workbench.signin import store_location
 from mcp_workbench.signin.sign_ins import SignIns
 from mcp_workbench.signin.store import TokenStore
 from mcp_workbench.signin.store_location import SEALED_HEAD, StoreUnusable, may_hold
+from mcp_workbench.signin.token_encryption import seal
 from tests.cli.in_process import run
 from tests.signin.authority import SignInSetup, sign_in_setup
 from tests.support import fake_keyring
@@ -204,3 +205,8 @@ async def test_without_the_library_the_error_names_the_package(tmp_path: Path, m
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
     with pytest.raises(StoreUnusable, match="need the Python package `cryptography`"):
         await store(tmp_path).convert(sealed=True)
+
+
+def test_the_id_of_a_key_stays_the_same() -> None:
+    """Files name the key that they were sealed with: another id would make them unreadable."""
+    assert b'"key":"5f458be526396d67"' in seal(b"{}", bytes(32), ())

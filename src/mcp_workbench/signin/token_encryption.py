@@ -136,7 +136,7 @@ def _aesgcm() -> type[AESGCM]:
 
 def _id_of(key: bytes) -> str:
     # Says whether it is the right key before anything is decrypted, and nothing about the key itself.
-    return hashlib.sha256(b"mcp-workbench team key\0" + key).hexdigest()[:16]
+    return hashlib.sha256(b"mcp-workbench key\0" + key).hexdigest()[:16]
 
 
 def _text(key: bytes) -> str:

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.in_process import run
 from tests.cli.shell import Done, on_terminal
 from tests.support import fake_keyring
+from tests.support.workbench import write_config
 
 
 @pytest.fixture
@@ -37,6 +38,23 @@ def test_a_value_is_kept_listed_and_removed(chain: dict[str, str]) -> None:
     assert run("secret", "list", env=chain).stdout == "other/name\n"
     for path in (Path(chain["XDG_DATA_HOME"]) / "mcp-workbench" / "keychain-entries").iterdir():
         assert "hunter" not in path.read_text() and path.stat().st_mode & 0o777 == 0o600
+
+
+def test_without_a_keychain_a_value_is_kept_in_a_file_and_used(chain: dict[str, str], tmp_path: Path) -> None:
+    without = {**chain, "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
+    done = run("secret", "set", "github", env=without, stdin="hunter2\n")
+    kept = Path(chain["XDG_DATA_HOME"]) / "mcp-workbench" / "secrets"
+    assert done.stdout == ("stored in a file that only you can read, not encrypted; refer to it as ${keyring:github}\n")
+    assert "this machine has no keychain" in done.stderr and str(kept) in done.stderr
+    assert run("secret", "set", "second", env=without, stdin="hunter3").status == 0
+    assert run("secret", "list", env=without).stdout == "github\nsecond\n" and len(list(kept.iterdir())) == 2
+    config = write_config(tmp_path, {"box": {"server": {"command": "true", "env": {"T": "${keyring:second}"}}}})
+    assert run("check", config, env=without).status == 0
+    # A keychain that comes later takes the value over, and nothing is left behind.
+    assert run("secret", "set", "second", env=chain, stdin="hunter4").status == 0
+    assert len(list(kept.iterdir())) == 1
+    assert run("secret", "remove", "github", env=without) == Done(0, "removed\n", "")
+    assert run("secret", "remove", "github", env=without).status == 1 and list(kept.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.transport.processes import ProcessTable
+from mcp_workbench.signin.secrets import private_files
 from mcp_workbench.signin.secrets import resolve as resolving
 from mcp_workbench.signin.secrets.resolve import ReferenceUnresolved, Resolved, look, resolve
 from mcp_workbench.signin.secrets.secret_files import MOST_SECRET_BYTES
@@ -305,6 +306,18 @@ async def test_a_file_with_variables_that_cannot_be_read_is_told_once(tmp_path: 
 async def test_a_keychain_that_does_not_give_it(tmp_path: Path, fault: str, words: str) -> None:
     error = await refused(fake_keyring.environment(tmp_path / "keys", fault), env={"T": "${keyring:svc/name}"})
     assert str(error).startswith(f"`${{keyring:svc/name}}` in `env.T` cannot be resolved: {words}") and error.hint
+
+
+@pytest.mark.parametrize("backend", ["keyring.backends.fail.Keyring", "tests.support.fake_keyring.Keyring"])
+async def test_an_entry_that_is_kept_in_a_file_is_found_with_and_without_a_keychain(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    private_files.put("mcp-workbench", "first", "hunter1", {})
+    private_files.put("mcp-workbench", "name", "hunter2", {})
+    environ = {**fake_keyring.environment(tmp_path / "keys"), "PYTHON_KEYRING_BACKEND": backend}
+    found = await resolved(environ, env={"T": "${keyring:name}"})
+    assert found.config.env == {"T": "hunter2"} and found.secrets >= {"hunter2"} and "hunter1" not in found.secrets
 
 
 @pytest.mark.requirement("secrets.keychain")

@@ -1,5 +1,5 @@
-"""`mcp-workbench secret`: manage values in the system's keychain, for `${keyring:…}`. They are never arguments and
-never shown."""
+"""`mcp-workbench secret`: manage values in the system's keychain, for `${keyring:…}`; where there is none, in files
+that only the user can read. They are never arguments and never shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.signin.secrets import keychain, keychain_names
+from mcp_workbench.signin.secrets import keychain, keychain_names, private_files
 from mcp_workbench.signin.secrets.secret_files import MOST_SECRET_BYTES
 
 
@@ -33,9 +33,19 @@ def _set(name: str) -> int:
         raise UsageError("the value is empty")
     if len(value.encode(errors="surrogateescape")) > MOST_SECRET_BYTES or "\0" in value:
         raise UsageError(f"the value is longer than {MOST_SECRET_BYTES // 1024} KiB, or contains a NUL character")
-    keychain.put(*keychain.entry_of(name), value, os.environ)
+    try:
+        keychain.put(*keychain.entry_of(name), value, os.environ)
+        # One that was kept in a file before there was a keychain.
+        private_files.delete(*keychain.entry_of(name))
+        where = ""
+    except keychain.ABSENT as error:
+        is_encrypted = private_files.put(*keychain.entry_of(name), value, os.environ)
+        where = f" in a file that only you can read, {'encrypted' if is_encrypted else 'not encrypted'}"
+        remark("note", f"{error.message}; the value is in {private_files.folder()}")
+        if isinstance(error, keychain.KeychainUninstalled):
+            remark("hint", "uv tool install 'mcp-workbench[keychain]' adds the keychain")
     keychain_names.remember(name)
-    print(f"stored; refer to it as ${{keyring:{name}}}")
+    print(f"stored{where}; refer to it as ${{keyring:{name}}}")
     return 0
 
 
@@ -68,10 +78,14 @@ def _list(parsed: Parsed, name: str | None) -> int:
 
 
 def _remove(name: str) -> int:
-    was_there = keychain.delete(*keychain.entry_of(name), os.environ)
+    was_there = private_files.delete(*keychain.entry_of(name))
+    try:
+        was_there = keychain.delete(*keychain.entry_of(name), os.environ) or was_there
+    except keychain.ABSENT:
+        pass
     keychain_names.forget(name)
     if not was_there:
-        remark("note", f"the keychain has no entry `{name}`")
+        remark("note", f"there is no secret `{name}`")
         return 1
     print("removed")
     return 0

@@ -185,11 +185,11 @@ keychain entry it refers to.
     ),
     Command(
         "secret [OPTIONS] set|list|remove [NAME]",
-        "keep secrets out of the configuration, in the system's keychain",
+        "keep secrets out of the configuration, in the keychain or a file",
         """
-set NAME stores a value in the keychain of your system (macOS Keychain, GNOME Keyring, KWallet). It prompts for the
-value without echoing it, or reads it from standard input in a pipe. Refer to it as ${keyring:NAME} in a configuration.
-Write service/name to use an entry that another program created.
+set NAME stores a value in the keychain of your system (macOS Keychain, GNOME Keyring, KWallet); where there is none, in
+a file that only you can read. It prompts for the value without echoing it, or reads it from standard input in a pipe.
+Refer to it as ${keyring:NAME} in a configuration. Write service/name to use an entry that another program created.
 
 list shows the names of the entries created with set; remove NAME deletes one. Values are never shown.
 

@@ -40,6 +40,14 @@ class KeychainMissing(KeychainUnusable):
     """This machine has no keychain."""
 
 
+class KeychainUninstalled(KeychainUnusable):
+    """The package that reaches the keychain is not installed."""
+
+
+# There is no keychain to keep anything in: secrets are kept in files of their own then (`private_files`).
+ABSENT: Final = (KeychainMissing, KeychainUninstalled)
+
+
 class KeychainRequest(Struct, frozen=True):
     action: Literal["get", "set", "delete"]
     service: str
@@ -109,9 +117,9 @@ def _read(end: ProgramEnd) -> KeychainReply:
         case "":
             return reply
         case "uninstalled":
-            raise KeychainUnusable(
+            raise KeychainUninstalled(
                 "the system's keychain needs the Python package `keyring`, which is not installed",
-                hint=package_hint("keyring"),
+                hint=f"{package_hint('keyring')}; `uv tool install 'mcp-workbench[keychain]'` brings it along",
             )
         case "missing":
             raise KeychainMissing(

@@ -24,7 +24,7 @@ from mcp_workbench.engine.config.reading import has_control
 from mcp_workbench.engine.config.redact import Redactor, secrets_fetched, secrets_in, secrets_in_url
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.signin.secrets import dotenv, secret_files
-from mcp_workbench.signin.secrets.keychain import Inquiry, KeychainRequest, KeychainUnusable, entry_of
+from mcp_workbench.signin.secrets.keychain import ABSENT, Inquiry, KeychainRequest, KeychainUnusable, entry_of
 from mcp_workbench.signin.secrets.program import Program, ProgramEnd
 from mcp_workbench.signin.secrets.secret_files import MOST_SECRET_BYTES, Unreadable
 
@@ -213,15 +213,29 @@ class _Resolving:
         service, name = entry_of(reference.words[0])
         inquiry = Inquiry(KeychainRequest("get", service, name), self._environ, self._table)
         try:
-            reply = await aside(inquiry.reply)
+            value = (await aside(inquiry.reply)).value
+        except ABSENT:
+            # `secret set` keeps it in a file then.
+            value = await self._private_file(service, name)
+            if not value:
+                raise
         finally:
             inquiry.program.release()
-        if not reply.value:
+        value = value or await self._private_file(service, name)
+        if not value:
             raise _Missing(
                 f"the system's keychain has no entry {quote(name)} of the service {quote(service)}",
                 f"run `mcp-workbench secret set {reference.words[0]}`",
             )
-        return reply.value
+        return value
+
+    async def _private_file(self, service: str, name: str) -> str | None:
+        from mcp_workbench.signin.secrets import private_files
+
+        try:
+            return await aside(lambda: private_files.get(service, name, self._environ))
+        except private_files.PrivateFileUnusable as error:
+            raise _Missing(error.message, error.hint or "check its permissions") from None
 
     async def _command(self, reference: Reference) -> str:
         name, *arguments = reference.words
