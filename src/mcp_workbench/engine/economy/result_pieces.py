@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from mcp_workbench.engine.economy.prose import ELLIPSIS, clip, cut
+from mcp_workbench.engine.economy.records import records
 from mcp_workbench.engine.economy.value_shape import shape
 from mcp_workbench.engine.slices import sliced
 
@@ -33,6 +34,11 @@ MOST_BLOCKS = 100_000
 # How many blocks without text are mentioned.
 MOST_OTHERS = 20
 _LONGEST_TYPE = 40
+# The largest text that is looked at as a table to tell its shape, and how much is shown of values whose shape is told.
+LARGEST_TABLE = 4 * 1024 * 1024
+MAX_SAMPLE_BYTES = 2_000
+# What says that lines were left out.
+_AROUND_A_GAP = 24
 # A JSON string of Base64, alone or in a `data:` URI. Nothing shorter is worth hiding: hashes and keys are text. A slash
 # may be escaped, as PHP does. Linear: no part of it matches the quote that it begins with. One class of characters and
 # not a group that is repeated, because `re` keeps 170 bytes for each round of a group.
@@ -48,8 +54,6 @@ class Reading(NamedTuple):
     others: tuple[str, ...] = ()
     # There is a value, but it is too large to decode.
     is_too_large: bool = False
-    # The value is not what the tool returned, but the records in its text: CSV or JSON lines.
-    is_records: bool = False
 
 
 class Part(NamedTuple):
@@ -257,11 +261,27 @@ def facts(read: Reading) -> str:
 def overview(read: Reading, room: int, said: str | None = None) -> str:
     """The start of a result and a summary of its shape, in at most `room` bytes. `said` are its `facts`, if known."""
     summary = cut(facts(read) if said is None else said, room)
-    if read.is_json:
-        summary = cut(summary + "\nShape: " + shape(read.value, room // 3), room)
+    table = None if read.is_json or len(read.text) > LARGEST_TABLE else records(read.text)
+    if read.is_json or table is not None:
+        summary = cut(summary + "\nShape: " + shape(table or read.value, room // 3), room)
+        # The shape says more about values than their beginning does.
+        room = min(room, len(summary.encode()) + MAX_SAMPLE_BYTES)
     left = room - len(summary.encode()) - len("\n\n")
-    start = page(read.text, 0, left).text if left > 0 else ""
-    return f"{summary}\n\n{start}" if start else summary
+    shown = "" if left <= 0 else page(read.text, 0, left).text if read.is_json else _ends(read.text, left)
+    return f"{summary}\n\n{shown}" if shown else summary
+
+
+def _ends(text: str, room: int) -> str:
+    """The first and the last lines of a text: what a log or a build says last is mostly what matters."""
+    start = page(text, 0, room * 2 // 3).text
+    size = room // 3 - _AROUND_A_GAP
+    tail = text[max(len(start), len(text) - size) :] if size > 0 else ""
+    # Whole lines.
+    last = tail.encode()[-size:].decode(errors="ignore").partition("\n")[2] if tail else ""
+    if not last.strip() or not start.endswith("\n"):
+        return page(text, 0, room).text
+    left_out = text.count("\n", len(start), len(text) - len(last))
+    return f"{start}{ELLIPSIS} ({left_out:,} lines)\n{last}"
 
 
 def page(text: str, start: int, room: int) -> Part:
@@ -313,6 +333,22 @@ def grep(text: str, pattern: str, *, room: int, first: int = 1, around: int = 0)
     shown, used = _numbered(excerpts, room)
     following = list(numbers)[used] if used and used < len(numbers) else None
     return Part("\n".join(shown), f"{len(found):,} matching line{'s' * (len(found) != 1)}", following)
+
+
+def count(text: str, pattern: str) -> Part:
+    """How many lines match `pattern`, and how many each of its alternatives."""
+    folded = pattern == pattern.lower()
+    wanted = _alternatives(pattern)
+    matching = 0
+    counts = [0] * len(wanted)
+    for line in text.split("\n"):
+        searched = line.lower() if folded else line
+        found = [_position(searched, pieces) >= 0 for pieces in wanted]
+        matching += any(found)
+        counts = [before + one for before, one in zip(counts, found, strict=True)]
+    each = zip(wanted, counts, strict=True) if len(wanted) > 1 else ()
+    told = "\n".join(f"{number:,}: {'*'.join(pieces)}" for pieces, number in each)
+    return Part(told, f"{matching:,} matching line{'s' * (matching != 1)}")
 
 
 def _alternatives(pattern: str) -> list[list[str]]:

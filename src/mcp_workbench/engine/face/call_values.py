@@ -38,7 +38,7 @@ def value_of(kind: str, payload: bytes, where: str, keep: Callable[[bytes], str]
             return selected_from(read, select)
         except ValueError as problem:
             raise CallFailed(f"{problem}; the tool was called") from None
-    value = read.value if read.is_json and not read.is_records else read.text
+    value = read.value if read.is_json else read.text
     if not read.others:
         return value
     content = decode_object(payload).get("content", Raw(b"[]"))

@@ -52,7 +52,7 @@ class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True,
     instructions_length: int | None = USUAL_ROOM
     # Documented: where it truncates results.
     results: str = ""
-    # Documented: what its model sees of a result with both text and structured content.
+    # What its model sees of a result with both text and structured content.
     structured: Literal["only", "both", "text"] | None = None
     # Documented: whether it tries the stateless revision before the handshake.
     probes_modern: bool | None = None

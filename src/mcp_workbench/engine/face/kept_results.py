@@ -70,10 +70,14 @@ class ReadOn(Struct, forbid_unknown_fields=True):
     start: int = 0
     # Lines of context around the matches of `grep`.
     around: int = 0
+    # Only how many lines match `grep`, in all and for each of its alternatives.
+    count: bool = False
     max_tokens: int = 0
 
 
-HOW: Final = '`select` (JSON Pointer or JMESPath), `lines` ("10-40"), `grep` (words, `*`, `|`) or `start` (a character)'
+HOW: Final = (
+    '`select` (JSON Pointer or JMESPath), `lines` ("10-40"), `grep` (words, `*`, `|`; `count`) or `start` (a character)'
+)
 _decode_read_on: Final = Decoder(ReadOn).decode
 
 
@@ -326,14 +330,16 @@ def _with_selection(data: bytes, expression: str) -> bytes:
 
 def selected_from(read: Reading, expression: str) -> object:
     """Raises ValueError with what to do."""
+    from mcp_workbench.engine.economy.records import records
     from mcp_workbench.engine.economy.select import BadExpression, select
 
     if read.is_too_large:
         raise ValueError("`select` cannot look into a value this large: use `lines` or `grep`")
-    if not read.is_json:
+    value = read.value if read.is_json else records(read.text)
+    if value is None and not read.is_json:
         raise ValueError("`select` needs JSON, JSON lines or CSV; this one is text: use `lines` or `grep`")
     try:
-        return select(read.value, expression)
+        return select(value, expression)
     except BadExpression as error:
         raise ValueError(f"`select`: {error}") from None
 
@@ -434,7 +440,7 @@ def _read_piece(result: bytes, wanted: ReadOn, tokens: int) -> bytes:
 
 def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:
     """Raises ValueError with what to do."""
-    from mcp_workbench.engine.economy.result_pieces import Part, by_line, grep, lines, page, reading
+    from mcp_workbench.engine.economy.result_pieces import Part, by_line, count, grep, lines, page, reading
 
     read = reading(result)
     near = max(wanted.start, 0)
@@ -448,6 +454,9 @@ def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:
     if wanted.select is not None:
         selected = encode(selected_from(read, wanted.select)).decode()
         return said(page(selected, wanted.start, room), "the same `select` with `start`: {}")
+    if wanted.grep is not None and wanted.count:
+        counted = count(by_line(read.text), wanted.grep)
+        return f"({counted.note})\n{counted.text}".rstrip("\n")
     if wanted.grep is not None:
         found = grep(by_line(read.text), wanted.grep, room=room, first=max(1, wanted.start), around=wanted.around)
         return said(found, "the same `grep` with `start`: {}")
