@@ -51,7 +51,7 @@ async def test_servers_work_and_status_says_what_each_has(workbench: Workbench, 
         found = {each["server"]: each["sandbox"] for each in status["servers"]}
         assert (found["first"]["profile"], found["second"]["profile"]) == ("guard", profile)
         assert found["second"]["missing"] == []
-        assert (f"sandbox: {profile}" in run("status").stdout) == (profile != "guard")
+        assert (f"sandbox: {profile}" in run("status", "--long").stdout) == (profile != "guard")
 
 
 @pytest.mark.parametrize("profile", ["contained", "sealed"])

@@ -278,7 +278,7 @@ async def test_status_shows_which_clients_share_which_servers(shared: Shared) ->
         servers = {server["server"]: server for server in shown["servers"]}
         assert servers["server"]["users"] == pids and servers["server"]["share"] == "project"
         assert servers["unused"]["users"] == [] and servers["unused"]["share"] == "user"
-        text = run("status").stdout
+        text = run("status", "--long").stdout
         name = shown["clients"][0]["name"]
         users = f"{name} ({pids[0]}), {name} ({pids[1]})"
         assert f"    ready in {shared.folder / 'a'} (share: project): used by {users}\n" in text

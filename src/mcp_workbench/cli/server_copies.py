@@ -17,6 +17,8 @@ from mcp_workbench.engine.catalog.offer import INSTRUCTIONS, MOST_WITHHELD_NAMED
 
 # States of servers that have never been used here: there is no copy yet.
 _UNUSED: Final = ("configured", "known")
+# In these, a server does not work until its error is dealt with.
+BROKEN: Final = ("backoff", "failed", "needs sign-in")
 # Those that matter most to somebody who looks for trouble come last, next to the explanation.
 _ORDER: Final = ("ready", "starting", "stopped", "backoff", "needs sign-in", "failed")
 # A copy per client of a large team would fill the screen; all of them are in `--json`.
@@ -86,7 +88,7 @@ def details_of(copies: ServerCopies, clients: Mapping[int, str]) -> list[str]:
         *_sandbox(copies),
         *copies.reasons(),
         *_changed(copies),
-        *_withheld(copies),
+        *(f"withheld {each} (mcp-workbench team lock diff)" for each in withheld_in(copies)),
         *_sign_ins(copies),
     ]
 
@@ -142,7 +144,8 @@ def _changed(copies: ServerCopies) -> list[str]:
     return [f"describes itself differently than before: {', '.join(found)}"] if found else []
 
 
-def _withheld(copies: ServerCopies) -> list[str]:
+def withheld_in(copies: ServerCopies) -> list[str]:
+    """What is withheld of any copy because it is not as locked: `tools: a, b`."""
     found: dict[str, set[str]] = {}
     for each in copies.reports:
         for kind, names in (each.get("withheld") or {}).items():
@@ -150,7 +153,7 @@ def _withheld(copies: ServerCopies) -> list[str]:
     said = {kind: f": {', '.join(sorted(names)[:MOST_WITHHELD_NAMED])}" for kind, names in found.items()}
     # A server has one text of them.
     said |= {INSTRUCTIONS: ""} if INSTRUCTIONS in found else {}
-    return [f"withheld {kind}{names} (mcp-workbench team lock diff)" for kind, names in said.items()]
+    return [f"{kind}{names}" for kind, names in said.items()]
 
 
 def _sign_ins(copies: ServerCopies) -> list[str]:

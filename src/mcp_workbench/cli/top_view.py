@@ -16,7 +16,7 @@ from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 
 from mcp_workbench.cli.screen import Part, Style
-from mcp_workbench.cli.server_copies import grouped, place_of
+from mcp_workbench.cli.server_copies import BROKEN, grouped, place_of
 from mcp_workbench.engine.observe.day_ring import HOURS, OUTLINE_SECONDS
 from mcp_workbench.engine.printable import one_line, plural
 from mcp_workbench.engine.steps import LOCAL
@@ -27,8 +27,6 @@ Tab = Literal["calls", "log", "copies"]
 TABS: Final[tuple[Tab, ...]] = ("calls", "log", "copies")
 
 _UNUSED: Final = "unused"
-# In these, a server does not work until its error is dealt with.
-_BROKEN: Final = ("backoff", "failed", "needs sign-in")
 _NAME: Final = "SERVER"
 _STATE: Final = "STATE"
 _DAY: Final = "LAST DAY"
@@ -106,7 +104,7 @@ def rows_of(look: Look, memory: dict[int, int], text: str = "") -> list[ServerRo
             "MEMORY": _size(size),
         }
         day = day_of(look.get("day", {}).get(copies.label, ()), look.get("now", 0.0))
-        rows.append(ServerRow(status["pid"], copies.toolbox, copies.server, cells, tuple(copies.reasons(_BROKEN)), day))
+        rows.append(ServerRow(status["pid"], copies.toolbox, copies.server, cells, tuple(copies.reasons(BROKEN)), day))
     shown = [row for row in rows if row.contains(text.casefold())]
     return sorted(shown, key=lambda row: row.cells[_STATE] == _UNUSED)
 
@@ -374,7 +372,7 @@ def _plot(day: tuple[tuple[int, bool], ...], width: int) -> Line:
 
 
 def _style_of(state: str) -> Style:
-    if any(each in state for each in _BROKEN):
+    if any(each in state for each in BROKEN):
         return "bad"
     return "dim" if state == _UNUSED else "good" if state.endswith("ready") else "warn"
 

@@ -95,6 +95,67 @@ CLIENTS = [
 FINE = {**SERVER, "lastError": None, "share": "project", "folder": "/a", "users": []}
 
 
+def in_short(*found: dict[str, Any], stream: io.StringIO | None = None) -> list[str]:
+    stream = stream or io.StringIO()
+    whole = [{"pid": 7, "face": "proxy", "uptimeSeconds": 1.0, "config": "/c.json", **each} for each in found]
+    status.show_short(Screen(stream), whole)
+    return stream.getvalue().splitlines()
+
+
+def test_by_default_each_server_has_a_row_without_empty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    idle = {**UNUSED, "callsInFlight": 0}
+    servers = [{**SERVER, "callsInFlight": 0}, {**SERVER, "callsInFlight": 0, "user": "bob"}, idle]
+    assert in_short(
+        {"serving": "shared", "clients": CLIENTS, "servers": servers},
+        {"pid": 8, "config": "/home/me/work/bench.json", "servers": [idle]},
+        {"pid": 9, "serving": "http", "clientNames": ["cursor"], "servers": []},
+    ) == [
+        "process 7, shared, up 1 s: claude-code, 12, codex",
+        "  TOOLBOX/SERVER  STATE               UP  TOOLS",
+        "  box/good        2 ready     1 min 15 s      3",
+        "  box/other       configured",
+        "",
+        "process 8, up 1 s: ~/work/bench.json",
+        "  TOOLBOX/SERVER  STATE",
+        "  box/other       configured",
+        "",
+        "process 9, http, up 1 s: cursor",
+        "  no server",
+    ]  # fmt: skip
+
+
+def test_what_needs_the_user_in_any_workbench_comes_before_the_servers() -> None:
+    waiting = {"id": "3f9c", "principal": "alice", "call": "box/good/drop", "arguments": '{"a":1}', "secondsLeft": 61}
+    signed_out = {**FINE, "state": "needs sign-in"}
+    broken = {**SERVER, "server": "bad", "state": "failed", "nextStep": "install it first"}
+    lines = in_short(
+        {"servers": [broken]},
+        {"pid": 8, "serving": "shared", "clients": [], "approvals": [waiting], "servers": [signed_out]},
+    )
+    assert lines[:9] == [
+        "Needs you",
+        "  box/bad does not work",
+        "    the server exited with status 3 (1 h 1 min ago)",
+        "    install it first",
+        "  approve box/good/drop for alice, 1 min 1 s left",
+        '    it will be sent as {"a":1}',
+        "    mcp-workbench approve 3f9c",
+        "  sign in to box/good",
+        "    mcp-workbench auth login box/good",
+    ]
+    assert lines[9] == "" and lines[10].startswith("process 7") and "no client is connected" in lines[14]
+
+
+def test_on_a_terminal_no_line_is_wider_than_it_but_a_command_that_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    long = {**SERVER, "server": "long" * 20, "state": "failed", "lastError": "no program " * 20}
+    lines = in_short({"serving": "shared", "servers": [SERVER, long]}, stream=Terminal())
+    command = f"    mcp-workbench logs box/{'long' * 20}"
+    assert command in lines and all(len(line) <= 80 for line in lines if line != command)
+
+
 def test_copies_of_a_server_are_one_row_with_their_sums() -> None:
     servers = [
         {**FINE, "server": "other", "state": "known", "starts": 0, "tools": 2, "uptimeSeconds": None},
@@ -163,6 +224,8 @@ def test_on_a_narrow_terminal_folders_of_clients_stand_below_them(monkeypatch: p
     assert [lines[0].split()[:2], lines[1]] == [["11", "claude-code"], "    in /one, with /c"]
     assert lines[2].split()[:2] == ["13", "codex"]
     monkeypatch.setenv("COLUMNS", "200")
+    # Without a height, rich takes 80 columns for a terminal of this kind.
+    monkeypatch.setenv("LINES", "24")
     wide = shown({"serving": "shared", "clients": clients, "servers": []}, Terminal())
     assert wide[1].split()[-2:] == ["folder", "configuration"] and wide[2].split()[-2:] == ["/one", "/c"]
 
@@ -231,7 +294,9 @@ async def test_a_workbench_is_found_before_it_has_started_a_server(tmp_path: Pat
             # On a busy machine it may take longer to answer than `status` waits ("process … does not answer").
             while " stdio, " not in (shown := await asyncio.to_thread(run, "status", env=env)).stdout:
                 await asyncio.sleep(0.1)
-        first, second, *_ = shown.stdout.splitlines()
-        assert ", stdio, raw-client, face proxy, " in first
-        assert second == "  no server started yet"
+        first, header, second = shown.stdout.splitlines()
+        assert first.endswith(": raw-client") and header.split() == ["TOOLBOX/SERVER", "STATE"]
+        assert second.split() == ["box/one", "configured"]
+        long = await asyncio.to_thread(run, "status", "--long", env=env)
+        assert ", stdio, raw-client, face proxy, " in long.stdout and "\n  no server started yet\n" in long.stdout
     assert not list((tmp_path / f"mcp-workbench-{os.getuid()}").iterdir())

@@ -1,19 +1,22 @@
-"""`mcp-workbench status`: show the state of the running workbenches and their servers."""
+"""`mcp-workbench status`: show what needs the user, and the state of the running workbenches and their servers."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.cli.screen import Part, Screen, stdout
-from mcp_workbench.cli.server_copies import ServerCopies, details_of, duration, grouped
+from mcp_workbench.cli.needs import Need, needs_of
+from mcp_workbench.cli.screen import Part, Screen, Style, stdout
+from mcp_workbench.cli.server_copies import BROKEN, ServerCopies, details_of, duration, grouped
 from mcp_workbench.engine.observe.status_socket import query_all, reports
 from mcp_workbench.engine.printable import one_line
 from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.engine.socket_peers import is_confined
 
 HEADER = ("toolbox/server", "state", "up", "tools", "in flight", "starts", "failures", "received", "sent")
+SHORT = ("toolbox/server", "state", "up", "tools", "in flight")
 NARROW = ("toolbox/server", "state", "up", "tools", "in flight", "failures")
 
 
@@ -33,11 +36,71 @@ def run(parsed: Parsed) -> int:
             screen.line(
                 ("This shell runs with no_new_privs, as servers do: workbenches outside do not answer it.", "dim")
             )
-    for number, status in enumerate(found):
-        if number:
-            screen.blank()
-        _show(screen, status)
+    if parsed.has("long"):
+        for number, status in enumerate(found):
+            if number:
+                screen.blank()
+            _show(screen, status)
+    else:
+        show_short(screen, found)
     return 0
+
+
+def show_short(screen: Screen, found: list[dict[str, Any]]) -> None:
+    """What needs the user in any workbench; then each with a row for each server."""
+    needs = [need for status in found for need in needs_of(status)]
+    if needs:
+        screen.line(("Needs you", "warn"))
+        for need in needs:
+            _show_need(screen, need)
+    for number, status in enumerate(found):
+        if number or needs:
+            screen.blank()
+        _show_in_short(screen, status)
+
+
+def _show_need(screen: Screen, need: Need) -> None:
+    screen.line((one_line(need.what), "strong"), indent=2)
+    for detail in need.details:
+        screen.line(one_line(detail), indent=4)
+    if need.do:
+        screen.line((one_line(need.do), "code"), indent=4, wrap=not need.do.startswith("mcp-workbench"))
+
+
+def _show_in_short(screen: Screen, status: dict[str, Any]) -> None:
+    clients = status.get("clients")
+    names = [client["name"] or str(client["pid"]) for client in clients or ()] or status.get("clientNames") or ()
+    serving = f", {status['serving']}" if status.get("serving") else ""
+    whose = ", ".join(dict.fromkeys(map(one_line, names))) or ("no client is connected" if clients is not None else "")
+    whose = whose or tilde(one_line(status["config"]))
+    screen.line(f"process {status['pid']}{serving}, up {duration(status['uptimeSeconds'])}: {whose}")
+    _show_token_file(screen, status)
+    rows: list[list[Part]] = []
+    for each in grouped(status["servers"]):
+        up, tools, busy = each.largest("uptimeSeconds"), each.largest("tools"), each.total("callsInFlight")
+        style: Style = "good" if each.state.endswith("ready") else "plain" if each.is_used else "dim"
+        rows.append(
+            [
+                each.label,
+                (each.state, "bad" if each.reasons(BROKEN) else style),
+                "" if up is None else duration(up),
+                "" if tools is None else str(tools),
+                str(busy) if busy else "",
+            ]
+        )
+    # A column in which nothing stands says nothing.
+    kept = [column for column in range(len(SHORT)) if column < 2 or any(row[column] for row in rows)]
+    header, rows = [SHORT[column] for column in kept], [[row[column] for column in kept] for row in rows]
+    if rows:
+        screen.table(header, rows, indent=2, right=range(2, len(header)))
+    else:
+        screen.line("no server", indent=2)
+
+
+def tilde(path: str) -> str:
+    """A path as people write it."""
+    home = os.path.expanduser("~")
+    return f"~{path[len(home) :]}" if path.startswith(f"{home}/") else path
 
 
 def _show(screen: Screen, status: dict[str, Any]) -> None:
@@ -51,9 +114,7 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
     else:
         screen.line(f"process {status['pid']}, {serving}up {up}")
         _show_clients(screen, status["clients"])
-    if isinstance(status.get("tokenFile"), str):
-        # Not the token: a screen is shared, and output is pasted into reports.
-        screen.line(f"clients need the token in {status['tokenFile']}", indent=2)
+    _show_token_file(screen, status)
     _show_rejected(screen, status.get("configuration"))
     for line in (status.get("lock") or "").splitlines():
         screen.line((line, "warn"), indent=2)
@@ -64,6 +125,12 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
     if servers:
         clients = {client["pid"]: client["name"] or "" for client in status.get("clients") or ()}
         _show_servers(screen, grouped(servers), clients)
+
+
+def _show_token_file(screen: Screen, status: dict[str, Any]) -> None:
+    if isinstance(status.get("tokenFile"), str):
+        # Not the token: a screen is shared, and output is pasted into reports.
+        screen.line(f"clients need the token in {status['tokenFile']}", indent=2)
 
 
 def _show_clients(screen: Screen, clients: list[dict[str, Any]]) -> None:

@@ -52,13 +52,16 @@ automatically, and running calls get a moment to finish.
         "status [OPTIONS]",
         "show the running workbenches and the state of their servers",
         """
-Shows each of your running workbenches: its process, where it serves, its face and configuration, and for each server
-its state, uptime, starts and failures, calls in flight, bytes sent and received, and last error. A narrow terminal
-shows only the most important of these. Of the shared workbench it shows the clients, by process and folder, and which
-of them use which server. Where there is a generated HTTP token, it names the file that holds it. The same, without
-that file, is available at /readyz over HTTP, and to clients as the resource workbench://status.
+Shows what needs you: calls that wait for approval, sign-ins, changed definitions, and servers that do not work, each
+with the cause and what to do; then each of your running workbenches with a row for each server: state, uptime, tools
+and calls in flight.
+
+With --long, shows everything: face and configuration, clients by process and folder and which of them use which
+server, starts and failures, bytes sent and received, sandboxes, last errors, and where there is a generated HTTP
+token, the file that holds it. The same, without that file, is available at /readyz over HTTP, and to clients as the
+resource workbench://status.
 """,
-        (JSON,),
+        (Flag("long", None, "show clients, copies and counts as well", short="v"), JSON),
         takes=0,
     ),
     Command(

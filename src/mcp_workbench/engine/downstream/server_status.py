@@ -54,6 +54,7 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
         "lastError": None if error is None else error.message,
         # Readers first want to know whether an error is recent.
         "lastErrorSecondsAgo": None if connection.last_error is None else round(now - connection.last_error_at, 3),
+        "nextStep": None if error is None else error.hint,
         "sandbox": connection.sandbox or configured_sandbox(connection.entry),
         **_sign_in(connection.entry),
         "waitingForStart": connection.waiting,
@@ -86,6 +87,7 @@ def _unused(entry: ServerEntry) -> dict[str, object]:
         "failures": 0,
         "lastError": None if entry.failure is None else entry.trouble_for_all,
         "lastErrorSecondsAgo": None,
+        "nextStep": None if entry.failure is None or entry.trouble is None else entry.trouble.hint,
         "sandbox": configured_sandbox(entry),
         **_sign_in(entry),
         "waitingForStart": 0,

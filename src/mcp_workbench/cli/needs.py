@@ -1,0 +1,100 @@
+"""What waits for the user in a running workbench: approvals, sign-ins, changed definitions, servers that do not work.
+
+Pure: a status report in, sentences and commands out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+from typing import Any, Final
+
+from msgspec import Struct
+
+from mcp_workbench.cli.server_copies import ServerCopies, duration, grouped, withheld_in
+from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
+from mcp_workbench.engine.printable import one_line
+
+# Of the arguments of a call; `mcp-workbench approve --show` has all of it.
+MAX_ARGUMENTS_SHOWN: Final = 200
+_CRASHED: Final = ("failed", "backoff")
+_DIFFERENCE: Final = "mcp-workbench team lock diff"
+
+
+class Need(Struct, frozen=True):
+    """One thing that waits for the user."""
+
+    what: str
+    details: tuple[str, ...] = ()
+    # A command, or what else to do.
+    do: str = ""
+
+
+def needs_of(status: dict[str, Any]) -> list[Need]:
+    """The most urgent first: a call that waits for approval holds up an agent."""
+    servers = grouped(status["servers"])
+    return [
+        *_approvals(status.get("approvals")),
+        *(need for copies in servers for need in _sign_ins(copies)),
+        *_configuration(status),
+        *(need for copies in servers for need in _definitions(copies)),
+        *(need for copies in servers for need in _crashed(copies, status.get("serving"))),
+    ]
+
+
+def _approvals(approvals: object) -> Iterator[Need]:
+    """Calls that wait for the user because their client could not ask."""
+    for each in approvals if isinstance(approvals, list) else ():
+        arguments = one_line(each["arguments"])
+        if len(arguments) > MAX_ARGUMENTS_SHOWN:
+            arguments = arguments[:MAX_ARGUMENTS_SHOWN] + "…"
+        yield Need(
+            f"approve {one_line(each['call'])} for {one_line(each['principal'])}, {duration(each['secondsLeft'])} left",
+            (f"it will be sent as {arguments}",),
+            f"mcp-workbench approve {one_line(each['id'])}",
+        )
+
+
+def _sign_ins(copies: ServerCopies) -> Iterator[Need]:
+    waiting = [each for each in copies.reports if each["state"] == SIGN_IN_NEEDED]
+    if waiting:
+        users = ", ".join(dict.fromkeys(str(each["user"]) for each in waiting if each.get("user")))
+        whose = f" as {users}" if users else ""
+        yield Need(f"sign in to {copies.label}{whose}", (), _next_of(waiting) or _login(copies))
+        return
+    for note in dict.fromkeys(each["signInNote"] for each in copies.reports if each.get("signInNote")):
+        yield Need(f"{copies.label}: {note}")
+
+
+def _login(copies: ServerCopies) -> str:
+    return f"mcp-workbench auth login {quote(copies.label)}"
+
+
+def _configuration(status: dict[str, Any]) -> Iterator[Need]:
+    configuration = status.get("configuration")
+    rejected = configuration.get("rejected") if isinstance(configuration, dict) else None
+    if rejected:
+        what = "the configuration has changed, but the change has not taken effect"
+        yield Need(what, tuple(rejected.splitlines()), "mcp-workbench check")
+    for line in (status.get("lock") or "").splitlines():
+        yield Need(line)
+
+
+def _definitions(copies: ServerCopies) -> Iterator[Need]:
+    if found := withheld_in(copies):
+        yield Need(f"{copies.label} offers something else than locked", tuple(found), _DIFFERENCE)
+    if changed := dict.fromkeys(what for each in copies.reports for what in each.get("changed") or ()):
+        yield Need(f"{copies.label} describes itself differently than before: {', '.join(changed)}")
+
+
+def _crashed(copies: ServerCopies, serving: object) -> Iterator[Need]:
+    broken = [each for each in copies.reports if each["state"] in _CRASHED]
+    if broken:
+        # The lines of stderr that follow the cause are in the log.
+        advice = f"mcp-workbench logs {quote(copies.label)}" if serving == "shared" else "mcp-workbench top"
+        yield Need(f"{copies.label} does not work", tuple(copies.reasons(_CRASHED)), _next_of(broken) or advice)
+
+
+def _next_of(reports: list[dict[str, Any]]) -> str:
+    """What their errors advise. Older versions do not report it."""
+    return next((str(each["nextStep"]) for each in reports if each.get("nextStep")), "")
