@@ -19,6 +19,7 @@ from mcp_workbench.engine.catalog.manifests import ManifestStore
 from mcp_workbench.engine.catalog.offer import Definitions, Offer
 from mcp_workbench.engine.catalog.tool_index import ToolIndex
 from mcp_workbench.engine.config.load import load
+from mcp_workbench.engine.economy.fields import document
 from mcp_workbench.engine.economy.index import Index
 from mcp_workbench.engine.protocol.handshake import ServerProfile
 
@@ -87,7 +88,7 @@ def test_the_stored_index_finds_what_a_new_one_finds(tmp_path: Path) -> None:
     started(tmp_path)[1].index()
     catalog, tool_index = started(tmp_path)
     stored = tool_index.index()
-    documents = [module._indexed(tool) for tool in tool_index.tools(catalog.entries())]
+    documents = [document(tool) for tool in tool_index.tools(catalog.entries())]
     anew = Index.build(documents)
     words = sorted({word for each in documents for word in f"{each.name} {each.description}".replace("_", " ").split()})
     chosen = random.Random(24)

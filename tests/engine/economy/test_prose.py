@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_workbench.engine.economy import prose
 from mcp_workbench.engine.economy.prose import clip, cut, first_sentence, one_line, split_first_sentence
+from tests.support.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -56,3 +60,14 @@ def test_cut_text_is_a_beginning_in_whole_characters(text: str, most: int) -> No
 @given(st.text())
 def test_one_line_has_no_line_breaks(text: str) -> None:
     assert len(one_line(text).splitlines()) <= 1
+
+
+# The rule as one would write it, four times as slow.
+PLAIN_RULE = re.compile(r"(?<=[^\s.!?])[.!?]+(?=\s+[^\sa-z])|[。！？]|\n\s*\n|\n\s*(?=[-*#•])|\r?\n(?=[A-Z])")
+
+
+@examples(300)
+@given(st.text(alphabet=".!?。\r\n \tAaz-*#•1", max_size=20))
+def test_sentences_end_where_the_plain_rule_says(text: str) -> None:
+    found = [match.span() for match in prose._SENTENCE_END.finditer(text)]
+    assert found == [match.span() for match in PLAIN_RULE.finditer(text)]

@@ -202,9 +202,7 @@ class ToolIndex:
         from mcp_workbench.engine.economy.index import Index
 
         with _collector_aside():
-            # One tool at a time: all at once would take the memory of the catalogue again.
-            documents = (_indexed(tool_of(entry, *each)) for entry in entries for each in entry.tools.items())
-            index = Index.build(documents, stamp=stamp)
+            index = Index.build(_documents(entries), stamp=stamp)
             if self.is_summary_missing:
                 self.summarise()
         if self.catalog.principal:
@@ -306,11 +304,7 @@ class ToolIndex:
         if known:
             from mcp_workbench.engine.economy.distinctive_words import distinctive_words
 
-            # One tool at a time: all at once would take twice the memory of the catalogue and fragment it.
-            groups = {
-                name: (_indexed(tool_of(entry, *each)) for entry, tools in offered for each in tools.items())
-                for name, offered in known.items()
-            }
+            groups = {name: _documents(entry for entry, _ in offered) for name, offered in known.items()}
             words = distinctive_words(groups, most=WORDS_OF_A_TOOLBOX)
         summaries = {
             name: _Summary(sum(len(tools) for _, tools in offered), words.get(name, ()))
@@ -351,20 +345,12 @@ def _is_known(entry: ServerEntry) -> bool:
     return entry.offer is not None
 
 
-def _indexed(tool: Tool) -> SearchDocument:
-    from mcp_workbench.engine.economy.fields import SearchDocument
-    from mcp_workbench.engine.economy.tool import parts
+def _documents(entries: Iterable[ServerEntry]) -> Iterator[SearchDocument]:
+    """The tools of these servers to index, one at a time: all at once would take the memory of the catalogue again, and
+    fragment it."""
+    from mcp_workbench.engine.economy.fields import document
 
-    known = parts(tool.definition)
-    return SearchDocument(
-        key=tool.path,
-        name=tool.name,
-        description=known.description,
-        title=known.title,
-        server=tool.server,
-        toolbox=tool.toolbox,
-        schema=bytes(known.input_schema),
-    )
+    return (document(tool_of(entry, *each)) for entry in entries for each in entry.tools.items())
 
 
 def _digest(catalog: Catalog) -> str:

@@ -5,13 +5,13 @@ Owns reading a tool definition for search. Knows nothing about weights and ranki
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from mcp_workbench.engine.economy.prose import split_first_sentence
+from mcp_workbench.engine.economy.tool import Tool, parts
 
 # Limits, so that one hostile or merely verbose definition costs no more than a few ordinary ones. The longest
 # descriptions of real servers repeat a whole manual; what distinguishes the tool is at their beginning.
@@ -32,7 +32,7 @@ class SearchDocument(msgspec.Struct, frozen=True):
     title: str = ""
     server: str = ""
     toolbox: str = ""
-    schema: bytes | Mapping[str, object] = b""
+    schema: bytes | Mapping[str, object] | Argument = b""
 
 
 class Fields(NamedTuple):
@@ -46,17 +46,37 @@ class Fields(NamedTuple):
 
 
 # `gc=False`: thousands of short-lived objects would trigger the garbage collector repeatedly.
-class _Argument(msgspec.Struct, gc=False):
+class Argument(msgspec.Struct, gc=False):
     """The parts of an argument's schema that are read, in the form that nearly all have. The rest is not decoded."""
 
     description: str = ""
     enum: list[str | int | float | bool | None] = []
-    properties: dict[str, _Argument] = {}
-    items: _Argument | None = None
+    properties: dict[str, Argument] = {}
+    items: Argument | None = None
 
 
-_decode_plain = msgspec.json.Decoder(_Argument).decode
-_NOTHING = _Argument()
+class _Definition(msgspec.Struct, gc=False):
+    """The parts of a definition that are searched, in the form that nearly all have."""
+
+    title: str = ""
+    description: str = ""
+    schema: Argument = msgspec.field(default_factory=Argument, name="inputSchema")
+
+
+_decode_definition = msgspec.json.Decoder(_Definition).decode
+_decode_plain = msgspec.json.Decoder(Argument).decode
+_NOTHING = Argument()
+
+
+def document(tool: Tool) -> SearchDocument:
+    """A tool as it is indexed."""
+    try:
+        # In one go, which takes half of the time.
+        plain = _decode_definition(tool.definition)
+    except (msgspec.DecodeError, RecursionError):
+        known = parts(tool.definition)
+        plain = _Definition(known.title, known.description, _decoded(bytes(known.input_schema)))
+    return SearchDocument(tool.path, tool.name, plain.description, plain.title, tool.server, tool.toolbox, plain.schema)
 
 
 def fields(document: SearchDocument) -> Fields:
@@ -64,12 +84,7 @@ def fields(document: SearchDocument) -> Fields:
     lead, rest = split_first_sentence(document.description)
     names: list[str] = []
     details: list[str] = []
-    for name, argument in islice(_arguments(_decoded(document.schema), _DEEPEST_ARGUMENT), _MOST_ARGUMENTS):
-        names.append(name)
-        if argument.description:
-            details.append(argument.description)
-        if argument.enum:
-            details.extend(choice for choice in argument.enum[:_MOST_CHOICES] if isinstance(choice, str))
+    _read_arguments(_decoded(document.schema), _DEEPEST_ARGUMENT, names, details)
     return Fields(
         name=document.name[:_MOST_CHARACTERS],
         lead=f"{document.title} {lead}"[:_MOST_CHARACTERS],
@@ -80,7 +95,9 @@ def fields(document: SearchDocument) -> Fields:
     )
 
 
-def _decoded(schema: bytes | Mapping[str, object]) -> _Argument:
+def _decoded(schema: bytes | Mapping[str, object] | Argument) -> Argument:
+    if isinstance(schema, Argument):
+        return schema
     try:
         if isinstance(schema, bytes):
             return _decode_plain(schema) if schema else _NOTHING
@@ -91,13 +108,13 @@ def _decoded(schema: bytes | Mapping[str, object]) -> _Argument:
         return _NOTHING
 
 
-def _loose(schema: object, depth: int) -> _Argument:
+def _loose(schema: object, depth: int) -> Argument:
     """The same for a schema in another form: `items` as a list, a description that is not a string, …"""
     if not isinstance(schema, dict):
         return _NOTHING
     description, choices, properties = (schema.get(key) for key in ("description", "enum", "properties"))
     inside = properties.items() if isinstance(properties, dict) and depth else ()
-    return _Argument(
+    return Argument(
         description=description if isinstance(description, str) else "",
         enum=[choice for choice in choices if isinstance(choice, str)] if isinstance(choices, list) else [],
         properties={name: _loose(part, depth - 1) for name, part in inside if isinstance(part, dict)},
@@ -105,11 +122,18 @@ def _loose(schema: object, depth: int) -> _Argument:
     )
 
 
-def _arguments(schema: _Argument, depth: int) -> Iterator[tuple[str, _Argument]]:
+def _read_arguments(schema: Argument, depth: int, names: list[str], details: list[str]) -> None:
+    """Add the arguments' names, and what is said about them."""
     for name, argument in schema.properties.items():
-        yield name, argument
+        if len(names) == _MOST_ARGUMENTS:
+            return
+        names.append(name)
+        if argument.description:
+            details.append(argument.description)
+        if argument.enum:
+            details.extend(choice for choice in argument.enum[:_MOST_CHOICES] if isinstance(choice, str))
         if depth > 1:
             if argument.properties:
-                yield from _arguments(argument, depth - 1)
+                _read_arguments(argument, depth - 1, names, details)
             if argument.items is not None:
-                yield from _arguments(argument.items, depth - 1)
+                _read_arguments(argument.items, depth - 1, names, details)

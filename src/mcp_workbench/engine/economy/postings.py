@@ -40,7 +40,8 @@ _NAME = 0
 SATURATION = 1.2
 STEPS = 255  # Frequencies and shares are kept in a byte.
 _CHECKSUM = 4  # Bytes in front of everything else.
-_LOWEST_BYTE = 0 if sys.byteorder == "little" else array("I").itemsize - 1
+_BYTES = array("I").itemsize
+_LOWEST_BYTE = 0 if sys.byteorder == "little" else _BYTES - 1
 # Terms that more than this fraction of all tools have are dropped unless they are prominent: they do not affect the
 # ranking, and queries would spend most of their time on them.
 COMMON = 0.05
@@ -86,15 +87,15 @@ def post(catalogue: list[tuple[str, Fields]], stamp: str) -> Postings:
     names = [dict.fromkeys(found[: lengths[_NAME]]) for found, lengths in texts]
     name_tools, name_shares = _name_shares(names, {term: rarity(len(texts), len(occurrences[term])) for term in terms})
     # Viewed as bytes, the numbers of all occurrences already contain the frequencies and the tools.
-    every = array("I", chain.from_iterable(map(occurrences.__getitem__, terms)))
+    every = array("I", [*chain.from_iterable(map(occurrences.__getitem__, terms))]).tobytes()
     return Postings(
         tag=TAG,
         stamp=stamp,
         keys=[key for key, _ in catalogue],
         terms=terms,
         starts=_starts(occurrences, terms),
-        tools=_view(array("I", [each >> 8 for each in every])),
-        frequencies=memoryview(every.tobytes()[_LOWEST_BYTE :: every.itemsize]),
+        tools=_without_lowest_byte(every),
+        frequencies=memoryview(every[_LOWEST_BYTE::_BYTES]),
         name_starts=_starts(name_tools, terms),
         name_tools=_view(array("I", chain.from_iterable(map(name_tools.__getitem__, terms)))),
         name_shares=memoryview(bytes(chain.from_iterable(map(name_shares.__getitem__, terms)))),
@@ -111,7 +112,7 @@ def _split(catalogue: list[Fields]) -> list[tuple[list[str], tuple[int, ...]]]:
         found: list[str] = []
         ends = [0]
         for text in texts:
-            found.extend(chain.from_iterable(map(split, runs(text))))
+            found += chain.from_iterable(map(split, runs(text)))
             ends.append(len(found))
         every.append((found, tuple(map(sub, ends[1:], ends))))
     return every
@@ -148,6 +149,15 @@ def _name_shares(
 
 def _starts(runs_of: defaultdict[str, list[int]], terms: list[str]) -> memoryview:
     return _view(array("I", accumulate((len(runs_of[term]) for term in terms), initial=0)))
+
+
+def _without_lowest_byte(numbers: bytes) -> memoryview:
+    """Each of the numbers, divided by 256."""
+    is_little = sys.byteorder == "little"
+    shifted = bytearray(numbers[1:] + b"\0" if is_little else b"\0" + numbers[:-1])[: len(numbers)]
+    # What came in from the neighbour.
+    shifted[_BYTES - 1 - _LOWEST_BYTE :: _BYTES] = bytes(len(numbers) // _BYTES)
+    return memoryview(bytes(shifted))
 
 
 def _view(numbers: array[int]) -> memoryview:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 # A candidate for an identifier or word. ASCII punctuation ends it; characters beyond ASCII are handled by `_foreign`.
 _RUN = re.compile(r"[A-Za-z0-9\x80-\U0010ffff]+")
 # The same for ASCII, several times as fast.
-_GAPS = {code: " " for code in range(128) if not chr(code).isalnum()}
+_GAPS = bytes(code if chr(code).isalnum() else 32 for code in range(128)) + bytes(128)
 _PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 # Written without spaces: Thai to Myanmar, Khmer, kana, CJK ideographs, Hangul, and the supplementary ideographs.
@@ -77,7 +77,7 @@ def terms(text: str) -> list[str]:
 
 def runs(text: str) -> list[str]:
     """The raw runs of `text`, to be passed to a `Splitter`. Counting runs first makes building an index cheap."""
-    return text.translate(_GAPS).split() if text.isascii() else _RUN.findall(text)
+    return text.encode().translate(_GAPS).decode().split() if text.isascii() else _RUN.findall(text)
 
 
 def spelt(run: str) -> list[tuple[str, str]]:
