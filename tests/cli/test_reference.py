@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.cli.flags import HELP, Flag
-from mcp_workbench.cli.usage import COMMANDS, SPELLED
+from mcp_workbench.cli.usage import COMMANDS, GROUPS, SPELLED
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
 
@@ -37,3 +37,10 @@ def test_every_option_stands_in_the_table_of_its_command_in_the_same_order(comma
 def test_every_command_is_in_the_list_and_has_an_example(command: str) -> None:
     assert f"| [`{SPELLED[command]}`](#{command}) | " in DOCUMENT
     assert f"```sh\nmcp-workbench {SPELLED[command]}" in section(command)
+
+
+def test_the_readme_has_the_groups_of_the_first_screen() -> None:
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
+    line = " ".join(readme.partition("\n- Set up: ")[2].partition(". Each explains itself")[0].split())
+    groups = dict(each.split(": ") for each in f"Set up: {line}".split(" · "))
+    assert groups == {group: " ".join(f"`{name}`" for name in names) for group, names in GROUPS.items()}

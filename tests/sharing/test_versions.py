@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -13,13 +14,14 @@ import pytest
 
 import mcp_workbench
 from mcp_workbench import __version__
+from mcp_workbench.engine.observe.status_socket import running_workbenches
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.sharing.front.joining import socket_path
 from mcp_workbench.sharing.front.line_protocol import PROTOCOL, written_hello
-from tests.cli.shell import run
+from tests.cli.shell import Done, run
 from tests.sharing.harness import Shared
 from tests.support.client import RawClient
-from tests.support.processes import wait_until
+from tests.support.processes import PATIENCE, wait_until
 from tests.support.workbench import scripted_entry, write_config
 
 BOX = {"box": {"server": scripted_entry()}}
@@ -128,6 +130,10 @@ async def test_another_version_that_speaks_another_protocol_serves_alone_beside_
     assert len(shared.pids) == 1
 
 
+async def calls_in_flight() -> int:
+    return sum(each["callsInFlight"] for status in await running_workbenches() for each in status["servers"])
+
+
 async def rejoined(client: RawClient) -> None:
     await client.wait_for(lambda: "joined the one" in client.stderr, "the front end to join again")
 
@@ -161,6 +167,34 @@ async def test_after_an_update_in_place_old_front_ends_share_the_new_workbench(s
         assert len(shared.pids) == 2 and "shared workbench 9.9.9 ready" in shared.log
         assert f"(process {shared.pids[-1]})" in done.stdout, "what `restart` says is so"
         assert "takes the place" not in shared.log
+
+
+@pytest.mark.requirement("sharing.versions")
+async def test_restarting_with_another_version_answers_the_calls_that_run(shared: Shared, tmp_path: Path) -> None:
+    env = other_version(tmp_path, version="0.0.1")
+    assert run("up", env=env).status == 0
+    async with shared.client(BOX, env=env) as first, shared.client(BOX, env=env) as second:
+        await first.use_tool("box", "server", "echo", {"text": "warm"})
+        other_version(tmp_path)
+        noted = run("--version", env=env)
+        assert noted.stdout == "mcp-workbench 9.9.9\n" and "runs 0.0.1" in noted.stderr
+        assert "mcp-workbench up --restart" in noted.stderr
+        calls = [
+            asyncio.create_task(each.use_tool("box", "server", "slow", {"seconds": 2}))
+            for each in (first, second)
+            for _ in range(3)
+        ]
+        async with asyncio.timeout(PATIENCE):
+            while await calls_in_flight() < 6:
+                await asyncio.sleep(0.02)
+        done = await asyncio.to_thread(run, "up", "--restart", env=env)
+        assert done.status == 0, done
+        for answer in await asyncio.gather(*calls):
+            assert "isError" not in answer
+        for client in (first, second):
+            await rejoined(client)
+            assert await client.use_tool("box", "server", "echo", {"text": "after"})
+        assert run("--version", env=env) == Done(0, "mcp-workbench 9.9.9\n", "")
 
 
 @pytest.mark.requirement("sharing.versions")

@@ -94,10 +94,9 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
         print(SERVE.help("serve"))
         return 0
     if parsed.is_bare("version"):
-        from mcp_workbench.engine.version import full_version
+        from mcp_workbench.cli.version import show
 
-        print(f"mcp-workbench {full_version()}")
-        return 0
+        return show()
     from mcp_workbench.engine.config.choose import choose
 
     try:

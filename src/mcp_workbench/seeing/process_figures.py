@@ -6,7 +6,6 @@ A server is a process and all that it has started (`npx` starts `sh` starts `nod
 from __future__ import annotations
 
 import os
-import resource
 import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -44,6 +43,8 @@ def tree_of(pids: Iterable[int]) -> ProcessTree | None:
 
 
 def own_process(started_at: float = _IMPORTED_AT) -> ProcessFacts:
+    import resource
+
     used = resource.getrusage(resource.RUSAGE_SELF)
     facts = ProcessFacts(
         cpu_seconds=used.ru_utime + used.ru_stime,
