@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from itertools import count
 from time import monotonic
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
@@ -142,6 +144,8 @@ class Outcome(Struct, frozen=True, gc=False):
     # What the steps decided, and the rules that they named, in order. Undecided: it ended while it was held.
     decision: StepsDecision = "passed"
     rules: tuple[str, ...] = ()
+    # Of the request (`call_id`).
+    id: int = 0
 
     @property
     def size(self) -> int:
@@ -274,6 +278,21 @@ class Tracker(Protocol):
         """The same for a request that nobody else observes."""
 
 
+class Trace(Tracker, Protocol):
+    """Tracks one traced request, and tells another tracker everything that it is told."""
+
+    # `_meta` for the server, which names our request as the parent of what the server does.
+    meta: Raw
+
+
+class Tracer(Protocol):
+    """Decides which requests are traced."""
+
+    def begin_trace(self, call: Any, tracker: Tracker) -> Trace | None:
+        """The trace of a request that has just arrived (a `RoutedCall` of the router, which is above us); None if it is
+        not traced."""
+
+
 @runtime_checkable
 class IdentifyingStep(Protocol):
     """A step that knows more about callers than their names. This may change at any moment: one user may have several
@@ -385,6 +404,8 @@ class Passage(Struct, eq=False):
     is_plain: bool = True
     # The code of the server's JSON-RPC error, if that is the failure.
     failure_code: int | None = None
+    # 0 until somebody asks for it (`call_id`).
+    id: int = 0
 
     @property
     def body(self) -> bytes:
@@ -472,7 +493,7 @@ class Passage(Struct, eq=False):
         if asyncio.iscoroutine(self.held):
             # Cancelled before it was awaited.
             self.held.close()
-        outcome = Outcome(kind, payload, self.arrived, self.sent, monotonic(), self.decision, self.rules)
+        outcome = Outcome(kind, payload, self.arrived, self.sent, monotonic(), self.decision, self.rules, call_id(self))
         _report_end((*reversed(self.steps[: self.asked]), *self.observers), self.request, outcome)
         if self.tracker is not None:
             try:
@@ -503,6 +524,8 @@ class UncheckedPassage(Struct, eq=False, gc=False):
     is_plain: bool = True
     # The code of the server's JSON-RPC error, if that is the failure.
     failure_code: int | None = None
+    # 0 until somebody asks for it (`call_id`).
+    id: int = 0
 
     def end(self, kind: EndKind, *payload: Part) -> None:
         """Record its end; only the first counts."""
@@ -571,6 +594,7 @@ class CountedPassage(Struct, eq=False):
     # Nothing has happened to it but being sent as it arrived: no wait, no failure.
     is_plain: bool = True
     failure_code: int | None = None
+    id: int = 0
 
     @property
     def origin(self) -> GuardedRequest:
@@ -598,6 +622,18 @@ class CountedPassage(Struct, eq=False):
 
 
 AnyPassage = Passage | UncheckedPassage | CountedPassage
+
+# They count up from a random number of 48 bits, so that two processes with one audit hardly ever have the same ones,
+# and JavaScript can represent them.
+new_call_id: Final = count(int.from_bytes(os.urandom(6), "big") + 1).__next__
+
+
+def call_id(passage: AnyPassage) -> int:
+    """The number that a request has in the audit, in its trace, on the page and in logs; given to it with the first of
+    these."""
+    if not passage.id:
+        passage.id = new_call_id()
+    return passage.id
 
 
 def _report_end(steps: tuple[Step, ...], request: GuardedRequest, outcome: Outcome) -> None:

@@ -41,7 +41,7 @@ ANY = ...
 NOTHING = sha256(b"{}").hexdigest()
 WHO = {"principal": "ada", "peer": "10.0.0.7", "client": "raw-client 1.0", "session": ANY}
 WHAT = {"toolbox": "box", "server": "files"}
-SIZES = {"ms": ANY, "bytesIn": ANY, "bytesOut": ANY}
+SIZES = {"ms": ANY, "bytesIn": ANY, "bytesOut": ANY, "call": ANY}
 # By a name for each: every member of its line but `seq`, `prev` and `time`, which all of them have.
 EXPECTED: dict[str, dict[str, Any]] = {
     "call": {

@@ -11,7 +11,6 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
-from itertools import count
 from time import monotonic
 from typing import Final, Literal, NamedTuple
 
@@ -28,6 +27,7 @@ from mcp_workbench.engine.steps import (
     Outcome,
     Passage,
     UncheckedPassage,
+    call_id,
     tool_failed,
 )
 
@@ -217,7 +217,7 @@ class Totals(NamedTuple):
                     server.durations.add(figures.waited)
         for passage in self.running:
             server = found.setdefault((passage.origin.toolbox, passage.origin.server), ServerTotals())
-            if _state_of(passage) == "sent":
+            if state_of(passage) == "sent":
                 server.running += 1
             else:
                 server.waiting += 1
@@ -240,7 +240,6 @@ class CallFigures:
         # Those of the listeners that want to see arguments and results.
         self._readers: list[CallListener] = []
         self._records: dict[AnyPassage, CallRecord] = {}
-        self._ids = count(1)
         self._saved: dict[str, int] = {}
         # Events that are no calls, by kind and decision, and denied requests by what denied them.
         self.events: Counter[tuple[str, str]] = Counter()
@@ -333,8 +332,8 @@ class CallFigures:
     def changed(self, passage: AnyPassage) -> None:
         if passage in self._records or (self._listeners and passage in self._running):
             record = self._record_of(passage)
-            record.state = _state_of(passage)
-            record.sent = _sent_at(passage)
+            record.state = state_of(passage)
+            record.sent = sent_at(passage)
             self._tell("changed", record)
 
     def forget(self, passage: AnyPassage) -> None:
@@ -427,7 +426,7 @@ class CallFigures:
         del self._records[passage]
         self._be_quiet()
         record.state, record.end, record.ended = "ended", end, ended
-        record.sent = _sent_at(passage)
+        record.sent = sent_at(passage)
         record.bytes_out = size
         record.error_code = passage.failure_code
         if kind == "error":
@@ -517,10 +516,10 @@ class CallFigures:
         origin = passage.origin
         meta = origin.meta if isinstance(passage, Passage) else passage.meta
         return CallRecord(
-            id=next(self._ids),
+            id=call_id(passage),
             at=time.time() - (monotonic() - passage.arrived),
             arrived=passage.arrived,
-            sent=_sent_at(passage),
+            sent=sent_at(passage),
             principal=origin.principal,
             client=client_name(origin.client),
             session=origin.session,
@@ -529,7 +528,7 @@ class CallFigures:
             server=origin.server,
             method=origin.method,
             item=origin.item,
-            state=_state_of(passage),
+            state=state_of(passage),
             bytes_in=len(passage.body) + 1,
             meta=None if meta is None else bytes(meta),
             params=passage.body + b"}" if self._readers else None,
@@ -558,13 +557,13 @@ def _end_of(passage: Passage, outcome: Outcome) -> CallEnd:
     return passage.failure or ("tool_error" if outcome.is_tool_error else _END_OF[outcome.kind])
 
 
-def _state_of(passage: AnyPassage) -> Literal["waiting", "held", "sent"]:
+def state_of(passage: AnyPassage) -> Literal["waiting", "held", "sent"]:
     if isinstance(passage, Passage) and passage.decision == "undecided":
         return "held"
     return "waiting" if passage.is_waiting else "sent"
 
 
-def _sent_at(passage: AnyPassage) -> float | None:
+def sent_at(passage: AnyPassage) -> float | None:
     """When it was sent to its server, if it was."""
     if passage.is_waiting:
         return None
@@ -579,7 +578,7 @@ def _count(row: ItemFigures, end: CallEnd, passage: AnyPassage, ended: float) ->
     figures = row.ends.get(end)
     if figures is None:
         figures = row.ends[end] = EndFigures()
-    sent = _sent_at(passage)
+    sent = sent_at(passage)
     if sent == passage.arrived:
         figures.at_once.observe(ended - sent)
         return

@@ -19,7 +19,7 @@ CallEnd = Literal["", "ok", "tool_error", "error", "refused", "cancelled", "time
 class CallRecord(Struct, kw_only=True, eq=False):
     """One call from its arrival to its end. The same object for all listeners, changed as the call goes on."""
 
-    # Counts up from 1 in each process.
+    # That of the call in the audit, in its trace and in logs (`steps.call_id`).
     id: int
     # When it arrived, by the wall clock.
     at: float

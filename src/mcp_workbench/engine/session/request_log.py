@@ -15,6 +15,7 @@ from mcp_workbench.engine.jsonrpc.messages import UNREADABLE, Part, decode_strin
 from mcp_workbench.engine.session.client_call import ClientCall
 from mcp_workbench.engine.session.client_name import whose
 from mcp_workbench.engine.session.session import LONGEST_LOGGED, Session
+from mcp_workbench.engine.steps import call_id
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,10 @@ class LoggedSession(Session, eq=False):
             took = "" if since is None else f" after {(time.monotonic() - since) * 1000:.1f} ms"
             size = sum(map(len, parts))
             client = whose(call.client_info, self.view.principal, self.peer)
-            log.debug("[%s] ← %s (id %s): %s of %d bytes%s", client, call.where, _id(call.id), kind, size, took)
+            ids = _id(call.id)
+            if call.route.passage is not None:
+                ids += f", call {call_id(call.route.passage)}"
+            log.debug("[%s] ← %s (id %s): %s of %d bytes%s", client, call.where, ids, kind, size, took)
         super().finish(call, kind, *parts)
 
 

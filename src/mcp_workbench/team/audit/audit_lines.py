@@ -62,6 +62,8 @@ class CallEntry(Struct, frozen=True, gc=False):
     rules: tuple[str, ...] = ()
     # Of the arguments, if the user was asked about them.
     digest: str = ""
+    # `steps.call_id`; 0 if it has none.
+    id: int = 0
 
 
 class EventEntry(Struct, frozen=True):
@@ -82,6 +84,7 @@ class AuditLine(ChainedLine, gc=False):
     ms: float | UnsetType = UNSET
     bytesIn: int | UnsetType = UNSET
     bytesOut: int | UnsetType = UNSET
+    call: int | UnsetType = UNSET
     code: int | UnsetType = UNSET
     heldMs: float | UnsetType = UNSET
     trace: str | UnsetType = UNSET
@@ -159,7 +162,7 @@ class LineMaker:
         millisecond = int((start + arrived) * 1000)
         text = self._time_text if millisecond == self._millisecond else self._time(millisecond)
         took = int((entry.ended - arrived) * 1_000_000) / 1000
-        line = AuditLine(0, UNSET, text, common, took, entry.bytes_in, entry.bytes_out)
+        line = AuditLine(0, UNSET, text, common, took, entry.bytes_in, entry.bytes_out, entry.id or UNSET)
         if entry.code is not None:
             line.code = entry.code
         if entry.sent is not None and entry.sent - entry.arrived > SHORTEST_HOLD:

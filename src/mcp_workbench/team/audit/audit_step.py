@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from mcp_workbench import __version__
 from mcp_workbench.engine.jsonrpc.messages import read_error
-from mcp_workbench.engine.steps import APPROVED, arguments_digest
+from mcp_workbench.engine.steps import APPROVED, arguments_digest, new_call_id
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.team.audit.audit_arguments import LARGEST_ARGUMENTS
 from mcp_workbench.team.audit.audit_file import AuditFile
@@ -83,6 +83,7 @@ class Audit:
             outcome.decision,
             outcome.rules,
             arguments_digest(request.params) if APPROVED in outcome.rules else "",
+            outcome.id,
         )
         self._writer.put(entry, self._most)
 
@@ -116,6 +117,7 @@ class Audit:
                 "" if meta is None else trace_of(meta),
                 read_error(b"".join(payload)).code if kind == "error" else None,
                 passage.sent,
+                id=passage.id or new_call_id(),
             )
         )
         if not writer.is_awake:
