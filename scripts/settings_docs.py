@@ -41,6 +41,7 @@ MORE: Final = {
     "file.audit": "See [audit](#audit).",
     "file.page": "See [page](#page).",
     "file.metrics": "See [metrics](#metrics).",
+    "file.telemetry": "See [telemetry](#telemetry).",
     "file.keychain": "See [encrypted sign-ins](../guides/auth.md#encrypted-sign-ins).",
     "file.auth": "One [identity provider](../guides/team.md#your-identity-provider), or a list of them; [its "
     "members](#who-may-call-over-http).",
@@ -106,6 +107,7 @@ def groups() -> dict[str, dict[str, Any]]:
         "audit": of_file["audit"],
         "page": of_file["page"]["anyOf"][1],
         "metrics": of_file["metrics"]["anyOf"][1],
+        "telemetry": of_file["telemetry"]["anyOf"][1],
         "clients": of_file["clients"]["additionalProperties"],
         "policy": rule,
         "when": rule["properties"]["when"],

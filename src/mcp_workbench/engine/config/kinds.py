@@ -213,7 +213,7 @@ class Seconds(Kind):
             expected += ", or `null` for never"
             if value is None:
                 return 0.0
-        number = _number(value, path, reader)
+        number = number_in(value, path, reader)
         if number is None:
             return None
         if isinstance(number, str):
@@ -253,7 +253,7 @@ class Whole(Kind):
             expected += ", or `null` for no limit"
             if value is None:
                 return 0
-        number = _number(value, path, reader)
+        number = number_in(value, path, reader)
         if number is None:
             return None
         # `1e6` is a float to JSON readers and a whole number to people.
@@ -337,7 +337,7 @@ class Boolean(Kind):
         return or_variable({"type": "boolean"})
 
 
-def _number(value: object, path: Path, reader: Reader) -> int | float | str | None:
+def number_in(value: object, path: Path, reader: Reader) -> int | float | str | None:
     """Return a number as written or from a variable; any other value as a string, None if a variable is missing."""
     if isinstance(value, str) and "${" in value:
         text = reader.expanded(value, path)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.config.problems import Problem
     from mcp_workbench.engine.config.program_paths import ProgramPaths
     from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+    from mcp_workbench.engine.config.telemetry_settings import TelemetryConfig
 
 Transport = Literal["stdio", "http", "sse", "auto"]
 # A name from the table `engine.faces.FACES`.
@@ -507,6 +508,13 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
         Deferred("metrics_settings", "METRICS"),
         "Where metrics for Prometheus are served on this machine, such as `127.0.0.1:9464`, or an object with "
         "`address` and `perTool`. `serve --http` serves them at `/metrics` in any case, to those who may call.",
+        needs_restart=True,
+    )
+    # None: as the variables of OpenTelemetry say.
+    telemetry: TelemetryConfig | None = setting(
+        Deferred("telemetry_settings", "TELEMETRY"),
+        "Where traces of calls are sent: an object with `otlp`, `traces` and `headers`, or `false` for nowhere. If "
+        "unset, the variables of OpenTelemetry decide, such as `OTEL_EXPORTER_OTLP_ENDPOINT`.",
         needs_restart=True,
     )
     # None: there is no lock.
