@@ -1,0 +1,140 @@
+"""Context of traces in `_meta`, and which traces are kept."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mcp_workbench.seeing.trace_context import (
+    Sampler,
+    TraceContext,
+    named_sampler,
+    parse_traceparent,
+    read_context,
+    with_traceparent,
+)
+
+TRACE, SPAN = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7
+VALID = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        (VALID, 1),
+        ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", 0),
+        # A later version may have more; what we know of it counts.
+        ("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-03-what the future brings", 3),
+    ],
+)
+def test_valid_traceparent_is_read(text: str, flags: int) -> None:
+    assert parse_traceparent(text) == TraceContext(TRACE, SPAN, flags)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "00",
+        VALID.upper(),
+        VALID + " ",
+        VALID + "\n",
+        VALID + "-more",
+        VALID.replace("00-", "ff-", 1),
+        "00-" + "0" * 32 + "-00f067aa0ba902b7-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-" + "0" * 16 + "-01",
+        "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01more",
+        "00-4bf92f3577b34da6a3ce929d0e0e473-00f067aa0ba902b7-01",
+    ],
+)
+def test_invalid_traceparent_is_none(text: str) -> None:
+    assert parse_traceparent(text) is None
+
+
+@pytest.mark.parametrize(
+    ("meta", "state"),
+    [
+        ({"traceparent": VALID}, ""),
+        ({"other": 1, "traceparent": VALID, "tracestate": "a=1,b=2"}, "a=1,b=2"),
+        ({"traceparent": VALID, "tracestate": 7}, ""),
+        ({"traceparent": VALID, "tracestate": "a=" + "1" * 600}, ""),
+    ],
+)
+def test_context_is_read_with_its_state(meta: dict[str, object], state: str) -> None:
+    assert read_context(json.dumps(meta).encode()) == TraceContext(TRACE, SPAN, 1, state)
+
+
+def test_escaped_name_is_the_same_name() -> None:
+    written = b'{"trace\\u0070arent":"%b"}' % VALID.encode()
+    assert read_context(written) == TraceContext(TRACE, SPAN, 1)
+    assert json.loads(with_traceparent(written, 1, 2, 1, has_parent=True)) == {
+        "traceparent": "00-00000000000000000000000000000001-0000000000000002-01"
+    }
+
+
+@pytest.mark.parametrize(
+    "meta", [b"{}", b'{"traceparent":7}', b'{"traceparent":"x"}', b'{"nested":{"traceparent":"x"}}']
+)
+def test_without_a_valid_one_there_is_no_context(meta: bytes) -> None:
+    assert read_context(meta) is None
+
+
+OURS = "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000005-01"
+
+
+@pytest.mark.parametrize(
+    ("meta", "has_parent", "expected"),
+    [
+        (None, False, {"traceparent": OURS}),
+        (b"{}", False, {"traceparent": OURS}),
+        (b" { } ", False, {"traceparent": OURS}),
+        (b'{"a":1.0}', False, {"a": 1.0, "traceparent": OURS}),
+        (
+            json.dumps({"traceparent": VALID, "tracestate": "a=1", "baggage": "b=2", "c": [3]}).encode(),
+            True,
+            {"traceparent": OURS, "tracestate": "a=1", "baggage": "b=2", "c": [3]},
+        ),
+        # A state belongs to the trace that could not be read.
+        (
+            b'{"traceparent":"invalid","tracestate":"a=1","baggage":"b=2"}',
+            False,
+            {"traceparent": OURS, "baggage": "b=2"},
+        ),
+    ],
+)
+def test_server_is_given_our_span_and_everything_else_unchanged(
+    meta: bytes | None, has_parent: bool, expected: dict[str, object]
+) -> None:
+    assert json.loads(with_traceparent(meta, TRACE, 5, 1, has_parent=has_parent)) == expected
+
+
+SAMPLED, UNSAMPLED = TraceContext(TRACE, SPAN, 1), TraceContext(TRACE, SPAN, 0)
+LOW, HIGH = 1, (1 << 64) - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "trace_id", "parent", "expected"),
+    [
+        ("always_on", HIGH, UNSAMPLED, True),
+        ("always_off", LOW, SAMPLED, False),
+        ("traceidratio", HIGH, SAMPLED, False),
+        ("traceidratio", LOW, UNSAMPLED, True),
+        ("parentbased_always_on", HIGH, None, True),
+        ("parentbased_always_on", HIGH, UNSAMPLED, False),
+        ("parentbased_always_off", LOW, None, False),
+        ("parentbased_always_off", LOW, SAMPLED, True),
+        ("parentbased_traceidratio", LOW, None, True),
+        ("parentbased_traceidratio", HIGH, None, False),
+        ("parentbased_traceidratio", HIGH, SAMPLED, True),
+    ],
+)
+def test_samplers_decide_as_opentelemetry_names_them(
+    name: str, trace_id: int, parent: TraceContext | None, expected: bool
+) -> None:
+    assert named_sampler(name, 0.5).keeps(trace_id, parent) is expected
+
+
+def test_ratio_looks_at_the_part_of_the_id_that_others_look_at() -> None:
+    assert Sampler(0.25).keeps(((1 << 64) - 1) << 64 | (1 << 61), None)
+    assert not Sampler(0.25).keeps(1 << 63, None)
