@@ -32,6 +32,7 @@ def facts(*known: tuple[str, str], servers: tuple[ServerFacts, ...] = ()) -> Wor
         known={("box", "a"), ("box", "s"), *known},
         approvals_waiting=2,
         audit_lost=3,
+        spans_dropped=4,
     )
 
 
@@ -122,6 +123,7 @@ def test_what_is_known_of_servers_and_of_ourselves_is_told_and_what_is_not_is_le
     assert found['workbench_server_failures_total{toolbox="box",server="a"}'] == 1
     assert found['workbench_build_info{version="1.2.3"}'] == 1 and found["process_cpu_seconds_total"] == 1.5
     assert found["workbench_approvals_waiting"] == 2 and found["workbench_audit_lost_total"] == 3
+    assert found["workbench_spans_dropped_total"] == 4
 
 
 def test_events_and_saved_tokens_are_counted() -> None:

@@ -42,11 +42,14 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.connection import Connection
     from mcp_workbench.engine.router.toolbox_summaries import ToolboxSummaries
     from mcp_workbench.engine.transport.http.header_parameters import HeaderParameters
+    from mcp_workbench.seeing.tracing import CallTracer
     from mcp_workbench.team.identity.identities import Identity
     from mcp_workbench.team.policy.approval_socket import ApprovalReply, ApprovalRequest
 
 log = logging.getLogger(__name__)
 
+# Without any of these, no variable of OpenTelemetry has a meaning.
+OTLP_VARIABLES: Final = frozenset({"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"})
 NOT_IN_USE: Final = "no client uses the configuration of this server any more"
 
 
@@ -100,12 +103,15 @@ class Gateway(ProcessOwner):
         self.options = options
         self.auth = auth or config.auth
         self.welcome = Welcome(options.name, options.version)
+        self._environ = context.environ
         # With several gateways on one runtime, none speaks for all.
         self._is_alone = runtime is None
         self.runtime = runtime = runtime or Runtime(redactor or Redactor(config.secrets), self)
         self.catalog = Catalog(config, runtime.store(use_cache=options.use_cache), runtime.servers, context)
         self.face = self.make_face(self.catalog)
         self.gate = TeamGate(self)
+        # Only if traces are sent.
+        self.tracer: CallTracer | None = None
         self.sessions = SessionRegistry(self.gate)
         self.parking = Parking()
         self.sessions.follow(self.catalog)
@@ -164,6 +170,7 @@ class Gateway(ProcessOwner):
         self.runtime.counting.on_change.append(self.gate.tell_of_steps)
         self.runtime.gateway_facts.append(self._facts)
         self._serve_metrics()
+        self._send_traces()
         services = Services(self.router, self.welcome, self.parking, self.sessions, self.sign_ins)
         self._begin_session = partial(_session_type().begin, services)
         self.gate.restrict()
@@ -182,6 +189,21 @@ class Gateway(ProcessOwner):
 
         metrics = Metrics(self.runtime, per_tool=settings.per_tool)
         _ = self.runtime.start_task(serve_at(settings.address, metrics, served))
+
+    def _send_traces(self) -> None:
+        """Trace calls if the configuration or the environment says so."""
+        if self.config.telemetry is None and OTLP_VARIABLES.isdisjoint(self._environ):
+            return
+        from mcp_workbench.app.traces import begin_traces
+
+        begin_traces(self.runtime, self.config, self._environ, self.use_tracer)
+
+    def use_tracer(self, tracer: CallTracer) -> None:
+        """Trace calls from now on."""
+        self.tracer = tracer
+        # A trace is made of what is counted.
+        self.runtime.count_calls()
+        self.gate.tell_of_steps()
 
     def _facts(self) -> GatewayFacts:
         oversight = self.gate.oversight
@@ -214,6 +236,9 @@ class Gateway(ProcessOwner):
         if self.gate.tell_of_steps in self.runtime.counting.on_change:
             self.runtime.counting.on_change.remove(self.gate.tell_of_steps)
             self.runtime.gateway_facts.remove(self._facts)
+        if self.tracer is not None:
+            self.tracer = None
+            self.runtime.stop_counting()
         self.runtime.drop_approvals(self.decide)
         if "_summaries" in self.__dict__:
             self._summaries.close()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.transport.http.client.headers import HeaderSource
     from mcp_workbench.engine.transport.http.client.http_client import HttpClient
     from mcp_workbench.engine.transport.http.server.http_server import HttpServer
+    from mcp_workbench.seeing.span_sender import SpanSender
     from mcp_workbench.signin.secrets.servers import ResolvedServers
     from mcp_workbench.signin.sign_ins import SignIns
     from mcp_workbench.team.identity.identities import Identity
@@ -140,6 +141,8 @@ class Runtime:
         self.gateway_facts: list[Callable[[], GatewayFacts]] = []
         # Where metrics are served besides the MCP endpoint, by address; None until that is open.
         self.metrics: dict[str, HttpServer | None] = {}
+        # One for each collector that traces are sent to.
+        self.span_senders: list[SpanSender] = []
         self._http: HttpClient | None = None
         # By the `keychain` setting: each configuration has the store that it requires.
         self._sign_ins: dict[bool | None, SignIns] = {}
@@ -176,6 +179,7 @@ class Runtime:
             if self._old_handler is not None:
                 signal.signal(signal.SIGCHLD, self._old_handler)
             self._close_sockets()
+            await self._send_last_spans()
             await asyncio.gather(*(sign_ins.close() for sign_ins in self._sign_ins.values()))
             if self._http is not None:
                 await self._http.close()
@@ -184,6 +188,13 @@ class Runtime:
             self.processes.close()
         if failure is not None:
             raise failure
+
+    async def _send_last_spans(self) -> None:
+        if self.span_senders:
+            from mcp_workbench.engine.blocking_work import aside
+
+            # Each for a limited time.
+            await asyncio.gather(*(aside(each.close) for each in self.span_senders))
 
     def end_at_once(self) -> None:
         """End without any order, because there is no time left; no process stays behind."""

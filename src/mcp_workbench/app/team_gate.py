@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.entry import ServerEntry
     from mcp_workbench.engine.config.model import WorkbenchConfig
     from mcp_workbench.engine.face.base import Face
-    from mcp_workbench.engine.steps import Denial, EventKind, EventRecorder, Step, Subject, Tracker
+    from mcp_workbench.engine.steps import Denial, EventKind, EventRecorder, Step, Subject, Tracer, Tracker
     from mcp_workbench.team.access import Access
     from mcp_workbench.team.identity.identities import Identities, Identity
     from mcp_workbench.team.oversight import Oversight
@@ -72,6 +72,10 @@ class TeamGate(Gate):
     @property
     def tracker(self) -> Tracker | None:
         return self._gateway.runtime.figures
+
+    @property
+    def tracer(self) -> Tracer | None:
+        return self._gateway.tracer
 
     def on_listed(self, face: Face, tools: Sequence[bytes]) -> None:
         figures = self._gateway.runtime.figures

@@ -66,6 +66,8 @@ class WorkbenchFacts(NamedTuple):
     approvals_waiting: int
     # Lines of the audit; None without one.
     audit_lost: int | None
+    # Calls whose traces were lost; None if none are sent.
+    spans_dropped: int | None = None
 
 
 class Family:
@@ -183,6 +185,7 @@ def _events(figures: CallFigures, facts: WorkbenchFacts) -> Iterable[Family]:
     sign_ins = Family("workbench_sign_ins", "counter", "Sign-ins of people to servers.")
     refused = Family("workbench_auth_failures", "counter", "Requests without valid credentials.")
     lost = Family("workbench_audit_lost", "counter", "Lines of the audit that could not be written.")
+    dropped = Family("workbench_spans_dropped", "counter", "Traced calls whose spans could not be sent.")
     saved = Family("workbench_tokens_saved", "counter", "Tokens of definitions that lists of tools left out.")
     for decision in ("passed", "denied"):
         approvals.add(figures.events["approval", decision], decision=decision)
@@ -195,9 +198,11 @@ def _events(figures: CallFigures, facts: WorkbenchFacts) -> Iterable[Family]:
     refused.add(figures.events["authentication", "denied"], kind="http")
     if facts.audit_lost is not None:
         lost.add(facts.audit_lost)
+    if facts.spans_dropped is not None:
+        dropped.add(facts.spans_dropped)
     for toolbox, tokens in figures.saved.items():
         saved.add(tokens, toolbox=toolbox)
-    return approvals, waiting, denied, sign_ins, refused, lost, saved
+    return approvals, waiting, denied, sign_ins, refused, lost, dropped, saved
 
 
 def _process(facts: WorkbenchFacts) -> Iterable[Family]:

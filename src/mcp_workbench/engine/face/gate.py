@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.face.base import Face
-    from mcp_workbench.engine.steps import Denial, EventRecorder, Step, Subject, Tracker
+    from mcp_workbench.engine.steps import Denial, EventRecorder, Step, Subject, Tracer, Tracker
 
 
 class GateFollower(Protocol):
@@ -57,6 +57,11 @@ class Gate:
     @property
     def tracker(self) -> Tracker | None:
         """Counts every request to a server from its beginning to its end; None if nobody asked for that."""
+        return None
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """Traces requests; None if nobody asked for that. With it there is a tracker."""
         return None
 
     def on_listed(self, face: Face, tools: Sequence[bytes]) -> None:

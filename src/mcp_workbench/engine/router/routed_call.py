@@ -70,7 +70,14 @@ class Route(Struct, eq=False):
 
 
 class RoutedCall(ForwardedCall, Requester, Protocol):
-    """What the router needs of a client's request. The router reads it and writes only its `route`."""
+    """What the router needs of a client's request. The router reads it, and writes only its `route`, and `meta` if the
+    server is told of a trace."""
+
+    meta: Raw | None
+
+    @property
+    def id(self) -> bytes:
+        """As the client wrote it."""
 
     @property
     def method(self) -> str: ...
@@ -85,9 +92,6 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
     @property
     def is_retry(self) -> bool:
         """Whether it has a `requestState` that is not ours but was issued by a modern server."""
-
-    @property
-    def meta(self) -> Raw | None: ...
 
     @property
     def params(self) -> dict[str, Raw]:

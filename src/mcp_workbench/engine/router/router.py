@@ -543,9 +543,14 @@ class Router:
 
 
 def _make_runner(steps: tuple[Step, ...], tracker: Tracker | None, router: Router) -> StepRunner:
+    tracer, means = router.gate.tracer, (router.start_for, router.in_background, router.stop, router.act)
+    if tracer is not None and tracker is not None:
+        from mcp_workbench.engine.router.traced_steps import TracedStepRunner
+
+        return TracedStepRunner(steps, tracker, *means, tracer)
     from mcp_workbench.engine.router.step_runner import StepRunner
 
-    return StepRunner(steps, tracker, router.start_for, router.in_background, router.stop, router.act)
+    return StepRunner(steps, tracker, *means)
 
 
 def _release(clients: ConnectionClients) -> None:

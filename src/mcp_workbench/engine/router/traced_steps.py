@@ -1,0 +1,85 @@
+"""The steps of a workbench that sends traces: decides for each call whether it is traced, before it begins.
+
+Loaded only with traces. A traced call has a tracker of its own, which passes everything on to the figures; all others
+are counted as they would be without traces. Knows nothing of what a trace is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.face.decisions import Answer, Forward, Reject
+from mcp_workbench.engine.router.routed_call import RoutedCall, StartFor
+from mcp_workbench.engine.router.step_runner import StepRunner
+from mcp_workbench.engine.steps import Denial, Passage, Step, Tracer, Tracker
+
+
+class TracedStepRunner(StepRunner):
+    """Sends every request through the steps, and follows some of them."""
+
+    def __init__(
+        self,
+        steps: tuple[Step, ...],
+        tracker: Tracker,
+        start_for: StartFor,
+        in_background: Callable[[Awaitable[None]], None],
+        stop: Callable[[RoutedCall, Denial], None],
+        act: Callable[[RoutedCall, Forward], None],
+        tracer: Tracer,
+    ) -> None:
+        super().__init__(steps, tracker, start_for, in_background, stop, act)
+        self._figures = tracker
+        self._tracer = tracer
+
+    def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
+        if self._is_unchecked:
+            is_passed: bool = self._followed(call, super().lets_pass, decision)
+        else:
+            # Follows it in `passes`.
+            is_passed = super().lets_pass(call, decision)
+        passage = call.route.passage
+        if is_passed and passage is not None and passage.tracker is not self._figures:
+            trace: Any = passage.tracker
+            call.meta = trace.meta
+        return is_passed
+
+    def passes(
+        self,
+        call: RoutedCall,
+        method: str,
+        entry: ServerEntry | None,
+        item: str,
+        body: bytes,
+        send: Callable[[], None],
+    ) -> bool:
+        return bool(self._followed(call, super().passes, method, entry, item, body, send))
+
+    def refuses_to_answer(self, call: RoutedCall) -> bool:
+        return bool(self._counting) and bool(self._followed(call, super().refuses_to_answer))
+
+    def notes(self, call: RoutedCall, decision: Answer | Reject) -> bool:
+        return bool(self._followed(call, super().notes, decision))
+
+    def unsent(self, call: RoutedCall) -> Passage | None:
+        passage: Passage | None = self._followed(call, super().unsent)
+        return passage
+
+    def _followed(self, call: RoutedCall, act: Callable[..., Any], *arguments: Any) -> Any:
+        """Have everything that begins during `act` tracked by the call's own tracker."""
+        former = call.route.passage
+        if former is not None and former.tracker is not None:
+            # Decided before.
+            tracker = former.tracker
+        else:
+            tracker = self._tracer.begin_trace(call, self._figures) or self._figures
+        # Restored as it was, because ending one call may begin another.
+        before = self._tracker, self._sole_tracker
+        self._tracker = tracker
+        if self._sole_tracker is not None:
+            self._sole_tracker = tracker
+        try:
+            return act(call, *arguments)
+        finally:
+            self._tracker, self._sole_tracker = before
