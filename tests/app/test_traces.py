@@ -38,7 +38,7 @@ BOX = {"description": "The box.", "mcpServers": {"server": {"command": "unused"}
 def begin(
     gateway: Gateway, telemetry: TelemetryConfig | None, environ: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    begin_traces(gateway.runtime, replace(gateway.config, telemetry=telemetry), environ, gateway.use_tracer)
+    begin_traces(gateway.runtime, replace(gateway.config, telemetry=telemetry), environ, gateway.gate.trace)
 
 
 class Listener:
@@ -176,7 +176,7 @@ async def test_without_a_setting_or_variable_nothing_is_traced() -> None:
     async with in_process_workbench("legacy") as workbench:
         begin(workbench.gateway, None, {"OTEL_SERVICE_NAME": "x"})
         begin(workbench.gateway, TelemetryConfig(is_on=False), {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"})
-        assert workbench.gateway.tracer is None and workbench.gateway.runtime.figures is None
+        assert workbench.gateway.gate.tracer is None and workbench.gateway.runtime.figures is None
 
 
 @pytest.mark.parametrize(
@@ -288,9 +288,9 @@ async def test_secrets_of_headers_are_fetched_sent_and_never_printed(
     gateway = Gateway(load(str(path), os.environ), Options(use_cache=False))
     async with gateway.running():
         async with asyncio.timeout(30):
-            while gateway.tracer is None:
+            while gateway.gate.tracer is None:
                 await asyncio.sleep(0)
-        headers = gateway.tracer.sender.settings.headers
+        headers = gateway.gate.tracer.sender.settings.headers
         assert headers == {"plain": "literal-secret-1", "x-key": "Bearer very-secret-key"}
         assert "very-secret-key" not in gateway.runtime.redactor.text("it is very-secret-key")
         assert "literal-secret-1" not in gateway.runtime.redactor.text("it is literal-secret-1")
@@ -308,7 +308,7 @@ async def test_secret_that_cannot_be_fetched_is_named_and_calls_go_on(
             while not caplog.messages:
                 await asyncio.sleep(0)
     assert "no traces are sent" in caplog.messages[0] and "missing" in caplog.messages[0]
-    assert gateway.tracer is None
+    assert gateway.gate.tracer is None
 
 
 async def test_call_has_one_number_in_audit_trace_page_and_log(

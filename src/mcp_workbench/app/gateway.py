@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.connection import Connection
     from mcp_workbench.engine.router.toolbox_summaries import ToolboxSummaries
     from mcp_workbench.engine.transport.http.header_parameters import HeaderParameters
-    from mcp_workbench.seeing.tracing import CallTracer
     from mcp_workbench.team.identity.identities import Identity
     from mcp_workbench.team.policy.approval_socket import ApprovalReply, ApprovalRequest
 
@@ -103,15 +102,12 @@ class Gateway(ProcessOwner):
         self.options = options
         self.auth = auth or config.auth
         self.welcome = Welcome(options.name, options.version)
-        self._environ = context.environ
         # With several gateways on one runtime, none speaks for all.
         self._is_alone = runtime is None
         self.runtime = runtime = runtime or Runtime(redactor or Redactor(config.secrets), self)
         self.catalog = Catalog(config, runtime.store(use_cache=options.use_cache), runtime.servers, context)
         self.face = self.make_face(self.catalog)
         self.gate = TeamGate(self)
-        # Only if traces are sent.
-        self.tracer: CallTracer | None = None
         self.sessions = SessionRegistry(self.gate)
         self.parking = Parking()
         self.sessions.follow(self.catalog)
@@ -192,18 +188,12 @@ class Gateway(ProcessOwner):
 
     def _send_traces(self) -> None:
         """Trace calls if the configuration or the environment says so."""
-        if self.config.telemetry is None and OTLP_VARIABLES.isdisjoint(self._environ):
+        environ = self.catalog.environ
+        if self.config.telemetry is None and OTLP_VARIABLES.isdisjoint(environ):
             return
         from mcp_workbench.app.traces import begin_traces
 
-        begin_traces(self.runtime, self.config, self._environ, self.use_tracer)
-
-    def use_tracer(self, tracer: CallTracer) -> None:
-        """Trace calls from now on."""
-        self.tracer = tracer
-        # A trace is made of what is counted.
-        self.runtime.count_calls()
-        self.gate.tell_of_steps()
+        begin_traces(self.runtime, self.config, environ, self.gate.trace)
 
     def _facts(self) -> GatewayFacts:
         oversight = self.gate.oversight
@@ -236,9 +226,7 @@ class Gateway(ProcessOwner):
         if self.gate.tell_of_steps in self.runtime.counting.on_change:
             self.runtime.counting.on_change.remove(self.gate.tell_of_steps)
             self.runtime.gateway_facts.remove(self._facts)
-        if self.tracer is not None:
-            self.tracer = None
-            self.runtime.stop_counting()
+        self.gate.stop_tracing()
         self.runtime.drop_approvals(self.decide)
         if "_summaries" in self.__dict__:
             self._summaries.close()

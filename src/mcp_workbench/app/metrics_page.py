@@ -87,7 +87,9 @@ class Metrics:
             known={label for each in gateways for label in each.servers},
             approvals_waiting=sum(each.approvals_waiting for each in gateways),
             audit_lost=sum(lost) if lost else None,
-            spans_dropped=sum(each.dropped for each in senders) if (senders := self._runtime.span_senders) else None,
+            spans_dropped=sum(each.dropped for each in senders)
+            if (senders := self._runtime.counting.span_senders)
+            else None,
         )
 
 

@@ -92,6 +92,8 @@ class CallCounting:
         self._wanted_by = 0
         # Makes each gateway start or stop counting.
         self.on_change: list[Callable[[], None]] = []
+        # One for each collector that traces are sent to, which are made of figures.
+        self.span_senders: list[SpanSender] = []
 
     def start(self) -> CallFigures:
         self._wanted_by += 1
@@ -108,6 +110,13 @@ class CallCounting:
         if not self._wanted_by:
             self.figures = None
             self._tell()
+
+    async def send_last_spans(self) -> None:
+        if self.span_senders:
+            from mcp_workbench.engine.blocking_work import aside
+
+            # Each for a limited time.
+            await asyncio.gather(*(aside(each.close) for each in self.span_senders))
 
     def _tell(self) -> None:
         for use in self.on_change:
@@ -141,8 +150,6 @@ class Runtime:
         self.gateway_facts: list[Callable[[], GatewayFacts]] = []
         # Where metrics are served besides the MCP endpoint, by address; None until that is open.
         self.metrics: dict[str, HttpServer | None] = {}
-        # One for each collector that traces are sent to.
-        self.span_senders: list[SpanSender] = []
         self._http: HttpClient | None = None
         # By the `keychain` setting: each configuration has the store that it requires.
         self._sign_ins: dict[bool | None, SignIns] = {}
@@ -179,7 +186,7 @@ class Runtime:
             if self._old_handler is not None:
                 signal.signal(signal.SIGCHLD, self._old_handler)
             self._close_sockets()
-            await self._send_last_spans()
+            await self.counting.send_last_spans()
             await asyncio.gather(*(sign_ins.close() for sign_ins in self._sign_ins.values()))
             if self._http is not None:
                 await self._http.close()
@@ -188,13 +195,6 @@ class Runtime:
             self.processes.close()
         if failure is not None:
             raise failure
-
-    async def _send_last_spans(self) -> None:
-        if self.span_senders:
-            from mcp_workbench.engine.blocking_work import aside
-
-            # Each for a limited time.
-            await asyncio.gather(*(aside(each.close) for each in self.span_senders))
 
     def end_at_once(self) -> None:
         """End without any order, because there is no time left; no process stays behind."""

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.entry import ServerEntry
     from mcp_workbench.engine.config.model import WorkbenchConfig
     from mcp_workbench.engine.face.base import Face
-    from mcp_workbench.engine.steps import Denial, EventKind, EventRecorder, Step, Subject, Tracer, Tracker
+    from mcp_workbench.engine.steps import Denial, EventKind, EventRecorder, Step, Subject, Tracker
+    from mcp_workbench.seeing.tracing import CallTracer
     from mcp_workbench.team.access import Access
     from mcp_workbench.team.identity.identities import Identities, Identity
     from mcp_workbench.team.oversight import Oversight
@@ -41,6 +42,8 @@ class TeamGate(Gate):
         self.oversight: Oversight | None = None
         # Only if calls are counted.
         self._saved_tokens: SavedTokens | None = None
+        # Only if traces are sent.
+        self._tracer: CallTracer | None = None
 
     # ── what the engine asks (`Gate`) ──
 
@@ -74,8 +77,8 @@ class TeamGate(Gate):
         return self._gateway.runtime.figures
 
     @property
-    def tracer(self) -> Tracer | None:
-        return self._gateway.tracer
+    def tracer(self) -> CallTracer | None:
+        return self._tracer
 
     def on_listed(self, face: Face, tools: Sequence[bytes]) -> None:
         figures = self._gateway.runtime.figures
@@ -94,6 +97,17 @@ class TeamGate(Gate):
 
     def refuses(self, request: Subject) -> Denial | None:
         return None if self.access is None else self.access.refuses(request)
+
+    def trace(self, tracer: CallTracer) -> None:
+        """Trace requests from now on. A trace is made of what is counted."""
+        self._tracer = tracer
+        self._gateway.runtime.count_calls()
+        self.tell_of_steps()
+
+    def stop_tracing(self) -> None:
+        if self._tracer is not None:
+            self._tracer = None
+            self._gateway.runtime.stop_counting()
 
     def tell_of_steps(self) -> None:
         """The steps are others now."""

@@ -67,8 +67,8 @@ def _tracer(runtime: Runtime, settings: OtlpSettings) -> CallTracer:
     runtime.redactor.replace(
         "telemetry", frozenset(part for each in settings.headers.items() for part in secrets_in(*each))
     )
-    sender = next((each for each in runtime.span_senders if each.settings == settings), None)
+    sender = next((each for each in runtime.counting.span_senders if each.settings == settings), None)
     if sender is None:
         sender = SpanSender(settings, runtime.redactor.text)
-        runtime.span_senders.append(sender)
+        runtime.counting.span_senders.append(sender)
     return CallTracer(settings.sampler, sender)

@@ -493,7 +493,9 @@ class Passage(Struct, eq=False):
         if asyncio.iscoroutine(self.held):
             # Cancelled before it was awaited.
             self.held.close()
-        outcome = Outcome(kind, payload, self.arrived, self.sent, monotonic(), self.decision, self.rules, call_id(self))
+        # As `call_id` does.
+        self.id = self.id or new_call_id()
+        outcome = Outcome(kind, payload, self.arrived, self.sent, monotonic(), self.decision, self.rules, self.id)
         _report_end((*reversed(self.steps[: self.asked]), *self.observers), self.request, outcome)
         if self.tracker is not None:
             try:

@@ -170,6 +170,8 @@ class Catalog:
         self.store = store
         self.servers = servers = Servers() if servers is None else servers
         self._context = context = context_of(config, context)
+        # That of the client.
+        self.environ = context.environ
         self.toolboxes: dict[str, dict[str, ServerEntry]] = {
             toolbox.name: {
                 name: self.entry_for(toolbox.name, server, context) for name, server in toolbox.servers.items()
