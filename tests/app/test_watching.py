@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from mcp_workbench.app import watching
 from mcp_workbench.app.watching import MOST_WATCHERS, Watching
 from mcp_workbench.engine.observe.call_figures import CallFigures
 from mcp_workbench.engine.observe.day_ring import OUTLINE_SECONDS
+from mcp_workbench.engine.observe.log_tail import MAX_FOLLOWED_LINES
 from tests.engine.observe.test_call_figures import OK, origin, unchecked
 
 pytestmark = pytest.mark.processes
@@ -76,7 +78,7 @@ class Watched:
         return await asyncio.open_unix_connection(self.path)
 
 
-async def ask(link: tuple[asyncio.StreamReader, asyncio.StreamWriter], **request: str) -> Any:
+async def ask(link: tuple[asyncio.StreamReader, asyncio.StreamWriter], **request: str | int) -> Any:
     link[1].write(json.dumps(request).encode() + b"\n")
     line = await link[0].readline()
     return json.loads(line) if line else None
@@ -118,6 +120,26 @@ async def test_figures_are_those_that_everybody_gets_and_calls_have_their_reason
         ((step,),) = (await ask(link, do="look"))["day"].values()
         assert step[1:] == [2, 1] and step[0] * OUTLINE_SECONDS <= found["now"]
         link[1].close()
+
+
+async def test_the_log_is_followed_until_the_last_watcher_leaves(tmp_path: Path) -> None:
+    ours = logging.getLogger("mcp_workbench")
+    before = list(ours.handlers)
+    async with Watched(tmp_path) as watched:
+        link, other = await watched.join(), await watched.join()
+        await ask(other, do="look")
+        assert len(ours.handlers) == len(before), "nothing is kept until somebody follows"
+        assert await ask(link, do="lines") == {"lines": [], "next": 0, "lost": 0}
+        for number in range(MAX_FOLLOWED_LINES + 3):
+            ours.error("line %d", number)
+        found = await ask(link, do="lines", after=1)
+        assert (len(found["lines"]), found["next"], found["lost"]) == (MAX_FOLLOWED_LINES, MAX_FOLLOWED_LINES + 3, 2)
+        assert await ask(link, do="lines", after=found["next"]) == {"lines": [], "next": found["next"], "lost": 0}
+        for each in (link, other):
+            each[1].write_eof()
+            assert await each[0].read() == b""
+            each[1].close()
+        assert ours.handlers == before
 
 
 async def test_a_server_is_stopped_restarted_and_quoted(tmp_path: Path) -> None:

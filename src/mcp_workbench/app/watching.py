@@ -1,9 +1,9 @@
 """Serves `mcp-workbench top`, over the same kind of socket as the status.
 
 One JSON object per line in each direction: `look` is answered with the status, figures and the latest calls; `stop`,
-`restart` and `log` concern one server, `offers` is for `mcp-workbench team lock`, `page` for `mcp-workbench page`. A
-workbench that does not count calls anyway does while at least one client is connected. The socket is in a folder that
-only our user can enter. Loaded with the first connection.
+`restart` and `log` concern one server, `lines` follows our own log, `offers` is for `mcp-workbench team lock`, `page`
+for `mcp-workbench page`. A workbench that does not count calls anyway does while at least one client is connected. The
+socket is in a folder that only our user can enter. Loaded with the first connection.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.jsonrpc.messages import encode
 from mcp_workbench.engine.observe.call_figures import CallFigures, ServerTotals
+from mcp_workbench.engine.observe.log_tail import LogTail
 from mcp_workbench.engine.observe.recent_calls import RecentCalls
 from mcp_workbench.engine.socket_peers import described_peer, may_decide
 from mcp_workbench.errors import WorkbenchError
@@ -49,11 +50,13 @@ class PageOpener(Protocol):
 class WatchRequest(Struct):
     """A request from `top`."""
 
-    do: Literal["look", "stop", "restart", "log", "offers", "page"]
+    do: Literal["look", "stop", "restart", "log", "lines", "offers", "page"]
     toolbox: str = ""
     server: str = ""
     # The path of a configuration, for `offers`.
     config: str = ""
+    # For `lines`: how many lines of the log have been seen; None begins with the next one.
+    after: int | None = None
     # For `page`: the port, 0 for the usual one, and how to connect each client.
     port: int = 0
     connect: list[dict[str, Any]] = []
@@ -84,6 +87,7 @@ class Watching:
         self._stop_counting = stop_counting
         self._figures: CallFigures | None = None
         self._recent = RecentCalls()
+        self._tail: LogTail | None = None
         self._watchers = 0
         self._unsubscribe: Callable[[], None] = lambda: None
 
@@ -112,6 +116,9 @@ class Watching:
             if not self._watchers:
                 self._unsubscribe()
                 self._stop_counting()
+                if self._tail is not None:
+                    self._tail.end()
+                    self._tail = None
             writer.close()
 
     async def _open_page(self, request: WatchRequest, writer: asyncio.StreamWriter) -> dict[str, Any]:
@@ -135,6 +142,8 @@ class Watching:
             return await self._open_page(request, writer)
         if request.do == "look":
             return self._look()
+        if request.do == "lines":
+            return self._lines(request.after)
         if request.do == "offers":
             return {"offers": self._offers(request.config)}
         meant = [
@@ -154,6 +163,14 @@ class Watching:
             for connection in meant:
                 connection.start_in_background()
         return {"connections": len(meant)}
+
+    def _lines(self, after: int | None) -> dict[str, Any]:
+        """What was logged since somebody follows the log."""
+        if self._tail is None:
+            self._tail = LogTail()
+        count = self._tail.count
+        lines = [] if after is None else self._tail.since(after)
+        return {"lines": lines, "next": count, "lost": 0 if after is None else max(0, count - after - len(lines))}
 
     def _offers(self, config: str) -> list[dict[str, Any]]:
         """What the servers of a configuration have listed to our own user, as this process has it."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 
 from mcp_workbench.app.serving import FLUSH_SECONDS, STDIO_DRAIN_SECONDS
 from mcp_workbench.cli.commands import logs
+from mcp_workbench.cli.log_lines import LineFilter
 from mcp_workbench.engine.observe import rotated_log
 from mcp_workbench.engine.observe.rotated_log import OLD, RotatedLog
 from mcp_workbench.engine.transport.child import EOF_GRACE, EXIT_STATUS_GRACE, KILL_GRACE, TERM_GRACE
@@ -22,13 +26,17 @@ from mcp_workbench.sharing.client import LAST_REQUESTS_SECONDS
 from mcp_workbench.sharing.front.joining import WORKBENCH_END_TIMEOUT, log_path
 from mcp_workbench.signin.signed_in_headers import SETTLE_SECONDS
 from tests.cli.shell import COMMAND, environment, run
+from tests.support.client import RawClient
+from tests.support.processes import eventually
+from tests.support.workbench import scripted_entry, workbench_command, write_config
 
+AT = "2026-11-17 01:02:03"
 LINES = [
-    "one",
-    "2026 INFO [box/git] ready",
-    "2026 INFO [box/github] ready",
-    "2026 DEBUG [box/git] stderr: hello",
-    "last",
+    f"{AT} INFO    one",
+    f"{AT} INFO    [box/git] ready",
+    f"{AT} INFO    [box/github] ready",
+    f"{AT} DEBUG   [box/git] stderr: hello",
+    f"{AT} WARNING last",
 ]
 
 
@@ -73,6 +81,70 @@ def test_a_number_of_lines_is_a_number(log: Path) -> None:
     assert done.status == 2 and "--lines is a number, not `few`" in done.stderr
 
 
+def test_a_level_leaves_its_own_lines_and_worse_ones(log: Path) -> None:
+    assert run("logs", "--level", "WARNING").stdout.splitlines() == [LINES[4]]
+    assert run("logs", "--level", "info", "git").stdout.splitlines() == [LINES[1]]
+    done = run("logs", "--level", "error", "git")
+    assert (done.stdout, done.stderr) == (
+        "", "note: the shared workbench has logged nothing of level error or worse about `git` yet\n"
+    )  # fmt: skip
+    done = run("logs", "--level", "bad")
+    assert done.status == 2 and "--level is one of debug, info, warning, error, not `bad`" in done.stderr
+
+
+def test_other_workbenches_can_only_be_followed() -> None:
+    done = run("logs", "--pid", "1")
+    assert done.status == 2 and "add --follow" in done.stderr
+    done = run("logs", "--pid", "1", "--follow")
+    assert done.status == 2 and "no workbench is running as process 1" in done.stderr
+
+
+@pytest.mark.processes
+async def test_a_running_serve_is_followed_and_then_the_one_that_comes_after_it(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"one": scripted_entry(), "two": scripted_entry()}})
+    env = environment({"XDG_RUNTIME_DIR": str(tmp_path)})
+    async with contextlib.AsyncExitStack() as stack:
+        follower: asyncio.subprocess.Process | None = None
+        for _ in range(2):
+            async with RawClient.spawn(workbench_command(config), env=env) as client:
+                await client.initialize()
+                await eventually(lambda: bool(list(tmp_path.glob("*/*.watch.sock"))))
+                if follower is None:
+                    follower = await _following(stack, client.pid, env)
+                assert await _line(follower) == f"note: following process {client.pid}\n"
+                for server in ("one", "two"):
+                    await client.use_tool("box", server, "echo", {"text": "x"})
+                # The lines about the other server are not shown.
+                assert "[box/two] ready after " in await _line(follower)
+                pid = client.pid
+            while "has ended" not in (line := await _line(follower)):
+                assert "[box/two]" in line
+            assert line == f"note: process {pid} has ended; waiting for another one of `{config}`\n"
+        follower.send_signal(signal.SIGINT)
+        assert await follower.wait() == 130
+
+
+async def _following(stack: contextlib.AsyncExitStack, pid: int, env: dict[str, str]) -> asyncio.subprocess.Process:
+    made = await asyncio.create_subprocess_exec(
+        *COMMAND, "logs", "--follow", "--pid", str(pid), "two",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=env,
+    )  # fmt: skip
+
+    async def end() -> None:
+        if made.returncode is None:
+            made.kill()
+            await made.wait()
+
+    stack.push_async_callback(end)
+    return made
+
+
+async def _line(follower: asyncio.subprocess.Process) -> str:
+    assert follower.stdout is not None
+    async with asyncio.timeout(60):
+        return (await follower.stdout.readline()).decode()
+
+
 def test_following_goes_on_across_a_full_file(log: Path) -> None:
     command = [*COMMAND, "logs", "-f", "git"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as following:
@@ -82,12 +154,14 @@ def test_following_goes_on_across_a_full_file(log: Path) -> None:
         deadline.start()
         assert [following.stdout.readline() for _ in range(2)] == [f"{LINES[1]}\n", f"{LINES[3]}\n"]
         with log.open("a") as file:
-            file.write("[box/git] third\n[box/other] not this\n")
-        assert following.stdout.readline() == "[box/git] third\n"
+            file.write(f"{AT} INFO    [box/git] third\n  of two lines\n{AT} INFO    [box/other] not this\nnor this\n")
+        assert following.stdout.readline() == f"{AT} INFO    [box/git] third\n"
+        assert following.stdout.readline() == "  of two lines\n"
         os.replace(log, f"{log}{OLD}")
-        log.write_text("[box/git] fourth\n")
-        assert following.stdout.readline() == "[box/git] fourth\n"
-        following.terminate()
+        log.write_text(f"{AT} INFO    [box/git] fourth\n")
+        assert following.stdout.readline() == f"{AT} INFO    [box/git] fourth\n"
+        following.send_signal(signal.SIGINT)
+        assert following.wait() == 130, "Ctrl-C ends it"
         deadline.cancel()
 
 
@@ -111,7 +185,7 @@ def test_following_loses_nothing_that_was_written_right_before_a_file_was_full(
     monkeypatch.setattr(logs, "_is_another", rotated)
     monkeypatch.setattr("mcp_workbench.cli.commands.logs.time.sleep", sleep)
     with pytest.raises(KeyboardInterrupt):
-        logs._follow(str(log), log.open("rb"), None)
+        logs._follow(str(log), log.open("rb"), LineFilter(None, None))
     assert capsys.readouterr().out.splitlines() == [*LINES, "between", "fresh"]
 
 

@@ -101,14 +101,19 @@ prints one snapshot, taken over one second.
     ),
     Command(
         "logs [OPTIONS] [SERVER]",
-        "show the shared workbench's log",
+        "show the log of the shared workbench, or follow that of another",
         """
 Prints the log of your shared workbench: clients that join and leave, servers that start and stop, and what servers
-write to stderr. With SERVER (a name, or toolbox/server), prints only the lines about that server.
+write to stderr. With SERVER (a name, or toolbox/server), prints only the lines about that server. Following goes on
+when the workbench is started again.
+
+Other workbenches log where their clients want it; with --pid and --follow, prints what one of them logs from now on.
 """,
         (
             Flag("follow", None, "keep printing new lines until Ctrl-C", short="f"),
+            Flag("level", "LEVEL", "only lines of this level or worse: debug, info, warning, error"),
             Flag("lines", "N", "how many of the last lines to print (default: 200; with --follow: 20)"),
+            Flag("pid", "PID", "follow the workbench with this process ID, such as a running serve"),
         ),
         takes=1,
     ),
