@@ -120,6 +120,7 @@ async def test_a_running_serve_is_followed_and_then_the_one_that_comes_after_it(
             while "has ended" not in (line := await _line(follower)):
                 assert "[box/two]" in line
             assert line == f"note: process {pid} has ended; waiting for another one of `{config}`\n"
+        assert follower is not None
         follower.send_signal(signal.SIGINT)
         assert await follower.wait() == 130
 
