@@ -33,7 +33,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test coverage quick other-pythons mutants lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build docs sbom bundle pictures constraints conformance clean
+.PHONY: help demo install dev test coverage quick other-pythons mutants lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build release-trial docs sbom bundle pictures constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
@@ -60,6 +60,7 @@ help:
 	@echo 'make conformance  the official conformance suite through the workbench (needs npm)'
 	@echo 'make docs         build the site of the documents into build/site, strictly'
 	@echo 'make build        sdist and wheel into dist/'
+	@echo 'make release-trial  build, check, install and try what a release would publish; NAME= for another name'
 	@echo 'make sbom         mcp-workbench.cdx.json, the bill of materials of a release'
 	@echo 'make bundle       dist/*.mcpb, the bundle that Claude Desktop installs by a double click'
 	@echo 'make pictures     draw the pictures in docs/images again; best on a quiet machine'
@@ -138,6 +139,9 @@ conformance: $(DEV)
 build: $(DEV)
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build
+
+release-trial: $(DEV)
+	@$(BIN)/python -m scripts.release_trial $(if $(NAME),--name $(NAME))
 
 docs: $(DEV)
 	@$(BIN)/python -m scripts.build_site

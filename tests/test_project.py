@@ -354,7 +354,7 @@ def test_the_readme_is_short_and_begins_with_the_two_commands_of_a_fresh_clone()
     assert len(readme.splitlines()) <= 160
     first = readme.partition("```sh\n")[2].partition("```")[0]
     assert [line.split()[:2] for line in first.splitlines()] == [["make", "demo"], ["make", "test"]]
-    links = re.findall(r"\]\(([^)]+)\)", readme.partition("\n## Documents\n")[2].partition("\n## ")[0])
+    links = re.findall(r"\]\(([^)]+)\)", readme.partition("\n## Commands and documents\n")[2].partition("\n## ")[0])
     assert len(links) == 8 and links[-1] == "docs/README.md"
 
 
