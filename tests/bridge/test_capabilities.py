@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.bridge.conversation import FORM, input_required
 from tests.bridge.fake_server import FakeServer
-from tests.bridge.in_process import ERAS, META, Json, in_process_workbench
+from tests.bridge.in_process import ERAS, META, Json, in_process_workbench, until
 
 pytestmark = pytest.mark.bridge("capabilities")
 
@@ -123,3 +124,22 @@ async def test_an_unknown_revision_is_refused_with_the_supported_ones() -> None:
         assert request.error["data"] == {"supported": ["2026-07-28"], "requested": "2031-01-01"}
         unknown = workbench.client("legacy").send_request("initialize", {"protocolVersion": "1999-01-01"})
         assert unknown.result["protocolVersion"] == "2025-11-25", "a legacy client is offered the newest it may know"
+
+
+@pytest.mark.parametrize("client_era", ERAS)
+@pytest.mark.parametrize("settings", [{"ask": False}, {"share": "everyone"}], ids=["ask", "share"])
+@pytest.mark.parametrize("method", ["roots/list", "elicitation/create"])
+async def test_a_modern_server_that_may_not_ask_and_does_so_all_the_same_fails_its_call(
+    client_era: str, settings: Json, method: str
+) -> None:
+    async with in_process_workbench("modern", settings=settings) as workbench:
+        client = workbench.client(client_era)
+        server = await workbench.connect(client)
+        for params in ({}, FORM):
+            request = client.call()
+            server.reply(server.call, input_required({"one": (method, params)}))
+            await until(lambda request=request: request.answer is not None)  # type: ignore[misc]
+            assert request.result["isError"], request.result
+            assert "may not ask" in request.result["content"][0]["text"]
+        assert client.questions() == [] and len(server.requests("tools/call")) == 2
+        assert workbench.is_clean()

@@ -53,20 +53,29 @@ def noted_by(record: EventRecorder | None, client: AskedClient, label: str) -> C
 
 class Attribution:
     """Marks the questions of one server. `is_alone`: it is the only server behind us. `is_named`: users are told which
-    one it is. `note` is called for each."""
+    one it is. `may_ask`: its configuration lets it. `note` is called for each."""
 
-    __slots__ = ("_is_alone", "_is_named", "_label", "_note")
+    __slots__ = ("_is_alone", "_is_named", "_label", "_may_ask", "_note")
 
     def __init__(
-        self, label: str, *, is_alone: bool, is_named: bool = True, note: Callable[[str], None] | None = None
+        self,
+        label: str,
+        *,
+        is_alone: bool,
+        is_named: bool = True,
+        may_ask: bool = True,
+        note: Callable[[str], None] | None = None,
     ) -> None:
         self._label = label
         self._is_alone = is_alone
         self._is_named = is_named
+        self._may_ask = may_ask
         self._note = note
 
     def question(self, method: str, params: Raw | None) -> Raw | None:
         """Return the params of a server's question for the client. Raises `BadQuestion`."""
+        if not self._may_ask:
+            raise BadQuestion("its configuration says that this server may not ask")
         ask = _WAYS.get(method)
         if ask is None or params is None:
             return params

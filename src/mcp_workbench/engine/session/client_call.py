@@ -350,7 +350,7 @@ class ClientCall(Struct, eq=False):
         if method.startswith("notifications/tasks") and params is not None and self.route.entry is not None:
             params = Raw(self.session.router.tasks.shown(self, bytes(params)))
             try:
-                params = Raw(bytes(self.session.attribution(self.route.entry.label).input_required(params)))
+                params = Raw(bytes(self.session.attribution_in_results(self.route.entry).input_required(params)))
             except BadQuestion:
                 # Its question cannot be passed on; the client sees the state of the task when it polls.
                 return
@@ -415,7 +415,7 @@ class ClientCall(Struct, eq=False):
     def _with_question_or_task(self, result: bytes | Raw, kind: str | None) -> bytes | Raw:
         """Name the server in questions, and replace the id of a task by the client's. Raises `BadQuestion`."""
         if self.route.entry is not None:
-            result = self.session.attribution(self.route.entry.label).input_required(result)
+            result = self.session.attribution_in_results(self.route.entry).input_required(result)
         if kind == "task" and self.route.traffic is not None:
             return self.session.router.tasks.remember(self, bytes(result))
         if self.method in self.revision.task_methods and self.route.entry is not None:

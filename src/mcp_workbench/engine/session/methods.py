@@ -181,7 +181,7 @@ def _report_task(session: Session, stream: ListenStream, entry: ServerEntry, par
     from mcp_workbench.engine.session.questions import BadQuestion
 
     try:
-        stream.on_task_changed(Raw(bytes(session.attribution(entry.label).input_required(params))))
+        stream.on_task_changed(Raw(bytes(session.attribution_in_results(entry).input_required(params))))
     except BadQuestion:
         # Its question cannot be passed on; the client sees the state of the task when it polls.
         return

@@ -124,7 +124,7 @@ class Round:
         """Add the name of the server to each question. Returns why a question cannot be asked."""
         call, requests = self._call, self._wanted.inputRequests
         assert call.route.entry is not None
-        attribution = call.session.attribution(call.route.entry.label)
+        attribution = call.session.attribution_in_results(call.route.entry)
         try:
             for request in requests.values():
                 request.params = attribution.question(request.method, request.params) or request.params

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 
-from mcp_workbench.engine.downstream.sharing import SHARED, Caller, modern_caller
+from mcp_workbench.engine.downstream.sharing import EVERYTHING, SHARED, Caller, modern_caller, withheld
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.jsonrpc import messages
 from mcp_workbench.engine.jsonrpc.framing import Oversized
@@ -48,6 +48,7 @@ from mcp_workbench.engine.transport.link import Link
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 
 if TYPE_CHECKING:
+    from mcp_workbench.engine.catalog.entry import ServerEntry
     from mcp_workbench.engine.downstream.traffic import Traffic
     from mcp_workbench.engine.router.subscriptions import Subscription
     from mcp_workbench.engine.session.attribution import Attribution
@@ -531,7 +532,11 @@ class Session(Struct, eq=False):
         self.questions.relay(traffic, id, method, params, about, self.attribution(traffic.label).question)
         return True
 
-    def attribution(self, label: str) -> Attribution:
+    def attribution_in_results(self, entry: ServerEntry) -> Attribution:
+        """For the questions of a modern server, which are refused here if it may not ask."""
+        return self.attribution(entry.label, may_ask=withheld(entry.config) is not EVERYTHING)
+
+    def attribution(self, label: str, *, may_ask: bool = True) -> Attribution:
         # Imported with the first question, to keep it out of start-up.
         from mcp_workbench.engine.session.attribution import Attribution, noted_by
 
@@ -540,7 +545,8 @@ class Session(Struct, eq=False):
         if is_plain:
             # The user has written no toolbox.
             label = label.partition("/")[2]
-        return Attribution(label, is_alone=is_alone, is_named=not (is_plain and is_alone), note=note)
+        is_named = not (is_plain and is_alone)
+        return Attribution(label, is_alone=is_alone, is_named=is_named, may_ask=may_ask, note=note)
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
         """Pass on a question that belongs to no call in flight."""
