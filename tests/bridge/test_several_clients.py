@@ -88,6 +88,26 @@ async def test_a_server_that_has_asked_has_a_connection_for_each_client(era: str
 
 
 @pytest.mark.bridge("calls-in-flight")
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_call_goes_on_when_the_client_leaves_whose_connection_it_has_become(era: str) -> None:
+    async with in_process_workbench("legacy") as workbench:
+        one, other = workbench.client("legacy"), workbench.client(era)
+        server = await workbench.connect(one)
+        assert await workbench.connect(other) is server
+        mine, theirs = one.call(), other.call()
+        _, second = server.open_calls()
+        server.ask("elicitation/create", FORM)
+        assert server.connection.entry.asks, "from now on it is the first one's alone"
+        one.session.leave()
+        await settled()
+        assert mine.answer is None and theirs.answer is None and not server.is_stopped
+        server.reply(second, DONE)
+        assert theirs.result["content"] == DONE["content"]
+        await until(lambda: server.is_stopped)
+        assert server.connection not in workbench.gateway.runtime.pool.connections()
+
+
+@pytest.mark.bridge("calls-in-flight")
 async def test_calls_of_one_client_share_a_server_that_asks_and_so_do_clients_that_cannot_be_asked() -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("modern")

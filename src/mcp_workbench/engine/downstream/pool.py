@@ -338,7 +338,12 @@ class Pool:
         self._retired = [each for each in self._retired if each.is_running]
         for key, connection in list(self._connections.items()):
             if key.client == client != SHARED:
-                connection.retire(DownstreamError(CLIENT_GONE))
+                calls = connection.traffic.calls_youngest_first()
+                if any(call.client.caller.client != client for call in calls):
+                    # It was shared until its server asked, and others still have calls on it.
+                    connection.retire_when_idle(DownstreamError(CLIENT_GONE))
+                else:
+                    connection.retire(DownstreamError(CLIENT_GONE))
                 self._remove(key)
                 self._retired.append(connection)
                 self._found.clear()
