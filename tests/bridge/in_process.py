@@ -76,13 +76,17 @@ class Client:
 
     unsent_bytes = 0
 
-    def __init__(self, gateway: Gateway, era: str, capabilities: Json, principal: str, face: str) -> None:
+    def __init__(
+        self, gateway: Gateway, era: str, capabilities: Json, principal: str, face: str, lasts: bool = False
+    ) -> None:
         self.era = era
+        # Whether a modern one has a session: its link is its own.
+        self.lasts = lasts
         self.face = face
         self.capabilities = capabilities
         self.principal = principal
         self.received: list[Json] = []
-        self.session = gateway.make_session(self, principal, lambda reason: None)
+        self.session = gateway.make_session(self, principal, lambda reason: None, lasts=lasts)
         # What a modern one stamps its requests with.
         self.version = MODERN_VERSION
         # In front of flat names.
@@ -176,9 +180,9 @@ class InProcessWorkbench:
         self.clients: list[Client] = []
         self._face = face
 
-    def client(self, era: str, capabilities: Json | None = None, principal: str = "") -> Client:
+    def client(self, era: str, capabilities: Json | None = None, principal: str = "", *, lasts: bool = False) -> Client:
         declared = EVERYTHING if capabilities is None else capabilities
-        self.clients.append(Client(self.gateway, era, declared, principal, self._face))
+        self.clients.append(Client(self.gateway, era, declared, principal, self._face, lasts))
         return self.clients[-1]
 
     async def connect(self, client: Client, server: str = "server") -> FakeServer:
