@@ -25,6 +25,7 @@ from mcp_workbench.engine.face.renamed import renamed
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.face.wording import error_result, no_such, rivals_for_address, shared_text
 from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, decode_string, encode
+from mcp_workbench.engine.lasting_state import LOCAL, LastingState
 from mcp_workbench.engine.protocol.revisions import Revision
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class FaceSettings(Struct, frozen=True):
     longest_name: int = 0
     # Marks in the `_meta` of tools, for clients that put tools behind their own search.
     marks: tuple[str, ...] = ()
+    # Where large results are left for other instances.
+    state: LastingState = LOCAL
 
 
 class Face:
@@ -399,7 +402,7 @@ class Face:
     # ── requests about prompts and resources ──
 
     def resolve_prompt(self, view: View, params: Params) -> Decision:
-        name = _string(params, "name")
+        name = string_of(params, "name")
         if name is None:
             return Reject(INVALID_PARAMS, "`name` must be a string")
         if self.catalog.unread(self.needed(view, "prompts")):
@@ -414,7 +417,7 @@ class Face:
 
     def resource_owner(self, view: View, params: Params, client: Revision) -> tuple[ServerEntry, str] | Reject:
         """Which server a `uri` belongs to."""
-        uri = _string(params, "uri")
+        uri = string_of(params, "uri")
         if uri is None:
             return Reject(INVALID_PARAMS, "`uri` must be a string")
         if uri == STATUS_URI:
@@ -478,7 +481,7 @@ class Face:
             own_ref = {**ref, "name": Raw(encode(decision.item))}
             return self._complete(decision.entry, decision.item, {"ref": Raw(encode(own_ref)), **rest})
         if kind == "ref/resource":
-            uri = _string(ref, "uri") or ""
+            uri = string_of(ref, "uri") or ""
             if self.catalog.unread(self.needed(view, "resources")):
                 return Reject(INVALID_PARAMS, UNREAD)
             # Clients send the template itself here, not an address that matches it.
@@ -542,7 +545,7 @@ def open_body(params: Params) -> bytes:
     return encode(params)[:-1]
 
 
-def _string(params: Params, key: str) -> str | None:
+def string_of(params: Params, key: str) -> str | None:
     try:
         return decode_string(params[key])
     except (KeyError, DecodeError, ValidationError):

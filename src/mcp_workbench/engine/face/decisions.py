@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from msgspec import Raw, Struct
 
@@ -104,10 +104,12 @@ def learn(candidates: dict[ServerEntry, str]) -> Learn:
 
 
 class Load(Struct, frozen=True):
-    """Read the manifests of these servers, then decide again."""
+    """Read the manifests of these servers, and what another instance has left, then decide again."""
 
     entries: tuple[ServerEntry, ...]
     decide: Callable[[], Decision]
+    # Bounded by whoever made it.
+    recall: Callable[[], Awaitable[None]] | None = None
 
 
 def withheld(entry: ServerEntry, tool: str) -> WithheldItem:

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec import DecodeError, MsgspecError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode
 
 from mcp_workbench.engine.economy.tokens import BYTES_PER_TOKEN, bytes_of_tokens, estimated_tokens
-from mcp_workbench.engine.face.decisions import Answer, Work
+from mcp_workbench.engine.face.decisions import Answer, Load, Work
 from mcp_workbench.engine.face.identifier import MAX_OWN_BYTES, UseTool
 from mcp_workbench.engine.face.identifier import RESULTS as SCHEME
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.face.wording import error_result
 from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
+from mcp_workbench.engine.lasting_state import LOCAL, RESULT, LastingState
 from mcp_workbench.engine.slices import sliced
 from mcp_workbench.engine.steps import Subject
 
@@ -60,6 +61,14 @@ class _Kept(Struct):
     origins: tuple[Origin, ...]
 
 
+class _LeftResult(Struct):
+    """What is left of it for other instances, in front of the result."""
+
+    origins: tuple[Origin, ...]
+    # Seconds since 1970.
+    expires: float
+
+
 class ReadOn(Struct, forbid_unknown_fields=True):
     """How to read on: one of `select`, `lines`, `grep`, or the page from character `start`."""
 
@@ -91,7 +100,10 @@ _decode_type: Final = Decoder(_Typed).decode
 
 
 class KeptResults:
-    def __init__(self) -> None:
+    def __init__(self, state: LastingState = LOCAL) -> None:
+        """`state`: where they are left for other instances."""
+        self._state = state
+        state.on_emptied(self._leave_again)
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._bytes = 0
 
@@ -143,8 +155,8 @@ class KeptResults:
 
     # ── reading on ──
 
-    def read_on(self, view: View, uri: str, call: UseTool) -> Answer | Work:
-        """Return a piece of a kept result as a tool result."""
+    def read_on(self, view: View, uri: str, call: UseTool, *, is_recalled: bool = False) -> Answer | Work | Load:
+        """Return a piece of a kept result as a tool result. `is_recalled`: other instances have been asked for it."""
         if memoryview(call.arguments).nbytes > MAX_OWN_BYTES:
             return Answer(error_result(f"the arguments have more than {MAX_OWN_BYTES} bytes; expected one of {HOW}"))
         try:
@@ -152,6 +164,8 @@ class KeptResults:
         except (DecodeError, ValidationError) as error:
             return Answer(error_result(f"{error}; expected one of {HOW}"))
         kept = self._find(view, uri.removeprefix(SCHEME))
+        if kept is None and not is_recalled and (recall := self.recall_of(view, uri)) is not None:
+            return Load((), partial(self.read_on, view, uri, call, is_recalled=True), recall)
         if kept is None:
             return Answer(error_result(f"`{uri[:100]}` is no longer kept; make the call again"))
         tokens = call.max_tokens or wanted.max_tokens or DEFAULT_PIECE
@@ -172,19 +186,57 @@ class KeptResults:
         found = next(islice(_blocks(_opened(kept.result)[1]), int(block[:9]), None), None)
         return None if found is None else encode({"contents": [_contents(uri, _block(found))]})
 
+    # ── of other instances ──
+
+    def recall_of(self, view: View, uri: str) -> Callable[[], Awaitable[None]] | None:
+        """How to get a result that is not kept here; None if no other instance can have it."""
+        id = uri.removeprefix(SCHEME).partition("/")[0]
+        if not self._state.is_shared or id in self._kept:
+            return None
+        return partial(self._recall, view.principal, id)
+
+    async def _recall(self, principal: str, id: str) -> None:
+        found = await self._state.find(RESULT, principal, id)
+        if found is None or id in self._kept:
+            return
+        head, _, data = found.partition(b"\n")
+        try:
+            saved = decode(head, type=_LeftResult)
+        except MsgspecError:
+            return
+        left = saved.expires - time.time()
+        if left > 0:
+            self._enter(id, _Kept(principal, data, time.monotonic() + left, saved.origins))
+
+    def _leave_again(self) -> None:
+        for id, kept in self._kept.items():
+            self._leave(id, kept)
+
+    def _leave(self, id: str, kept: _Kept) -> None:
+        expires = time.time() + kept.expires - time.monotonic()
+        head = encode(_LeftResult(kept.origins, expires))
+        self._state.keep(RESULT, kept.principal, id, head + b"\n" + kept.result)
+
     # ── what is kept ──
 
     def drop(self, principals: Collection[str]) -> None:
         """Drop the results of these."""
         for id in [id for id, kept in self._kept.items() if kept.principal in principals]:
+            self._state.drop(RESULT, self._kept[id].principal, id)
             self._drop(id)
 
     def _drop(self, id: str) -> None:
         self._bytes -= len(self._kept.pop(id).result)
 
     def _keep(self, principal: str, origins: tuple[Origin, ...], id: str, data: bytes) -> None:
-        self._kept[id] = _Kept(principal, data, time.monotonic() + KEPT_SECONDS, origins)
-        self._bytes += len(data)
+        kept = _Kept(principal, data, time.monotonic() + KEPT_SECONDS, origins)
+        self._enter(id, kept)
+        if self._state.is_shared and len(data) <= RESULT.max_bytes:
+            self._leave(id, kept)
+
+    def _enter(self, id: str, kept: _Kept) -> None:
+        self._kept[id] = kept
+        self._bytes += len(kept.result)
         self._forget()
 
     def _forget(self) -> None:

@@ -16,7 +16,7 @@ from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.tool_index import ToolIndex
 from mcp_workbench.engine.config.model import DEFAULT_RESULT_BUDGET
 from mcp_workbench.engine.economy.instructions import HOW, Box, instructions, names
-from mcp_workbench.engine.face.base import Face, FaceSettings, Params, available, not_found
+from mcp_workbench.engine.face.base import Face, FaceSettings, Params, available, not_found, string_of
 from mcp_workbench.engine.face.decisions import Answer, CallEach, Decision, Forward, Learn, Load, Open, Reject, withheld
 from mcp_workbench.engine.face.identifier import (
     NO_ARGUMENTS,
@@ -81,7 +81,7 @@ class ProxyFace(Face):
         """Results that were too large."""
         from mcp_workbench.engine.face.kept_results import KeptResults
 
-        return KeptResults()
+        return KeptResults(self.settings.state)
 
     def kept_results(self) -> KeptResults:
         return self.results
@@ -320,6 +320,22 @@ class ProxyFace(Face):
         if isinstance(found, Reject) or not found[1].startswith(RESULTS):
             return found
         return not_found(found[1], client)
+
+    def resolve_resource(self, view: View, params: Params, client: Revision) -> Decision:
+        """A result that is not kept here may be kept by another instance."""
+        decision = super().resolve_resource(view, params, client)
+        if not self.settings.state.is_shared:
+            return decision
+        uri = string_of(params, "uri") or ""
+        recall = self.results.recall_of(view, uri) if uri.startswith(RESULTS) else None
+        if recall is None:
+            return decision
+
+        def decide() -> Decision:
+            result = self.results.resource(view, uri)
+            return decision if result is None else Answer(result)
+
+        return Load((), decide, recall)
 
     def own_resource(self, view: View, uri: str) -> bytes | None:
         return self.results.resource(view, uri) if uri.startswith(RESULTS) else None

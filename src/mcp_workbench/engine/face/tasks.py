@@ -22,6 +22,7 @@ from mcp_workbench.engine.face.base import Params, open_body
 from mcp_workbench.engine.face.decisions import Decision, Forward, Load, Reject
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, decode_object, encode
+from mcp_workbench.engine.lasting_state import LOCAL, TASK, LastingState
 from mcp_workbench.engine.protocol.revisions import Revision
 from mcp_workbench.engine.steps import Denial, Subject
 
@@ -80,10 +81,27 @@ class _Given(Struct, frozen=True):
     tool: str = ""
 
 
+class _LeftTask(Struct):
+    """What another instance needs to know of a handle."""
+
+    handle: str
+    is_extension: bool
+    toolbox: str
+    server: str
+    own: str
+    tool: str = ""
+
+
+_decode_left: Final = Decoder(_LeftTask).decode
+
+
 class Tasks:
     """Which server issued which handle."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: LastingState = LOCAL) -> None:
+        """`state`: where handles are left for other instances."""
+        self._state = state
+        state.on_emptied(self._leave_again)
         self._given: OrderedDict[_Key, _Given] = OrderedDict()
         # By principal, toolbox and server; the oldest first.
         self._of_one: dict[tuple[str, str, str], OrderedDict[_Key, None]] = {}
@@ -148,9 +166,15 @@ class Tasks:
             # Random, so that a server cannot claim it too.
             handle = self._others[name] = f"{own}~{urandom(8).hex()}"
         key = (principal, is_extension, handle)
-        self._given[key] = _Given(entry, own, tool or self.tool_of(principal, entry.toolbox, entry.name, own))
+        given = _Given(entry, own, tool or self.tool_of(principal, entry.toolbox, entry.name, own))
+        if self._state.is_shared and self._given.get(key) != given:
+            self._leave(key, given)
+        self._enter(key, given)
+
+    def _enter(self, key: _Key, given: _Given) -> None:
+        self._given[key] = given
         self._given.move_to_end(key)
-        siblings = self._of_one.setdefault((principal, entry.toolbox, entry.name), OrderedDict())
+        siblings = self._of_one.setdefault((key[0], given.entry.toolbox, given.entry.name), OrderedDict())
         siblings[key] = None
         siblings.move_to_end(key)
         if len(siblings) > MOST_TASKS_OF_ONE:
@@ -158,9 +182,37 @@ class Tasks:
         while len(self._given) > MOST_TASKS:
             self._forget(next(iter(self._given)))
 
+    # ── of other instances ──
+
+    def _leave(self, key: _Key, given: _Given) -> None:
+        principal, is_extension, handle = key
+        entry = given.entry
+        saved = _LeftTask(handle, is_extension, entry.toolbox, entry.name, given.own, given.tool)
+        self._state.keep(TASK, principal, f"{is_extension:d}{handle}", encode(saved))
+
+    def _leave_again(self) -> None:
+        for key, given in self._given.items():
+            self._leave(key, given)
+
+    def take_over(self, view: View, left: Iterable[bytes]) -> None:
+        """Know the handles that another instance has issued to this principal."""
+        for each in left:
+            try:
+                saved = _decode_left(each)
+                entry = view.face.catalog.whole.toolboxes[saved.toolbox][saved.server]
+            except (DecodeError, ValidationError, KeyError):
+                continue
+            key = (view.principal, saved.is_extension, saved.handle)
+            if key not in self._given:
+                self._enter(key, _Given(entry, saved.own, saved.tool))
+                if saved.handle != saved.own:
+                    name = (view.principal, saved.is_extension, saved.toolbox, saved.server, saved.own)
+                    self._others[name] = saved.handle
+
     def drop(self, principals: Collection[str]) -> None:
         """Drop the handles of these."""
         for key in [key for key in self._given if key[0] in principals]:
+            self._state.drop(TASK, key[0], f"{key[1]:d}{key[2]}")
             self._forget(key)
 
     def _forget(self, key: _Key) -> None:

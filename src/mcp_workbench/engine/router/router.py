@@ -26,6 +26,7 @@ from mcp_workbench.engine.face.decisions import Answer, CallEach, Decision, Forw
 from mcp_workbench.engine.face.gate import Gate
 from mcp_workbench.engine.face.view import View, Views
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
+from mcp_workbench.engine.lasting_state import LOCAL, LastingState
 from mcp_workbench.engine.protocol.results import result_type
 from mcp_workbench.engine.router.caller_connections import CallerConnections, CallerReach
 from mcp_workbench.engine.router.lists import Lists, Preparation
@@ -66,9 +67,12 @@ class Router:
         *,
         on_opened: Sequence[Callable[[View, str], None]] = (),
         own_resources: Mapping[str, Callable[[View], bytes]] = NO_RESOURCES,
+        state: LastingState = LOCAL,
     ) -> None:
         """`on_opened`: called when a toolbox is opened for the first time in a view. `own_resources`: our own by URI,
-        such as our status, limited to what a view shows."""
+        such as our status, limited to what a view shows. `state`: where handles of tasks are left for other
+        instances."""
+        self._state = state
         self.gate = gate
         self._pool = pool
         self._start_task = start_task
@@ -113,7 +117,7 @@ class Router:
         """Tasks, which servers continue after their response."""
         from mcp_workbench.engine.router.task_requests import TaskRequests
 
-        return TaskRequests(self, self._pool, self._lists)
+        return TaskRequests(self, self._pool, self._lists, self._state)
 
     def on_steps_changed(self) -> None:
         """Send every new request through the steps of the gate (`GateFollower`). Requests in flight continue as they
@@ -252,6 +256,8 @@ class Router:
 
     async def _load_and_act(self, call: RoutedCall, decision: Load, params: Params | None) -> None:
         await self._lists.load(decision.entries)
+        if decision.recall is not None:
+            await decision.recall()
         call.route.task = None
         self.go_on(call)
         self.act(call, decision.decide(), params)

@@ -25,6 +25,7 @@ from mcp_workbench.engine.face.tasks import Tasks, having_lists, refused
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
+from mcp_workbench.engine.lasting_state import LastingState
 from mcp_workbench.engine.protocol.results import may_be_failure
 from mcp_workbench.engine.router.caller_connections import CallerConnections
 from mcp_workbench.engine.router.lists import Lists
@@ -85,8 +86,8 @@ class TaskSubscription:
 
 
 class TaskRequests:
-    def __init__(self, router: Router, pool: Pool, lists: Lists) -> None:
-        self.handles = Tasks()
+    def __init__(self, router: Router, pool: Pool, lists: Lists, state: LastingState) -> None:
+        self.handles = Tasks(state)
         self._router = router
         self._pool = pool
         self._lists = lists

@@ -54,7 +54,7 @@ from mcp_workbench.engine.transport.http.server.pages import (
 )
 from mcp_workbench.engine.transport.http.server.request_head import NAMES, RequestHead
 from mcp_workbench.engine.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
-from mcp_workbench.engine.transport.http.server.served_session import MakeSession
+from mcp_workbench.engine.transport.http.server.served_session import MakeSession, SessionKeeper
 from mcp_workbench.engine.transport.http.server.sessions import LegacySession, Posted, SessionTable
 from mcp_workbench.engine.transport.http.server.status_codes import STATUS_OF_CODE
 from mcp_workbench.engine.transport.http.server.throttle import FORGET_FAILURES_SECONDS, AuthenticationThrottle
@@ -146,6 +146,7 @@ class Endpoint:
         site: Site | None = None,
         header_names: Mapping[bytes, str] = NAMES,
         on_refused: OnRefused | None = None,
+        keeper: SessionKeeper | None = None,
     ) -> None:
         self._on_refused = on_refused or (lambda peer, reason: None)
         self.is_draining = False
@@ -162,7 +163,9 @@ class Endpoint:
         self._pages = {**operator_pages(self.readiness), **(pages or {})}
         self._site = site
         self._large_bodies = LargeBodies(self._serve_later)
-        self.sessions = SessionTable(make_session, limits, self._now)
+        self.sessions = SessionTable(make_session, limits, self._now, keeper)
+        # Requests that wait for the session of another instance.
+        self.recalling: set[asyncio.Task[None]] = set()
         # Modern requests in progress.
         self.modern_requests: SharedTimer[ModernRequest] = SharedTimer(limits.comment_seconds / 3)
         self.streams: SharedTimer[OpenStream] = SharedTimer(limits.comment_seconds / 3)
@@ -279,7 +282,36 @@ class Endpoint:
     # ── the whole (`Application`) ──
 
     def serve(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> asyncio.Future[None] | None:
-        """Answer a request, now or later; returns a future if its body has to be read in a thread first."""
+        """Answer a request, now or later; returns a future if its body has to be read in a thread first, or its session
+        has to be taken over from another instance."""
+        if self.sessions.keeper is not None and self._is_elsewhere(head):
+            recalling = self._loop.create_task(self._serve_recalled(head, body, writer))
+            self.recalling.add(recalling)
+            recalling.add_done_callback(self.recalling.discard)
+            return recalling
+        return self._serve_now(head, body, writer)
+
+    def _is_elsewhere(self, head: RequestHead) -> bool:
+        id = head.get(names.SESSION_ID)
+        return id is not None and head.path == MCP_PATH and not self.sessions.has(id)
+
+    async def _serve_recalled(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> None:
+        try:
+            await self.sessions.recall(head.get(names.SESSION_ID) or "", head.principal, head.origin)
+        except Exception as error:
+            _fail(writer, error)
+            return
+        was_gone = writer.is_over
+        served = self._serve_now(head, body, writer)
+        if served is not None:
+            await served
+        elif was_gone:
+            # The client disconnected before the request was served, when no callback was set yet.
+            writer.disconnected()
+
+    def _serve_now(
+        self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter
+    ) -> asyncio.Future[None] | None:
         try:
             if "origin" in head.headers:
                 # Its pages are for no other origin. Forms come from browsers, which always send it with a POST.

@@ -26,7 +26,7 @@ from mcp_workbench.engine.transport.http.server.listening import (
 )
 from mcp_workbench.engine.transport.http.server.pages import SITE_HEADERS, NegotiatedPage, Page, Readiness, Site
 from mcp_workbench.engine.transport.http.server.request_head import NAMES, names_with
-from mcp_workbench.engine.transport.http.server.served_session import MakeSession, ServedSession
+from mcp_workbench.engine.transport.http.server.served_session import MakeSession, ServedSession, SessionKeeper
 from mcp_workbench.engine.transport.http.server.validation import ShownParameters
 from mcp_workbench.errors import WorkbenchError
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import ssl
 
     from mcp_workbench.engine.transport.http.server.connections import Connections
+    from mcp_workbench.engine.transport.http.server.sessions import LegacySession
 
 # How long responses may take to be written once everything else has stopped; clients that do not read are cut off.
 GOODBYE_SECONDS: Final = 1.0
@@ -112,6 +113,13 @@ class HttpServer:
             if request.session is not None:
                 yield request.session
 
+    def legacy_sessions(self) -> list[LegacySession]:
+        return self._endpoint.sessions.sessions()
+
+    def doubt(self, principal: str) -> None:
+        """Another instance serves this user, too."""
+        self._endpoint.sessions.doubt(principal)
+
     def leave(self) -> None:
         """Report at /readyz that we are no longer ready. Everything else continues, so that a load balancer notices
         before any client is refused."""
@@ -146,6 +154,8 @@ class HttpServer:
     async def stop(self) -> None:
         # End sessions and requests first, so that each connection has its last response; then finish writing.
         self.drain()
+        for recalling in list(self._endpoint.recalling):
+            recalling.cancel()
         self._endpoint.sessions.end_all(SHUTTING_DOWN)
         for request in self._endpoint.modern_requests.members():
             request.closed(SHUTTING_DOWN)
@@ -205,11 +215,12 @@ async def serve_http(
     pages: Mapping[str, Page | NegotiatedPage] | None = None,
     site: Site | None = None,
     on_refused: OnRefused | None = None,
+    keeper: SessionKeeper | None = None,
 ) -> HttpServer:
     """Start serving. Raises `ConfigError` if that is not possible.
 
     `parameters_of` returns which parameters of a tool are mirrored into headers; `pages` are served in addition to our
-    own, by path, and `site` where no page is.
+    own, by path, and `site` where no page is. `keeper`: shares sessions with other instances.
     """
     if options.unix_path is not None:
         sockets = bind_unix(options.unix_path, is_open_to_others=options.is_open_to_others)
@@ -231,6 +242,7 @@ async def serve_http(
         site=site,
         header_names=names_with(further) if further else NAMES,
         on_refused=on_refused,
+        keeper=keeper,
     )
     from mcp_workbench.engine.transport.http.server.connections import Connections
 

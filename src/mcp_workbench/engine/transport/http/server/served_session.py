@@ -37,6 +37,34 @@ class MakeSession(Protocol):
         """Make a session. Its end is reported through `on_closed`, once."""
 
 
+class SessionKeeper(Protocol):
+    """Leaves legacy sessions for other instances, and takes over theirs."""
+
+    def keep(self, id: str, session: ServedSession) -> None:
+        """The session may have changed. Called with every answer."""
+
+    def drop(self, id: str, principal: str) -> None:
+        """The session has ended."""
+
+    def release(self, id: str) -> None:
+        """The session ends here, and other instances may continue it."""
+
+    async def find(self, id: str, principal: str) -> SavedSession | None:
+        """The session that another instance has begun, or began here before; None if there is none."""
+
+
+class SavedSession(Protocol):
+    """A session of another instance."""
+
+    # The name of the revision that it negotiated.
+    revision: str
+    # Whether it was last written here.
+    is_own: bool
+
+    def resume(self, link: Link) -> ServedSession:
+        """Continue it on this link."""
+
+
 def hand_over(session: ServedSession, message: bytes, summary: MessageSummary) -> None:
     """Hand a message to a session, without parsing it a second time if possible."""
     if summary.id is not None and summary.method and summary.params is not None:

@@ -7,6 +7,7 @@ request's stream, everything else on the stream that a GET opened.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -25,7 +26,9 @@ from mcp_workbench.engine.transport.http.server.resumable_stream import (
 )
 from mcp_workbench.engine.transport.http.server.served_session import (
     MakeSession,
+    SavedSession,
     ServedSession,
+    SessionKeeper,
     cancellation,
     hand_over,
 )
@@ -162,10 +165,11 @@ class LegacySession:
         "session",
     )
 
-    def __init__(self, table: SessionTable, principal: str, now: float, peer: str = "") -> None:
+    def __init__(self, table: SessionTable, principal: str, now: float, peer: str = "", id: str | None = None) -> None:
+        """`id`: that of a session which another instance has begun."""
         # The address that it came from.
         self.peer = peer
-        self.id = secrets.token_urlsafe(ID_BYTES)
+        self.id = id or secrets.token_urlsafe(ID_BYTES)
         self.principal = principal
         # The revision negotiated by `initialize`.
         self.revision: Revision | None = None
@@ -196,6 +200,13 @@ class LegacySession:
         self.session = session
         self._initialize_id = summary.id
         self.request(body, summary, summary.id, writer)
+
+    def take_over(self, saved: SavedSession) -> None:
+        """Continue what another instance has begun."""
+        self.revision = KNOWN.get(saved.revision)
+        # Its event ids name streams that are not here: ours must not be taken for them.
+        self._last_stream = int(time.time())
+        self.session = saved.resume(self)
 
     def request(self, message: bytes, summary: MessageSummary, id: bytes, writer: ResponseWriter) -> None:
         """Serve a POST with one request. The answer may have been sent when this returns."""
@@ -287,6 +298,8 @@ class LegacySession:
             if waiting is not None and called != self._initialize_id:
                 del self._responses[called]
                 waiting.answer(called, self._table.now(), *parts)
+                if self._table.keeper is not None:
+                    self._keep(self._table.keeper)
                 return
         message = b"".join(parts)
         kind, id = kind_and_id(message)
@@ -305,11 +318,17 @@ class LegacySession:
                 self._answer_initialize(response, id, message)
             else:
                 response.answer(id, self._table.now(), message)
+            if self._table.keeper is not None:
+                self._keep(self._table.keeper)
         elif self._feeding is not None and self._feeding.ids:
             # An error about the message being processed, whose id could not be read.
             answered = next(iter(self._feeding.ids))
             self._responses.pop(answered, None)
             self._feeding.answer(answered, self._table.now(), message)
+
+    def _keep(self, keeper: SessionKeeper) -> None:
+        if self.session is not None and not self.is_over:
+            keeper.keep(self.id, self.session)
 
     @property
     def unsent_bytes(self) -> int:
@@ -324,11 +343,18 @@ class LegacySession:
             return True
         return any(stream.is_connected for stream in self._streams.values())
 
-    def end(self, reason: str) -> None:
-        """End the session: cancel its calls, close its streams, forget its id."""
+    def end(self, reason: str, *, is_left: bool = False) -> None:
+        """End the session: cancel its calls, close its streams, forget its id. `is_left`: another instance may take it
+        over."""
         if self.is_over:
             return
         self._table.forget(self)
+        keeper = self._table.keeper
+        if keeper is not None:
+            if is_left:
+                keeper.release(self.id)
+            else:
+                keeper.drop(self.id, self.principal)
         now = self._table.now()
         session = self.session
         if session is not None:
@@ -398,13 +424,22 @@ class LegacySession:
 class SessionTable:
     """All legacy sessions, least recently used first."""
 
-    def __init__(self, make_session: MakeSession, limits: Limits, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        make_session: MakeSession,
+        limits: Limits,
+        now: Callable[[], float],
+        keeper: SessionKeeper | None = None,
+    ) -> None:
         self.limits = limits
+        self.keeper = keeper
         self.now = now
         self.budget = ReplayBudget(limits.replay_bytes_in_all)
         self.responses: SharedTimer[LegacyResponse] = SharedTimer(limits.prime_seconds)
         self._make_session = make_session
         self._sessions: dict[str, LegacySession] = {}
+        # Those that another instance may have continued.
+        self._doubted: set[str] = set()
         self._timer: SharedTimer[LegacySession] = SharedTimer(limits.comment_seconds)
 
     def __len__(self) -> int:
@@ -423,6 +458,14 @@ class SessionTable:
         legacy.initialize(self._make_session(legacy, principal), summary, body, writer)
         return True
 
+    def has(self, id: str) -> bool:
+        """Whether anybody has a session with this id here, which no other instance can have continued."""
+        return id in self._sessions and id not in self._doubted
+
+    def doubt(self, principal: str) -> None:
+        """Another instance serves this user, and may have continued their sessions: find out with their next use."""
+        self._doubted.update(id for id, session in self._sessions.items() if session.principal == principal)
+
     def find(self, id: str, principal: str) -> LegacySession | None:
         """The session with this id if it belongs to this principal; sessions of others are not found."""
         session = self._sessions.get(id)
@@ -432,17 +475,34 @@ class SessionTable:
         self._sessions[id] = self._sessions.pop(id)
         return session
 
+    async def recall(self, id: str, principal: str, peer: str) -> None:
+        """Take over the session with this id from the instance that has served it, if there is one."""
+        saved = None if self.keeper is None else await self.keeper.find(id, principal)
+        known = self._sessions.get(id)
+        is_doubted = id in self._doubted
+        self._doubted.discard(id)
+        # Two requests may have asked for it, or it is another user's.
+        if saved is None or (known is not None and (not is_doubted or saved.is_own or known.principal != principal)):
+            return
+        if known is not None:
+            known.end("another instance has continued it", is_left=True)
+        if len(self._sessions) < self.limits.sessions or self._make_room():
+            legacy = LegacySession(self, principal, self.now(), peer, id)
+            legacy.take_over(saved)
+            self.enter(legacy)
+
     def enter(self, session: LegacySession) -> None:
         self._sessions[session.id] = session
         self._timer.add(session)
 
     def forget(self, session: LegacySession) -> None:
         self._sessions.pop(session.id, None)
+        self._doubted.discard(session.id)
         self._timer.discard(session)
 
     def end_all(self, reason: str) -> None:
         for session in self.sessions():
-            session.end(reason)
+            session.end(reason, is_left=True)
         self._timer.stop()
         self.responses.stop()
 

@@ -1,0 +1,79 @@
+"""What outlives the process that serves a client: the interface behind which state is left for other instances.
+
+Each owner keeps its state in memory, with or without this. Here it leaves a copy of what another instance needs when
+this one has ended, and asks for the copy of another when it knows nothing itself. This implementation is for a
+workbench that is alone: it keeps no copies and finds none. The other one is `cluster.state.ClusterState`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+
+class StateKind(NamedTuple):
+    """One kind of state: how long it is kept, and how much of it."""
+
+    name: str
+    # Seconds since it was last written.
+    lifetime: float
+    # The most that a principal has of it. 0: each is found by its name alone, and only `lifetime` bounds them.
+    most: int
+    # Of one value. Larger ones stay where they are.
+    max_bytes: int
+
+
+# The handshake, opened toolboxes and subscriptions of a legacy session, by its id.
+SESSION: Final = StateKind("session", 1800.0, 0, 256 * 1024)
+# Toolboxes opened by clients without a session, by the name of the client.
+OPENED: Final = StateKind("opened", 24 * 3600.0, 50, 64 * 1024)
+# Results that are read in pieces, by their id.
+RESULT: Final = StateKind("result", 1800.0, 0, 4 * 1024 * 1024)
+# Handles of tasks.
+TASK: Final = StateKind("task", 24 * 3600.0, 200, 16 * 1024)
+# Decisions of users about calls, by the digest of the call.
+APPROVAL: Final = StateKind("approval", 24 * 3600.0, 500, 64 * 1024)
+# Named keys and revocations, by the name of the key.
+KEY: Final = StateKind("key", 400 * 24 * 3600.0, 2000, 64 * 1024)
+# The instances themselves.
+INSTANCE: Final = StateKind("instance", 10.0, 1000, 16 * 1024)
+KINDS: Final = (SESSION, OPENED, RESULT, TASK, APPROVAL, KEY, INSTANCE)
+
+
+class LastingState:
+    """Nothing outlives this process."""
+
+    # Whether other instances find what is kept here. If not, nothing has to be kept.
+    is_shared = False
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether calls are to be refused that depend on what other instances count and decide: they cannot be asked,
+        and the user does not want us to decide alone."""
+        return False
+
+    def keep(self, kind: StateKind, principal: str, name: str, value: bytes) -> None:
+        """Leave a copy. Returns at once; it is written soon, and later if that is not possible now."""
+
+    def drop(self, kind: StateKind, principal: str, name: str) -> None:
+        """Remove the copy."""
+
+    async def find(self, kind: StateKind, principal: str, name: str) -> bytes | None:
+        """The copy that another instance left; None if there is none, or it cannot be had in time."""
+        return None
+
+    async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
+        """All copies of this kind that were left for this principal, by name."""
+        return {}
+
+    def tell(self, subject: str, body: bytes) -> None:
+        """Tell all other instances that run now. Whoever is away does not hear it."""
+
+    def on_told(self, subject: str, heard: Callable[[bytes], None]) -> None:
+        """Call this with what other instances tell about a subject."""
+
+    def on_emptied(self, keep_again: Callable[[], None]) -> None:
+        """Call this if all copies were lost, to leave them again."""
+
+
+LOCAL: Final = LastingState()
