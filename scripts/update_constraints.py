@@ -32,6 +32,8 @@ PLATFORMS = ("manylinux.*x86_64", "manylinux.*aarch64", "macosx.*(arm64|universa
 RELEASE = ["uv"]
 # The site needs more than the tests do: Debian 12 has Python 3.11.2, where everything else has to work.
 MARKERS = dict.fromkeys(("pymdown-extensions", "zensical"), " ; python_full_version >= '3.11.5'")
+# Needed there alone, by `valkey`.
+MARKERS["async-timeout"] = " ; python_full_version < '3.11.3'"
 
 HEADER = """\
 # {what}, by version and sha256. Written by `make constraints`; do not edit.

@@ -84,6 +84,7 @@ def test_settings_that_need_a_restart_say_so_in_their_declaration() -> None:
         "trusted_proxy": "trustedProxy",
         "metrics": "metrics",
         "telemetry": "telemetry",
+        "cluster": "cluster",
     }
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         ProxyConfig,
         TokenExchangeConfig,
     )
+    from mcp_workbench.engine.config.cluster_settings import ClusterConfig
     from mcp_workbench.engine.config.expand import Part, Reference
     from mcp_workbench.engine.config.metrics_settings import MetricsConfig
     from mcp_workbench.engine.config.oauth_settings import OAuthConfig
@@ -546,6 +547,13 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
     trusted_proxy: ProxyConfig | None = setting(
         Deferred("auth_settings", "TRUSTED_PROXY"), "Over HTTP: a proxy that authenticates users.", needs_restart=True
     )
+    # None: this instance is alone.
+    cluster: ClusterConfig | None = setting(
+        Deferred("cluster_settings", "CLUSTER"),
+        "With `serve --http`: several instances behind a balancer, which leave state for each other in Valkey or "
+        "Redis.",
+        needs_restart=True,
+    )
     policy: tuple[PolicyRule, ...] = setting(
         Deferred("policy_settings", "POLICY"),
         "Who may do what: an ordered list of rules. The first one that matches decides; the last one has no conditions "
@@ -557,7 +565,7 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
         "Limits per principal and server: calls in flight, calls and bytes per minute, and the duration of a call.",
         (),
     )
-    # References in these two: `("auth", "clientSecret")`, `("auth", 1, "clientSecret")`, `("trustedProxy", "secret")`.
+    # References in `auth`, `trustedProxy` and `cluster`: `("auth", 1, "clientSecret")`, `("cluster", "password")`.
     references: tuple[ReferringValue, ...] = ()
     # When the file was last written before it was read, in nanoseconds; 0 if there was no file.
     modified_at: int = 0

@@ -15,7 +15,7 @@ from mcp_workbench.engine.config.problems import Path, Problem, described, kind_
 if TYPE_CHECKING:
     from mcp_workbench.engine.config.expand import Part
 
-_WITH_REFERENCES = "`args`, `env`, `headers`, `url`, and the secrets of `oauth`, `auth` and `trustedProxy`"
+_WITH_REFERENCES = "`args`, `env`, `headers`, `url`, and the secrets of `oauth`, `auth`, `trustedProxy` and `cluster`"
 
 # Names are part of every call and every error text; this is more than anyone needs, and lists stay readable.
 MAX_NAME_LENGTH = 200

@@ -1,0 +1,298 @@
+"""State that instances leave for each other (`LastingState`), on a server that speaks the protocol of Valkey and Redis.
+
+Writing is behind: what is kept is collected, sealed and written in the next round trip, and again when the server is
+back. Nobody waits for it. Reading is bounded by `STATE_TIMEOUT`; without an answer there is nothing to find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import MsgspecError, Struct
+from msgspec.msgpack import Decoder, Encoder
+
+from mcp_workbench.cluster.seal import Expired, OtherVersion, Seal, SealRefused
+from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
+from mcp_workbench.engine.lasting_state import INSTANCE, LastingState, StateKind
+
+log = logging.getLogger(__name__)
+
+# Once a second: the heartbeat, the probe of a server that is away, and the end of subscriptions that have broken.
+BEAT_INTERVAL: Final = 1.0
+# What waits to be written while the server is away; beyond this the oldest is dropped.
+MAX_PENDING: Final = 20_000
+MAX_PENDING_BYTES: Final = 64 * 1024 * 1024
+# What goes into one round trip, so that a backlog does not exceed the time of one.
+MAX_BATCH: Final = 200
+MAX_BATCH_BYTES: Final = 1024 * 1024
+# A notice older than this is a replay. More than the clocks of instances differ.
+MAX_NOTICE_AGE: Final = 30.0
+# SealRefused values that are logged each; further ones are counted.
+MAX_REFUSALS_LOGGED: Final = 20
+
+_Place = tuple[StateKind, str, str]
+
+
+class _Notice(Struct, array_like=True):
+    instance: str
+    number: int
+    at: float
+    subject: str
+    body: bytes
+
+
+_encode: Final = Encoder().encode
+_read_notice: Final = Decoder(_Notice).decode
+
+
+class ClusterState(LastingState):
+    is_shared = True
+
+    def __init__(self, link: ValkeyLink, seal: Seal, cluster: str, *, refuses_when_away: bool = False) -> None:
+        self.link = link
+        self._refuses_when_away = refuses_when_away
+        self._seal = seal
+        self._prefix = f"mcp-workbench:{{{cluster}}}:"
+        self.instance = secrets.token_hex(6)
+        # What is left to be written; None removes it.
+        self._pending: OrderedDict[_Place, bytes | None] = OrderedDict()
+        self._pending_bytes = 0
+        self._to_tell: list[tuple[str, bytes]] = []
+        self._has_work = asyncio.Event()
+        self._heard: dict[str, list[Callable[[bytes], None]]] = {}
+        self._keep_again: list[Callable[[], None]] = []
+        self._told = 0
+        # By instance, the number of its last notice.
+        self._last_of: OrderedDict[str, int] = OrderedDict()
+        # Values that were not accepted, and copies that were dropped before they could be written.
+        self.refused = 0
+        self.lost = 0
+        # What our heartbeat says of us.
+        self.describe: Callable[[], bytes] = lambda: b""
+
+    @property
+    def is_blind(self) -> bool:
+        return self._refuses_when_away and self.link.is_away
+
+    @property
+    def waiting(self) -> int:
+        """How many copies wait to be written."""
+        return len(self._pending)
+
+    # ── writing ──
+
+    def keep(self, kind: StateKind, principal: str, name: str, value: bytes) -> None:
+        if len(value) <= kind.max_bytes:
+            self._put((kind, principal, name), value)
+
+    def drop(self, kind: StateKind, principal: str, name: str) -> None:
+        self._put((kind, principal, name), None)
+
+    def _put(self, place: _Place, value: bytes | None) -> None:
+        self._take(place)
+        self._pending[place] = value
+        self._pending_bytes += len(value or b"")
+        while len(self._pending) > MAX_PENDING or self._pending_bytes > MAX_PENDING_BYTES:
+            self._take(next(iter(self._pending)))
+            self.lost += 1
+        self._has_work.set()
+
+    def _take(self, place: _Place) -> bytes | None:
+        value = self._pending.pop(place, None)
+        self._pending_bytes -= len(value or b"")
+        return value
+
+    def tell(self, subject: str, body: bytes) -> None:
+        self._to_tell.append((subject, body))
+        self._has_work.set()
+
+    async def _flush(self) -> None:
+        """Write what waits, a batch at a time. Raises `StateAway`; then it still waits."""
+        while self._pending or self._to_tell:
+            batch: dict[_Place, bytes | None] = {}
+            size = 0
+            for place, value in self._pending.items():
+                if batch and (len(batch) >= MAX_BATCH or size + len(value or b"") > MAX_BATCH_BYTES):
+                    break
+                batch[place] = value
+                size += len(value or b"")
+            told, self._to_tell = self._to_tell[:MAX_BATCH], self._to_tell[MAX_BATCH:]
+            commands = [each for place, value in batch.items() for each in self._written(place, value)]
+            commands += [("PUBLISH", self._channel, self._notice(subject, body)) for subject, body in told]
+            # A notice is not repeated: whoever was away reads what there is when they are back.
+            await self.link.run(commands)
+            for place, value in batch.items():
+                if self._pending.get(place, b"") is value:
+                    self._take(place)
+
+    def _written(self, place: _Place, value: bytes | None) -> list[tuple[str | bytes | int, ...]]:
+        kind, principal, name = place
+        hidden = self._seal.hidden(kind.name, principal, name)
+        if not kind.most:
+            key = f"{self._prefix}{kind.name}:{hidden}"
+            if value is None:
+                return [("DEL", key)]
+            return [("SET", key, self._sealed(place, value), "EX", int(kind.lifetime))]
+        key = self._listed_at(kind, principal)
+        if value is None:
+            return [("HDEL", key, hidden)]
+        return [("HSET", key, hidden, self._sealed(place, value)), ("EXPIRE", key, int(kind.lifetime))]
+
+    def _sealed(self, place: _Place, value: bytes) -> bytes:
+        kind, principal, name = place
+        return self._seal.close(kind.name, principal, name, value, kind.lifetime)
+
+    def _listed_at(self, kind: StateKind, principal: str) -> str:
+        return f"{self._prefix}{kind.name}:{self._seal.hidden(kind.name, principal)}"
+
+    # ── reading ──
+
+    async def find(self, kind: StateKind, principal: str, name: str) -> bytes | None:
+        place = (kind, principal, name)
+        if place in self._pending:
+            return self._pending[place]
+        hidden = self._seal.hidden(kind.name, principal, name)
+        try:
+            (found,) = await self.link.run([("GET", f"{self._prefix}{kind.name}:{hidden}")])
+        except StateAway:
+            return None
+        if found is None:
+            return None
+        try:
+            return self._seal.open(kind.name, principal, hidden, found).value
+        except SealRefused as error:
+            self._refuse(kind, error)
+            return None
+
+    async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
+        key = self._listed_at(kind, principal)
+        try:
+            (found,) = await self.link.run([("HGETALL", key)])
+        except StateAway:
+            return {}
+        pairs = list(found.items()) if isinstance(found, dict) else list(zip(found[::2], found[1::2], strict=True))
+        opened = []
+        superfluous: list[bytes] = []
+        for hidden, sealed in pairs:
+            try:
+                opened.append((hidden, self._seal.open(kind.name, principal, hidden.decode(), sealed)))
+            except Expired:
+                superfluous.append(hidden)
+            except SealRefused as error:
+                self._refuse(kind, error)
+        opened.sort(key=lambda each: each[1].written, reverse=True)
+        superfluous += [hidden for hidden, _ in opened[kind.most :]]
+        if superfluous:
+            with contextlib.suppress(StateAway):
+                await self.link.run([("HDEL", key, *superfluous)])
+        values = {each.name: each.value for _, each in opened[: kind.most]}
+        # What has not been written yet is newer.
+        for (of_kind, of_principal, name), value in self._pending.items():
+            if of_kind is kind and of_principal == principal:
+                if value is None:
+                    values.pop(name, None)
+                else:
+                    values[name] = value
+        return values
+
+    def _refuse(self, kind: StateKind, error: SealRefused) -> None:
+        if isinstance(error, OtherVersion):
+            log.debug("a value of the kind `%s` is left alone: %s", kind.name, error)
+            return
+        if isinstance(error, Expired):
+            return
+        self.refused += 1
+        if self.refused <= MAX_REFUSALS_LOGGED:
+            log.error("a value of the kind `%s` in the cluster's state was refused: %s", kind.name, error)
+
+    # ── notices ──
+
+    def on_told(self, subject: str, heard: Callable[[bytes], None]) -> None:
+        self._heard.setdefault(subject, []).append(heard)
+
+    def on_emptied(self, keep_again: Callable[[], None]) -> None:
+        self._keep_again.append(keep_again)
+
+    @property
+    def _channel(self) -> str:
+        return f"{self._prefix}notices"
+
+    def _notice(self, subject: str, body: bytes) -> bytes:
+        self._told += 1
+        return self._seal.close_notice(_encode(_Notice(self.instance, self._told, time.time(), subject, body)))
+
+    def _hear(self, sealed: bytes) -> None:
+        try:
+            notice = _read_notice(self._seal.open_notice(sealed))
+        except (SealRefused, MsgspecError):
+            return
+        is_replay = notice.number <= self._last_of.get(notice.instance, 0)
+        if notice.instance == self.instance or is_replay or abs(time.time() - notice.at) > MAX_NOTICE_AGE:
+            return
+        self._last_of[notice.instance] = notice.number
+        self._last_of.move_to_end(notice.instance)
+        if len(self._last_of) > INSTANCE.most:
+            self._last_of.popitem(last=False)
+        for heard in self._heard.get(notice.subject, ()):
+            heard(notice.body)
+
+    # ── its life ──
+
+    async def run(self) -> None:
+        """Write, listen and beat until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                _ = tasks.create_task(self._write())
+                _ = tasks.create_task(self._listen())
+                await self._beat()
+        finally:
+            await self.link.close()
+
+    async def _write(self) -> None:
+        while True:
+            await self._has_work.wait()
+            self._has_work.clear()
+            # The heartbeat notices when it is back, and sets the event again.
+            with contextlib.suppress(StateAway):
+                await self._flush()
+
+    async def _listen(self) -> None:
+        while True:
+            if not self.link.is_away:
+                async for sealed in self.link.messages(self._channel):
+                    self._hear(sealed)
+            await asyncio.sleep(BEAT_INTERVAL)
+
+    async def _beat(self) -> None:
+        while True:
+            with contextlib.suppress(StateAway):
+                await self.beat()
+            await asyncio.sleep(BEAT_INTERVAL)
+
+    async def beat(self) -> None:
+        """Say that we are there, and find out whether the server is, and still has what was left there. Raises
+        `StateAway`."""
+        was_away, place = self.link.is_away, (INSTANCE, "", self.instance)
+        hidden = self._seal.hidden(INSTANCE.name, "", self.instance)
+        # Our last heartbeat is missing if the server has started empty.
+        commands: list[tuple[str | bytes | int, ...]] = [("HGET", self._listed_at(INSTANCE, ""), hidden)]
+        commands += [*self._written(place, self.describe()), ("PUBLISH", self._channel, self._notice("beat", b""))]
+        last, *_ = await self.link.run(commands, is_probe=True)
+        if last is None:
+            for keep_again in self._keep_again:
+                keep_again()
+        if was_away or self._pending:
+            self._has_work.set()
+
+    async def leave(self) -> None:
+        """Write the rest, and say that we are gone."""
+        self.drop(INSTANCE, "", self.instance)
+        with contextlib.suppress(StateAway):
+            await self._flush()

@@ -1,0 +1,103 @@
+"""The members of `cluster`: where several instances leave state for each other. Loaded only for a file that has it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from mcp_workbench.engine.config.kinds import Text, one_of
+from mcp_workbench.engine.config.members import Members
+from mcp_workbench.engine.config.problems import Path, quote
+from mcp_workbench.engine.config.reading import Reader
+from mcp_workbench.engine.config.setting import REQUIRED, Declared, setting
+
+# Those with an `s` at the end are encrypted.
+SCHEMES: Final = ("valkey", "valkeys", "redis", "rediss", "unix")
+WhenAway = Literal["local", "refuse"]
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+class _StateAddress(Text):
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> str | None:
+        text = super().read(value, path, reader)
+        if text is None:
+            return None
+        parts = urlsplit(text)
+        if parts.scheme not in SCHEMES or not (parts.path if parts.scheme == "unix" else parts.hostname):
+            reader.wrong(value, path, "an address such as `valkeys://user@host:6379/0`")
+            return None
+        if parts.password is not None:
+            reader.problem(path, "found a password in the address", "it in `password`, by reference")
+            return None
+        return text
+
+
+class _ClusterName(Text):
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> str | None:
+        text = super().read(value, path, reader)
+        if text is not None and not _NAME.fullmatch(text):
+            reader.wrong(value, path, "a name of letters, digits, `.`, `_` and `-`")
+            return None
+        return text
+
+
+class KeyFileConfig(Declared, frozen=True, kw_only=True):
+    """Where the key is."""
+
+    file: str = setting(
+        Text(),
+        "The file with the key, which `mcp-workbench cluster key` makes and all instances have. A relative path starts "
+        "at the folder of this file.",
+        REQUIRED,
+    )
+
+
+class _KeyFile(Members[KeyFileConfig]):
+    def made(self, found: dict[str, Any], value: object, path: Path, reader: Reader) -> KeyFileConfig | None:
+        if "file" not in found:
+            reader.problem(path, "`file` is missing", "it")
+            return None
+        return KeyFileConfig(**found)
+
+
+class ClusterConfig(Declared, frozen=True, kw_only=True, rename="camel"):
+    """Several equal instances, which leave state for each other."""
+
+    state: str = setting(
+        _StateAddress(),
+        "The Valkey (7.2 or later) or Redis (7 or later) that keeps what must outlive an instance: "
+        "`valkeys://user@host:6379/0`, without TLS `valkey://`, or `unix:///path`. It sees encrypted values alone.",
+        REQUIRED,
+    )
+    key: KeyFileConfig = setting(
+        _KeyFile(KeyFileConfig, 'an object such as `{"file": "cluster.key"}`'),
+        "The key with which values there are encrypted and authenticated, the same for all instances.",
+        REQUIRED,
+    )
+    password: str | None = setting(
+        Text(), "The password of the user at the state server. Never printed.", is_secret=True, fetches=True
+    )
+    name: str = setting(_ClusterName(), "The name of the cluster, if several use one state server.", "mcp-workbench")
+    when_away: WhenAway = setting(
+        one_of("local", "refuse"),
+        "What happens to calls with a limit or an approval while the state server is away: each instance counts and "
+        "decides alone (`local`), or they are refused (`refuse`). All other calls go on.",
+        "local",
+    )
+
+
+class _Cluster(Members[ClusterConfig]):
+    def made(self, found: dict[str, Any], value: object, path: Path, reader: Reader) -> ClusterConfig | None:
+        for name in ("state", "key"):
+            if name not in found:
+                reader.problem(path, f"{quote(name)} is missing", "it")
+                return None
+        return ClusterConfig(**found)
+
+
+CLUSTER: Final = _Cluster(ClusterConfig, "an object with `state` and `key`")
