@@ -221,6 +221,8 @@ CASES: Final = (
     Case("audit --since yesterday"),
     Case("approve"),
     Case("approve nothing"),
+    Case("cluster"),
+    Case("cluster status"),
     Case("policy test local desk/clock/now"),
     Case("policy test local nowhere"),
     Case("policy tset"),

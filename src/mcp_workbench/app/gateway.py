@@ -25,6 +25,7 @@ from mcp_workbench.engine.face.base import STATUS_URI, Face, FaceSettings
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.faces import FACES, JOINING_FACES
 from mcp_workbench.engine.jsonrpc.messages import encode
+from mcp_workbench.engine.lasting_state import LOCAL, LastingState
 from mcp_workbench.engine.router.lists import FIRST_LIST_PATIENCE, Lists
 from mcp_workbench.engine.router.router import Router
 from mcp_workbench.engine.session.parking import Parking
@@ -69,6 +70,9 @@ class Options(Struct, frozen=True, kw_only=True):
     stdout_is_free: bool = False
     # Commands that only look at what servers offer are not audited.
     is_audited: bool = True
+    # What other instances of a cluster find when this one has ended.
+    state: LastingState = LOCAL
+    on_opened: tuple[Callable[[View, str], None], ...] = ()
     # Where a generated token for clients over HTTP is stored. Shown only to our own user.
     token_file: str | None = None
 
@@ -160,8 +164,9 @@ class Gateway(ProcessOwner):
             start_task,
             self.lists,
             self.gate,
-            on_opened=(self.sessions.on_opened, self._summarise_if_missing),
+            on_opened=(self.sessions.on_opened, self._summarise_if_missing, *self.options.on_opened),
             own_resources={STATUS_URI: lambda view: self._status_json(view.principal, view.face)},
+            state=self.options.state,
         )
         self.runtime.counting.on_change.append(self.gate.tell_of_steps)
         self.runtime.gateway_facts.append(self._facts)
@@ -484,4 +489,5 @@ def _face_settings(config: WorkbenchConfig, options: Options) -> FaceSettings:
         config.check_arguments,
         config.splits_use_tool,
         config.clients,
+        state=options.state,
     )

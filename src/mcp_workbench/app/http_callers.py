@@ -18,6 +18,7 @@ from mcp_workbench.engine.transport.http.server.authentication import Authentica
 from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
+    from mcp_workbench.app.cluster_instance import ClusterInstance
     from mcp_workbench.app.gateway import Gateway
     from mcp_workbench.app.page_serving import LazySite
     from mcp_workbench.engine.config.auth_settings import AuthConfig, ProxyConfig
@@ -74,6 +75,13 @@ def fetch_secrets(
     return auth, proxy
 
 
+def fetch_password(config: WorkbenchConfig, redactor: Redactor, warn: Callable[[str], None]) -> str | None:
+    """Return the password of the cluster's state. Raises `ConfigError`."""
+    assert config.cluster is not None
+    found = next((value for value in config.references if value.field == ("cluster", "password")), None)
+    return config.cluster.password if found is None else _fetched(found, redactor, warn)
+
+
 def _fetched(value: ReferringValue, redactor: Redactor, warn: Callable[[str], None]) -> str:
     from mcp_workbench.engine.run import run as run_loop
     from mcp_workbench.signin.secrets.resolve import ReferenceUnresolved, resolve_value
@@ -91,8 +99,10 @@ def _fetched(value: ReferringValue, redactor: Redactor, warn: Callable[[str], No
 class HttpCallers:
     """Everyone who may call one endpoint."""
 
-    def __init__(self, gateway: Gateway, options: CallerOptions) -> None:
+    def __init__(self, gateway: Gateway, options: CallerOptions, cluster: ClusterInstance | None = None) -> None:
+        """`cluster`: users may come from another instance."""
         self._gateway = gateway
+        self._cluster = cluster
         self._options = options
         self._server: HttpServer | None = None
         self._page: LazySite | None = None
@@ -108,12 +118,13 @@ class HttpCallers:
         """Return the authenticator; None if every caller is served. Raises `ConfigError`."""
         if not self._is_plain:
             return self.callers
-        if self._options.token is not None:
+        if self._options.token is not None and self._cluster is None:
             # Callers with the single token pay for nothing else.
             # Other tokens are those of users.
             otherwise = (lambda head: self.callers.authenticate(head)) if has_part("team") else None
             return BearerToken(self._options.token, otherwise)
-        return None if self._options.serves_everyone or not self._has_keys() else self.callers
+        is_proved = self._options.token is not None or self._has_keys()
+        return None if self._options.serves_everyone or not is_proved else self.callers
 
     @cached_property
     def callers(self) -> Callers:
@@ -137,8 +148,16 @@ class HttpCallers:
         return Callers(settings, remember, self._fetch, lambda work: runtime.start_task(work), self._load)
 
     def _load(self, principal: str) -> Coroutine[None, None, None] | None:
+        if self._cluster is not None and self._cluster.is_arriving(principal):
+            return self._arrive(self._cluster, principal)
         unread = self._gateway.gate.unread(principal)
         return self._gateway.lists.load(unread) if unread else None
+
+    async def _arrive(self, cluster: ClusterInstance, principal: str) -> None:
+        unread = self._gateway.gate.unread(principal)
+        if unread:
+            await self._gateway.lists.load(unread)
+        await cluster.arrive(principal)
 
     @property
     def header_names(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from mcp_workbench.engine.process_context import has_terminal
 from mcp_workbench.errors import DownstreamError, shortage
 
 if TYPE_CHECKING:
+    from mcp_workbench.app.cluster_instance import ClusterInstance
     from mcp_workbench.app.live import LiveConfig
     from mcp_workbench.app.metrics_page import Metrics
     from mcp_workbench.app.page_serving import LazySite, OwnPage
@@ -122,9 +123,10 @@ async def serve_http(
     site: Callable[[], LazySite] | None = None,
     callers: Callable[[HttpServer], None] | None = None,
     draining: Draining | None = None,
+    cluster: ClusterInstance | None = None,
 ) -> None:
     """Serve any number of clients over HTTP until a signal arrives. `started` is called with the address, `callers`
-    with the server, to end what revoked callers have open."""
+    with the server, to end what revoked callers have open. `cluster`: we are one instance of several."""
     from msgspec.structs import replace
 
     from mcp_workbench.engine.transport.http.server.http_server import serve_http as start
@@ -144,12 +146,16 @@ async def serve_http(
             pages={METRICS_PATH: metrics_page(gateway), **(pages or {})},
             site=page,
             on_refused=partial(record_refusal, gateway),
+            keeper=cluster,
         )
         watch = _watch(options) if options.watched else None
         try:
             if callers is not None:
                 callers(server)
             gateway.serve_at(server.url)
+            if cluster is not None:
+                cluster.serve(server)
+                _ = gateway.runtime.start_task(cluster.run())
             await gateway.runtime.open_status_socket()
             started(server.url)
             await ending.begun.wait()
@@ -172,6 +178,8 @@ async def serve_http(
             if watch is not None:
                 watch.close()
             await server.stop()
+            if cluster is not None:
+                await cluster.leave()
 
 
 def metrics_page(gateway: Gateway) -> NegotiatedPage:

@@ -17,11 +17,13 @@ from mcp_workbench.engine.process_context import ON_TERMINAL, WITHIN
 from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
+    from mcp_workbench.app.cluster_instance import ClusterInstance
     from mcp_workbench.app.gateway import Gateway, Options
     from mcp_workbench.app.http_token import HttpToken
     from mcp_workbench.engine.config.auth_settings import ProxyConfig
     from mcp_workbench.engine.config.choose import ChosenConfig, ConfigSource
     from mcp_workbench.engine.config.model import FaceName, WorkbenchConfig
+    from mcp_workbench.engine.config.redact import Redactor
     from mcp_workbench.engine.transport.http.server.tls import TlsCertificate
     from mcp_workbench.sharing.front.handing_over import Handover
 
@@ -226,6 +228,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
         warn_if_others_can_read(os.stat(log_file), f"log file `{log_file}`")
     _log_choice(choice)
     auth, proxy = config.auth, config.trusted_proxy
+    cluster = None
     try:
         if token is not None:
             from msgspec.structs import replace
@@ -235,12 +238,14 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
                 from mcp_workbench.app.http_callers import fetch_secrets
 
                 auth, proxy = fetch_secrets(config, redactor, partial(remark, "warning"))
+            if config.cluster is not None:
+                cluster, options = _instance(config, redactor, options)
         gateway = Gateway(config, options, redactor, auth=auth)
     except ConfigError as error:
         return complain(error.message, error.hint)
     _warn_of_ignored_options(parsed, gateway.face.name)
     if token is not None:
-        return _serve_http(parsed, gateway, token, proxy)
+        return _serve_http(parsed, gateway, token, proxy, cluster)
     from mcp_workbench.app.serving import serve_stdio
 
     # A person trying it out would mistake the silence for a hang.
@@ -262,7 +267,26 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
     return 0
 
 
-def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken, proxy: ProxyConfig | None) -> int:
+def _instance(config: WorkbenchConfig, redactor: Redactor, options: Options) -> tuple[ClusterInstance, Options]:
+    """Be one instance of several. Raises `ConfigError`."""
+    from msgspec.structs import replace
+
+    from mcp_workbench.app.cluster_instance import ClusterInstance
+    from mcp_workbench.app.http_callers import fetch_password
+
+    assert config.cluster is not None
+    password = fetch_password(config, redactor, partial(remark, "warning"))
+    instance = ClusterInstance(config.cluster, os.path.dirname(config.path), password)
+    return instance, replace(options, state=instance.state, on_opened=(instance.on_opened,))
+
+
+def _serve_http(
+    parsed: Parsed,
+    gateway: Gateway,
+    token: HttpToken,
+    proxy: ProxyConfig | None,
+    cluster: ClusterInstance | None = None,
+) -> int:
     from mcp_workbench.app.http_callers import CallerOptions, HttpCallers
     from mcp_workbench.app.serving import Draining, serve_http
     from mcp_workbench.engine.run import run as run_loop
@@ -286,7 +310,9 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken, proxy: Proxy
             users=tuple(parsed.values("allow-user")),
             proxy=proxy,
         )
-        callers = HttpCallers(gateway, allowed)
+        if cluster is not None:
+            cluster.join(gateway)
+        callers = HttpCallers(gateway, allowed, cluster)
         draining = Draining(_seconds(parsed, "drain-delay"), _seconds(parsed, "drain-seconds"))
     except UsageError as error:
         return complain(str(error), error.hint)
@@ -322,6 +348,7 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken, proxy: Proxy
                 ),
                 callers=callers.started,
                 draining=draining,
+                cluster=cluster,
             )
         )
     except ConfigError as error:

@@ -149,7 +149,7 @@ def read_key(path: str) -> bytes:
     except OSError as error:
         raise ConfigError(
             f"the cluster's key `{path}` cannot be read: {error.strerror}",
-            hint=f"mcp-workbench cluster key > {path} makes one; all instances need the same",
+            hint=f"mcp-workbench team cluster key > {path} makes one; all instances need the same",
         ) from None
     if not stat.S_ISREG(mode) or mode & 0o007:
         raise ConfigError(
@@ -162,6 +162,6 @@ def read_key(path: str) -> bytes:
     if len(key) != KEY_BYTES:
         raise ConfigError(
             f"the file `{path}` does not hold the key of a cluster",
-            hint=f"mcp-workbench cluster key > {path} makes one; all instances need the same",
+            hint=f"mcp-workbench team cluster key > {path} makes one; all instances need the same",
         )
     return key

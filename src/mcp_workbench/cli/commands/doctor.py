@@ -23,6 +23,7 @@ from mcp_workbench.engine.config.foreign_keys import about_ignored_keys
 from mcp_workbench.engine.config.load import unresolved
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.config.problems import ConfigProblems, in_one_line
+from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.engine.printable import plural
 from mcp_workbench.errors import ConfigError, WorkbenchError
@@ -44,6 +45,20 @@ def _sign_ins(subject: Examined) -> list[Diagnosis]:
     return [Diagnosis("warning", "sign-ins", text) for text in found]
 
 
+def _cluster(subject: Examined) -> list[Diagnosis]:
+    """Report what is wrong with the state server of a cluster."""
+    config = subject.config
+    if config is None or config.cluster is None:
+        return []
+    from mcp_workbench.cli.commands.cluster import examined
+
+    try:
+        report = examined(config, Redactor(config.secrets))
+    except WorkbenchError as error:
+        return [Diagnosis("error", "cluster", error.message, error.hint or "")]
+    return [Diagnosis("error", "cluster", text, hint) for text, hint in report.problems]
+
+
 CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("programs", doctor_checks.programs),
     ("secrets", doctor_checks.secrets),
@@ -52,6 +67,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("keychain", doctor_checks.keychain),
     ("sockets", doctor_checks.sockets),
     ("approvals", doctor_checks.approvals),
+    ("cluster", _cluster),
     ("sandbox", doctor_checks.sandboxes),
     ("versions", doctor_checks.versions),
     ("limits", doctor_checks.limits),

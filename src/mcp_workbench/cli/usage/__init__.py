@@ -37,7 +37,7 @@ ACTIONS: Final = {
     "list": {"--open": "open", "--tokens": "tokens"},
     "call": {"--prompt": "prompt", "--resource": "resource"},
     "auth": {"login": "login", "logout": "logout"},
-    "team": {name: name for name in ("approve", "key", "policy", "audit", "lock", "trust")},
+    "team": {name: name for name in ("approve", "key", "policy", "audit", "lock", "cluster", "trust")},
 }
 # How each command is written.
 SPELLED: Final = {name: name for name in COMMANDS} | {

@@ -131,6 +131,22 @@ Exit code: 0; 1 if keys cannot be read or written, or there is no such key to re
         takes=2,
     ),
     Command(
+        "cluster [OPTIONS] status|key",
+        "show the instances of a cluster, and make its key",
+        """
+Several workbenches behind a balancer leave state for each other in Valkey or Redis ("cluster" in the configuration).
+status shows the instances that are running, with their versions and users, and how the state server is: its latency,
+whether the clocks agree, and whether all instances have the same key. key prints a new key, for a file that all
+instances have.
+
+Exit code: 0; 1 if something is wrong with the state server; 2 if the command line or the configuration is wrong.
+""",
+        (CONFIG, JSON, DEBUG),
+        actions=("status", "key"),
+        names=("status|key",),
+        takes=1,
+    ),
+    Command(
         "trust [OPTIONS] [FILE]",
         "allow the workbench-config.json of a project, as it is now",
         """

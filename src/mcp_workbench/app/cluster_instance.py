@@ -1,0 +1,228 @@
+"""One instance of a cluster: takes over users who come from another one, and leaves its own for others.
+
+Loaded only if `cluster` is configured. A user arrives with the first request that is authenticated here; what other
+instances have left for them is read then, once, and bounded. A legacy session is taken over when its id is used. Owns
+who is here; what is kept of them has its owners in the engine and in `team/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from msgspec import MsgspecError, Raw, Struct
+from msgspec.json import decode, encode
+
+from mcp_workbench.cluster.examination import open_state
+from mcp_workbench.engine.face.view import View
+from mcp_workbench.engine.lasting_state import OPENED, SESSION, TASK
+from mcp_workbench.engine.session.questions import number_questions_elsewhere
+from mcp_workbench.engine.session.resuming import ResumedLink, mark_of, restore, written_down
+from mcp_workbench.engine.session.session import Session
+from mcp_workbench.engine.version import full_version
+
+if TYPE_CHECKING:
+    from mcp_workbench.app.gateway import Gateway
+    from mcp_workbench.engine.config.cluster_settings import ClusterConfig
+    from mcp_workbench.engine.transport.http.server.http_server import HttpServer
+    from mcp_workbench.engine.transport.http.server.served_session import SavedSession, ServedSession
+    from mcp_workbench.engine.transport.link import Link
+
+# Users whose arrival is remembered; one that is forgotten arrives again.
+MAX_USERS_HERE: Final = 100_000
+# A session is written again before it expires, if it is used or has a stream open.
+SESSION_REFRESH_INTERVAL: Final = SESSION.lifetime / 4
+
+
+class _LeftToolboxes(Struct):
+    toolboxes: list[str]
+    # The client's, by which faces tell clients apart.
+    client_info: Raw = Raw(b"{}")
+
+
+class _LeftSession(Struct):
+    instance: str
+    revision: str
+    state: Raw
+
+
+class _SavedSession:
+    """A session as another instance left it (`SavedSession`)."""
+
+    def __init__(self, gateway: Gateway, principal: str, saved: _LeftSession, *, is_own: bool) -> None:
+        self._gateway = gateway
+        self._principal = principal
+        self._saved = saved
+        self.revision = saved.revision
+        self.is_own = is_own
+
+    def resume(self, link: Link) -> ServedSession:
+        session = self._gateway.make_session(ResumedLink(link), self._principal)
+        restore(session, bytes(self._saved.state))
+        return session
+
+
+class ClusterInstance:
+    def __init__(self, config: ClusterConfig, folder: str, password: str | None) -> None:
+        """`folder`: where relative paths start. Raises `ConfigError`."""
+        self.state = open_state(config, folder, password)
+        self.state.describe = self._describe
+        self.state.on_told("arrived", self._on_arrived_elsewhere)
+        self.state.on_emptied(self._leave_again)
+        self._gateway: Gateway | None = None
+        self._server: HttpServer | None = None
+        self._started_at = time.time()
+        self._here: OrderedDict[str, None] = OrderedDict()
+        # By session: what was written last, and when.
+        self._written: dict[str, tuple[tuple[object, ...], float]] = {}
+        # Clients may still answer questions of other instances.
+        number_questions_elsewhere()
+
+    def join(self, gateway: Gateway) -> None:
+        """Serve the clients of this gateway."""
+        self._gateway = gateway
+
+    def serve(self, server: HttpServer) -> None:
+        """Clients are served from now on."""
+        self._server = server
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            _ = tasks.create_task(self.state.run())
+            while True:
+                await asyncio.sleep(SESSION_REFRESH_INTERVAL)
+                self._leave_sessions(lambda legacy_is_busy: legacy_is_busy)
+
+    async def leave(self) -> None:
+        """Write what is left to write. The sessions stay for other instances."""
+        await self.state.leave()
+
+    def _describe(self) -> bytes:
+        server = self._server
+        return encode(
+            {
+                "instance": self.state.instance,
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "version": full_version(),
+                "address": None if server is None else server.url,
+                "users": len(self._here),
+                "sessions": 0 if server is None else server.session_count,
+                "calls": 0 if server is None else server.call_count,
+                "startedAt": self._started_at,
+                "at": time.time(),
+                "latencySeconds": self.state.link.latency,
+            }
+        )
+
+    def status(self) -> dict[str, object]:
+        """For `mcp-workbench status` and metrics."""
+        link = self.state.link
+        return {
+            "state": link.address,
+            "away": link.problem,
+            "outages": link.outages,
+            "latencySeconds": link.latency,
+            "waiting": self.state.waiting,
+            "lost": self.state.lost,
+            "refused": self.state.refused,
+            "users": len(self._here),
+        }
+
+    # ── users ──
+
+    def is_arriving(self, principal: str) -> bool:
+        """Whether something may have to be read before this user is served. While the state is away, nobody waits for
+        it, and they arrive when it is back."""
+        return principal not in self._here and not self.state.link.is_away
+
+    async def arrive(self, principal: str) -> None:
+        """Read what other instances have left for a user."""
+        gateway = self._gateway
+        assert gateway is not None
+        opened, tasks = await asyncio.gather(
+            self.state.find_all(OPENED, principal), self.state.find_all(TASK, principal)
+        )
+        if self.state.link.is_away:
+            return
+        views = gateway.router.views
+        for left in opened.values():
+            try:
+                found = decode(left, type=_LeftToolboxes)
+            except MsgspecError:
+                continue
+            info = bytes(found.client_info)
+            view = views.of_client(principal, info) if views.tells_clients_apart else views.of_principal(principal)
+            views.reopen(view, found.toolboxes)
+        if tasks:
+            gateway.router.tasks.handles.take_over(views.of_principal(principal), tasks.values())
+        self._here[principal] = None
+        if len(self._here) > MAX_USERS_HERE:
+            self._here.popitem(last=False)
+        self.state.tell("arrived", principal.encode())
+
+    def _on_arrived_elsewhere(self, body: bytes) -> None:
+        """Another instance serves this user now, too: what is known of them here may be out of date."""
+        principal = body.decode(errors="replace")
+        self._here.pop(principal, None)
+        if self._server is not None:
+            self._server.doubt(principal)
+
+    def on_opened(self, view: View, toolbox: str) -> None:
+        """Called when a toolbox is opened. Sessions are kept whole."""
+        assert self._gateway is not None
+        if view in self._gateway.router.views.of_sessions:
+            return
+        name = "" if view.client is None else view.client.name
+        self.state.keep(OPENED, view.principal, name, encode(_LeftToolboxes(list(view.opened), Raw(view.client_info))))
+
+    # ── legacy sessions (`SessionKeeper`) ──
+
+    def keep(self, id: str, session: ServedSession) -> None:
+        assert isinstance(session, Session)
+        mark, now = mark_of(session), time.monotonic()
+        before = self._written.get(id)
+        if before is not None and before[0] == mark and now - before[1] < SESSION_REFRESH_INTERVAL:
+            return
+        if session.revision is None:
+            return
+        self._written[id] = mark, now
+        saved = _LeftSession(self.state.instance, session.revision.name, Raw(written_down(session)))
+        self.state.keep(SESSION, session.view.principal, id, encode(saved))
+
+    def drop(self, id: str, principal: str) -> None:
+        self._written.pop(id, None)
+        self.state.drop(SESSION, principal, id)
+
+    def release(self, id: str) -> None:
+        self._written.pop(id, None)
+
+    async def find(self, id: str, principal: str) -> SavedSession | None:
+        found = await self.state.find(SESSION, principal, id)
+        if found is None:
+            return None
+        assert self._gateway is not None
+        try:
+            saved = decode(found, type=_LeftSession)
+        except MsgspecError:
+            return None
+        return _SavedSession(self._gateway, principal, saved, is_own=saved.instance == self.state.instance)
+
+    def _leave_again(self) -> None:
+        self._written.clear()
+        self._leave_sessions(lambda is_busy: True)
+        if self._gateway is not None and self._gateway.is_open:
+            for view in self._gateway.router.views:
+                if view.opened:
+                    self.on_opened(view, "")
+
+    def _leave_sessions(self, wanted: Callable[[bool], bool]) -> None:
+        for legacy in () if self._server is None else self._server.legacy_sessions():
+            if legacy.session is not None and wanted(legacy.is_busy):
+                self.keep(legacy.id, legacy.session)

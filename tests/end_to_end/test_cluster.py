@@ -1,0 +1,104 @@
+"""Several instances with a real state server: what outlives one that is killed, and what happens without the state."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from mcp_workbench.engine.lasting_state import OPENED, RESULT, SESSION
+from tests.engine.transport.http.server.raw_client import LEGACY, initialize, legacy, raw_client
+from tests.support.cluster_machines import machines, needs_state_server
+from tests.support.workbench import scripted_entry
+
+pytestmark = [pytest.mark.processes, needs_state_server]
+
+BOXES = {"box": {"server": scripted_entry()}, "other": {"second": scripted_entry()}}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short one: the address of a Unix socket has hardly more than a hundred bytes."""
+    with tempfile.TemporaryDirectory(prefix="wb") as name:
+        yield Path(name)
+
+
+async def use(client: Client, tool: str, /, **arguments: Any) -> Any:
+    path = {"toolbox": "box", "server": "server", "tool": tool}
+    return await client.call_tool("use_tool", {"tool": path, "arguments": arguments})
+
+
+def text_of(result: Any) -> str:
+    text: str = result.content[0].text
+    return text
+
+
+async def test_legacy_session_goes_on_at_another_instance(folder: Path) -> None:
+    async with machines(folder) as rig:
+        token = rig.give_key("ann", "a", "b")
+        stranger = rig.give_key("ben", "a", "b")
+        one = await rig.start("a", BOXES, "--face", "dynamic")
+        other = await rig.start("b", BOXES, "--face", "dynamic")
+        headers: dict[str, Any] = {"authorization": f"Bearer {token}", "mcp_protocol_version": LEGACY}
+        async with raw_client(one.port) as client:
+            response = await client.request(body=initialize(), authorization=f"Bearer {token}")
+            id = response.headers["mcp-session-id"]
+            call = legacy("tools/call", {"name": "open_toolbox", "arguments": {"toolbox_name": "other"}})
+            opened = await client.request(body=call, mcp_session_id=id, **headers)
+            assert opened.status == 200
+        await rig.until_left(SESSION, "ann", id, b'"opened":["other"]')
+        await one.kill()
+        async with raw_client(other.port) as client:
+            asked = legacy("tools/list", {}, id=2)
+            wrong = {**headers, "authorization": f"Bearer {stranger}"}
+            assert (await client.request(body=asked, mcp_session_id=id, **wrong)).status == 404
+            listed = await client.request(body=asked, mcp_session_id=id, **headers)
+            assert listed.status == 200
+            names = [tool["name"] for tool in listed.json["result"]["tools"]]
+            assert "other__second_echo" in names, "the toolbox is still open"
+            ended = await client.request("DELETE", mcp_session_id=id, content_type=None, **headers)
+            assert ended.status == 204
+            assert (await client.request(body=asked, mcp_session_id=id, **headers)).status == 404
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_kept_result_is_read_on_at_another_instance(folder: Path, mode: str) -> None:
+    boxes = {"box": {"server": scripted_entry(resultBudget=200)}}
+    async with machines(folder) as rig:
+        token, stranger = rig.give_key("ann", "a", "b"), rig.give_key("ben", "a", "b")
+        one, other = await rig.start("a", boxes), await rig.start("b", boxes)
+        async with rig.client(one.url, token, mode) as client:
+            shown = await use(client, "big", bytes=50_000)
+            uri = next(str(each.uri) for each in shown.content if each.type == "resource_link")
+        await rig.until_left(RESULT, "ann", uri.rpartition("/")[2])
+        await one.kill()
+        read_on = {"tool": uri, "arguments": {"start": 40_000}}
+        async with rig.client(other.url, stranger, mode) as client:
+            refused = await client.call_tool("use_tool", read_on)
+            assert refused.is_error and "no longer kept" in text_of(refused)
+        async with rig.client(other.url, token, mode) as client:
+            piece = await client.call_tool("use_tool", read_on)
+            assert not piece.is_error and "xxxx" in text_of(piece)
+            whole = await client.read_resource(uri)
+            assert len(whole.contents[0].model_dump()["text"]) > 50_000
+
+
+async def test_opened_toolboxes_of_modern_clients_are_known_at_another_instance(folder: Path) -> None:
+    async with machines(folder) as rig:
+        token, stranger = rig.give_key("ann", "a", "b"), rig.give_key("ben", "a", "b")
+        one = await rig.start("a", BOXES, "--face", "dynamic")
+        other = await rig.start("b", BOXES, "--face", "dynamic")
+        async with rig.client(one.url, token, "auto") as client:
+            await client.call_tool("open_toolbox", {"toolbox_name": "other"})
+        await rig.until_left(OPENED, "ann", "")
+        await one.kill()
+        seen = {}
+        for name, each in (("ben", stranger), ("ann", token)):
+            async with rig.client(other.url, each, "auto") as client:
+                seen[name] = {tool.name for tool in (await client.list_tools()).tools}
+        assert "other__second_echo" in seen["ann"]
+        assert "other__second_echo" not in seen["ben"], "they are each user's own"

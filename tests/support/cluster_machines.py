@@ -1,0 +1,226 @@
+"""Several instances on folders of their own, as if on machines of their own, with a real state server and HAProxy.
+
+Owns their processes. Redis and Valkey are the same to us; whichever is installed is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import shutil
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from mcp_workbench.cluster.seal import Seal, new_key
+from mcp_workbench.cluster.state import ClusterState
+from mcp_workbench.cluster.valkey_link import ValkeyLink
+from mcp_workbench.engine.lasting_state import StateKind
+from mcp_workbench.team.identity.named_keys import KeyFolder
+from tests.support.client import RawClient
+from tests.support.workbench import workbench_command, write_config
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+PATIENCE = 60.0
+STATE_SERVER = shutil.which("valkey-server") or shutil.which("redis-server")
+needs_state_server = pytest.mark.skipif(STATE_SERVER is None, reason="neither valkey-server nor redis-server is here")
+needs_haproxy = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+async def wait_for_port(port: int) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.02)
+                continue
+            writer.close()
+            await writer.wait_closed()
+            return
+
+
+class StateServer:
+    """Redis or Valkey, which keeps nothing on the disk."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        assert STATE_SERVER is not None
+        command = (STATE_SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
+        quiet = asyncio.subprocess.DEVNULL
+        self.process = await asyncio.create_subprocess_exec(*command, stdin=quiet, stdout=quiet, stderr=quiet)
+        await wait_for_port(self.port)
+
+    async def kill(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    async def command(self, *words: str | bytes) -> Any:
+        """Ask it something directly, as one who may look into it would."""
+        from valkey.asyncio import Valkey
+
+        async with Valkey(port=self.port) as client:
+            return await client.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+class Instance:
+    """One workbench, with the folder of its user."""
+
+    def __init__(self, process: RawClient, folder: Path, port: int, environment: dict[str, str]) -> None:
+        self.process = process
+        self.folder = folder
+        self.port = port
+        self.environment = environment
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    @property
+    def keys(self) -> KeyFolder:
+        return keys_of(self.folder)
+
+    async def kill(self) -> None:
+        self.process.process.kill()
+        await self.process.process.wait()
+
+    async def run(self, *arguments: str) -> str:
+        """A command on this machine; what it printed."""
+        import sys
+
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "mcp_workbench", *arguments), stdout=pipe, stderr=pipe, env=self.environment
+        )
+        async with asyncio.timeout(PATIENCE):
+            printed, complaint = await process.communicate()
+        assert process.returncode == 0, complaint.decode()
+        return printed.decode().strip()
+
+
+def keys_of(folder: Path) -> KeyFolder:
+    return KeyFolder(str(folder / "state" / "mcp-workbench" / "keys"))
+
+
+class Machines:
+    def __init__(self, folder: Path, state: StateServer, stack: AsyncExitStack) -> None:
+        self.folder = folder
+        self.state = state
+        self.key = new_key()
+        self._stack = stack
+
+    async def start(
+        self, name: str, boxes: dict[str, Any], *flags: object, port: int = 0, key: str | None = None, **settings: Any
+    ) -> Instance:
+        """Start an instance on the machine with this name."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        key_file = folder / "cluster.key"
+        key_file.write_text(key or self.key)
+        key_file.chmod(0o600)
+        cluster = {"state": f"valkey://127.0.0.1:{self.state.port}/0", "key": {"file": "cluster.key"}}
+        config = write_config(folder, boxes, cluster={**cluster, **settings.pop("cluster", {})}, **settings)
+        environment = {**os.environ, "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
+        environment |= {"XDG_RUNTIME_DIR": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
+        command = workbench_command(config, "--http", f"127.0.0.1:{port}", "--token", "operator", *flags)
+        spawned = RawClient.spawn(command, env=environment, expect_exit=False)
+        process = await self._stack.enter_async_context(spawned)
+        await process.wait_for(lambda: "serving MCP at" in process.stderr or "error:" in process.stderr, "address")
+        assert "error:" not in process.stderr, process.stderr
+        served = int(process.stderr.partition("serving MCP at http://127.0.0.1:")[2].partition("/")[0])
+        return Instance(process, folder, served, environment)
+
+    def give_key(self, name: str, *machines: str) -> str:
+        """Give a user a named key, and copy it to these machines."""
+        first, *others = (self.folder / each for each in machines)
+        first.mkdir(exist_ok=True)
+        token = keys_of(first).create(name)
+        for other in others:
+            shutil.copytree(keys_of(first).path, keys_of(other).path, dirs_exist_ok=True)
+        return token
+
+    @asynccontextmanager
+    async def client(self, url: str, token: str, mode: str, **options: Any) -> AsyncIterator[Client]:
+        """The official client of either era."""
+        async with httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=30) as http:
+            transport = streamable_http_client(url, http_client=http)
+            async with Client(transport, mode=mode, read_timeout_seconds=30, **options) as client:
+                yield client
+
+    async def until_left(self, kind: StateKind, principal: str, name: str, part: bytes = b"") -> None:
+        """Until an instance has left this for others: it writes behind, a moment after it has answered."""
+        link = ValkeyLink(f"valkey://127.0.0.1:{self.state.port}/0")
+        key = base64.urlsafe_b64decode(self.key)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    # One that has seen nothing yet.
+                    state = ClusterState(link, Seal(key, "mcp-workbench"), "mcp-workbench")
+                    if kind.most:
+                        found = (await state.find_all(kind, principal)).get(name)
+                    else:
+                        found = await state.find(kind, principal, name)
+                    if found is not None and part in found:
+                        return
+                    await asyncio.sleep(0.02)
+        finally:
+            await link.close()
+
+    async def balance(self, *instances: Instance, name: str = "haproxy") -> str:
+        """Put HAProxy in front of these, with the file of deploy/; the address to use."""
+        port = free_port()
+        written = (DEPLOY / "haproxy.cfg").read_text()
+        head, _, tail = written.partition("    # instances\n")
+        servers = "".join(f"    server i{n} 127.0.0.1:{each.port}\n" for n, each in enumerate(instances))
+        config = self.folder / f"{name}.cfg"
+        config.write_text(head.replace("bind :8420", f"bind 127.0.0.1:{port}") + servers + tail.partition("\n\n")[2])
+        quiet = asyncio.subprocess.DEVNULL
+        process = await asyncio.create_subprocess_exec(
+            *("haproxy", "-db", "-f", str(config)), stdin=quiet, stdout=quiet, stderr=quiet
+        )
+        self._stack.push_async_callback(_end, process)
+        await wait_for_port(port)
+        return f"http://127.0.0.1:{port}/mcp"
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def machines(folder: Path) -> AsyncIterator[Machines]:
+    state = StateServer(free_port())
+    await state.start()
+    try:
+        async with AsyncExitStack() as stack:
+            yield Machines(folder, state, stack)
+    finally:
+        if state.process is not None and state.process.returncode is None:
+            state.signal(signal.SIGCONT)
+        await state.kill()
