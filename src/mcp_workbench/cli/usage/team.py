@@ -16,7 +16,7 @@ What an endpoint for several people needs, and who may do what. Each action is a
 team ACTION --help` explains it.
 """,
         (),
-        actions=("approve", "key", "policy", "audit", "lock", "trust"),
+        actions=("approve", "key", "policy", "audit", "lock", "cluster", "trust"),
         takes=1,
     ),
     Command(

@@ -51,8 +51,8 @@ class KeyFileConfig(Declared, frozen=True, kw_only=True):
 
     file: str = setting(
         Text(),
-        "The file with the key, which `mcp-workbench team cluster key` makes and all instances have. A relative path starts "
-        "at the folder of this file.",
+        "The file with the key, which `mcp-workbench team cluster key` makes and all instances have. A relative path "
+        "starts at the folder of this file.",
         REQUIRED,
     )
 
