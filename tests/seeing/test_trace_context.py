@@ -109,32 +109,40 @@ def test_server_is_given_our_span_and_everything_else_unchanged(
     assert json.loads(with_traceparent(meta, TRACE, 5, 1, has_parent=has_parent)) == expected
 
 
-SAMPLED, UNSAMPLED = TraceContext(TRACE, SPAN, 1), TraceContext(TRACE, SPAN, 0)
 LOW, HIGH = 1, (1 << 64) - 1
 
 
 @pytest.mark.parametrize(
-    ("name", "trace_id", "parent", "expected"),
+    ("name", "trace_id", "flags", "expected"),
     [
-        ("always_on", HIGH, UNSAMPLED, True),
-        ("always_off", LOW, SAMPLED, False),
-        ("traceidratio", HIGH, SAMPLED, False),
-        ("traceidratio", LOW, UNSAMPLED, True),
-        ("parentbased_always_on", HIGH, None, True),
-        ("parentbased_always_on", HIGH, UNSAMPLED, False),
-        ("parentbased_always_off", LOW, None, False),
-        ("parentbased_always_off", LOW, SAMPLED, True),
-        ("parentbased_traceidratio", LOW, None, True),
-        ("parentbased_traceidratio", HIGH, None, False),
-        ("parentbased_traceidratio", HIGH, SAMPLED, True),
+        ("always_on", HIGH, 0, True),
+        ("always_off", LOW, 1, False),
+        ("traceidratio", HIGH, 1, False),
+        ("traceidratio", LOW, 0, True),
+        ("parentbased_always_on", HIGH, 0, False),
+        ("parentbased_always_off", LOW, 1, True),
+        ("parentbased_traceidratio", HIGH, 1, True),
+        ("parentbased_traceidratio", LOW, 0, False),
     ],
 )
-def test_samplers_decide_as_opentelemetry_names_them(
-    name: str, trace_id: int, parent: TraceContext | None, expected: bool
+def test_samplers_decide_about_a_clients_trace_as_opentelemetry_names_them(
+    name: str, trace_id: int, flags: int, expected: bool
 ) -> None:
-    assert named_sampler(name, 0.5).keeps(trace_id, parent) is expected
+    assert named_sampler(name, 0.5).keeps(TraceContext(trace_id, SPAN, flags)) is expected
+
+
+@pytest.mark.parametrize("prefix", ["", "parentbased_"])
+def test_samplers_decide_about_new_traces_as_opentelemetry_names_them(prefix: str) -> None:
+    assert named_sampler(prefix + "always_off", 0.5).begin() is None
+    assert named_sampler(prefix + "always_on", 0.5).begin()
+    begun = [named_sampler(prefix + "traceidratio", 0.5).begin() for _ in range(1000)]
+    kept = [each for each in begun if each is not None]
+    assert 300 < len(kept) < 700 and len(set(kept)) == len(kept) and max(kept) > 1 << 120
+    # Other programs with this ratio keep the same ones.
+    assert all(each & HIGH < 1 << 63 for each in kept)
 
 
 def test_ratio_looks_at_the_part_of_the_id_that_others_look_at() -> None:
-    assert Sampler(0.25).keeps(((1 << 64) - 1) << 64 | (1 << 61), None)
-    assert not Sampler(0.25).keeps(1 << 63, None)
+    sampler = Sampler(0.25, follows_parent=False)
+    assert sampler.keeps(TraceContext(HIGH << 64 | (1 << 61), SPAN, 0))
+    assert not sampler.keeps(TraceContext(1 << 63, SPAN, 0))

@@ -146,7 +146,13 @@ class SpanSender:
 
     def _deliver(self, batch: list[TracedCall]) -> None:
         """Send a batch until it is accepted or refused, or we end."""
-        body = encode_spans(batch, self.settings.resource, full_version())
+        try:
+            body = encode_spans(batch, self.settings.resource, full_version())
+        except Exception:
+            # One bad call must not end all traces.
+            log.exception("traces of %d calls could not be encoded; please report this", len(batch))
+            self._not_accepted += len(batch)
+            return
         if self.settings.is_compressed:
             body = gzip.compress(body, _LEVEL)
         backoff = FIRST_BACKOFF

@@ -6,13 +6,14 @@ Functions of values, run in the thread that sends them. One call gives two spans
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from ipaddress import ip_address
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from msgspec import DecodeError, Struct
-from msgspec.json import decode, encode
+from msgspec import Struct
+from msgspec.json import encode
 
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR
 
@@ -20,6 +21,8 @@ SCOPE: Final = "mcp-workbench"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.41.0"
 # Of the value of an attribute: names come from clients.
 MAX_VALUE: Final = 1024
+# Descriptions of calls that are kept in JSON. Most clients use the same few tools.
+MAX_REMEMBERED: Final = 1024
 _SERVER, _CLIENT, _ERROR = 2, 3, 2
 # *Span flags* of OTLP: whether the parent is in another process is known, and it is.
 _KNOWN_WHERE, _ELSEWHERE = 0x100, 0x200
@@ -75,69 +78,85 @@ class TracedCall(Struct, gc=False):
 
 
 def encode_spans(calls: Iterable[TracedCall], resource: Mapping[str, str], version: str) -> bytes:
-    """The body of one request to the collector."""
-    spans = [span for call in calls for span in spans_of(call)]
-    scope = {"scope": {"name": SCOPE, "version": version}, "schemaUrl": SCHEMA_URL, "spans": spans}
-    return encode({"resourceSpans": [{"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scope]}]})
-
-
-def spans_of(call: TracedCall) -> list[dict[str, Any]]:
-    served = {
-        **_common(call, call.outcome),
-        "jsonrpc.request.id": _request_id(call.request_id),
-        "mcp.protocol.version": call.version,
-        **_peer(call.peer),
-        "workbench.rule": call.rule,
-    }
-    remote = _KNOWN_WHERE | (0 if call.parent_id is None else _ELSEWHERE)
-    spans = [_span(call, call.span_id, call.parent_id, remote, _SERVER, call.arrived, served, call.outcome)]
-    if call.events:
-        spans[0]["events"] = [{"timeUnixNano": str(at), "name": name} for at, name in call.events]
-    if call.sent is not None:
-        sent = {
-            **_common(call, call.server_outcome),
-            "jsonrpc.request.id": str(call.wire_id) if call.wire_id else "",
-            "mcp.protocol.version": call.server_version,
-            **_destination(call.url),
-        }
-        spans.append(
-            _span(call, call.client_span_id, call.span_id, _KNOWN_WHERE, _CLIENT, call.sent, sent, call.server_outcome)
+    """The body of one request to the collector. Written by hand, because most of it is the same for all calls of a
+    tool: the encoder is asked once for that."""
+    return (
+        b'{"resourceSpans":[{"resource":{"attributes":[%b]},"scopeSpans":[{"scope":%b,"schemaUrl":%b,"spans":[%b]}]}]}'
+        % (
+            _attributes(resource),
+            encode({"name": SCOPE, "version": version}),
+            encode(SCHEMA_URL),
+            b",".join(span for call in calls for span in spans_of(call)),
         )
+    )
+
+
+def spans_of(call: TracedCall) -> list[bytes]:
+    """Each of them in JSON."""
+    about = (call.method, call.item, call.toolbox, call.server)
+    served = _served(*about, call.outcome, call.version, call.peer, call.rule)
+    where = _KNOWN_WHERE if call.parent_id is None else _KNOWN_WHERE | _ELSEWHERE
+    more = b"" if call.parent_id is None else b',"parentSpanId":"%016x"' % call.parent_id
+    if call.events:
+        more += b',"events":[%b]' % b",".join(
+            b'{"timeUnixNano":"%d","name":"%b"}' % (at, name.encode()) for at, name in call.events
+        )
+    spans = [_span(call, call.span_id, call.arrived, where, _request_id(call.request_id), served, more)]
+    if call.sent is not None:
+        sent = _sent(*about, call.server_outcome, call.server_version, call.url)
+        more = b',"parentSpanId":"%016x"' % call.span_id
+        spans.append(_span(call, call.client_span_id, call.sent, _KNOWN_WHERE, b'"%d"' % call.wire_id, sent, more))
     return spans
 
 
-def _span(
-    call: TracedCall,
-    id: int,
-    parent: int | None,
-    where: int,
-    kind: int,
-    started: int,
-    attributes: Mapping[str, str | int | None],
-    outcome: CallOutcome,
-) -> dict[str, Any]:
-    name = f"{call.method} {call.item}" if call.method in (_TOOL, _PROMPT) and call.item else call.method
-    span: dict[str, Any] = {
-        "traceId": f"{call.trace_id:032x}",
-        "spanId": f"{id:016x}",
-        "name": name[:MAX_VALUE],
-        "kind": kind,
-        "startTimeUnixNano": str(started),
-        # Clocks are read at different times.
-        "endTimeUnixNano": str(max(started, call.ended)),
-        "flags": call.flags | where,
-        "attributes": _attributes(attributes),
-    }
-    if parent is not None:
-        span["parentSpanId"] = f"{parent:016x}"
+def _span(call: TracedCall, id: int, started: int, where: int, request_id: bytes, alike: bytes, more: bytes) -> bytes:
+    """`alike`: the members that are the same for many calls, up to the attributes that are not. `more`: further
+    members."""
     if call.state:
-        span["traceState"] = call.state
-    if is_error(outcome, kind == _SERVER):
-        span["status"] = {"code": _ERROR}
-    return span
+        more += b',"traceState":' + _text(call.state)
+    return (
+        b'{"traceId":"%032x","spanId":"%016x","startTimeUnixNano":"%d","endTimeUnixNano":"%d","flags":%d%b%b,'
+        b'{"key":"jsonrpc.request.id","value":{"stringValue":%b}},'
+        b'{"key":"workbench.call.id","value":{"intValue":"%d"}}]}'
+    ) % (
+        call.trace_id,
+        id,
+        started,
+        # Clocks are read at different times.
+        max(started, call.ended),
+        call.flags | where,
+        more,
+        alike,
+        request_id,
+        call.id,
+    )
 
 
-def is_error(outcome: CallOutcome, is_server: bool) -> bool:
+@lru_cache(MAX_REMEMBERED)
+def _served(
+    method: str, item: str, toolbox: str, server: str, outcome: CallOutcome, version: str, peer: str, rule: str
+) -> bytes:
+    own = {"mcp.protocol.version": version, **_peer(peer), "workbench.rule": rule}
+    return _alike(_SERVER, method, item, outcome, {**_common(method, item, toolbox, server, outcome), **own})
+
+
+@lru_cache(MAX_REMEMBERED)
+def _sent(
+    method: str, item: str, toolbox: str, server: str, outcome: CallOutcome, version: str | None, url: str | None
+) -> bytes:
+    own = {"mcp.protocol.version": version, **_destination(url)}
+    return _alike(_CLIENT, method, item, outcome, {**_common(method, item, toolbox, server, outcome), **own})
+
+
+def _alike(
+    kind: int, method: str, item: str, outcome: CallOutcome, attributes: Mapping[str, str | int | None]
+) -> bytes:
+    name = f"{method} {item}" if method in (_TOOL, _PROMPT) and item else method
+    status = b',"status":{"code":%d}' % _ERROR if is_error(outcome, is_server=kind == _SERVER) else b""
+    return b',"name":%b,"kind":%d%b,"attributes":[%b' % (_text(name), kind, status, _attributes(attributes))
+
+
+def is_error(outcome: CallOutcome, *, is_server: bool) -> bool:
     """Whether a span has the status of an error. Whoever serves a request has not failed if the request was wrong, or
     was withdrawn."""
     if not is_server or not outcome.error_type:
@@ -147,27 +166,26 @@ def is_error(outcome: CallOutcome, is_server: bool) -> bool:
     return outcome.error_type not in ("cancelled", "refused")
 
 
-def _common(call: TracedCall, outcome: CallOutcome) -> dict[str, str | int | None]:
-    method = call.method
+def _common(method: str, item: str, toolbox: str, server: str, outcome: CallOutcome) -> dict[str, str | int | None]:
     return {
         "mcp.method.name": method,
         "error.type": outcome.error_type,
         "rpc.response.status_code": None if outcome.code is None else str(outcome.code),
         "gen_ai.operation.name": "execute_tool" if method == _TOOL else None,
-        "gen_ai.tool.name": call.item if method == _TOOL else None,
-        "gen_ai.prompt.name": call.item if method == _PROMPT else None,
-        "mcp.resource.uri": call.item if method.startswith("resources/") else None,
-        "workbench.call.id": call.id,
-        "workbench.toolbox": call.toolbox,
-        "workbench.server": call.server,
+        "gen_ai.tool.name": item if method == _TOOL else None,
+        "gen_ai.prompt.name": item if method == _PROMPT else None,
+        "mcp.resource.uri": item if method.startswith("resources/") else None,
+        "workbench.toolbox": toolbox,
+        "workbench.server": server,
     }
 
 
-def _request_id(id: bytes) -> str:
-    try:
-        return str(decode(id))
-    except DecodeError:
-        return ""
+def _request_id(id: bytes) -> bytes:
+    """A string in JSON: as the client wrote it, or its number."""
+    if len(id) > MAX_VALUE:
+        return b'""'
+    text = id if id.isascii() else id.decode(errors="replace").encode()
+    return text if text.startswith(b'"') else b'"%b"' % text
 
 
 def _peer(peer: str) -> dict[str, str | int | None]:
@@ -190,13 +208,19 @@ def _destination(url: str | None) -> dict[str, str | int | None]:
     return {"network.transport": "tcp", "network.protocol.name": "http", **address}
 
 
-def _attributes(values: Mapping[str, str | int | None]) -> Sequence[dict[str, Any]]:
-    """Those that have a value."""
-    return [
-        {
-            "key": key,
-            "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value[:MAX_VALUE]},
-        }
+def _attributes(values: Mapping[str, str | int | None]) -> bytes:
+    """Those that have a value, in JSON, separated by commas."""
+    return b",".join(
+        b'{"key":"%b","value":%b}'
+        % (
+            key.encode(),
+            b'{"intValue":"%d"}' % value if isinstance(value, int) else b'{"stringValue":%b}' % _text(value),
+        )
         for key, value in values.items()
         if value is not None and value != ""
-    ]
+    )
+
+
+def _text(value: str) -> bytes:
+    """In JSON. Names may hold what UTF-8 cannot."""
+    return encode(value[:MAX_VALUE].encode(errors="replace").decode())

@@ -15,6 +15,8 @@ from msgspec.json import Decoder
 from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
 
 SAMPLED_FLAG: Final = 1
+# As many as there are second halves of an id.
+_ALL: Final = 1 << 64
 # W3C, *Trace Context*: what any vendor has to be able to pass on; longer ones are not repeated in spans.
 MAX_TRACE_STATE: Final = 512
 _FORM: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
@@ -86,10 +88,6 @@ def with_traceparent(meta: bytes | None, trace_id: int, span_id: int, flags: int
     return encode(fields)
 
 
-def new_trace_id() -> int:
-    return _random.getrandbits(128) or 1
-
-
 def new_span_id() -> int:
     return _random.getrandbits(64) or 1
 
@@ -101,11 +99,20 @@ class Sampler(NamedTuple):
     ratio: float = 1.0
     follows_parent: bool = True
 
-    def keeps(self, trace_id: int, parent: TraceContext | None) -> bool:
-        if parent is not None and self.follows_parent:
+    def keeps(self, parent: TraceContext) -> bool:
+        """Whether a call of this trace is traced."""
+        if self.follows_parent:
             return bool(parent.flags & SAMPLED_FLAG)
+        return self._is_low(parent.trace_id & (1 << 64) - 1)
+
+    def begin(self) -> int | None:
+        """The id of a new trace; None if it is not kept."""
+        low = _random.getrandbits(64)
+        return _random.getrandbits(64) << 64 | low or 1 if self._is_low(low) else None
+
+    def _is_low(self, half: int) -> bool:
         # As OpenTelemetry's `TraceIdRatioBased`, so that other programs with the same ratio keep the same traces.
-        return (trace_id & (1 << 64) - 1) < self.ratio * (1 << 64)
+        return half < self.ratio * _ALL
 
 
 SAMPLERS: Final[dict[str, tuple[bool, Literal["on", "off", "ratio"]]]] = {

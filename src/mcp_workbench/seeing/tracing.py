@@ -33,7 +33,6 @@ from mcp_workbench.seeing.trace_context import (
     Sampler,
     TraceContext,
     new_span_id,
-    new_trace_id,
     read_context,
     with_traceparent,
 )
@@ -49,10 +48,11 @@ class CallTracer:
     def begin_trace(self, call: RoutedCall, tracker: Tracker) -> CallTrace | None:
         meta = None if call.meta is None else bytes(call.meta)
         parent = None if meta is None else read_context(meta)
-        trace_id = new_trace_id() if parent is None else parent.trace_id
-        if not self._sampler.keeps(trace_id, parent):
-            return None
-        return CallTrace(self.sender, tracker, call, trace_id, parent, meta)
+        if parent is None:
+            trace_id = self._sampler.begin()
+        else:
+            trace_id = parent.trace_id if self._sampler.keeps(parent) else None
+        return None if trace_id is None else CallTrace(self.sender, tracker, call, trace_id, parent, meta)
 
 
 class CallTrace:
@@ -151,32 +151,33 @@ class CallTrace:
         origin, route, sent, parent = passage.origin, call.route, sent_at(passage), self._parent
         revision = None if route.traffic is None else route.traffic.revision
         outcome = _outcome(kind, payload, is_denied=is_denied)
+        # In the order of its fields: names would take as long as the rest.
         self._sender.put(
             TracedCall(
-                trace_id=self._trace_id,
-                parent_id=None if parent is None else parent.span_id,
-                state="" if parent is None else parent.state,
-                flags=self._flags,
-                span_id=self._span_id,
-                client_span_id=self._client_span_id,
-                id=call_id(passage),
-                method=origin.method,
-                toolbox=origin.toolbox,
-                server=origin.server,
-                item=origin.item,
-                rule=rule,
-                peer=origin.peer,
-                request_id=bytes(call.id),
-                version=call.revision.name,
-                server_version=None if revision is None else revision.name,
-                url=None if route.entry is None else route.entry.config.url,
-                wire_id=route.wire_id,
-                arrived=self._wall(passage.arrived),
-                sent=None if sent is None else self._wall(sent),
-                ended=self._wall(ended),
-                outcome=outcome,
-                server_outcome=_server_outcome(passage, outcome),
-                events=tuple(self._events),
+                self._trace_id,
+                None if parent is None else parent.span_id,
+                "" if parent is None else parent.state,
+                self._flags,
+                self._span_id,
+                self._client_span_id,
+                call_id(passage),
+                origin.method,
+                origin.toolbox,
+                origin.server,
+                origin.item,
+                rule,
+                origin.peer,
+                bytes(call.id),
+                call.revision.name,
+                None if revision is None else revision.name,
+                None if route.entry is None else route.entry.config.url,
+                route.wire_id,
+                self._wall(passage.arrived),
+                None if sent is None else self._wall(sent),
+                self._wall(ended),
+                outcome,
+                _server_outcome(passage, outcome),
+                tuple(self._events),
             )
         )
 

@@ -32,17 +32,22 @@ class TracedStepRunner(StepRunner):
         super().__init__(steps, tracker, start_for, in_background, stop, act)
         self._figures = tracker
         self._tracer = tracer
+        self._plainly = super().lets_pass
 
     def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
-        if self._is_unchecked:
-            is_passed: bool = self._followed(call, super().lets_pass, decision)
+        if self._is_unchecked and call.route.passage is None:
+            trace = self._tracer.begin_trace(call, self._figures)
+            # The most frequent case: nothing else has to be done.
+            if trace is None:
+                return self._plainly(call, decision)
+            is_passed: bool = self._tracked_by(trace, self._plainly, call, decision)
         else:
-            # Follows it in `passes`.
-            is_passed = super().lets_pass(call, decision)
+            # Begins to follow it in `passes`, if it has not begun.
+            is_passed = self._plainly(call, decision)
         passage = call.route.passage
         if is_passed and passage is not None and passage.tracker is not self._figures:
-            trace: Any = passage.tracker
-            call.meta = trace.meta
+            own: Any = passage.tracker
+            call.meta = own.meta
         return is_passed
 
     def passes(
@@ -74,12 +79,15 @@ class TracedStepRunner(StepRunner):
             tracker = former.tracker
         else:
             tracker = self._tracer.begin_trace(call, self._figures) or self._figures
+        return self._tracked_by(tracker, act, call, *arguments)
+
+    def _tracked_by(self, tracker: Tracker, act: Callable[..., Any], *arguments: Any) -> Any:
         # Restored as it was, because ending one call may begin another.
         before = self._tracker, self._sole_tracker
         self._tracker = tracker
         if self._sole_tracker is not None:
             self._sole_tracker = tracker
         try:
-            return act(call, *arguments)
+            return act(*arguments)
         finally:
             self._tracker, self._sole_tracker = before
