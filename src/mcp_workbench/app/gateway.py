@@ -208,6 +208,8 @@ class Gateway(ProcessOwner):
             has_rules=self.gate.has_rules,
             approvals_waiting=len(self.waiting_approvals()),
             audit_lost=None if audit is None else audit.lost,
+            path=self.config.path,
+            record=self.gate.record,
         )
 
     def serve_at(self, address: str) -> None:

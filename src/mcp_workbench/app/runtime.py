@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.server_link import LinkOpener, ServerLink
     from mcp_workbench.engine.observe.call_figures import CallFigures
     from mcp_workbench.engine.observe.status_socket import StatusSocket
+    from mcp_workbench.engine.steps import EventKind, EventRecorder
     from mcp_workbench.engine.transport.http.client.headers import HeaderSource
     from mcp_workbench.engine.transport.http.client.http_client import HttpClient
     from mcp_workbench.engine.transport.http.server.http_server import HttpServer
@@ -82,6 +83,9 @@ class GatewayFacts(NamedTuple):
     approvals_waiting: int
     # Lines of its audit that were lost; None without one.
     audit_lost: int | None
+    # Its configuration, and how it records events.
+    path: str
+    record: EventRecorder
 
 
 class CallCounting:
@@ -241,6 +245,13 @@ class Runtime:
         if self._resolved is None:
             self._resolved = ResolvedServers(self.processes, self.redactor)
         return await self._resolved.resolve(entry, entry.label, config, entry.context.environ, is_in_use)
+
+    def record(self, entry: ServerEntry, kind: EventKind, /, **fields: str) -> None:
+        """Record an event about a server in the audits of the gateways that show it."""
+        for facts in self.gateway_facts:
+            gateway = facts()
+            if gateway.path == entry.context.path and (entry.toolbox, entry.name) in gateway.servers:
+                gateway.record(kind, **fields)
 
     def resolved(self, entry: ServerEntry) -> ServerConfig:
         """The configuration as of the last start; as written, if it was never started."""

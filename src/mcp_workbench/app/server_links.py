@@ -10,11 +10,14 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from shlex import quote
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec.json import encode
 
 from mcp_workbench.app.optional_parts import has_part
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.config.environment import advice, server_environment
+from mcp_workbench.engine.config.host_names import MAX_HOST_NAME_LENGTH
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.connection import Connection
@@ -22,6 +25,7 @@ from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.process_context import WITHIN
 from mcp_workbench.engine.sandbox.denials import explanation
 from mcp_workbench.engine.sandbox.of_server import Enforced, Owner, enforce, sandbox_of
+from mcp_workbench.engine.sandbox.sandbox import RefusedHost
 from mcp_workbench.engine.transport.child import spawn
 from mcp_workbench.engine.transport.link import AnswerReceiver
 from mcp_workbench.engine.transport.processes import ProcessTable
@@ -30,6 +34,7 @@ from mcp_workbench.engine.transport.write_batch import WriteBatch
 if TYPE_CHECKING:
     from mcp_workbench.engine.config.auth_settings import AuthConfig, ProxyConfig
     from mcp_workbench.engine.downstream.server_link import ServerLink
+    from mcp_workbench.engine.steps import EventKind
     from mcp_workbench.engine.transport.http.client.headers import HeaderSource
     from mcp_workbench.engine.transport.http.client.http_client import HttpClient
     from mcp_workbench.signin.sign_in_target import SignInTarget
@@ -39,6 +44,10 @@ if TYPE_CHECKING:
     from mcp_workbench.team.identity.token_exchange import TokenExchanges
 
 log = logging.getLogger(__name__)
+
+# A server could make up as many as it likes; further ones are counted together.
+MAX_REFUSED_HOSTS: Final = 100
+OTHER_HOSTS: Final = "other hosts"
 
 
 class Means(Protocol):
@@ -67,6 +76,9 @@ class Means(Protocol):
     def token_exchanges(self) -> TokenExchanges:
         """Exchanges users' tokens for tokens that are valid at servers."""
 
+    def record(self, entry: ServerEntry, kind: EventKind, /, **fields: str) -> None:
+        """Record an event about a server in the audits of those who show it."""
+
     def resolved(self, entry: ServerEntry) -> ServerConfig:
         """A server's configuration with all references resolved."""
 
@@ -92,7 +104,8 @@ def _start(means: Means, connection: Connection, config: ServerConfig, receiver:
     }
     # A server runs in its client's folder, as if the client had started it itself.
     owner = Owner(context.path, connection.entry.toolbox, _user_of(connection))
-    enforced = enforce(sandbox_of(config, environment, context.folder, owner))
+    refused = _RefusedHosts(means, connection).note
+    enforced = enforce(sandbox_of(config, environment, context.folder, owner), refused)
     connection.sandbox = _report(enforced)
     link = spawn(
         config.command,
@@ -114,6 +127,36 @@ def _start(means: Means, connection: Connection, config: ServerConfig, receiver:
     link.stderr.conceal = means.redactor.text
     link.stderr.on_line = lambda line: log.debug("[%s] stderr: %s", label, line)
     return link
+
+
+class _RefusedHosts:
+    """Counts the hosts that a server is refused, and tells of each once."""
+
+    def __init__(self, means: Means, connection: Connection) -> None:
+        self._means = means
+        self._connection = connection
+
+    def note(self, host: str, port: int, refusal: RefusedHost) -> None:
+        entry = refusal.entry or f"{host[:MAX_HOST_NAME_LENGTH]}:{port}"
+        counts = self._connection.refused_hosts
+        if entry not in counts and len(counts) >= MAX_REFUSED_HOSTS:
+            entry = OTHER_HOSTS
+        counts[entry] = counts.get(entry, 0) + 1
+        if counts[entry] > 1:
+            return
+        label, toolbox = self._connection.label, self._connection.entry.toolbox
+        remedy = f"; to allow it, add {encode(refusal.entry).decode()} to `network` of its `sandbox`"
+        log.warning("[%s] its sandbox refused a host: %s%s", label, refusal.reason, remedy if refusal.entry else "")
+        self._means.record(
+            self._connection.entry,
+            "egress",
+            principal=self._connection.principal,
+            toolbox=toolbox,
+            server=self._connection.config.name,
+            item=entry,
+            decision="denied",
+            reason=refusal.reason,
+        )
 
 
 def _user_of(connection: Connection) -> str:

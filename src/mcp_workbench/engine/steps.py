@@ -323,7 +323,7 @@ class HidingStep(Protocol):
 
 # Events other than requests that are recorded: a caller succeeded or failed to authenticate (`authentication`), signed
 # in to a server, was asked something, or approved a call; a definition or the configuration has changed.
-EventKind = Literal["authentication", "sign_in", "question", "approval", "definition", "configuration"]
+EventKind = Literal["authentication", "sign_in", "question", "approval", "definition", "configuration", "egress"]
 
 
 class EventRecorder(Protocol):

@@ -62,6 +62,7 @@ def test_a_backend_of_another_system_is_refused() -> None:
         (CONTAINED, OLD, "bwrap"),
         (Sandbox("guard"), OLD, "bwrap"),
         (CONTAINED._replace(unix_sockets=("/s",)), ALL._replace(why_no_bwrap=lambda: None), "bwrap"),
+        (CONTAINED._replace(network=("a.com",)), OLD, "bwrap"),
         (CONTAINED._replace(backend="bwrap"), ALL._replace(why_no_bwrap=lambda: None), "bwrap"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -13,7 +14,11 @@ from mcp_workbench.engine.sandbox.backends import choose
 from mcp_workbench.engine.sandbox.machine import capabilities
 from mcp_workbench.engine.sandbox.of_server import Owner, enforce, sandbox_of
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
+from mcp_workbench.engine.transport.child import spawn
+from mcp_workbench.engine.transport.processes import ProcessTable
+from mcp_workbench.engine.transport.write_batch import WriteBatch
 from tests.engine.sandbox.test_of_server import shell
+from tests.engine.transport.rigs import Recorder
 
 pytestmark = [
     pytest.mark.processes,
@@ -123,3 +128,32 @@ def test_only_the_sockets_that_are_named_can_be_connected_to(folder: Path) -> No
     finally:
         for listener in listeners:
             listener.close()
+
+
+async def test_the_only_listener_of_its_network_is_ours_and_nothing_is_left_when_it_ends(folder: Path) -> None:
+    sandbox = decided(folder, network=("other.org", "example.com"))
+    script = 'echo "$HTTPS_PROXY"; cat /proc/net/tcp | wc -l; cat /proc/net/dev | wc -l; read go'
+    table = ProcessTable()
+    descriptors = []
+    try:
+        for _ in range(3):
+            recorder = Recorder()
+            link = spawn(
+                "/bin/sh",
+                ("-c", script),
+                sandbox.environment,
+                sandbox.folder,
+                table=table,
+                batch=WriteBatch(),
+                receiver=recorder,
+                limit=1 << 20,
+                launch=enforce(sandbox).launch,
+            )
+            await recorder.wait_messages(3)
+            await link.stop()
+            # The heads of both tables, and one line for the listener, and two for the loopback.
+            assert recorder.messages == [b"http://127.0.0.1:3128", b"2", b"3"]
+            descriptors.append(len(os.listdir("/proc/self/fd")))
+    finally:
+        table.close()
+    assert descriptors[1:] == descriptors[:-1]

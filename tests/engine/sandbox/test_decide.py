@@ -225,3 +225,18 @@ def test_sealed_reads_its_folder_and_has_no_network_and_limits(home: Path) -> No
 def test_sealed_with_a_network_is_not_told_to_be_offline(home: Path) -> None:
     sandbox = decided(home, SandboxConfig(profile="sealed", network="all", memory=1 << 31))
     assert (sandbox.network, sandbox.memory) == ("all", 1 << 31) and "UV_OFFLINE" not in sandbox.environment
+
+
+def test_a_list_of_hosts_leads_programs_to_the_only_way_out(home: Path) -> None:
+    env = {"ALL_PROXY": "socks://corporate", "https_proxy": "http://corporate", "OTHER": "kept"}
+    settings = SandboxConfig(profile="sealed", network=("other.org", "a.com"))
+    found = decided(home, settings, env=env).environment
+    proxies = {name: value for name, value in found.items() if name.lower().endswith("proxy") and "NODE" not in name}
+    assert proxies == {
+        **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:3128"),
+        **dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1"),
+    }
+    assert found["NODE_USE_ENV_PROXY"] == "1" and found["OTHER"] == "kept" and "UV_OFFLINE" not in found
+    # What is on this machine is reached through the proxy as well.
+    listed = decided(home, SandboxConfig(network=("other.org", "localhost:5432")))
+    assert "NO_PROXY" not in listed.environment

@@ -11,8 +11,9 @@ of `model`, or of `oauth_settings`, `auth_settings`, `policy_settings`, `audit_s
 `members` reads and which only files that have them load; `setting` says what a declaration holds and what is derived
 from it. `foreign_keys` are the keys of other clients. `fixed_settings` keeps what cannot change while clients are
 connected. `encodings` finds secrets in any encoding, `exposed_arguments` secrets in command lines, `environment`
-decides which variables a server gets, `program_paths` finds which programs its `PATH` leads to; `jsonc_edit` changes a
-JSON text in place, `state_folder` is where we store our own files.
+decides which variables a server gets, `program_paths` finds which programs its `PATH` leads to; `host_names` reads
+the hosts that a server may reach; `jsonc_edit` changes a JSON text in place, `state_folder` is where we store our own
+files.
 
 The package knows nothing that runs. This module imports nothing.
 """

@@ -91,12 +91,31 @@ def protected_folders(home: str) -> list[tuple[str, str]]:
     return found
 
 
+class _Hosts(Texts):
+    """Hosts that can be reached, each with a port or without."""
+
+    __slots__ = ()
+
+    def item(self, value: object, path: Path, reader: Reader) -> str | None:
+        from mcp_workbench.engine.config.host_names import BadHost, parse_host
+
+        text = super().item(value, path, reader)
+        if text is None:
+            return None
+        try:
+            parse_host(text)
+        except BadHost as error:
+            reader.wrong(text, path, str(error))
+            return None
+        return text
+
+
 class NetworkKind(Kind):
     __slots__ = ()
 
     def read(self, value: object, path: Path, reader: Reader) -> Any:
         if isinstance(value, list):
-            hosts: tuple[str, ...] | None = Texts("a list of hosts").read(value, path, reader)
+            hosts: tuple[str, ...] | None = _Hosts("a list of hosts").read(value, path, reader)
             return hosts
         text = reader.expanded(value, path) if isinstance(value, str) else ""
         if text is None or text in ("all", "none"):

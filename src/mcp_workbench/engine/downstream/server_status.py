@@ -56,6 +56,7 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
         "lastErrorSecondsAgo": None if connection.last_error is None else round(now - connection.last_error_at, 3),
         "nextStep": None if error is None else error.hint,
         "sandbox": connection.sandbox or configured_sandbox(connection.entry),
+        **({"refusedHosts": dict(connection.refused_hosts)} if connection.refused_hosts else {}),
         **_sign_in(connection.entry),
         "waitingForStart": connection.waiting,
         "callsInFlight": traffic.call_count,

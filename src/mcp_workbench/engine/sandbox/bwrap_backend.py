@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mcp_workbench.engine.sandbox.resource_limits import limiting
-from mcp_workbench.engine.sandbox.sandbox import Capabilities, Sandbox
+from mcp_workbench.engine.sandbox.sandbox import PROXY_PORT, Capabilities, OnRefused, Sandbox
 from mcp_workbench.engine.sandbox.thread_backend import families_of, make_private_folders
 from mcp_workbench.engine.transport import landlock, seccomp
 from mcp_workbench.engine.transport.confinement import ROOT_CAPABILITIES, UNCONFINED, Confinement, Launch
@@ -24,6 +26,21 @@ _MAPPING_ROOT: Final = frozenset({31})
 _COUNTING_KERNEL: Final = (5, 14)
 # Our own within it: its first process, and the shell that sets limits.
 _OWN_PROCESSES: Final = 2
+
+
+# The first program in a sandbox that may reach some hosts: makes the one listener there is in its network, hands it to
+# us and becomes the server.
+_HANDING_OVER: Final = f"""
+import os, socket, sys
+listener = socket.create_server(("127.0.0.1", {PROXY_PORT}), backlog=64)
+with socket.socket(fileno=int(sys.argv[1])) as channel:
+    socket.send_fds(channel, [b"."], [listener.fileno()])
+listener.close()
+try:
+    os.execv(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    sys.exit(f"{{sys.argv[2]}}: {{error.strerror}}")
+"""
 
 
 class BwrapBackend:
@@ -40,14 +57,12 @@ class BwrapBackend:
             found.append("cannot filter its system calls (seccomp, on x86-64 and aarch64)")
         if sandbox.unix_sockets and sandbox.network == "all" and machine.landlock_abi < landlock.SCOPES_ABI:
             found.append("cannot keep it from abstract Unix sockets (Landlock ABI 6, Linux 6.12)")
-        if isinstance(sandbox.network, tuple):
-            found.append("cannot limit its network to hosts")
         return found
 
     def keeps_read_only(self) -> bool:
         return True
 
-    def launch(self, sandbox: Sandbox) -> Launch:
+    def launch(self, sandbox: Sandbox, refused: OnRefused) -> Launch:
         make_private_folders(sandbox)
         if sandbox.profile == "off":
             return Launch(UNCONFINED)
@@ -59,6 +74,18 @@ class BwrapBackend:
         if seccomp.is_supported():
             descriptors.append(_memory(seccomp.filter_program(families_of(sandbox))))
             words += ("--seccomp", str(descriptors[0]))
+        own_program: tuple[str, ...] = ()
+        companion = None
+        if isinstance(sandbox.network, tuple):
+            from mcp_workbench.engine.sandbox.egress_proxy import EgressProxy
+            from mcp_workbench.engine.sandbox.egress_rules import EgressRules
+
+            ours, theirs = socket.socketpair()
+            companion = EgressProxy(ours, EgressRules(sandbox.network), refused)
+            descriptors.append(theirs.detach())
+            python = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
+            own_program = (python, "-I", "-S", "-c", _HANDING_OVER, str(descriptors[-1]))
+            sandbox = sandbox._replace(read=(*sandbox.read, *interpreter_files(python)))
         words += files_of(sandbox) if sandbox.limits_files else ("--dev-bind", "/", "/", "--proc", "/proc")
         if sandbox.folder is not None:
             words += ("--chdir", sandbox.folder)
@@ -72,8 +99,15 @@ class BwrapBackend:
                 is_apart=landlock.abi() >= landlock.SCOPES_ABI,
                 filters_calls=False,
             ),
-            (_program(), "--args", str(descriptors[-1]), *limiting(sandbox, _limit_of_processes(sandbox))),
+            (
+                _program(),
+                "--args",
+                str(descriptors[-1]),
+                *own_program,
+                *limiting(sandbox, _limit_of_processes(sandbox)),
+            ),
             tuple(descriptors),
+            companion,
         )
 
 
@@ -81,6 +115,12 @@ def _program() -> str:
     import shutil
 
     return shutil.which(PROGRAM) or PROGRAM
+
+
+def interpreter_files(python: str) -> list[str]:
+    """The folders of our own interpreter and its library."""
+    folders = (os.path.dirname(python), os.path.dirname(os.__file__), os.path.join(sys.base_prefix, "lib"))
+    return [os.path.realpath(folder) for folder in folders]
 
 
 def _namespaces(sandbox: Sandbox) -> Iterable[str]:

@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+from mcp_workbench.engine.config.sandbox_settings import Network, SandboxConfig
 from mcp_workbench.engine.sandbox.carve_outs import CarveOuts, carve_outs
-from mcp_workbench.engine.sandbox.sandbox import FoundPath, Machine, Sandbox
+from mcp_workbench.engine.sandbox.sandbox import PROXY_PORT, FoundPath, Machine, Sandbox
 
 SEALED_MEMORY: Final = 1 << 30
 SEALED_PROCESSES: Final = 64
@@ -156,6 +156,7 @@ def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine
     if folder is not None:
         granted = grants.add(folder, write=is_folder_written, is_asked=program.is_folder_named)
         folder = folder if granted is not None else None
+    network = settings.network if settings.network is not None else "none" if is_sealed else "all"
     home = os.path.join(machine.homes, program.home_name) if settings.home == "private" else None
     temporary = os.path.join(machine.homes, program.home_name, "tmp")
     private = home or temporary
@@ -166,13 +167,15 @@ def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine
         created=kept.created,
         read=tuple(grants.read),
         write=(private, *grants.write),
-        network=settings.network if settings.network is not None else "none" if is_sealed else "all",
+        network=network,
         unix_sockets=tuple(filter(None, sockets)),
         memory=settings.memory or (SEALED_MEMORY if is_sealed else None),
         processes=settings.processes or (SEALED_PROCESSES if is_sealed else None),
         home=home,
         temporary=temporary,
-        environment=_environment(program, home, temporary, is_offline=is_sealed and settings.network is None),
+        environment=_with_proxy(
+            _environment(program, home, temporary, is_offline=is_sealed and settings.network is None), network
+        ),
         # Package runners look for a project in the folder they start in, and fail if they cannot read it.
         folder=folder or private,
         skipped=tuple(grants.skipped),
@@ -265,6 +268,21 @@ def _paths_in(values: Iterable[str]) -> list[str]:
                 found.append(os.path.normpath(text))
                 break
     return found
+
+
+def _with_proxy(environment: dict[str, str], network: Network) -> dict[str, str]:
+    """What leads programs to the only way out, where there is one, by the names that they look for."""
+    if not isinstance(network, tuple):
+        return environment
+    from mcp_workbench.engine.sandbox.egress_rules import EgressRules
+
+    proxy = f"http://127.0.0.1:{PROXY_PORT}"
+    found = {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
+    if not EgressRules(network).names_this_machine:
+        # What listens in the sandbox itself is reached directly.
+        found["NO_PROXY"] = "localhost,127.0.0.1,::1"
+    others = {name: value for name, value in environment.items() if not name.lower().endswith("_proxy")}
+    return others | found | {name.lower(): value for name, value in found.items()} | {"NODE_USE_ENV_PROXY": "1"}
 
 
 def _environment(program: ServerProgram, home: str | None, temporary: str, *, is_offline: bool) -> dict[str, str]:

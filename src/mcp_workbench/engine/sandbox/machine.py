@@ -135,7 +135,7 @@ def described(machine: Capabilities) -> str:
     filters = "seccomp (system calls, network, Unix sockets)" if machine.has_filters else "no seccomp"
     trouble = machine.why_no_bwrap()
     namespaces = (
-        "bwrap (single Unix sockets, read-only files in granted folders)"
+        "bwrap (hosts, single Unix sockets, read-only files in granted folders)"
         if trouble is None
         else f"no namespaces ({trouble})"
     )

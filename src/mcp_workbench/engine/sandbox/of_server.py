@@ -11,7 +11,7 @@ from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.sandbox.backends import choose
 from mcp_workbench.engine.sandbox.decide import ServerProgram, decide
 from mcp_workbench.engine.sandbox.machine import capabilities, this_machine
-from mcp_workbench.engine.sandbox.sandbox import Machine, Sandbox
+from mcp_workbench.engine.sandbox.sandbox import Machine, OnRefused, Sandbox
 from mcp_workbench.engine.transport.child import OURSELVES, find_program
 from mcp_workbench.engine.transport.confinement import Launch
 
@@ -88,9 +88,9 @@ def home_name(config: ServerConfig, owner: Owner) -> str:
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
-def enforce(sandbox: Sandbox) -> Enforced:
+def enforce(sandbox: Sandbox, refused: OnRefused = lambda host, port, refusal: None) -> Enforced:
     """Decide how this machine enforces a sandbox, and create its private folders. Raises `DownstreamError` if it cannot
-    be enforced."""
+    be enforced. `refused` is told of hosts that the server may not reach."""
     chosen = choose(sandbox, capabilities())
-    launch = chosen.backend.launch(sandbox)
+    launch = chosen.backend.launch(sandbox, refused)
     return Enforced(sandbox, chosen.backend.name, chosen.missing, launch, chosen.unprotected)

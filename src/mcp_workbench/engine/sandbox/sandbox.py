@@ -6,7 +6,7 @@ Every decision is in the value when a backend sees it. Knows neither how it is d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mcp_workbench.engine.config.sandbox_settings import Network, Profile
 from mcp_workbench.engine.transport.confinement import Launch
@@ -87,6 +87,22 @@ class Capabilities(NamedTuple):
     why_no_bwrap: Callable[[], str | None] = lambda: "bwrap is not installed"
 
 
+# The port of the proxy in a network that has nothing else in it.
+PROXY_PORT: Final = 3128
+
+
+class RefusedHost(NamedTuple):
+    """Why a host could not be reached."""
+
+    reason: str
+    # What to add to `network` to allow it; empty if nothing would.
+    entry: str = ""
+
+
+# Told of the host and port that a server was refused.
+OnRefused = Callable[[str, int, RefusedHost], None]
+
+
 class Backend(Protocol):
     """Enforces sandboxes in one way."""
 
@@ -101,5 +117,5 @@ class Backend(Protocol):
     def keeps_read_only(self) -> bool:
         """Whether `read_only` is in force."""
 
-    def launch(self, sandbox: Sandbox) -> Launch:
+    def launch(self, sandbox: Sandbox, refused: OnRefused) -> Launch:
         """How to start a server in it. May create what it needs; the sandbox is enforceable, or is best effort."""

@@ -6,7 +6,7 @@ It cannot limit memory per server beyond what the shell can, nor tell hosts apar
 from __future__ import annotations
 
 from mcp_workbench.engine.sandbox.resource_limits import limiting
-from mcp_workbench.engine.sandbox.sandbox import Capabilities, Sandbox
+from mcp_workbench.engine.sandbox.sandbox import Capabilities, OnRefused, Sandbox
 from mcp_workbench.engine.sandbox.thread_backend import make_private_folders
 from mcp_workbench.engine.transport.confinement import UNCONFINED, Launch
 
@@ -29,7 +29,7 @@ class SeatbeltBackend:
     def keeps_read_only(self) -> bool:
         return True
 
-    def launch(self, sandbox: Sandbox) -> Launch:
+    def launch(self, sandbox: Sandbox, refused: OnRefused) -> Launch:
         make_private_folders(sandbox)
         if sandbox.profile == "off":
             return Launch(UNCONFINED)

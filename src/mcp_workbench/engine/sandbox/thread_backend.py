@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 from mcp_workbench.engine.sandbox.resource_limits import limiting
-from mcp_workbench.engine.sandbox.sandbox import Capabilities, Sandbox
+from mcp_workbench.engine.sandbox.sandbox import Capabilities, OnRefused, Sandbox
 from mcp_workbench.engine.transport import seccomp
 from mcp_workbench.engine.transport.confinement import GUARDED, UNCONFINED, Confinement, Launch, missing
 
@@ -34,7 +34,7 @@ class ThreadBackend:
     def keeps_read_only(self) -> bool:
         return False
 
-    def launch(self, sandbox: Sandbox) -> Launch:
+    def launch(self, sandbox: Sandbox, refused: OnRefused) -> Launch:
         make_private_folders(sandbox)
         return Launch(confinement_of(sandbox), limiting(sandbox))
 

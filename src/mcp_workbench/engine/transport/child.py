@@ -19,7 +19,7 @@ from typing import Final
 
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Part, error_response, find_id, looks_like_answer
 from mcp_workbench.engine.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
-from mcp_workbench.engine.transport.confinement import AS_GUARDED, CannotConfine, Launch, start_confined
+from mcp_workbench.engine.transport.confinement import AS_GUARDED, CannotConfine, Companion, Launch, start_confined
 from mcp_workbench.engine.transport.lines import LineFeed
 from mcp_workbench.engine.transport.link import Receiver
 from mcp_workbench.engine.transport.open_files import give_back
@@ -55,6 +55,7 @@ class ChildLink:
         batch: WriteBatch,
         receiver: Receiver,
         limit: int,
+        companion: Companion | None = None,
     ) -> None:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         self.pid = process.pid
@@ -76,6 +77,9 @@ class ChildLink:
         for pipe in (process.stdin, process.stdout, process.stderr):
             pipe.close()
         self._watch_exit()
+        self._companion = companion
+        if companion is not None:
+            companion.begin()
 
     def __repr__(self) -> str:
         state = "running" if self.exit_status is None else describe_exit(self.exit_status)
@@ -122,6 +126,8 @@ class ChildLink:
         self._errors.close()
         self._table.remove(self.pid)
         self._table.reap_strays()
+        if self._companion is not None:
+            await self._companion.close()
 
     # What does not fit
 
@@ -283,7 +289,7 @@ def spawn(
     try:
         program = find_program(command, env.get("PATH"), cwd)
     except DownstreamError:
-        launch.close()
+        launch.abandon()
         raise
     table.prepare()
     mark = table.mark()
@@ -311,6 +317,7 @@ def spawn(
         with table.tagging(mark):
             process = start_confined(launch.confinement, start)
     except (OSError, ValueError) as error:
+        launch.abandon()
         if isinstance(error, PermissionError) and launch.confinement.read is not None and os.access(program, os.X_OK):
             raise DownstreamError(
                 f"command `{command}` cannot be started in its sandbox, which does not let it read the program",
@@ -318,14 +325,14 @@ def spawn(
             ) from None
         raise _why_not_started(command, cwd, error) from None
     except CannotConfine as error:
+        launch.abandon()
         raise DownstreamError(f"it was not started, because its sandbox cannot be set up: {error}") from None
-    finally:
-        launch.close()
+    launch.close()
     table.add(process.pid)
     give_back(process.pid)
     assert process.stdout is not None
     widen(process.stdout.fileno())
-    return ChildLink(process, mark, table, batch, receiver, limit)
+    return ChildLink(process, mark, table, batch, receiver, limit, launch.companion)
 
 
 def find_program(command: str, path: str | None, cwd: str | None) -> str:

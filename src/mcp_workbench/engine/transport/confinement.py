@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from mcp_workbench.engine.transport import landlock, seccomp
 
@@ -66,6 +66,19 @@ UNCONFINED: Final = Confinement(
 )
 
 
+class Companion(Protocol):
+    """What runs beside a server, in our own process, for as long as it does."""
+
+    def begin(self) -> None:
+        """The server was started. Called on the event loop."""
+
+    def abandon(self) -> None:
+        """The server was not started."""
+
+    async def close(self) -> None:
+        """Nothing is left of the server. Bounded."""
+
+
 class Launch(NamedTuple):
     """How a server's process is started: by a thread that is confined, or by a program that confines it, or both."""
 
@@ -74,11 +87,18 @@ class Launch(NamedTuple):
     wrapper: tuple[str, ...] = ()
     # Descriptors that the wrapper inherits.
     descriptors: tuple[int, ...] = ()
+    companion: Companion | None = None
 
     def close(self) -> None:
         """Close the descriptors, once it has started or failed to."""
         for each in self.descriptors:
             os.close(each)
+
+    def abandon(self) -> None:
+        """Close everything: it is not started."""
+        self.close()
+        if self.companion is not None:
+            self.companion.abandon()
 
 
 AS_GUARDED: Final = Launch()

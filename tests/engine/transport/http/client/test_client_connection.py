@@ -226,7 +226,7 @@ async def test_the_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> Non
                 alive = ("127.0.0.1", server.port)
                 return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", each) for each in (dead, alive)]
 
-            monkeypatch.setattr(dialing, "_look_up", two)
+            monkeypatch.setattr(dialing, "look_up", two)
             connected = await dialing.connect("two.example", 1)
             assert connected.getpeername() == ("127.0.0.1", server.port)
             await wait_until(lambda: server.connections == 1)

@@ -176,7 +176,8 @@ def proxy_for(address: Address, environ: Mapping[str, str] = os.environ) -> Addr
     return proxy
 
 
-async def _look_up(host: str, port: int) -> list[AddressInfo]:
+async def look_up(host: str, port: int) -> list[AddressInfo]:
+    """All addresses of a host. Raises `DialFailed`."""
     try:
         return [*await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     except (OSError, UnicodeError) as error:
@@ -210,10 +211,15 @@ def _too_local(reach: Reach) -> DialFailed:
 async def connect(host: str, port: int, most_local: Reach | None = None) -> socket.socket:
     """Connect to any address of a host, looked up once: what is checked is what is connected to. Raises
     `DialFailed`."""
-    loop = asyncio.get_running_loop()
-    found = await _look_up(host, port)
+    found = await look_up(host, port)
     if most_local is not None:
         found = _no_more_local(found, most_local)
+    return await connect_to(found)
+
+
+async def connect_to(found: list[AddressInfo]) -> socket.socket:
+    """Connect to any of these addresses. Raises `DialFailed`."""
+    loop = asyncio.get_running_loop()
     failure: Exception | None = None
     for number, (family, kind, protocol, _, address) in enumerate(found):
         try:
