@@ -111,6 +111,7 @@ def _servers(connections: Iterable[Connection]) -> list[ServerFacts]:
                 failures=sum(each.policy.total for each in own),
                 memory=None if tree is None else tree.memory,
                 processes=None if tree is None else tree.processes,
+                refused=sum(sum(each.refused_hosts.values()) for each in own),
             )
         )
     return servers

@@ -10,17 +10,19 @@ import asyncio
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from msgspec import MsgspecError, Raw
-from msgspec.json import decode
+from msgspec.json import decode, encode
 
 from mcp_workbench.app.gateway import Gateway
 from mcp_workbench.app.page_client import PageClient
 from mcp_workbench.app.runtime import Runtime
+from mcp_workbench.app.server_links import OTHER_HOSTS
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
@@ -209,6 +211,7 @@ class WorkbenchOnPage:
             "starts": sum(each.starts for each in found.connections),
             "since": round(self._epoch + min(up), 1) if up else None,
             "profile": _profile(found),
+            "refused": _refused(found),
         }
         if not user.is_owner:
             # These are of all users, and so are the clients of a server that they share.
@@ -615,6 +618,19 @@ def _profile(found: _Place) -> str | None:
         if isinstance(missing, list) and missing
         else str(sandbox["profile"])
     )
+
+
+def _refused(found: _Place) -> Json | None:
+    """The hosts that a server's sandbox refused, and the setting that would allow them; None without any."""
+    counts: Counter[str] = Counter()
+    for each in found.connections:
+        counts.update(each.refused_hosts)
+    sandbox = found.entries[0].config.sandbox
+    if not counts or sandbox is None or not isinstance(sandbox.network, tuple):
+        return None
+    listed = [*sandbox.network, *(host for host in counts if host != OTHER_HOSTS)]
+    hosts = [{"host": host, "count": count} for host, count in counts.most_common()]
+    return {"hosts": hosts, "setting": f'"network": {encode(listed).decode()}'}
 
 
 def _shown(path: str) -> str:

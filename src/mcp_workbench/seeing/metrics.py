@@ -40,6 +40,8 @@ class ServerFacts(NamedTuple):
     # None if they cannot be measured here.
     memory: int | None
     processes: int | None
+    # Connections to hosts that its sandbox does not allow.
+    refused: int = 0
 
 
 class ProcessFacts(NamedTuple):
@@ -165,8 +167,11 @@ def _servers(facts: WorkbenchFacts) -> Iterable[Family]:
     failures = Family("workbench_server_failures", "counter", "Crashes and failed starts of the server.")
     memory = Family("workbench_server_memory_bytes", "gauge", "Resident memory of the server's processes.")
     processes = Family("workbench_server_processes", "gauge", "Processes of the server.")
+    refused = Family("workbench_sandbox_refused", "counter", "Connections that the server's sandbox refused.")
     for each in facts.servers:
         labels = {"toolbox": each.toolbox, "server": each.server}
+        if each.refused:
+            refused.add(each.refused, **labels)
         for name in facts.states:
             state.add(name in each.states, **labels, state=name)
         starts.add(each.starts, **labels)
@@ -175,7 +180,7 @@ def _servers(facts: WorkbenchFacts) -> Iterable[Family]:
             memory.add(each.memory, **labels)
         if each.processes is not None:
             processes.add(each.processes, **labels)
-    return state, starts, failures, memory, processes
+    return state, starts, failures, memory, processes, refused
 
 
 def _events(figures: CallFigures, facts: WorkbenchFacts) -> Iterable[Family]:

@@ -62,6 +62,8 @@ export function serversView() {
       server.why?.includes("\n") && textBlock(server.why, { label: "Why" }),
       server.next && el("p", {}, sentence(server.next)),
       factList(facts),
+      server.refused && [el("p", {}, `Its sandbox refused ${server.refused.hosts.map((each) => `${each.host} (${each.count})`).join(", ")}. To allow this, write:`),
+        textBlock(server.refused.setting, { label: "Setting" })],
       el("p", { class: "soft" }, `Counted ${since(store.state.since)}.`)]);
     replaceIfChanged(parts.copies, server.copies, () => (server.copies ?? []).length > 0 && [el("h3", {}, "Who shares it"),
       el("ul", { class: "copies" }, server.copies.map((copy) => el("li", {}, stateBadge(copy), ` ${[copy.client, copy.user].filter(Boolean).join(" · ") || NONE}`,
