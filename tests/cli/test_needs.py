@@ -71,3 +71,17 @@ def test_a_crashed_server_has_its_cause_and_the_next_step() -> None:
 def test_a_configuration_that_was_rejected_says_why() -> None:
     (need,) = needs_of(status(configuration={"rejected": "line 1\nline 2"}))
     assert need.details == ("line 1", "line 2") and need.do == "mcp-workbench check"
+
+
+def test_what_a_sandbox_lacks_or_refused_is_named_but_not_what_every_server_lacks() -> None:
+    usual = server("a", sandbox={"profile": "guard", "missing": ["cannot filter"]})
+    lacking = server("b", sandbox={"profile": "contained", "missing": ["cannot limit its files"]})
+    copies = [server("c", refusedHosts={"x.com": 1, "y.com": 1}), server("c", refusedHosts={"y.com": 3})]
+    assert needs_of(status(usual, lacking, *copies)) == [
+        Need("the sandbox of box/b lacks something", ("this machine cannot limit its files",)),
+        Need(
+            "the sandbox of box/c refused it hosts",
+            ("y.com (4), x.com (1)",),
+            "to allow one, add it to `network` of its `sandbox`",
+        ),
+    ]

@@ -96,7 +96,7 @@ async def test_listed_hosts_are_reached_and_others_are_refused_counted_and_shown
         (status,) = [each for each in json.loads(run("status", "--json").stdout) if each["pid"] == client.pid]
         shown = {each["server"]: each.get("refusedHosts") for each in status["servers"]}
         assert shown == {"first": None, "fetching": {"elsewhere.test": 2, f"127.0.0.1:{site.port}": 1}}
-        assert "refused these hosts" in run("status").stdout
+        assert "refused it hosts\n    elsewhere.test (2)" in run("status").stdout
     events = [json.loads(line) for line in audit.read_text().splitlines()]
     refused = [each for each in events if each.get("kind") == "egress"]
     assert [each["item"] for each in refused] == ["elsewhere.test", f"127.0.0.1:{site.port}"], "each once"

@@ -5,6 +5,7 @@ Pure: a status report in, sentences and commands out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from shlex import quote
 from typing import Any, Final
@@ -17,6 +18,7 @@ from mcp_workbench.engine.printable import one_line
 
 # Of the arguments of a call; `mcp-workbench approve --show` has all of it.
 MAX_ARGUMENTS_SHOWN: Final = 200
+MAX_HOSTS_SHOWN: Final = 5
 _CRASHED: Final = ("failed", "backoff")
 _DIFFERENCE: Final = "mcp-workbench team lock diff"
 
@@ -39,6 +41,7 @@ def needs_of(status: dict[str, Any]) -> list[Need]:
         *_configuration(status),
         *(need for copies in servers for need in _definitions(copies)),
         *(need for copies in servers for need in _crashed(copies, status.get("serving"))),
+        *(need for copies in servers for need in _sandboxes(copies)),
     ]
 
 
@@ -93,6 +96,22 @@ def _crashed(copies: ServerCopies, serving: object) -> Iterator[Need]:
         # The lines of stderr that follow the cause are in the log.
         advice = f"mcp-workbench logs {quote(copies.label)}" if serving == "shared" else "mcp-workbench top"
         yield Need(f"{copies.label} does not work", tuple(copies.reasons(_CRASHED)), _next_of(broken) or advice)
+
+
+def _sandboxes(copies: ServerCopies) -> Iterator[Need]:
+    """What a sandbox lacks on this machine, and what it refused."""
+    found = [each["sandbox"] for each in copies.reports if each.get("sandbox")]
+    # Every server has as much of `guard` as there is.
+    lacking = dict.fromkeys(what for each in found if each["profile"] != "guard" for what in each.get("missing") or ())
+    if lacking:
+        yield Need(f"the sandbox of {copies.label} lacks something", tuple(f"this machine {each}" for each in lacking))
+    refused: Counter[str] = Counter()
+    for each in copies.reports:
+        refused.update(each.get("refusedHosts") or {})
+    if refused:
+        hosts = ", ".join(f"{host} ({count})" for host, count in refused.most_common(MAX_HOSTS_SHOWN))
+        what = f"the sandbox of {copies.label} refused it {'a host' if len(refused) == 1 else 'hosts'}"
+        yield Need(what, (hosts,), "to allow one, add it to `network` of its `sandbox`")
 
 
 def _next_of(reports: list[dict[str, Any]]) -> str:

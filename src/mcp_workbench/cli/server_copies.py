@@ -103,9 +103,6 @@ def _sandbox(copies: ServerCopies) -> list[str]:
     lines = [f"sandbox: {found['profile']}{missing}", *(f"not granted: {each}" for each in found.get("skipped", ()))]
     if unprotected := found.get("unprotected"):
         lines.append(f"writable, because only bwrap could keep it read-only: {', '.join(unprotected)}")
-    refused = Counter(host for each in copies.reports for host in each.get("refusedHosts", ()))
-    if refused:
-        lines.append(f"its sandbox refused these hosts, which `network` would have to list: {', '.join(refused)}")
     return lines
 
 
