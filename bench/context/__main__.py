@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.context.data import Count, Need, catalogue, counter, halves, needs
-from bench.context.finding import Reached, reach, share, share_without_synonyms
+from bench.context.finding import Reached, reach, share, share_of_places, share_without_synonyms
 from bench.context.footprint import footprint
 from bench.context.opening import complete_share, open_each, per_tool
 from bench.context.routing import routed
 from bench.context.sets import HEAD, SetRow, compare
 from bench.machine import describe_machine
 from mcp_workbench.engine.economy.index import Index
+from mcp_workbench.engine.face.base import MOST_ROOM
+from mcp_workbench.engine.face.client_behaviour import USUAL_ROOM
 
 BEGIN = "<!-- bench-context:begin -->"
 END = "<!-- bench-context:end -->"
@@ -81,12 +83,20 @@ def measure(folder: Path, count: Count) -> list[Row]:
             Row(f"{name} needs: first of {len(live):,}", reached.first, "%"),
             Row(
                 f"{name} needs: among the first 5 of {len(large.keys):,}",
-                share(large, asked, among=5),
+                share_of_places(large, (*live, *real, *more), asked, among=5),
                 "%",
                 in_many,
             ),
             *_by_half(name, asked, index),
-            Row(f"{name} needs: right toolbox of 70 by the instructions alone", routed(live, asked), "%", routed_to),
+            *(
+                Row(
+                    f"{name} needs: right toolbox of 70 by {most:,} bytes of instructions",
+                    routed(live, asked, most=most),
+                    "%",
+                    bound,
+                )
+                for most, bound in ((MOST_ROOM, routed_to), (USUAL_ROOM, None))
+            ),
         ]
     opened = open_each(real, count)
     rows += [

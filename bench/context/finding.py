@@ -20,6 +20,9 @@ from mcp_workbench.engine.economy.index import Index
 from mcp_workbench.engine.economy.search_answer import LIMIT, NEXT_IN_RANK, answer
 from mcp_workbench.engine.economy.tool import Tool
 
+# How often one of the best tools may be offered alike before fewer places are filled.
+_TWINS = 10
+
 
 class Reached(NamedTuple):
     """How a set of needs fared, in per cent of the needs, and the mean cost of one in tokens."""
@@ -41,6 +44,19 @@ def rank(index: Index, need: Need, *, limit: int) -> int | None:
 
 def share(index: Index, asked: Sequence[Need], *, among: int) -> float:
     found = sum(rank(index, need, limit=among) is not None for need in asked)
+    return 100 * found / len(asked)
+
+
+def share_of_places(index: Index, catalogue: Sequence[Listed], asked: Sequence[Need], *, among: int) -> float:
+    """The same by places of an answer, where what several servers offer alike takes one."""
+    offered = {listed.id: (listed.name, listed.description, bytes(listed.input_schema)) for listed in catalogue}
+    found = 0
+    for need in asked:
+        places: dict[object, bool] = {}
+        for hit in index.search(need.text, limit=_TWINS * among).hits:
+            same = offered[hit.key]
+            places[same] = places.get(same, False) or hit.key in need.gold[0]
+        found += any([*places.values()][:among])
     return 100 * found / len(asked)
 
 

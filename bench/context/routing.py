@@ -19,14 +19,15 @@ from mcp_workbench.engine.economy.instructions import Box, instructions
 from mcp_workbench.engine.economy.terms import terms
 
 
-def routed(catalogue: Sequence[Listed], asked: Sequence[Need]) -> float:
-    """Per cent of the needs whose first right tool is in the toolbox that the instructions point to."""
+def routed(catalogue: Sequence[Listed], asked: Sequence[Need], *, most: int) -> float:
+    """Per cent of the needs whose first right tool is in the toolbox that instructions of at most so many bytes point
+    to."""
     servers: dict[str, list[SearchDocument]] = {}
     home: dict[str, str] = {}
     for listed in catalogue:
         servers.setdefault(listed.server, []).append(listed.entry())
         home[listed.id] = listed.server
-    lines = introductions(servers)
+    lines = introductions(servers, most)
     having = Counter(word for line in lines.values() for word in line)
     right = 0
     for need in asked:
@@ -39,9 +40,12 @@ def routed(catalogue: Sequence[Listed], asked: Sequence[Need]) -> float:
     return 100 * right / len(asked)
 
 
-def introductions(servers: Mapping[str, Sequence[SearchDocument]]) -> dict[str, set[str]]:
+def introductions(servers: Mapping[str, Sequence[SearchDocument]], most: int) -> dict[str, set[str]]:
     """The terms of each toolbox's line, as far as it has one."""
     words = distinctive_words(servers, most=WORDS_OF_A_TOOLBOX)
-    text = instructions([Box(name, "", len(tools), words[name], (name,)) for name, tools in servers.items()])
-    told = [line for line in text.split("\n") if line.startswith("- ")]
+    boxes = [
+        Box(name, "", len(tools), tuple(words[name]), (name,), tuple(words[name].values()))
+        for name, tools in servers.items()
+    ]
+    told = [line for line in instructions(boxes, most=most).split("\n") if line.startswith("- ")]
     return {name: set(terms(line)) for name, line in zip(servers, told, strict=False)}

@@ -11,7 +11,7 @@ import pytest
 
 from bench.context.__main__ import BEGIN, END, Row, main, with_section
 from bench.context.data import Listed, Need, catalogue, counter, halves, needs
-from bench.context.finding import reach, share
+from bench.context.finding import reach, share, share_of_places
 from bench.context.opening import open_each
 from bench.context.routing import routed
 from bench.context.sets import compare
@@ -65,6 +65,16 @@ def test_the_share_of_needs_that_find_their_tool(folder: Path) -> None:
     assert share(index, asked, among=1) == 50.0
 
 
+def test_what_several_servers_offer_alike_takes_one_place() -> None:
+    copies = [Listed(id=f"copy{number}/read", server="disk", name="read_file") for number in range(4)]
+    other = Listed(id="disk/write", server="disk", name="write_file")
+    index = Index.build([each.entry() for each in (*copies, other)])
+    needed = [Need(text="read file", gold=[[tool]], set="step") for tool in ("disk/write", "copy3/read")]
+    assert share(index, needed, among=2) == 0.0
+    assert share_of_places(index, (*copies, other), needed, among=2) == 100.0
+    assert share_of_places(index, (*copies, other), needed, among=1) == 50.0
+
+
 def test_a_need_that_finds_nothing_is_neither_shown_nor_in_front(folder: Path) -> None:
     listed, index, asked = read(folder)
     reached = reach(index, listed, asked, length)
@@ -96,8 +106,8 @@ def test_what_is_compared_with_is_without_synonyms_and_leaves_ours_as_it_was(fol
 def test_a_need_is_routed_by_the_words_of_the_instructions(folder: Path) -> None:
     live = catalogue(folder, "livemcp")
     asked = [Need(text=text, gold=[["sky/rain"]], set="x") for text in ("the weather", "a file", "nothing of this")]
-    assert routed(live, asked[:1]) == 100.0
-    assert routed(live, asked[1:]) == 0.0
+    assert routed(live, asked[:1], most=2_048) == 100.0
+    assert routed(live, asked[1:], most=2_048) == 0.0
 
 
 def test_every_server_is_opened_as_a_toolbox(folder: Path) -> None:

@@ -27,7 +27,7 @@ def test_an_uncounted_toolbox_has_no_number() -> None:
         (5, "About something. About something. About something.", "…"),
         (20, "toolbox-19: About something. About something.", "…, here"),
         (60, "toolbox-59: some words", "About"),
-        (90, "- toolbox-89: some", "here"),
+        (90, "- toolbox-89: some", "toolbox-1: some words here"),
         (500, " more. `open_toolbox {}` lists them.", "tools)"),
     ],
 )
@@ -67,6 +67,13 @@ def test_words_of_the_description_are_said_once_and_not_lost_where_it_is_left_ou
 def test_room_that_is_left_goes_to_as_many_toolboxes_as_possible() -> None:
     long = [Box("one", words=("extraordinarily",)), Box("two", words=("pdf",)), Box("three", words=("map",))]
     assert introduced(long, 40).split("\n")[1:] == ["- one", "- two: pdf", "- three: map"]
+
+
+def test_words_go_where_they_say_most_and_every_toolbox_gets_its_first() -> None:
+    plain = [Box(f"box-{number}", words=("aaaa", "bbbb", "cccc"), worth=(2.0, 0.2, 0.1)) for number in range(3)]
+    rich = Box("rich", words=("dddd", "eeee", "ffff", "gggg"), worth=(2.0, 1.9, 1.8, 0.1))
+    shown = introduced([*plain, rich], 76).split("\n")[1:]
+    assert shown == ["- box-0: aaaa", "- box-1: aaaa", "- box-2: aaaa", "- rich: dddd eeee ffff"]
 
 
 def test_one_name_of_many_is_not_worth_its_room() -> None:

@@ -43,7 +43,8 @@ class _Summary(Struct):
     """What instructions say about a toolbox in addition to its configuration."""
 
     tools: int
-    words: tuple[str, ...] = ()
+    # With how much each of them distinguishes it.
+    words: dict[str, float] = {}
 
 
 class _StoredSummaries(Struct):
@@ -241,8 +242,9 @@ class ToolIndex:
                 toolbox.name,
                 toolbox.description,
                 summary.tools if summary is not None else None,
-                summary.words if summary is not None else (),
+                tuple(summary.words) if summary is not None else (),
                 tuple(toolbox.servers),
+                tuple(summary.words.values()) if summary is not None else (),
             )
             for toolbox in self.catalog.described.values()
             for summary in (self._summaries.get(toolbox.name),)
@@ -300,14 +302,14 @@ class ToolIndex:
             for name, servers in self.catalog.toolboxes.items()
             if any(map(_is_known, servers.values()))
         }
-        words: dict[str, tuple[str, ...]] = {}
+        words: dict[str, dict[str, float]] = {}
         if known:
             from mcp_workbench.engine.economy.distinctive_words import distinctive_words
 
             groups = {name: _documents(entry for entry, _ in offered) for name, offered in known.items()}
             words = distinctive_words(groups, most=WORDS_OF_A_TOOLBOX)
         summaries = {
-            name: _Summary(sum(len(tools) for _, tools in offered), words.get(name, ()))
+            name: _Summary(sum(len(tools) for _, tools in offered), words.get(name, {}))
             for name, offered in known.items()
         }
         self._store.save_blob(self._summary_name, encode(_StoredSummaries(manifests, summaries)))

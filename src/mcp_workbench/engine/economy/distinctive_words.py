@@ -17,8 +17,9 @@ _MIN_WORD_LENGTH = 3
 _FROM_NAME = 2  # A word in a tool's name weighs twice as much as one in its first sentence.
 
 
-def distinctive_words(groups: Mapping[str, Iterable[SearchDocument]], *, most: int = 8) -> dict[str, tuple[str, ...]]:
-    """Up to `most` words for each group, the most distinctive first. Those of its name are not repeated."""
+def distinctive_words(groups: Mapping[str, Iterable[SearchDocument]], *, most: int = 8) -> dict[str, dict[str, float]]:
+    """Up to `most` words for each group, the most distinctive first, with how distinctive they are. Those of its name
+    are not repeated."""
     weights: dict[str, Counter[str]] = {}
     spellings: dict[str, Counter[str]] = {}
     split = _SpellingCache()
@@ -42,7 +43,7 @@ def distinctive_words(groups: Mapping[str, Iterable[SearchDocument]], *, most: i
             for term, count in counts.items()
             if term not in said and _is_distinctive(term, count)
         )
-        chosen[group] = _picked((term for _, term in ranked), spellings, most)
+        chosen[group] = _picked(ranked, spellings, most)
     return chosen
 
 
@@ -58,15 +59,15 @@ def _is_distinctive(term: str, count: int) -> bool:
     return len(term) >= _MIN_WORD_LENGTH and not term.isdecimal()
 
 
-def _picked(ranked: Iterable[str], spellings: Mapping[str, Counter[str]], most: int) -> tuple[str, ...]:
-    picked: list[str] = []
-    for term in ranked:
+def _picked(ranked: Iterable[tuple[float, str]], spellings: Mapping[str, Counter[str]], most: int) -> dict[str, float]:
+    picked: dict[str, float] = {}
+    for worth, term in ranked:
         if len(picked) == most:
             break
         # Pairs of a script without spaces overlap: two with a character in common say the same.
         if not (is_pair(term) and any(is_pair(other) and set(term) & set(other) for other in picked)):
-            picked.append(_usual(spellings[term]))
-    return tuple(picked)
+            picked[_usual(spellings[term])] = -worth
+    return picked
 
 
 def _usual(spellings: Counter[str]) -> str:

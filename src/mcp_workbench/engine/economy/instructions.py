@@ -1,15 +1,16 @@
-"""The `instructions` for a client: how to use the workbench, and what it contains, in at most 2,048 bytes.
+"""The `instructions` for a client: how to use the workbench, and what it contains, in as many bytes as it reads.
 
 Owns the text and its limit, which holds by construction: toolboxes are described in increasing detail as long as they
 fit. Knows nothing about where toolboxes come from.
 
-Claude Code truncates instructions and tool descriptions at 2 KB, so how to use the workbench comes first.
+Clients truncate instructions, so how to use the workbench comes first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from itertools import repeat
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -29,13 +30,15 @@ _FEWEST_NAMES: Final = 3
 
 
 class Box(msgspec.Struct, frozen=True):
-    """A toolbox to introduce. `tools` is their number, None until they are listed; `words` characterise it."""
+    """A toolbox to introduce. `tools` is their number, None until they are listed; `words` characterise it, by how much
+    says `worth`."""
 
     name: str
     description: str = ""
     tools: int | None = None
     words: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
+    worth: tuple[float, ...] = ()
 
 
 def instructions(boxes: Sequence[Box], *, most: int = MOST_BYTES, how: str = HOW) -> str:
@@ -60,68 +63,117 @@ def introduced(boxes: Sequence[Box], room: int) -> str:
 
 def described_within(boxes: Sequence[Box], room: int) -> list[str] | None:
     """A line for each toolbox, in at most `room` bytes with their line ends; None where their names alone take more."""
-    everything = [_line(box, *_LEVELS[-1]) for box in boxes]
+    every_word = [box.words for box in boxes]
+    everything = _lines(boxes, every_word, _LEVELS[-1])
     if _size(everything) <= room:
         # The common case first: most users have few toolboxes, and every client waits for this when it connects.
         return everything
-    level = 0
-    lines = [_line(box, *_LEVELS[0]) for box in boxes]
-    if _size(lines) > room:
-        return None
-    for higher in range(1, len(_LEVELS)):
-        longer = [_line(box, *_LEVELS[higher]) for box in boxes]
-        if _size(longer) > room:
+    order = _order(boxes)
+    within: tuple[list[str], int] | None = None
+    for number, level in enumerate(_LEVELS):
+        lines = _lines(boxes, _by_box(boxes, order[: level.words_of_all(boxes)]), level)
+        if _size(lines) > room:
             break
-        level, lines = higher, longer
-    return _filled(boxes, lines, level, room)
+        within = lines, number
+    return None if within is None else _filled(boxes, order, *within, room)
 
 
-def _filled(boxes: Sequence[Box], lines: list[str], level: int, room: int) -> list[str]:
-    """Describe as many toolboxes as possible in one level more detail: first those for which it takes least."""
-    if level + 1 == len(_LEVELS):
-        return lines
+def _filled(
+    boxes: Sequence[Box], order: Sequence[tuple[int, str]], lines: list[str], level: int, room: int
+) -> list[str]:
+    """The same with more words, and then with longer descriptions of as many toolboxes as possible."""
     left = room - _size(lines)
-    longer = [_line(box, *_LEVELS[level + 1]) for box in boxes]
-    more = [len(long.encode()) - len(line.encode()) for long, line in zip(longer, lines, strict=True)]
-    for number in sorted(range(len(boxes)), key=more.__getitem__):
-        if more[number] <= left:
-            left -= more[number]
-            lines[number] = longer[number]
+
+    def replaced(number: int, longer: str) -> bool:
+        nonlocal left
+        more = len(longer.encode()) - len(lines[number].encode())
+        if more > left:
+            return False
+        left -= more
+        lines[number] = longer
+        return True
+
+    count = _LEVELS[level].words_of_all(boxes)
+    words = _by_box(boxes, order[:count])
+    for number, word in order[count:]:
+        if replaced(number, _line(boxes[number], [*words[number], word], _LEVELS[level])):
+            words[number].append(word)
+    if level + 1 < len(_LEVELS):
+        longer = _lines(boxes, words, _LEVELS[level + 1])
+        for number in sorted(range(len(boxes)), key=lambda number: len(longer[number]) - len(lines[number])):
+            replaced(number, longer[number])
     return lines
+
+
+def _order(boxes: Sequence[Box]) -> list[tuple[int, str]]:
+    """All words of all toolboxes, with the number of the toolbox: first those that say most for each byte. So a toolbox
+    of many kinds of tools gets more words than one whose name says it all."""
+    rated: list[tuple[float, int, int, str]] = []
+    for number, box in enumerate(boxes):
+        rate = float("inf")
+        for place, (word, worth) in enumerate(zip(box.words, box.worth or repeat(1.0), strict=False)):
+            # Never more than the word before, which comes first.
+            rate = min(rate, worth / (len(word.encode()) + 1)) * _NEXT_WORD
+            rated.append((-rate, place, number, word))
+    return [(number, word) for *_, number, word in sorted(rated)]
+
+
+def _by_box(boxes: Sequence[Box], chosen: Sequence[tuple[int, str]]) -> list[list[str]]:
+    words: list[list[str]] = [[] for _ in boxes]
+    for number, word in chosen:
+        words[number].append(word)
+    return words
 
 
 def _size(lines: Sequence[str]) -> int:
     return sum(len(line.encode()) + 1 for line in lines)
 
 
-# Levels of detail for a toolbox, lowest first: how many distinctive words to add, the maximum length of its
-# description, and whether to count its tools and name its servers. Words distinguish toolboxes better than descriptions
-# and cost less; a number of tools distinguishes nothing. Without a description there are more words, because they are
-# all there is.
+class _Level(NamedTuple):
+    """How much is said about each toolbox: the mean number of distinctive words, the maximum length of its description,
+    and whether its tools are counted and its servers named."""
+
+    words: int
+    longest: int
+    counted: bool = False
+    with_servers: bool = False
+
+    def words_of_all(self, boxes: Sequence[Box]) -> int:
+        """Without a description there are more words, because they are all there is."""
+        instead = self.longest // _WORDS_INSTEAD_OF_DESCRIPTION
+        return self.words * len(boxes) + instead * sum(not box.description for box in boxes)
+
+
+# Lowest first. Words distinguish toolboxes better than descriptions and cost less; a number of tools distinguishes
+# nothing.
 _LEVELS: Final = (
-    *((words, 0, False, False) for words in (0, 1, 2, 3)),
-    *((3, longest, False, False) for longest in range(24, 81, 8)),
-    *((words, 80, False, False) for words in (4, 5, 6)),
-    *((6, longest, False, False) for longest in range(90, 161, 10)),
-    *((words, 160, False, False) for words in (7, 8)),
-    *((8, longest, True, False) for longest in (160, 240)),
-    *((8, longest, True, True) for longest in (240, 400, 2_000)),
+    *(_Level(words, 0) for words in (0, 1, 2, 3)),
+    *(_Level(3, longest) for longest in range(24, 81, 8)),
+    *(_Level(words, 80) for words in (4, 5, 6)),
+    *(_Level(6, longest) for longest in range(90, 161, 10)),
+    *(_Level(words, 160) for words in (7, 8)),
+    *(_Level(8, longest, counted=True) for longest in (160, 240)),
+    *(_Level(8, longest, counted=True, with_servers=True) for longest in (240, 400, 2_000)),
 )
 _WORDS_INSTEAD_OF_DESCRIPTION: Final = 10
+# What each further word of a toolbox is worth, compared with the one before.
+_NEXT_WORD: Final = 0.9
 
 
-def _line(box: Box, words: int, longest: int, counted: bool, with_servers: bool) -> str:
-    description = clip(one_line(box.description), longest) if longest else ""
-    if longest and not description:
-        words += longest // _WORDS_INSTEAD_OF_DESCRIPTION
+def _lines(boxes: Sequence[Box], words: Sequence[Sequence[str]], level: _Level) -> list[str]:
+    return [_line(box, chosen, level) for box, chosen in zip(boxes, words, strict=True)]
+
+
+def _line(box: Box, words: Sequence[str], level: _Level) -> str:
+    description = clip(one_line(box.description), level.longest) if level.longest else ""
     said = [description] if description else []
     # What the description says in the words that are left of it is not repeated.
-    new = [word for word in box.words if word.lower() not in description.lower()][:words]
+    new = [word for word in words if word.lower() not in description.lower()]
     if new:
         # Brackets tell words from the description. Without one they are left out, for more words.
         said.append(f"[{', '.join(new)}]" if description else " ".join(new))
-    served = f" (servers: {', '.join(box.servers)})" if with_servers and box.servers else ""
-    return f"- {box.name}{_counted(box) if counted else ''}" + (": " + " ".join(said) if said else "") + served
+    served = f" (servers: {', '.join(box.servers)})" if level.with_servers and box.servers else ""
+    return f"- {box.name}{_counted(box) if level.counted else ''}" + (": " + " ".join(said) if said else "") + served
 
 
 def _counted(box: Box) -> str:
