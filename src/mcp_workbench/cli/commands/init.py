@@ -34,8 +34,9 @@ from mcp_workbench.setup.clients.documents import Servers, servers_of_folders
 from mcp_workbench.setup.clients.package_rules import sandbox_proposal
 from mcp_workbench.setup.clients.remote_wrappers import unwrapped
 from mcp_workbench.setup.clients.table import ClientFile, clients, find
-from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, disabled_twins, merged, proposed
+from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, disabled_twins, merged, proposed, twins
 from mcp_workbench.setup.file_replacement import create_file
+from mcp_workbench.setup.import_record import write_record
 from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.setup.server_preview import preview
 
@@ -56,10 +57,13 @@ def run(parsed: Parsed) -> int:
     face = face_named(parsed.value("face"))
     target = _target(parsed)
     # `lexists`, because a dangling link is a user's file too.
-    if os.path.lexists(target) and not parsed.has("dry-run"):
+    if parsed.has("update"):
+        if not os.path.lexists(target):
+            raise ConfigError(f"`{target}` does not exist yet", hint="mcp-workbench init creates it")
+    elif os.path.lexists(target) and not parsed.has("dry-run"):
         raise ConfigError(
             f"`{target}` already exists; it was left unchanged",
-            hint="mcp-workbench init --dry-run shows what it would contain",
+            hint="mcp-workbench init --update takes over what has changed in your clients since",
         )
     files = _files(parsed)
     if not files:
@@ -70,9 +74,14 @@ def run(parsed: Parsed) -> int:
     files = _agreed(files, parsed)
     imported = read_all(files, is_of_project=parsed.has("project"))
     has_more = not parsed.has("project") and _mention_folder_servers(files)
-    twins = disabled_twins(imported.servers, shutil.which)
-    imported.left_out += [(f"{twin.name} ({find(twin.sources[0]).title})", _TWIN) for twin in twins]
-    servers = merged([each for each in imported.servers if each not in twins], shutil.which)
+    disabled = disabled_twins(imported.servers, shutil.which)
+    imported.left_out += [(f"{twin.name} ({find(twin.sources[0]).title})", _TWIN) for twin in disabled]
+    servers = merged(
+        _one_of_twins([each for each in imported.servers if each not in disabled], imported, parsed), shutil.which
+    )
+    if parsed.has("update"):
+        _report_left_out(imported, servers)
+        return _updated(parsed, target, files, servers)
     if not servers:
         _report_left_out(imported, [])
         hint = "mcp-workbench init --project, run in one of these folders" if has_more else "--from names a client"
@@ -99,6 +108,7 @@ def run(parsed: Parsed) -> int:
     if parsed.has("dry-run"):
         return 0
     remark("note", f"written: {target}")
+    write_record(target, servers, {each.client.name for each in files})
     if (proposal := sandbox_proposal({each.name: each.entry for each in servers})) is not None:
         remark("hint", proposal)
     if not is_confirmed:
@@ -112,6 +122,39 @@ def run(parsed: Parsed) -> int:
         # The user has just agreed to every server in it.
         trust.trust(target, content)
     return _checked(parsed, target, servers)
+
+
+def _one_of_twins(servers: list[ImportedServer], imported: Imported, parsed: Parsed) -> list[ImportedServer]:
+    """Ask which of two servers to keep that differ in a key alone; without a terminal, the first. Both would offer the
+    same tools, and conflict."""
+    dropped: list[ImportedServer] = []
+    for one, other, keys in twins(servers, shutil.which):
+        if any(each is one or each is other for each in dropped):
+            continue
+        titles = [find(each.sources[0]).title for each in (one, other)]
+        what = ", ".join(keys) or "settings"
+        differ = f"`{one.name}` of {titles[0]} and of {titles[1]} start the same and differ in {what}"
+        answer = _needed(f"{differ}. Keep which? [1: {titles[0]}, 2: {titles[1]}, b: both]") if _can_ask(parsed) else ""
+        if answer.lower() in ("b", "both"):
+            continue
+        kept, left = (other, one) if answer == "2" else (one, other)
+        dropped.append(left)
+        why = f"left out, because it differs from that of {find(kept.sources[0]).title} in {what} only"
+        imported.left_out.append((f"{left.name} ({find(left.sources[0]).title})", why))
+    return [each for each in servers if not any(each is one for one in dropped)]
+
+
+def _updated(parsed: Parsed, target: str, files: list[FoundFile], servers: list[ImportedServer]) -> int:
+    if any(map(_is_from_project, files)):
+        raise UsageError(
+            "--update is for your own configuration", hint="edit the project's file, or run mcp-workbench add"
+        )
+    from mcp_workbench.cli.init_update import update
+
+    written = update(parsed, target, files, servers)
+    if not written or parsed.has("no-check") or parsed.has("json"):
+        return 0
+    return _checked(parsed, target, [each for each in servers if each.name in written])
 
 
 def _store_and_write(target: str, config: dict[str, Any], parsed: Parsed) -> bytes:

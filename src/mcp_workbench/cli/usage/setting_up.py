@@ -23,11 +23,15 @@ Names and descriptions of toolboxes are proposals, which you can change at the p
 clients are to see: two tools (proxy), unless you choose otherwise there or with --face. Later, edit the file: changes
 take effect when you save it.
 
+--update shows what is new, changed or gone in the clients since, and takes over what you choose; everything else in the
+file stays as it is. Nothing is removed without being chosen.
+
 Exit code: 0; 1 if the file was written and a server failed the check; 2 if there is nothing to convert or the file
 already exists.
 """,
         (
             Flag("from", "CLIENT", "use the servers of this client only; may be repeated", repeats=True),
+            Flag("update", None, "take over what has changed in the clients since, into the existing file"),
             Flag("project", None, "write workbench-config.json into this folder, from the files of this project"),
             Flag("face", "FACE", f"what clients see: {names_of_faces()} (default: {DEFAULT_FACE})"),
             Flag("yes", None, "read what is found, and keep what is proposed, without asking"),

@@ -96,6 +96,23 @@ def disabled_twins(servers: Sequence[ImportedServer], find: Find) -> list[Import
     return [each for each in servers if each.entry.get("disabled") and is_twin(each)]
 
 
+def twins(servers: Sequence[ImportedServer], find: Find) -> list[tuple[ImportedServer, ImportedServer, list[str]]]:
+    """Return the pairs of one name that start the same and differ in a few variables or headers, with the names of
+    these: one server with two keys, rather than two servers."""
+    found = []
+    for at, one in enumerate(servers):
+        for other in servers[at + 1 :]:
+            same_start = one.name.casefold() == other.name.casefold() and _started(one.entry) == _started(other.entry)
+            if same_start and not _is_same(one.entry, other.entry, find):
+                found.append((one, other, _different_keys(one.entry, other.entry)))
+    return found
+
+
+def _different_keys(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    pairs = [(one.get(kind) or {}, other.get(kind) or {}) for kind in ("env", "headers")]
+    return [key for mine, theirs in pairs for key in mine | theirs if mine.get(key) != theirs.get(key)]
+
+
 def _started(entry: dict[str, Any]) -> tuple[object, ...]:
     return (entry.get("command"), entry.get("args", []), entry.get("url"))
 

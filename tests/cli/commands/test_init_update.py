@@ -1,0 +1,127 @@
+"""`init --update`: what has changed in the clients since is shown, and what is chosen is taken over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands.test_init import CLOCK, TIME, config_of, environment, shell, write
+from tests.cli.in_process import command
+from tests.cli.shell import Done
+from tests.support import fake_keyring
+
+OTHER = {"command": "other-server", "args": ["--fast"]}
+
+
+def names(home: Path) -> dict[str, list[str]]:
+    boxes = json.loads(config_of(home).read_text())["toolboxes"]
+    return {name: list(box["mcpServers"]) for name, box in boxes.items()}
+
+
+def set_up(home: Path, servers: dict[str, object]) -> None:
+    write(home, ".cursor/mcp.json", servers)
+    assert shell(home, "--yes", "--no-check").status == 0
+
+
+def typed(home: Path, words: str, *arguments: str) -> Done:
+    chain = {**fake_keyring.environment(home / "keys"), "FAKE_KEYRING_FAULT": "locked"}
+    env = {**environment(home), **chain}
+    return command(pytest.MonkeyPatch(), "init", "--update", *arguments, typed=words, env=env, cwd=home)
+
+
+def test_what_is_new_and_changed_is_taken_over_and_the_rest_keeps_its_bytes(tmp_path: Path) -> None:
+    set_up(tmp_path, {"clock": CLOCK, "time": TIME})
+    text = config_of(tmp_path).read_text().replace('"toolboxes"', '// mine\n  "toolboxes"')
+    config_of(tmp_path).write_text(text)
+    write(
+        tmp_path, ".cursor/mcp.json", {"clock": CLOCK, "time": {**TIME, "args": ["mcp-server-time==2"]}, "git": OTHER}
+    )
+    done = shell(tmp_path, "--update", "--yes", "--no-check")
+    assert done.status == 0, done.stderr
+    assert "changed" in done.stderr and "new" in done.stderr and "changed: time, new: git" in done.stderr
+    after = config_of(tmp_path).read_text()
+    assert "// mine" in after and after.count("mcp-server-time==2") == 1 and "other-server" in after
+    again = shell(tmp_path, "--update", "--yes")
+    assert again == Done(0, "", again.stderr) and "nothing is new, changed or gone in your clients" in again.stderr
+    assert config_of(tmp_path).read_text() == after
+
+
+def test_what_is_gone_is_removed_only_if_it_is_chosen(tmp_path: Path) -> None:
+    set_up(tmp_path, {"clock": CLOCK, "time": TIME, "git": OTHER})
+    write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK})
+    before = config_of(tmp_path).read_bytes()
+    shown = shell(tmp_path, "--update", "--dry-run", "--yes")
+    assert shown.stderr.count("no client has it any more") == 2 and config_of(tmp_path).read_bytes() == before
+    done = typed(tmp_path, "y\n2\n", "--no-check")
+    assert done.status == 0, done.stderr
+    assert names(tmp_path) == {"desk": ["clock", "time"]}, "the second, `git`"
+    assert "nothing is new" in shell(tmp_path, "--update", "--yes").stderr, "what was left is not asked about again"
+
+
+def test_servers_that_install_replaced_are_not_gone(tmp_path: Path) -> None:
+    set_up(tmp_path, {"clock": CLOCK, "time": TIME})
+    write(tmp_path, ".cursor/mcp.json", {"workbench": {"command": "mcp-workbench", "args": ["serve"]}})
+    done = shell(tmp_path, "--update", "--dry-run", "--yes")
+    assert done.status == 0 and "gone" not in done.stderr.replace("changed or gone", ""), done.stderr
+
+
+def test_what_was_not_read_is_not_gone(tmp_path: Path) -> None:
+    write(tmp_path, ".kiro/settings/mcp.json", {"time": TIME, "git": OTHER})
+    set_up(tmp_path, {"clock": CLOCK})
+    done = shell(tmp_path, "--update", "--from", "cursor")
+    assert done.status == 0 and "nothing is new, changed or gone" in done.stderr, done.stderr
+    (tmp_path / ".kiro/settings/mcp.json").write_text("{ broken")
+    done = shell(tmp_path, "--update", "--yes")
+    assert done.status == 0 and "nothing is new, changed or gone" in done.stderr, done.stderr
+    write(tmp_path, ".kiro/settings/mcp.json", {"time": TIME})
+    assert "gone" in shell(tmp_path, "--update", "--dry-run", "--yes").stderr, "it was not forgotten"
+
+
+def test_nothing_is_taken_over_where_nobody_can_be_asked(tmp_path: Path) -> None:
+    set_up(tmp_path, {"clock": CLOCK})
+    write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK, "git": OTHER})
+    before = config_of(tmp_path).read_bytes()
+    done = shell(tmp_path, "--update", "--from", "cursor")
+    assert done.status == 2 and "no terminal to ask what to take over" in done.stderr
+    assert typed(tmp_path, "y\n").status == 2, "the end of the input chooses nothing"
+    assert config_of(tmp_path).read_bytes() == before
+    assert typed(tmp_path, "y\nnone\n").status == 0 and config_of(tmp_path).read_bytes() == before
+
+
+def test_a_new_server_gets_a_name_and_its_keys_a_place_of_their_own(tmp_path: Path) -> None:
+    set_up(tmp_path, {"clock": CLOCK})
+    keyed = {**OTHER, "env": {"API_KEY": "hunter2hunter2"}}
+    write(tmp_path, ".kiro/settings/mcp.json", {"Clock": keyed})
+    done = shell(tmp_path, "--update", "--yes", "--no-check")
+    assert done.status == 0, done.stderr
+    assert sorted(name for inside in names(tmp_path).values() for name in inside) == ["Clock-kiro", "clock"]
+    assert "hunter2" not in config_of(tmp_path).read_text() + done.stderr
+
+
+def test_it_needs_a_configuration_of_the_users_own(tmp_path: Path) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK})
+    done = shell(tmp_path, "--update", "--yes")
+    assert done.status == 2 and "does not exist yet" in done.stderr and not config_of(tmp_path).exists()
+
+
+def test_of_twins_that_differ_in_a_key_one_is_kept_unless_both_are_wanted(tmp_path: Path) -> None:
+    first, second = ({**OTHER, "env": {"LEVEL": "x", "API_KEY": key}} for key in ("hunter2hunter2", "hunter3hunter3"))
+    write(tmp_path, ".cursor/mcp.json", {"time": TIME, "github": first})
+    write(tmp_path, ".kiro/settings/mcp.json", {"time": TIME, "github": second})
+    done = shell(tmp_path, "--yes", "--no-check")
+    assert done.status == 0 and "it differs from that of Cursor in API_KEY only" in done.stderr
+    assert "hunter" not in done.stderr
+    assert names(tmp_path) == {"code": ["github"], "desk": ["time"]}
+
+
+def test_at_a_terminal_it_asks_which_twin_to_keep(tmp_path: Path) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK})
+    assert shell(tmp_path, "--yes", "--no-check").status == 0
+    first, second = ({**OTHER, "env": {"LEVEL": level}} for level in ("one", "two"))
+    write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK, "github": first})
+    write(tmp_path, ".kiro/settings/mcp.json", {"github": second})
+    done = typed(tmp_path, "y\n2\n\n", "--no-check")
+    assert done.status == 0 and "differ in LEVEL. Keep which? [1: Cursor, 2: Kiro, b: both]" in done.stderr
+    assert '"two"' in config_of(tmp_path).read_text() and '"one"' not in config_of(tmp_path).read_text()
