@@ -12,13 +12,14 @@ import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mcp_workbench import __version__
 from mcp_workbench.engine.catalog.catalog import Servers
 from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.pool import Pool
+from mcp_workbench.engine.router.routed_call import passage_of
 from mcp_workbench.engine.transport.link import AnswerReceiver
 from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.server_link import LinkOpener, ServerLink
     from mcp_workbench.engine.observe.call_figures import CallFigures
     from mcp_workbench.engine.observe.status_socket import StatusSocket
+    from mcp_workbench.engine.router.routed_call import RoutedCall
     from mcp_workbench.engine.steps import EventKind, EventRecorder
     from mcp_workbench.engine.transport.http.client.headers import HeaderSource
     from mcp_workbench.engine.transport.http.client.http_client import HttpClient
@@ -91,8 +93,9 @@ class GatewayFacts(NamedTuple):
 class CallCounting:
     """The figures of the calls of all gateways, for as long as somebody wants them."""
 
-    def __init__(self) -> None:
+    def __init__(self, find_running: Callable[[], None]) -> None:
         self.figures: CallFigures | None = None
+        self._find_running = find_running
         self._wanted_by = 0
         # Makes each gateway start or stop counting.
         self.on_change: list[Callable[[], None]] = []
@@ -104,7 +107,7 @@ class CallCounting:
         if self.figures is None:
             from mcp_workbench.engine.observe.call_figures import CallFigures
 
-            self.figures = CallFigures()
+            self.figures = CallFigures(self._find_running)
             self._tell()
         return self.figures
 
@@ -149,7 +152,7 @@ class Runtime:
         self._watching: Watching | None = None
         # Makes the page of our own user, when it is asked for; None if nothing is served.
         self._make_page: Callable[[], PageOpener] | None = None
-        self.counting = CallCounting()
+        self.counting = CallCounting(self._note_running_calls)
         # Asks each gateway that serves clients now.
         self.gateway_facts: list[Callable[[], GatewayFacts]] = []
         # Where metrics are served besides the MCP endpoint, by address; None until that is open.
@@ -383,6 +386,11 @@ class Runtime:
     def figures(self) -> CallFigures | None:
         """Those of all calls, while somebody wants them."""
         return self.counting.figures
+
+    def _note_running_calls(self) -> None:
+        for call in self.pool.calls():
+            # Whoever forwards a call has routed it.
+            passage_of(cast("RoutedCall", call))
 
     def count_calls(self) -> CallFigures:
         """Count all calls from now on, until everybody who called this has called `stop_counting`."""

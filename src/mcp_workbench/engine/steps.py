@@ -128,7 +128,7 @@ class _ToolOutcome(Struct):
 
 
 _read_result: Final = Decoder(_ToolOutcome).decode
-_find_failure: Final = re.compile(rb'"isError"\s*:\s*true').search
+find_failure: Final = re.compile(rb'"isError"\s*:\s*true').search
 
 
 class Outcome(Struct, frozen=True, gc=False):
@@ -186,7 +186,7 @@ def tool_failed(payload: Sequence[Part], size: int) -> bool:
     """Whether a result reports that the tool itself failed. For a large one only the ends are searched: servers write
     it first or last, and no call should wait for a search through megabytes."""
     if size > MAX_SEARCHED_ANSWER_BYTES:
-        return _find_failure(_edge(payload)) is not None or _find_failure(_edge(payload, is_last=True)) is not None
+        return find_failure(_edge(payload)) is not None or find_failure(_edge(payload, is_last=True)) is not None
     whole = b"".join(payload)
     # Searched first, because hardly any result has it. `find`, because `in` would first try to convert to a number.
     if whole.find(b'"isError"') < 0:
@@ -251,9 +251,19 @@ class Observer(Step, Protocol):
 class Tracker(Protocol):
     """Follows every request from its beginning to its end, and never decides."""
 
-    # Called with the passage of each request that begins; what it returns is ignored. An attribute, so that it can be
-    # a function in C.
-    begin: Callable[[AnyPassage], object]
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody wants to know of every request when it begins."""
+
+    def begin(self, passage: AnyPassage) -> None:
+        """A request begins."""
+
+    def note_running(self, passage: AnyPassage) -> None:
+        """A request that was only counted until now goes on with this passage."""
+
+    def counts_result(self, route: CountedRoute, method: str, payload: tuple[Part, ...], is_success: bool) -> bool:
+        """Count a request without a passage that has ended with a result. If False, nothing was counted, and a passage
+        has to be ended for it. `is_success`: it is known that the result does not say that the tool failed."""
 
     def changed(self, passage: AnyPassage) -> None:
         """It is held, or sent after it had to wait."""
@@ -400,8 +410,6 @@ class Passage(Struct, eq=False):
     is_waiting: bool = False
     reached: float | None = None
     failure: Failure = ""
-    # Nothing has happened to it but being sent as it arrived: no wait, no failure.
-    is_plain: bool = True
     # The code of the server's JSON-RPC error, if that is the failure.
     failure_code: int | None = None
     # 0 until somebody asks for it (`call_id`).
@@ -522,8 +530,6 @@ class UncheckedPassage(Struct, eq=False, gc=False):
     is_waiting: bool = False
     reached: float | None = None
     failure: Failure = ""
-    # Nothing has happened to it but being sent as it arrived: no wait, no failure.
-    is_plain: bool = True
     # The code of the server's JSON-RPC error, if that is the failure.
     failure_code: int | None = None
     # 0 until somebody asks for it (`call_id`).
@@ -573,9 +579,32 @@ class CountedServer(Protocol):
     def name(self) -> str: ...
 
 
+class CountedTarget(Protocol):
+    """What a request is for, and its params."""
+
+    @property
+    def entry(self) -> CountedServer: ...
+
+    @property
+    def item(self) -> str: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+
+class CountedRoute(Protocol):
+    """Where a request goes, and when it arrived."""
+
+    @property
+    def decision(self) -> CountedTarget | None: ...
+
+    @property
+    def arrived(self) -> float | None: ...
+
+
 class CountedPassage(Struct, eq=False):
-    """The same if requests are only counted, which is all that happens to most: nothing is described before somebody
-    looks."""
+    """The same if requests are only counted, and this one waits, fails, is cancelled or watched: nothing is described
+    before somebody looks."""
 
     tracker: Tracker
     entry: CountedServer
@@ -593,8 +622,6 @@ class CountedPassage(Struct, eq=False):
     is_waiting: bool = False
     reached: float | None = None
     failure: Failure = ""
-    # Nothing has happened to it but being sent as it arrived: no wait, no failure.
-    is_plain: bool = True
     failure_code: int | None = None
     id: int = 0
 

@@ -18,6 +18,7 @@ from mcp_workbench.engine.router.routed_call import RoutedCall
 from mcp_workbench.engine.steps import (
     AnyPassage,
     CountedPassage,
+    CountedRoute,
     EndKind,
     Outcome,
     Passage,
@@ -85,7 +86,7 @@ class CallTrace:
     ) -> None:
         self._sender = sender
         self._figures = figures
-        self.begin: Callable[[AnyPassage], object] = figures.begin
+        self.begin: Callable[[AnyPassage], None] = figures.begin
         # Until it ends: the call refers to its trace.
         self._call: RoutedCall | None = call
         self._trace_id = trace_id
@@ -101,6 +102,14 @@ class CallTrace:
         )
 
     # ── what the router tells (`steps.Tracker`) ──
+
+    is_watched = True
+
+    def note_running(self, passage: AnyPassage) -> None:
+        self._figures.note_running(passage)
+
+    def counts_result(self, route: CountedRoute, method: str, payload: tuple[Part, ...], is_success: bool) -> bool:
+        return False
 
     def changed(self, passage: AnyPassage) -> None:
         self._events.append((self._wall(time.monotonic()), state_of(passage)))

@@ -412,6 +412,41 @@ async def test_a_call_waits_for_its_server_then_runs_then_ends(tmp_path: Path) -
         assert record.arrived < record.sent < record.ended
 
 
+async def test_calls_that_are_only_counted_are_found_while_they_run_and_counted_once(tmp_path: Path) -> None:
+    server = Server(tool("other"), tool("work"))
+    async with workbench_with(tmp_path, {"box": {"s": server}}) as seen:
+        figures = seen.gateway.runtime.count_calls()
+        # The second has a row already, and is counted the short way.
+        for _ in range(2):
+            await seen.use("box/s/work")
+        server.held = []
+        calls = [asyncio.create_task(seen.use(f"box/s/{name}")) for name in ("other", "work")]
+        await eventually(lambda: len(server.held or ()) == 2)
+        assert not figures._running, "nobody has looked"
+        assert [(each.item, each.state) for each in figures.running()] == [("other", "sent"), ("work", "sent")]
+        assert figures.totals().by_server()["box", "s"].running == 2
+        for each in server.held:
+            each()
+        await asyncio.gather(*calls)
+        assert figures.running() == [] and ends_of(figures) == {"ok": 4}
+        assert {row.item: row.calls for row in figures.totals().rows if row.item} == {"work": 3, "other": 1}
+
+
+async def test_a_listener_that_comes_later_learns_how_running_calls_end(tmp_path: Path) -> None:
+    server = Server(tool("other"), tool("work"))
+    async with workbench_with(tmp_path, {"box": {"s": server}}) as seen:
+        figures, listener = seen.gateway.runtime.count_calls(), Listener()
+        await seen.use("box/s/work")
+        server.held = []
+        call = asyncio.create_task(seen.use("box/s/work"))
+        await eventually(lambda: bool(server.held))
+        figures.subscribe(listener)
+        server.held[0]()
+        await call
+        assert listener.told == [("ended", "ok")] and ends_of(figures) == {"ok": 2}
+        assert (listener.calls[0].item, listener.calls[0].bytes_in > 2) == ("work", True)
+
+
 async def test_a_server_that_does_not_answer_in_time_is_a_timeout(tmp_path: Path) -> None:
     server = Server(tool("work"), timeout=0.01)
     server.held = []

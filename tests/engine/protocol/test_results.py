@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from mcp_workbench.engine.protocol import results
-from mcp_workbench.engine.protocol.results import COMPLETE, modern_parts, result_type, type_and_spelling
+from mcp_workbench.engine.protocol.results import (
+    COMPLETE,
+    is_ordinary,
+    modern_head,
+    modern_parts,
+    result_type,
+    type_and_spelling,
+)
 from mcp_workbench.engine.protocol.revisions import Era, newest
 
 objects = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.lists(st.none(), max_size=2))
@@ -29,6 +36,24 @@ def test_a_member_is_added_in_front_and_the_rest_stays_as_it_was(value: dict[str
     spliced = for_modern_client(written)
     assert json.loads(spliced) == {"resultType": "complete", **value}
     assert spliced.endswith(written[1:])
+
+
+@given(objects, st.sampled_from([None, 1]))
+def test_an_ordinary_result_gets_the_same_members_the_short_way(value: dict[str, Any], indent: int | None) -> None:
+    written, info = json.dumps(value, indent=indent).encode(), b'{"name":"s"}'
+    if is_ordinary(written):
+        kind, is_escaped = type_and_spelling(written)
+        parts = modern_parts(written, kind, "tools/call", info, is_escaped=is_escaped)
+        assert modern_head(info) + written[1:] == b"".join(parts)
+
+
+def test_whatever_needs_a_closer_look_is_not_ordinary() -> None:
+    assert is_ordinary(b'{"content":[],"isError":false}') and is_ordinary(b'{"content":["a \\"_meta\\" \\n"]}')
+    needing = (
+        *(b"{}", b"{ }", b"[]", b"", b'"text"', b'{"content":[],"_meta":{}}', b'{"resultType":"input_required"}'),
+        *(b'{"isError":true}', b'{"a":1,"isError" : true}', b'{"a":1,"result\\u0054ype":"task"}'),
+    )
+    assert [written for written in needing if is_ordinary(written)] == []
 
 
 @pytest.mark.parametrize("empty", [b"{}", b"{ }", b"{\n\t}"])

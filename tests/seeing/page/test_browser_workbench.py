@@ -149,8 +149,18 @@ def test_tool_is_called_from_its_form_and_is_in_the_audit(page: Page, client: Li
     form.get_by_text("Result").wait_for()
 
     assert "from the page" in form.locator(".answer").inner_text()
-    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert [line["peer"] for line in lines if line.get("item") == "echo"][-1] == "page"
+    # The audit is written in a thread, some milliseconds after the answer.
+    processes.wait_until(
+        lambda: (
+            [
+                json.loads(line)["peer"]
+                for line in (tmp_path / "audit.jsonl").read_text().splitlines()
+                if json.loads(line).get("item") == "echo"
+            ][-1:]
+            == ["page"]
+        ),
+        what="the line of the call",
+    )
     show(page, "audit")
     page.get_by_text("Chain verified", exact=True).wait_for()
 

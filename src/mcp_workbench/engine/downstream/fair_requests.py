@@ -131,6 +131,10 @@ class FairRequests(PendingRequests):
     def waiting_count(self) -> int:
         return sum(map(len, self._waiting.values()))
 
+    def waiting(self) -> list[ForwardedExchange]:
+        """What has not been sent."""
+        return [each.exchange for waiting in self._waiting.values() for each in waiting.values()]
+
     def withdraw(self, id: int) -> bool:
         """Remove a request that has not been sent; False if it has been, or has ended."""
         for client, waiting in self._waiting.items():
@@ -144,7 +148,7 @@ class FairRequests(PendingRequests):
 
     def take_waiting(self) -> list[ForwardedExchange]:
         """Remove and return everything that has not been sent."""
-        found = [each.exchange for waiting in self._waiting.values() for each in waiting.values()]
+        found = self.waiting()
         # Clear each queue too, because `_send_waiting_of` may be iterating over one.
         for waiting in self._waiting.values():
             waiting.clear()
@@ -154,8 +158,7 @@ class FairRequests(PendingRequests):
 
     def fail_late(self, now: float) -> None:
         """Fail requests that have not been sent and whose deadline has passed."""
-        waiting = [each.exchange for requests in self._waiting.values() for each in requests.values()]
-        for exchange in waiting:
+        for exchange in self.waiting():
             if exchange.deadline <= now and self.withdraw(exchange.wire_id):
                 exchange.on_failure(_never_sent(exchange.timeout))
 

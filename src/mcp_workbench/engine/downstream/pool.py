@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mcp_workbench.engine.catalog.catalog import Catalog, Servers
 from mcp_workbench.engine.catalog.entry import ServerEntry
-from mcp_workbench.engine.downstream.clients import ClientPeer
+from mcp_workbench.engine.downstream.clients import ClientPeer, ForwardedCall
 from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.sharing import (
     ASKABLE,
@@ -386,6 +386,10 @@ class Pool:
         """All connections, in the order of their creation."""
         self._drop_ended()
         return list(self._connections.values())
+
+    def calls(self) -> list[ForwardedCall]:
+        """The client requests that servers are handling."""
+        return [call for each in (*self.connections(), *self._retired) for call in each.traffic.calls()]
 
     async def close(self) -> None:
         """Stop all servers concurrently, and wait until nothing is left of them."""

@@ -31,6 +31,7 @@ from mcp_workbench.engine.jsonrpc.pending import (
 from mcp_workbench.engine.protocol.constants import PROGRESS_TOKEN, TOOLS_CALL
 from mcp_workbench.engine.protocol.handshake import NO_MEMBERS, ServerProfile
 from mcp_workbench.engine.protocol.meta import NO_CAPABILITIES, ClientIdentity, meta_for_server, without_capabilities
+from mcp_workbench.engine.protocol.results import modern_head
 from mcp_workbench.engine.protocol.revisions import Revision
 from mcp_workbench.engine.transport.link import CallLink, Link
 from mcp_workbench.engine.transport.write_batch import JOIN_BELOW
@@ -80,6 +81,8 @@ class Traffic:
         # clients to repeat a request with more data.
         self.revision: Revision | None = None
         self.server_info: Raw | None = None
+        # What ordinary results of a legacy server begin with for modern clients; empty if it has not introduced itself.
+        self.result_head = b""
         self.takes_retries = False
         self._link: Link | None = None
         self._call_link: CallLink | None = None
@@ -95,11 +98,18 @@ class Traffic:
         """The number of client requests in progress, including those that wait here for their turn."""
         return self.pending.waiting_count + sum(isinstance(each, ForwardedExchange) for each in self.pending.values())
 
+    def calls(self) -> list[ForwardedCall]:
+        """The client requests in progress, including those that wait here for their turn."""
+        exchanges = [*self.pending.values(), *(() if self._fair is None else self._fair.waiting())]
+        return [each.call for each in exchanges if isinstance(each, ForwardedExchange)]
+
     def on_handshake(self, profile: ServerProfile) -> None:
         """Store the server's profile."""
         self.profile, self.revision = profile, profile.revision
         self.server_info = None if profile.server_info == NO_MEMBERS else profile.server_info
         self.takes_retries = profile.revision.asks_in_results
+        if self.server_info is not None and profile.revision.has_handshake:
+            self.result_head = modern_head(self.server_info)
 
     def share_fairly(self) -> None:
         """Share the server fairly between several clients. Called before any request is sent."""

@@ -1,7 +1,8 @@
 """Counts every call from its beginning to its end: the one source of figures for `top`, the page, metrics and traces.
 
-Owns the counters, all of them bounded, and which calls are running. With no listener nothing is made for a call beyond
-counting it, because each call waits for that; figures are put together when somebody reads them.
+Owns the counters, all of them bounded, and which calls are running. With no listener nothing is made for a call, which
+is counted when it ends, because each call waits for that: who makes it, and which are running, is found out when
+somebody looks.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from mcp_workbench.engine.steps import (
     MAX_SEARCHED_ANSWER_BYTES,
     AnyPassage,
     CountedPassage,
+    CountedRoute,
     CountedServer,
     EndKind,
     GuardedRequest,
@@ -28,6 +30,7 @@ from mcp_workbench.engine.steps import (
     Passage,
     UncheckedPassage,
     call_id,
+    find_failure,
     tool_failed,
 )
 
@@ -132,7 +135,7 @@ class EndFigures:
 class ItemFigures:
     """The figures of one item, or of all calls of one method that name none."""
 
-    __slots__ = ("bytes_in", "bytes_out", "ends", "item", "method", "noted", "ok", "server", "toolbox")
+    __slots__ = ("at_once", "bytes_in", "bytes_out", "ends", "item", "method", "noted", "ok", "server", "toolbox")
 
     def __init__(self, toolbox: str, server: str, method: str, item: str) -> None:
         self.toolbox = toolbox
@@ -143,6 +146,8 @@ class ItemFigures:
         self.bytes_in = 0
         self.bytes_out = 0
         self.ok = EndFigures()
+        # Where nearly all calls are counted.
+        self.at_once = self.ok.at_once
         # By how calls ended; those that ended in no such way have no entry.
         self.ends: dict[CallEnd, EndFigures] = {"ok": self.ok}
         # By end, what the ring of the day has of them.
@@ -227,15 +232,18 @@ class Totals(NamedTuple):
 class CallFigures:
     """The figures of all calls of a process (`steps.Tracker`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, find_running: Callable[[], None] = lambda: None) -> None:
+        """`find_running`: calls `note_running` with each call that is running and only counted until now."""
         self.since = time.time()
+        self._find_running = find_running
         self._rows: dict[tuple[str, str, str, str], ItemFigures] = {}
         self._items: dict[Label, int] = {}
         self._row_of: dict[GuardedRequest, ItemFigures] = {}
         # The same for calls that nobody describes.
         self._row_at: dict[tuple[CountedServer, str, str], ItemFigures] = {}
         self._running: set[AnyPassage] = set()
-        self.begin: Callable[[AnyPassage], object] = self._running.add
+        # Whether somebody listens.
+        self.is_watched = False
         self._listeners: tuple[CallListener, ...] = ()
         # Those of the listeners that want to see arguments and results.
         self._readers: list[CallListener] = []
@@ -254,6 +262,7 @@ class CallFigures:
     # ── what is read ──
 
     def totals(self) -> Totals:
+        self._find_running()
         return Totals(self.since, list(self._rows.values()), list(self._running))
 
     def day(self, toolbox: str, server: str = "") -> list[DayBucket]:
@@ -303,6 +312,7 @@ class CallFigures:
 
     def running(self) -> list[CallRecord]:
         """The calls that have not ended, oldest first."""
+        self._find_running()
         return sorted(map(self._record_of, self._running), key=lambda call: call.arrived)
 
     def subscribe(self, listener: CallListener, *, content: bool = False) -> Callable[[], None]:
@@ -311,23 +321,27 @@ class CallFigures:
         self._listeners += (listener,)
         if content:
             self._readers.append(listener)
-        self.begin = self._begin_and_tell
+        self.is_watched = True
         self._quiet_until = 0.0
 
         def unsubscribe() -> None:
             self._listeners = tuple(each for each in self._listeners if each is not listener)
             self._readers = [each for each in self._readers if each is not listener]
             if not self._listeners:
-                self.begin = self._running.add
+                self.is_watched = False
                 self._be_quiet()
 
         return unsubscribe
 
     # ── what the router tells (`steps.Tracker`) ──
 
-    def _begin_and_tell(self, passage: AnyPassage) -> None:
+    def begin(self, passage: AnyPassage) -> None:
         self._running.add(passage)
-        self._tell("begun", self._record_of(passage))
+        if self._listeners:
+            self._tell("begun", self._record_of(passage))
+
+    def note_running(self, passage: AnyPassage) -> None:
+        self._running.add(passage)
 
     def changed(self, passage: AnyPassage) -> None:
         if passage in self._records or (self._listeners and passage in self._running):
@@ -370,27 +384,31 @@ class CallFigures:
             _count(row, end, passage, ended)
         self._finish(passage, kind, end, payload, size, ended)
 
-    def on_counted_end(self, passage: CountedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
-        """Nearly every call of those who only count comes here, so everything is inlined."""
-        self._running.discard(passage)
-        ended = monotonic()
-        row = self._row_at.get((passage.entry, passage.item, passage.method))
-        if kind != "result" or not passage.is_plain or row is None or ended >= self._quiet_until:
-            self._on_other_end(passage, kind, payload, ended)
-            return
-        size = len(payload[0]) if len(payload) == 1 else sum(map(len, payload))
-        # Searched here first, because hardly any answer has it.
-        if size > MAX_SEARCHED_ANSWER_BYTES or b"".join(payload).find(b'"isError"') >= 0:
-            self._on_other_end(passage, kind, payload, ended)
-            return
-        seconds = ended - passage.arrived
-        histogram = row.ok.at_once
+    def counts_result(self, route: CountedRoute, method: str, payload: tuple[Part, ...], is_success: bool) -> bool:
+        """Nearly every call of those who only count ends here, so everything is inlined. It is counted the long way
+        unless it is an ordinary result of what was called before, and nobody listens."""
+        target, arrived, last, ended = route.decision, route.arrived, payload[-1], monotonic()
+        if target is None or arrived is None or ended >= self._quiet_until:
+            return False
+        row = self._row_at.get((target.entry, target.item, method))
+        if row is None:
+            return False
+        size = len(last)
+        # What comes before the last part is ours.
+        if not is_success and (size > MAX_SEARCHED_ANSWER_BYTES or find_failure(last) is not None):
+            return False
+        if len(payload) > 1:
+            size += len(payload[0])
+        row.bytes_in += len(target.body) + 1
+        row.bytes_out += size
+        histogram, seconds = row.at_once, ended - arrived
         histogram.counts[bisect_left(BOUNDS, seconds)] += 1
         histogram.seconds += seconds
-        row.bytes_in += len(passage.body) + 1
-        row.bytes_out += size
+        return True
 
-    def _on_other_end(self, passage: CountedPassage, kind: EndKind, payload: tuple[Part, ...], ended: float) -> None:
+    def on_counted_end(self, passage: CountedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
+        self._running.discard(passage)
+        ended = monotonic()
         if ended >= self._turn_at:
             self._turn(ended)
         row = self._row_at.get((passage.entry, passage.item, passage.method)) or self._find_row_at(passage)

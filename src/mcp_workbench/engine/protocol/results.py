@@ -31,6 +31,7 @@ ASKING: Final = "input_required"
 _find_escaped_letter: Final = re.compile(rb"\\u00[4-7]").search
 CACHEABLE: Final = frozenset({"resources/read"})
 COMPLETE: Final = b'"resultType":"complete"'
+BACKSLASH: Final = 0x5C
 _EMPTY_OBJECT: Final = re.compile(rb"\{\s*\}")
 _NO_CACHE: Final = {"ttlMs": b'"ttlMs":0', "cacheScope": b'"cacheScope":"private"'}
 # Searches for members in the bytes of a result, at any depth.
@@ -75,6 +76,21 @@ def type_and_spelling(result: Raw | bytes) -> tuple[str | None, bool]:
 def may_mention(data: Raw | bytes, name: str) -> bool:
     """Whether a name or value may occur in JSON, with or without escapes. False is certain, True is not."""
     return _find[name](data) is not None or _find_escaped_letter(data) is not None
+
+
+def is_ordinary(result: bytes) -> bool:
+    """Whether a result is complete and no failure, and has nothing in common with the members that `modern_parts` adds.
+    False is not certain. `partition`, because other searches parse their arguments for longer than they search."""
+    if result[:2] != b'{"' or result.partition(b'"_meta"')[1] or result.partition(b'"resultType"')[1]:
+        return False
+    if BACKSLASH in result and _find_escaped_letter(result) is not None:
+        return False
+    return not result.partition(b'"isError"')[1] or may_be_failure(result) is None
+
+
+def modern_head(server_info: Raw | bytes) -> bytes:
+    """What `modern_parts` puts before the members of an ordinary result."""
+    return _head(bytes(server_info)) + b","
 
 
 def modern_parts(

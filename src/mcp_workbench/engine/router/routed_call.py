@@ -20,7 +20,7 @@ from mcp_workbench.errors import shortage
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.traffic import Traffic
-    from mcp_workbench.engine.steps import AnyPassage, Denial, Introducer, UserAsker
+    from mcp_workbench.engine.steps import AnyPassage, Denial, Introducer, Tracker, UserAsker
 
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,8 @@ class Route(Struct, eq=False):
     # With steps: its passage through them; if it has to wait before them, also when it arrived.
     passage: AnyPassage | None = None
     arrived: float | None = None
+    # Counts it, if nothing else is done about it: then it needs no passage (`passage_of`).
+    tracker: Tracker | None = None
     # Whether it has been counted as a request that reaches no server.
     is_counted: bool = False
 
@@ -143,6 +145,30 @@ class InnerCall(RoutedCall, Protocol):
     restarted: ServerEntry | None
 
     def cancel(self, params: dict[str, Raw]) -> None: ...
+
+
+def passage_of(call: RoutedCall) -> AnyPassage | None:
+    """The passage of a call. That of a call which is only counted is made here, once more is to be told of it than that
+    it ended with a result."""
+    route = call.route
+    tracker, decision = route.tracker, route.decision
+    if route.passage is None and tracker is not None and decision is not None and route.arrived is not None:
+        from mcp_workbench.engine.steps import CountedPassage
+
+        route.passage = passage = CountedPassage(
+            tracker,
+            decision.entry,
+            call.method,
+            decision.item,
+            decision.body,
+            call.session,
+            call.caller,
+            call.meta,
+            call.revision.has_handshake,
+            route.arrived,
+        )
+        tracker.note_running(passage)
+    return route.passage
 
 
 def why_unhandled(error: Exception) -> str:

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import cached_property, partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
@@ -30,7 +31,7 @@ from mcp_workbench.engine.lasting_state import LOCAL, LastingState
 from mcp_workbench.engine.protocol.results import result_type
 from mcp_workbench.engine.router.caller_connections import CallerConnections, CallerReach
 from mcp_workbench.engine.router.lists import Lists, Preparation
-from mcp_workbench.engine.router.routed_call import Notifier, RoutedCall, remind, why_unhandled
+from mcp_workbench.engine.router.routed_call import Notifier, RoutedCall, passage_of, remind, why_unhandled
 from mcp_workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
@@ -173,8 +174,13 @@ class Router:
         match decision:
             case Forward():
                 steps = self.steps
-                if steps is not None and not steps.lets_pass(call, decision):
-                    return
+                if steps is not None:
+                    tracker, route = steps.plain_tracker, call.route
+                    if tracker is not None and route.arrived is None and not (route.passage or tracker.is_watched):
+                        # It is only counted, and that when it ends.
+                        route.tracker, route.arrived = tracker, monotonic()
+                    elif not steps.lets_pass(call, decision):
+                        return
                 # Over stdio, nothing shows which call a question belongs to, so a client without a session gets a
                 # connection without calls of other clients.
                 if decision.entry.asks and not call.caller.client:
@@ -251,7 +257,7 @@ class Router:
 
     def _note_unsent(self, call: RoutedCall) -> None:
         """Record the end of a call that never reached the steps, because it may have started a server."""
-        if self.steps is not None and call.route.passage is None:
+        if passage_of(call) is None and self.steps is not None:
             call.route.passage = self.steps.unsent(call)
 
     async def _load_and_act(self, call: RoutedCall, decision: Load, params: Params | None) -> None:
@@ -370,7 +376,7 @@ class Router:
         if call.route.traffic is not None:
             call.route.traffic.cancel(call.route.wire_id, {"reason": Raw(b'"a limit of the workbench was reached"')})
         if call.route.passage is not None:
-            call.route.passage.failure, call.route.passage.is_plain = "timeout", False
+            call.route.passage.failure = "timeout"
         self.stop_work(call)
         call.refuse(denial)
 
@@ -394,6 +400,8 @@ class Router:
     def send_again(self, call: RoutedCall, body: bytes) -> None:
         """Send a request again with what the server asked for. The steps have let it pass already."""
         assert call.route.decision is not None
+        # It keeps what was sent first.
+        passage_of(call)
         decision = replace(call.route.decision, body=body)
         connection = self.connections.for_use(decision.entry, call)
         if connection.state is State.READY and not self._must_list(connection):

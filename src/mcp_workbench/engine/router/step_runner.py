@@ -21,7 +21,7 @@ from mcp_workbench.engine.downstream.sharing import SHARED
 from mcp_workbench.engine.face.decisions import Answer, Forward, Reject
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, LargeObject, encode
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
-from mcp_workbench.engine.router.routed_call import Notifier, Requester, RoutedCall, StartFor
+from mcp_workbench.engine.router.routed_call import Notifier, Requester, RoutedCall, StartFor, passage_of
 from mcp_workbench.engine.steps import (
     AnyPassage,
     CountedPassage,
@@ -76,6 +76,8 @@ class StepRunner:
         self._sole_observer = self._passive[0] if self._is_unchecked and self._passive else None
         # Nobody else wants to know, as in most workbenches.
         self._sole_tracker = tracker if not steps else None
+        # The same for the router, which then does not ask us.
+        self.plain_tracker = self._sole_tracker
         self._origins: dict[object, GuardedRequest] = {}
         # If there are any, a server has to be listed before anything is sent to it.
         self.definition_steps = tuple(
@@ -92,7 +94,7 @@ class StepRunner:
 
     def begin_to_wait(self, call: RoutedCall) -> None:
         """Store the time of arrival and the identity of a call before it waits: the identity may change meanwhile."""
-        if call.route.passage is None and call.route.arrived is None:
+        if call.route.passage is None and passage_of(call) is None and call.route.arrived is None:
             call.route.arrived = monotonic()
         if self._identifier is not None and call.route.identity is None:
             call.route.identity = self._identifier.identify(call.caller.principal)
@@ -134,37 +136,21 @@ class StepRunner:
     def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
         """Whether every step lets it pass at once. If they do so later, the decision is carried out then."""
         route = call.route
-        passage = route.passage
+        passage, arrived = route.passage, route.arrived
         # It has passed the steps already, perhaps after being held for minutes. An undecided passage is from
         # `unsent`: the server could not be listed until the user had signed in, so the steps have not seen the call
         # yet.
         if passage is not None and (not isinstance(passage, Passage) or passage.decision == "passed"):
             return not self.denies_again(call, decision)
-        tracker = self._sole_tracker
-        if tracker is not None:
-            arrived = route.arrived
-            counted = route.passage = CountedPassage(
-                tracker,
-                decision.entry,
-                call.method,
-                decision.item,
-                decision.body,
-                call.session,
-                call.caller,
-                call.meta,
-                call.revision.has_handshake,
-                monotonic() if arrived is None else arrived,
-            )
-            if arrived is not None:
-                counted.sent, counted.is_plain = monotonic(), False
-            tracker.begin(counted)
+        if self._sole_tracker is not None:
+            self._begin_counting(call, decision, self._sole_tracker)
             return True
         # No step can deny it: there is nothing to check, and equal calls share one description.
         if self._is_unchecked:
             observer, tracker = self._sole_observer, self._tracker
             key = (call.caller, call.introduction, call.method, decision.entry, decision.item)
             origin = self._origins.get(key) or self._new_origin(key, call, decision)
-            now, arrived = monotonic(), route.arrived
+            now = monotonic()
             unchecked = route.passage = (
                 UncheckedPassage(observer, tracker, origin, decision.body, call.meta, now)
                 if arrived is None
@@ -176,6 +162,24 @@ class StepRunner:
         route.entry, route.decision = decision.entry, decision
         later = partial(self._act, call, decision)
         return self.passes(call, call.method, decision.entry, decision.item, decision.body, later)
+
+    def _begin_counting(self, call: RoutedCall, decision: Forward, tracker: Tracker) -> None:
+        """Count a call when it ends. It has a passage from now on if it had to wait, or somebody watches it."""
+        route = call.route
+        if route.tracker is not None:
+            # It has passed already.
+            return
+        now, has_waited = monotonic(), route.arrived is not None
+        route.tracker, route.decision = tracker, decision
+        if not has_waited:
+            route.arrived = now
+            if not tracker.is_watched:
+                return
+        passage = passage_of(call)
+        assert passage is not None
+        if has_waited:
+            passage.sent = now
+        tracker.begin(passage)
 
     def passes(
         self,
@@ -220,8 +224,8 @@ class StepRunner:
 
     def wait_for_server(self, call: RoutedCall) -> None:
         """It has passed the steps, but its server is not ready."""
-        if (passage := call.route.passage) is not None:
-            passage.is_waiting, passage.is_plain = True, False
+        if (passage := passage_of(call)) is not None:
+            passage.is_waiting = True
             self._tell_changed(passage)
 
     def note_sent(self, call: RoutedCall) -> None:
@@ -242,7 +246,7 @@ class StepRunner:
         """Whether a call is denied after it had passed: its server has been listed again, or the steps have changed."""
         if not self.definition_steps:
             return False
-        before = call.route.passage
+        before = passage_of(call)
         passage = before if isinstance(before, Passage) else self._belated(call, decision, before)
         denial = passage.check_again(self.definition_steps)
         if denial is not None:

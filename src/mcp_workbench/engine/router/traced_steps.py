@@ -31,6 +31,7 @@ class TracedStepRunner(StepRunner):
     ) -> None:
         super().__init__(steps, tracker, start_for, in_background, stop, act)
         self._figures = tracker
+        self.plain_tracker = None
         self._tracer = tracer
         self._plainly = super().lets_pass
 

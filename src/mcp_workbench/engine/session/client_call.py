@@ -26,6 +26,7 @@ from mcp_workbench.engine.protocol.logging_levels import is_severe as is_severe
 from mcp_workbench.engine.protocol.results import (
     ASKING,
     error_for_client,
+    is_ordinary,
     legacy_result,
     may_be_failure,
     meta_of,
@@ -35,6 +36,7 @@ from mcp_workbench.engine.protocol.results import (
 )
 from mcp_workbench.engine.protocol.revisions import Revision
 from mcp_workbench.engine.protocol.sealed_state import RETRY_MEMBERS, digest_of
+from mcp_workbench.engine.router.routed_call import Route, passage_of
 from mcp_workbench.engine.session.parking import Parked
 from mcp_workbench.engine.session.questions import (
     NEEDED_CAPABILITY,
@@ -42,11 +44,11 @@ from mcp_workbench.engine.session.questions import (
     can_answer,
 )
 from mcp_workbench.engine.transport.link import SESSION_LOST
+from mcp_workbench.engine.transport.write_batch import JOIN_BELOW
 from mcp_workbench.errors import DownstreamError, DownstreamTimeout, SignInNeeded, WorkbenchError
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.traffic import Traffic
-    from mcp_workbench.engine.router.routed_call import Route
     from mcp_workbench.engine.session.inner_call import ClientInnerCall
     from mcp_workbench.engine.session.own_questions import OwnQuestions
     from mcp_workbench.engine.session.rounds import Round
@@ -111,6 +113,8 @@ class ClientCall(Struct, eq=False):
     was_asked_to_sign_in: bool = False
     # The progress last sent to the client.
     progress: float = 0.0
+    # Whether its result was searched, and does not say that the tool failed.
+    is_success: bool = False
 
     @property
     def client_info(self) -> bytes:
@@ -145,6 +149,15 @@ class ClientCall(Struct, eq=False):
         """Answer the client with the server's result, as rewritten by the face. `is_whole`: it was not shortened.
         `is_examined`: if it is an error, it says already where it comes from."""
         decision, changed, traffic = self.route.decision, self.view.changed, self.route.traffic
+        if self.revision.has_result_types and traffic is not None and traffic.result_head:
+            is_told = not changed and not traffic.clients.untold
+            # Nearly all: copied once and searched for everything that would need a closer look.
+            if is_told and self.method == "tools/call" and len(result) < JOIN_BELOW:
+                written = bytes(result)
+                if is_ordinary(written):
+                    self.is_success = True
+                    self.emit("result", traffic.result_head, written[1:])
+                    return
         # The method is looked at here: nearly no call is about a task.
         if decision is not None and (decision.shows_errors or (self.method in ENDS_TASK and self._ends_task)):
             if not is_examined:
@@ -153,6 +166,8 @@ class ClientCall(Struct, eq=False):
                     return
                 if may_be_failure(result):
                     result = self._with_context(result, is_whole=is_whole)
+                else:
+                    self.is_success = True
             # A question is for the client, which does not show it to the agent.
             if changed and decision.shows_errors and result_type(result) != ASKING:
                 result = with_notice(result, changed)
@@ -250,9 +265,9 @@ class ClientCall(Struct, eq=False):
 
     def _note_failure(self, failure: Failure, code: int | None = None) -> None:
         """For those who count: an agent may be shown this as a result."""
-        passage = self.route.passage
+        passage = passage_of(self)
         if passage is not None and not passage.failure:
-            passage.failure, passage.failure_code, passage.is_plain = failure, code, False
+            passage.failure, passage.failure_code = failure, code
 
     def _asks_to_sign_in(self, error: SignInNeeded) -> bool:
         """Whether the user is shown the sign-in page, which happens once. The call continues after that."""
@@ -458,7 +473,12 @@ class ClientCall(Struct, eq=False):
 
     def emit(self, kind: Literal["result", "error"], *parts: Part) -> None:
         """Send the only response, or keep it while the client is away."""
-        passage, parked = self.route.passage, self.parked
+        route, parked = self.route, self.parked
+        passage, tracker = route.passage, route.tracker
+        if passage is None and tracker is not None:
+            # Nearly every request of those who only count is counted without a passage.
+            is_counted = kind == "result" and tracker.counts_result(route, self.method, parts, self.is_success)
+            passage = None if is_counted else passage_of(self)
         if passage is not None:
             passage.end(kind, *parts)
         if parked is None:
@@ -490,6 +510,8 @@ class ClientCall(Struct, eq=False):
         recognised by their digest.
         """
         self.was_resent = True
+        # The steps keep the arguments: the policy checks them again, and the audit records them at the end.
+        passage = passage_of(self)
         self.meta = None
         self.session.router.forget_body(self)
         if self.progress_token is not None:
@@ -497,8 +519,7 @@ class ClientCall(Struct, eq=False):
             self.progress_token = Raw(bytes(self.progress_token))
         given = self.params.get("inputResponses")
         self.params = {} if given is None else {"inputResponses": Raw(bytes(given))}
-        # The steps keep the arguments: the policy checks them again, and the audit records them at the end.
-        judged = 0 if self.route.passage is None else len(self.route.passage.body)
+        judged = 0 if passage is None else len(passage.body)
         return judged + (0 if given is None else len(bytes(given)))
 
     def send_away(self, result: bytes) -> None:
@@ -548,6 +569,8 @@ class ClientCall(Struct, eq=False):
         # Imported with the first round, to keep it out of start-up.
         from mcp_workbench.engine.session.rounds import MAX_QUESTION_ROUNDS, Round
 
+        # Its server has answered, but it has not ended.
+        passage_of(self)
         self.rounds += 1
         if self.rounds > MAX_QUESTION_ROUNDS:
             self.on_failure(DownstreamError(f"the server asked {MAX_QUESTION_ROUNDS} times and still has no result"))

@@ -15,7 +15,7 @@ from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.face.wording import error_result
 from mcp_workbench.engine.jsonrpc.messages import Part, decode_object, read_error
 from mcp_workbench.engine.protocol.results import ASKING, result_type
-from mcp_workbench.engine.router.routed_call import Route
+from mcp_workbench.engine.router.routed_call import Route, passage_of
 from mcp_workbench.engine.session.client_call import UNFINISHED, ClientCall
 from mcp_workbench.errors import DownstreamError, SignInNeeded
 
@@ -69,8 +69,9 @@ class ClientInnerCall(ClientCall, kw_only=True):
         return not self.revision.asks_in_results and super()._asks_to_sign_in(error)
 
     def emit(self, kind: Literal["result", "error"], *parts: Part) -> None:
-        if self.route.passage is not None:
-            self.route.passage.end(kind, *parts)
+        passage = passage_of(self)
+        if passage is not None:
+            passage.end(kind, *parts)
         if not self.ended.done():
             self.ended.set_result((kind, b"".join(parts)))
 
