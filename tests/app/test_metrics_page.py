@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import logging
 import os
+import re
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,12 +16,16 @@ from typing import Any
 import pytest
 
 from mcp_workbench.app import metrics_page as metrics_page_module
+from mcp_workbench.app.client_sign_ins import ClientSignIns
 from mcp_workbench.app.gateway import Options
 from mcp_workbench.app.http_callers import CallerOptions, HttpCallers
+from mcp_workbench.app.metrics_page import Metrics
 from mcp_workbench.app.serving import metrics_page
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.transport.http.server.http_server import HttpOptions, serve_http
 from mcp_workbench.engine.transport.http.server.pages import METRICS_HEADERS, METRICS_PATH
+from mcp_workbench.engine.transport.http.server.request_head import RequestHead
+from mcp_workbench.errors import DownstreamError
 from mcp_workbench.seeing.process_figures import ProcessTree
 from mcp_workbench.team.identity.named_keys import KeyFolder, folder
 from tests.support.in_process_workbench import InProcessGateway, Server, tool, workbench_with, write
@@ -156,3 +161,92 @@ async def test_memory_that_was_measured_for_metrics_is_in_the_day(
         figures = seen.gateway.runtime.figures
         assert figures is not None
         assert 5120 in [bucket.memory for bucket in figures.day("box", "s")]
+
+
+def text_of(metrics: Metrics) -> str:
+    return metrics.respond_to(RequestHead()).body.decode()
+
+
+async def test_servers_that_fail_end_and_complain_are_counted_also_after_their_connections_are_gone(
+    tmp_path: Path,
+) -> None:
+    crashing, healthy = Server(tool("work")), Server(tool("work"))
+    async with workbench_with(tmp_path, {"box": {"bad": crashing, "good": healthy}}) as seen:
+        metrics = Metrics(seen.gateway.runtime, per_tool=False)
+        for server in ("bad", "good"):
+            await seen.use(f"box/{server}/work")
+        runtime = seen.gateway.runtime
+        bad = next(each for each in runtime.pool.connections() if each.entry.name == "bad")
+        bad.on_stderr_line()
+        bad.on_link_closed(bad.traffic, "it crashed")
+        crashing.failing = "no such file"
+        await seen.use("box/bad/work")
+        place = 'toolbox="box",server="bad"'
+        expected = (
+            f'workbench_server_failures_total{{{place},reason="crash"}} 1',
+            f'workbench_server_failures_total{{{place},reason="start"}} 1',
+            f"workbench_server_stderr_lines_total{{{place}}} 1",
+            f"workbench_server_starts_total{{{place}}} 2",
+            f'mcp_client_session_duration_seconds_count{{{place},mcp_protocol_version="2025-11-25"}} 1',
+        )
+        text = text_of(metrics)
+        assert [line for line in expected if line not in text] == []
+        # Its counters do not go back with a new connection.
+        others = [each for each in runtime.pool.connections() if each is not bad]
+        facts = metrics._servers.facts(others)
+        assert [each.server for each in facts] == ["good"]
+        (again,) = (each for each in metrics._servers.facts([*others, bad]) if each.server == "bad")
+        assert again.starts == 4
+
+
+async def test_sessions_of_clients_and_tokens_of_toolboxes_are_told(tmp_path: Path) -> None:
+    toolboxes = {"box": {"s": Server(tool("work", "many words " * 100))}, "other": {"t": Server(tool("rest"))}}
+    async with workbench_with(tmp_path, toolboxes) as seen:
+        metrics = Metrics(seen.gateway.runtime, per_tool=False)
+        for name in ("box/s/work", "other/t/rest"):
+            await seen.use(name)
+        assert "mcp_server_session_duration" not in text_of(metrics)
+        text = text_of(metrics)
+        found = dict(re.findall(r'workbench_context_tokens\{toolbox="(\w*)",form="\w+"\} (\d+)', text))
+        assert int(found["box"]) > 100 > int(found["other"]) > 0 and int(found[""]) > 0
+        figures = seen.gateway.runtime.figures
+        assert figures is not None
+        for session in list(seen.gateway.sessions):
+            seen.gateway.sessions.discard(session)
+        assert 'mcp_server_session_duration_seconds_count{mcp_protocol_version="' in text_of(metrics)
+
+
+class Begun:
+    """A sign-in in a browser that ends at once."""
+
+    def __init__(self, error: DownstreamError | None) -> None:
+        self._error = error
+
+    async def wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+async def test_sign_ins_of_clients_are_counted_without_an_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = [Begun(None), Begun(DownstreamError("the user said no"))]
+
+    class Stored:
+        def under_way(self, target: object) -> None:
+            return None
+
+        async def begin(self, target: object) -> Begun:
+            return ends.pop(0)
+
+    monkeypatch.setattr(ClientSignIns, "stored", Stored())
+    monkeypatch.setattr(ClientSignIns, "target", lambda *_: None)
+    async with workbench_with(tmp_path, {"box": {"s": Server(tool("work"))}}) as seen:
+        metrics = Metrics(seen.gateway.runtime, per_tool=False)
+        seen.gateway.serve_at("stdio")
+        (entry,) = seen.gateway.catalog.entries()
+        for _ in range(2):
+            await seen.gateway.sign_ins().begin_sign_in(entry, "")
+        for outcome in ("signed_in", "failed"):
+            line = f'workbench_sign_ins_total{{toolbox="box",server="s",outcome="{outcome}"}} 1'
+            await eventually(lambda line=line: line in text_of(metrics))  # type: ignore[misc]

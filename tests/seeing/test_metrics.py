@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from mcp_workbench.engine.observe.call_figures import OTHER, CallFigures
+from mcp_workbench.engine.observe.call_figures import MAX_ROWS, OTHER, CallFigures
 from mcp_workbench.engine.steps import GuardedRequest, Passage, UncheckedPassage
 from mcp_workbench.seeing.metrics import (
     MAX_TOOL_SERIES,
@@ -33,6 +33,8 @@ def facts(*known: tuple[str, str], servers: tuple[ServerFacts, ...] = ()) -> Wor
         approvals_waiting=2,
         audit_lost=3,
         spans_dropped=4,
+        tokens={"box": 900, "other": 80},
+        listed_tokens=120,
     )
 
 
@@ -113,14 +115,16 @@ def test_calls_that_have_not_ended_are_in_flight_or_wait() -> None:
 
 
 def test_what_is_known_of_servers_and_of_ourselves_is_told_and_what_is_not_is_left_out() -> None:
-    measured = ServerFacts("box", "a", {"ready"}, 2, 1, 1 << 20, 3)
-    remote = ServerFacts("box", "s", {"ready", "failed"}, 1, 0, None, None)
+    measured = ServerFacts("box", "a", {"ready"}, 2, {"start": 1, "crash": 3}, 9, 1 << 20, 3)
+    remote = ServerFacts("box", "s", {"ready", "failed"}, 1, {"start": 0, "crash": 0}, 0, None, None)
     found = series(text_of(CallFigures(), facts(servers=(measured, remote))))
     assert found['workbench_server_state{toolbox="box",server="a",state="failed"}'] == 0
     assert found['workbench_server_state{toolbox="box",server="s",state="failed"}'] == 1
     assert found['workbench_server_memory_bytes{toolbox="box",server="a"}'] == 1 << 20
     assert not [each for each in found if each.startswith("workbench_server_memory") and 'server="s"' in each]
-    assert found['workbench_server_failures_total{toolbox="box",server="a"}'] == 1
+    assert found['workbench_server_failures_total{toolbox="box",server="a",reason="start"}'] == 1
+    assert found['workbench_server_failures_total{toolbox="box",server="a",reason="crash"}'] == 3
+    assert found['workbench_server_stderr_lines_total{toolbox="box",server="a"}'] == 9
     assert found['workbench_build_info{version="1.2.3"}'] == 1 and found["process_cpu_seconds_total"] == 1.5
     assert found["workbench_approvals_waiting"] == 2 and found["workbench_audit_lost_total"] == 3
     assert found["workbench_spans_dropped_total"] == 4
@@ -132,16 +136,47 @@ def test_events_and_saved_tokens_are_counted() -> None:
         ("approval", "passed"),
         ("approval", "denied"),
         ("approval", "denied"),
-        ("sign_in", "failed"),
     ):
         figures.note_event(kind, decision)
+    for place in (("box", "s"), ("box", "s"), ("box", "no longer there"), ("box", "nor this")):
+        figures.note_event("sign_in", "signed in", place)
     figures.note_event("authentication", "denied")
     figures.note_saved("box", 1200)
     found = series(text_of(figures))
     assert found['workbench_approvals_total{decision="denied"}'] == 2
-    assert found['workbench_sign_ins_total{outcome="failed"}'] == 1
+    assert found['workbench_sign_ins_total{toolbox="box",server="s",outcome="signed_in"}'] == 2
+    assert found[f'workbench_sign_ins_total{{toolbox="{OTHER}",server="{OTHER}",outcome="signed_in"}}'] == 2
+    assert found['workbench_context_tokens{toolbox="other",form="full"}'] == 80
+    assert found['workbench_context_tokens{toolbox="",form="listed"}'] == 120
     assert found['workbench_auth_failures_total{kind="http"}'] == 1
     assert found['workbench_tokens_saved_total{toolbox="box"}'] == 1200
+
+
+def test_sessions_are_told_by_server_and_revision() -> None:
+    figures = CallFigures()
+    for place, version, seconds in (
+        (("", ""), "2025-11-25", 0.2),
+        (("", ""), "2025-11-25", 70.0),
+        (("box", "s"), "2026-07-28", 3.0),
+        (("box", "gone"), "2025-11-25", 3.0),
+        (("box", "gone, too"), "2025-11-25", 4.0),
+    ):
+        figures.note_session(place, version, seconds)
+    found = series(text_of(figures))
+    assert found['mcp_server_session_duration_seconds_count{mcp_protocol_version="2025-11-25"}'] == 2
+    assert found['mcp_server_session_duration_seconds_bucket{mcp_protocol_version="2025-11-25",le="60.0"}'] == 1
+    of_server = 'mcp_client_session_duration_seconds_sum{{toolbox="{}",server="{}",mcp_protocol_version="{}"}}'
+    assert found[of_server.format("box", "s", "2026-07-28")] == 3
+    assert found[of_server.format(OTHER, OTHER, "2025-11-25")] == 7
+
+
+def test_sessions_and_events_of_many_places_are_bounded() -> None:
+    figures = CallFigures()
+    for number in range(MAX_ROWS + 50):
+        figures.note_session(("box", str(number)), "2025-11-25", 1.0)
+        figures.note_event("sign_in", "failed", ("box", str(number)))
+    assert len(figures.sessions) == len(figures.events) == MAX_ROWS + 1
+    assert figures.sessions[(OTHER, OTHER), "2025-11-25"].total == 50
 
 
 def test_names_that_clients_make_up_and_secrets_are_no_labels() -> None:
@@ -186,7 +221,9 @@ def hostile() -> tuple[CallFigures, WorkbenchFacts]:
     figures = CallFigures()
     for toolbox, server in (("box", "s"), (HOSTILE, HOSTILE)):
         call(figures, HOSTILE, toolbox=toolbox, server=server)
-    return figures, facts((HOSTILE, HOSTILE), servers=(ServerFacts(HOSTILE, HOSTILE, {"ready"}, 1, 0, 5, 1),))
+    return figures, facts(
+        (HOSTILE, HOSTILE), servers=(ServerFacts(HOSTILE, HOSTILE, {"ready"}, 1, {"crash": 0}, 2, 5, 1),)
+    )
 
 
 def test_hostile_names_are_escaped() -> None:
@@ -201,6 +238,9 @@ def test_promtool_finds_nothing_wrong() -> None:
     figures, known = hostile()
     figures.note_event("approval", "passed")
     figures.note_saved("box", 1)
+    figures.note_session(("box", "s"), "2025-11-25", 1.0)
+    figures.note_session(("", ""), "2025-11-25", 1.0)
+    figures.note_event("sign_in", "signed in", (HOSTILE, HOSTILE))
     done = subprocess.run(
         ["promtool", "check", "metrics"],
         input=exposition(figures, known, per_tool=True, is_open=False),

@@ -14,12 +14,14 @@ from mcp_workbench.app.runtime import Runtime
 from mcp_workbench.app.server_links import are_users_here, sign_in_target
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.config.model import WorkbenchConfig
+from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.errors import DownstreamError
 from mcp_workbench.signin.flow_io import SignInFailed
 
 if TYPE_CHECKING:
+    from mcp_workbench.engine.steps import EventRecorder
     from mcp_workbench.signin.sign_in_target import SignInTarget
     from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
-    from mcp_workbench.team.oversight import Oversight
 
 # A call that was on its way while its user signed in has been refused by then.
 JUST_NOW_SECONDS: Final = 10.0
@@ -29,12 +31,13 @@ class ClientSignIns:
     """For the current configuration: a new one gets a new object."""
 
     def __init__(
-        self, runtime: Runtime, config: WorkbenchConfig, serving: str | None, oversight: Oversight | None
+        self, runtime: Runtime, config: WorkbenchConfig, serving: str | None, record: EventRecorder | None
     ) -> None:
+        """`record`: told how sign-ins end; None if nobody wants to know."""
         self._runtime = runtime
         self._config = config
         self._serving = serving
-        self._oversight = oversight
+        self._record = record
 
     @property
     def stored(self) -> SignIns:
@@ -55,8 +58,8 @@ class ClientSignIns:
         target = self.target(entry, principal)
         is_joined = self.stored.under_way(target) is not None
         begun = await self.stored.begin(target)
-        if self._oversight is not None and not is_joined:
-            _ = self._runtime.start_task(self._oversight.record_sign_in(begun, entry, principal, introduction))
+        if self._record is not None and not is_joined:
+            _ = self._runtime.start_task(_record_end(self._record, begun, entry, principal, introduction))
         return begun
 
     def sign_in_under_way(self, entry: ServerEntry, principal: str) -> BrowserSignIn | None:
@@ -68,3 +71,18 @@ class ClientSignIns:
         record = self.target(entry, principal).find(self.stored.store.read())
         # A clock that was set back must not make it just now for hours.
         return record is not None and 0 <= time.time() - record.signed_in_at < JUST_NOW_SECONDS
+
+
+async def _record_end(
+    record: EventRecorder, begun: BrowserSignIn, entry: ServerEntry, principal: str, introduction: tuple[bytes, str]
+) -> None:
+    """Record how a sign-in in a user's browser ends that was begun for a client with this introduction."""
+    decision, reason = "signed in", ""
+    try:
+        await begun.wait()
+    except DownstreamError as error:
+        decision, reason = "failed", error.message
+    client, peer = introduction
+    about = {"principal": principal or LOCAL, "peer": peer, "client": client.decode(errors="replace")}
+    about |= {"toolbox": entry.toolbox, "server": entry.name, "decision": decision, "reason": reason}
+    record("sign_in", **about)

@@ -210,6 +210,8 @@ class Gateway(ProcessOwner):
             audit_lost=None if audit is None else audit.lost,
             path=self.config.path,
             record=self.gate.record,
+            catalog=self.catalog,
+            listed=lambda: self.face.definitions(self.router.views.of_principal(""), "tools"),
         )
 
     def serve_at(self, address: str) -> None:
@@ -308,7 +310,8 @@ class Gateway(ProcessOwner):
         """Sign-ins to servers for clients, by the current configuration."""
         from mcp_workbench.app.client_sign_ins import ClientSignIns
 
-        return ClientSignIns(self.runtime, self.config, self._serving, self.gate.oversight)
+        is_wanted = self.gate.recorder is not None or self.runtime.figures is not None
+        return ClientSignIns(self.runtime, self.config, self._serving, self.gate.record if is_wanted else None)
 
     def readiness(self, principal: str) -> tuple[bool, bytes]:
         """Whether clients may be sent here, and a JSON report for operators."""

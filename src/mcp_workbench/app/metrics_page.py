@@ -11,11 +11,15 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from operator import add
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mcp_workbench.app.saved_tokens import SavedTokens
 from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED, state_of
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
+from mcp_workbench.engine.economy.tokens import estimated_tokens
+from mcp_workbench.engine.observe.call_figures import Label
 from mcp_workbench.engine.transport.http.server.pages import METRICS_HEADERS, METRICS_PATH, NegotiatedPage, PageResponse
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.seeing.metrics import (
@@ -28,7 +32,7 @@ from mcp_workbench.seeing.metrics import (
 from mcp_workbench.seeing.process_figures import own_process, tree_of
 
 if TYPE_CHECKING:
-    from mcp_workbench.app.runtime import Runtime
+    from mcp_workbench.app.runtime import GatewayFacts, Runtime
     from mcp_workbench.engine.downstream.connection import Connection
     from mcp_workbench.engine.observe.call_figures import CallFigures
     from mcp_workbench.engine.transport.http.server.http_server import HttpServer
@@ -53,6 +57,10 @@ class Metrics:
         self._per_tool = per_tool
         self._figures: CallFigures = runtime.count_calls()
         self._started_at = time.time()
+        self._servers = _Servers()
+        self._tokens = SavedTokens()
+        # Tokens of a list, with the revision of the catalogue that they were counted for.
+        self._listed: tuple[int, int] | None = None
 
     def respond_to_caller(self, head: RequestHead) -> PageResponse:
         if head.principal not in OWN_PRINCIPALS and any(facts().has_rules for facts in self._runtime.gateway_facts):
@@ -74,11 +82,12 @@ class Metrics:
     def _facts(self) -> WorkbenchFacts:
         gateways = [facts() for facts in self._runtime.gateway_facts]
         lost = [each.audit_lost for each in gateways if each.audit_lost is not None]
-        servers = _servers(self._runtime.pool.connections())
+        servers = self._servers.facts(self._runtime.pool.connections())
         for each in servers:
             # Measured now, so remembered for those who look at the day.
             if each.memory is not None:
                 self._figures.note_memory(each.toolbox, each.server, each.memory)
+        senders = self._runtime.counting.span_senders
         return WorkbenchFacts(
             version=full_version(),
             process=own_process(self._started_at),
@@ -87,34 +96,69 @@ class Metrics:
             known={label for each in gateways for label in each.servers},
             approvals_waiting=sum(each.approvals_waiting for each in gateways),
             audit_lost=sum(lost) if lost else None,
-            spans_dropped=sum(each.dropped for each in senders)
-            if (senders := self._runtime.counting.span_senders)
-            else None,
+            spans_dropped=sum(each.dropped for each in senders) if senders else None,
+            tokens={name: n for each in gateways for name, n in self._tokens.of_toolboxes(each.catalog).items()},
+            listed_tokens=self._listed_tokens(gateways[0]) if gateways else None,
         )
 
+    def _listed_tokens(self, gateway: GatewayFacts) -> int:
+        revision = gateway.catalog.revision
+        if self._listed is None or self._listed[0] != revision:
+            self._listed = revision, sum(estimated_tokens(bytes(each)) for each in gateway.listed())
+        return self._listed[1]
 
-def _servers(connections: Iterable[Connection]) -> list[ServerFacts]:
-    """Those that have been used."""
-    found: dict[tuple[str, str], list[Connection]] = {}
-    for each in connections:
-        found.setdefault((each.entry.toolbox, each.entry.name), []).append(each)
-    servers = []
-    for (toolbox, server), own in found.items():
+
+class _ServerCounts(NamedTuple):
+    """What only ever grows."""
+
+    starts: int = 0
+    failed_starts: int = 0
+    crashes: int = 0
+    stderr_lines: int = 0
+    # Connections to hosts that the sandbox does not allow.
+    refused: int = 0
+
+    def plus(self, other: _ServerCounts) -> _ServerCounts:
+        return _ServerCounts(*map(add, self, other))
+
+
+class _Servers:
+    """The facts of servers that have been used, also of connections that are gone: a counter never goes back."""
+
+    def __init__(self) -> None:
+        self._last: dict[Connection, _ServerCounts] = {}
+        self._gone: dict[Label, _ServerCounts] = {}
+
+    def facts(self, connections: Iterable[Connection]) -> list[ServerFacts]:
+        found: dict[Label, list[Connection]] = {}
+        before, self._last = self._last, {}
+        for each in connections:
+            found.setdefault((each.entry.toolbox, each.entry.name), []).append(each)
+            reasons = each.policy.by_reason
+            self._last[each] = _ServerCounts(
+                each.starts, reasons["start"], reasons["crash"], each.stderr_lines, sum(each.refused_hosts.values())
+            )
+        for each in before.keys() - self._last.keys():
+            label = each.entry.toolbox, each.entry.name
+            self._gone[label] = before[each].plus(self._gone.get(label, _ServerCounts()))
+        return [self._of(label, own) for label, own in found.items()]
+
+    def _of(self, label: Label, own: list[Connection]) -> ServerFacts:
         pids = [each.run.process_id for each in own if each.run is not None]
         tree = tree_of(pid for pid in pids if pid is not None)
-        servers.append(
-            ServerFacts(
-                toolbox=toolbox,
-                server=server,
-                states={state_of(each) for each in own},
-                starts=sum(each.starts for each in own),
-                failures=sum(each.policy.total for each in own),
-                memory=None if tree is None else tree.memory,
-                processes=None if tree is None else tree.processes,
-                refused=sum(sum(each.refused_hosts.values()) for each in own),
-            )
+        counts = self._gone.get(label, _ServerCounts())
+        for each in own:
+            counts = counts.plus(self._last[each])
+        return ServerFacts(
+            *label,
+            states={state_of(each) for each in own},
+            starts=counts.starts,
+            failures={"start": counts.failed_starts, "crash": counts.crashes},
+            stderr_lines=counts.stderr_lines,
+            refused=counts.refused,
+            memory=None if tree is None else tree.memory,
+            processes=None if tree is None else tree.processes,
         )
-    return servers
 
 
 async def serve_at(address: str, metrics: Metrics, served: dict[str, HttpServer | None]) -> None:

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 from msgspec import MsgspecError, Raw
 from msgspec.json import decode, encode
@@ -22,6 +21,7 @@ from msgspec.json import decode, encode
 from mcp_workbench.app.gateway import Gateway
 from mcp_workbench.app.page_client import PageClient
 from mcp_workbench.app.runtime import Runtime
+from mcp_workbench.app.saved_tokens import SavedTokens
 from mcp_workbench.app.server_links import OTHER_HOSTS
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.catalog import Catalog
@@ -116,7 +116,7 @@ class WorkbenchOnPage:
         # The wall clock at zero of the loop's, read once: times must not differ between two looks.
         self._epoch = time.time() - asyncio.get_running_loop().time()
         # By catalogue: its revision, and the tokens of its definitions.
-        self._tokens: WeakKeyDictionary[Catalog, tuple[int, dict[str, int]]] = WeakKeyDictionary()
+        self._tokens = SavedTokens()
         # As last measured, in bytes, rounded: small changes are no news.
         self._memory: dict[tuple[str, str], int] = {}
 
@@ -253,7 +253,7 @@ class WorkbenchOnPage:
         found: dict[str, Json] = {}
         described = {name: box.description for each in self._gateways() for name, box in each.config.toolboxes.items()}
         for catalog in self._catalogs(user):
-            tokens = self._tokens_of(catalog)
+            tokens = self._tokens.of_toolboxes(catalog)
             for name, servers in catalog.toolboxes.items():
                 if name not in found:
                     found[name] = {
@@ -263,17 +263,6 @@ class WorkbenchOnPage:
                         "tokens": tokens.get(name, 0),
                     }
         return list(found.values())
-
-    def _tokens_of(self, catalog: Catalog) -> dict[str, int]:
-        """The tokens of all definitions of tools, by toolbox. Counted again only when something has changed."""
-        known = self._tokens.get(catalog)
-        if known is None or known[0] != catalog.revision:
-            counted = {
-                name: sum(estimated_tokens(bytes(each)) for entry in servers.values() for each in entry.tools.values())
-                for name, servers in catalog.toolboxes.items()
-            }
-            known = self._tokens[catalog] = (catalog.revision, counted)
-        return known[1]
 
     # ── what waits for a person ──
 
@@ -475,7 +464,7 @@ class WorkbenchOnPage:
     def tokens(self, user: PageUser) -> Json:
         boxes: dict[str, int] = {}
         for catalog in self._catalogs(user):
-            boxes = {**self._tokens_of(catalog), **boxes}
+            boxes = {**self._tokens.of_toolboxes(catalog), **boxes}
         gateway = self._gateways()[0] if self._gateways() else None
         shown = None
         if gateway is not None:

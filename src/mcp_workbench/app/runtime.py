@@ -11,11 +11,11 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mcp_workbench import __version__
-from mcp_workbench.engine.catalog.catalog import Servers
+from mcp_workbench.engine.catalog.catalog import Catalog, Servers
 from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.pool import Pool
@@ -88,6 +88,9 @@ class GatewayFacts(NamedTuple):
     # Its configuration, and how it records events.
     path: str
     record: EventRecorder
+    catalog: Catalog
+    # The definitions of tools that clients of our own user are listed.
+    listed: Callable[[], Sequence[bytes]]
 
 
 class CallCounting:
@@ -117,6 +120,10 @@ class CallCounting:
         if not self._wanted_by:
             self.figures = None
             self._tell()
+
+    def note_server_session(self, entry: ServerEntry, version: str, seconds: float) -> None:
+        if self.figures is not None:
+            self.figures.note_session((entry.toolbox, entry.name), version, seconds)
 
     async def send_last_spans(self) -> None:
         if self.span_senders:
@@ -172,7 +179,9 @@ class Runtime:
         """Run the process; everything happens within this context."""
         self.batch = WriteBatch()
         self.started_at = asyncio.get_running_loop().time()
-        self.pool = Pool(self.servers, self.owner.own_info, self.open_link, self.start_task)
+        self.pool = Pool(
+            self.servers, self.owner.own_info, self.open_link, self.start_task, self.counting.note_server_session
+        )
         failure: WorkbenchError | None = None
         try:
             async with asyncio.TaskGroup() as self._tasks:

@@ -1,4 +1,4 @@
-"""Counts the tokens that lists of tools leave out: what all definitions would take, less what a client got.
+"""Counts the tokens of all definitions of tools, and those that lists leave out: the former, less what a client got.
 
 What a toolbox takes when an agent opens it is not subtracted. Loaded with the first list of a workbench that counts.
 """
@@ -20,7 +20,7 @@ class SavedTokens:
 
     def of_list(self, catalog: Catalog, shown: Sequence[bytes]) -> Iterator[tuple[str, int]]:
         """The tokens that a list of these definitions leaves out of each toolbox. What it has is spread over all."""
-        full = self._tokens_of(catalog)
+        full = self.of_toolboxes(catalog)
         total = sum(full.values())
         left_out = total - sum(estimated_tokens(bytes(each)) for each in shown)
         if left_out > 0:
@@ -28,7 +28,8 @@ class SavedTokens:
                 if saved := tokens * left_out // total:
                     yield toolbox, saved
 
-    def _tokens_of(self, catalog: Catalog) -> dict[str, int]:
+    def of_toolboxes(self, catalog: Catalog) -> dict[str, int]:
+        """What the definitions of each toolbox take. Counted again only when something has changed."""
         known = self._full.get(catalog)
         if known is None or known[0] != catalog.revision:
             counted = {

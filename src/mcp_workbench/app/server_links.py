@@ -125,7 +125,12 @@ def _start(means: Means, connection: Connection, config: ServerConfig, receiver:
     )
     label = connection.label
     link.stderr.conceal = means.redactor.text
-    link.stderr.on_line = lambda line: log.debug("[%s] stderr: %s", label, line)
+
+    def on_line(line: str) -> None:
+        connection.on_stderr_line()
+        log.debug("[%s] stderr: %s", label, line)
+
+    link.stderr.on_line = on_line
     return link
 
 

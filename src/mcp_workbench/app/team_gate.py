@@ -95,6 +95,10 @@ class TeamGate(Gate):
         limits = (limit.calls_in_flight for limit in self._gateway.config.limits)
         return min((limit for limit in limits if limit is not None), default=super().calls_at_once())
 
+    def on_session_end(self, version: str, seconds: float) -> None:
+        if (figures := self._gateway.runtime.figures) is not None:
+            figures.note_session(("", ""), version, seconds)
+
     def refuses(self, request: Subject) -> Denial | None:
         return None if self.access is None else self.access.refuses(request)
 
@@ -265,6 +269,7 @@ class TeamGate(Gate):
     def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
         """Count an event that is not a request, and record it in the audit, if there is one (`steps.EventRecorder`)."""
         if (figures := self._gateway.runtime.figures) is not None:
-            figures.note_event(kind, str(fields.get("decision") or ""))
+            place = str(fields.get("toolbox") or ""), str(fields.get("server") or "")
+            figures.note_event(kind, str(fields.get("decision") or ""), place if kind == "sign_in" else ("", ""))
         if self.oversight is not None:
             self.oversight.record(kind, **fields)

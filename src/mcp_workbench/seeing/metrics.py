@@ -7,7 +7,8 @@ label: no principal, URI, argument or session; tools only if that is configured,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from mcp_workbench.engine.observe.call_figures import BOUNDS, OTHER, CallFigures, Histogram, ItemFigures, Label
@@ -25,6 +26,8 @@ _ERROR_TYPES: Final = {
     "cancelled": "cancelled",
     "timeout": "timeout",
 }
+# The place of what is about no server.
+_NOWHERE: Final = ("", "")
 _LE: Final = (*map(repr, BOUNDS), "+Inf")
 
 
@@ -36,7 +39,9 @@ class ServerFacts(NamedTuple):
     # Those of its connections.
     states: Collection[str]
     starts: int
-    failures: int
+    # By reason.
+    failures: Mapping[str, int]
+    stderr_lines: int
     # None if they cannot be measured here.
     memory: int | None
     processes: int | None
@@ -70,6 +75,9 @@ class WorkbenchFacts(NamedTuple):
     audit_lost: int | None
     # Calls whose traces were lost; None if none are sent.
     spans_dropped: int | None = None
+    # Of all definitions of tools, by toolbox; and of the list that our own user's clients get, if it is known.
+    tokens: Mapping[str, int] = {}
+    listed_tokens: int | None = None
 
 
 class Family:
@@ -106,8 +114,16 @@ class Family:
 
 def exposition(figures: CallFigures, facts: WorkbenchFacts, *, per_tool: bool, is_open: bool) -> bytes:
     """All metrics. `is_open`: as OpenMetrics."""
-    families = (*_calls(figures, facts, per_tool), *_now(figures, facts), *_servers(facts), *_events(figures, facts))
-    text = "".join(family.text(is_open=is_open) for family in (*families, *_process(facts)))
+    families = (
+        *_calls(figures, facts, per_tool),
+        *_sessions(figures, facts),
+        *_now(figures, facts),
+        *_servers(facts),
+        *_context(facts),
+        *_events(figures, facts),
+        *_process(facts),
+    )
+    text = "".join(family.text(is_open=is_open) for family in families)
     # Names from configurations may hold what UTF-8 cannot.
     return (text + ("# EOF\n" if is_open else "")).encode(errors="replace")
 
@@ -164,7 +180,8 @@ def _now(figures: CallFigures, facts: WorkbenchFacts) -> Iterable[Family]:
 def _servers(facts: WorkbenchFacts) -> Iterable[Family]:
     state = Family("workbench_server_state", "gauge", "1 for each state that a connection of the server is in.")
     starts = Family("workbench_server_starts", "counter", "Starts of the server.")
-    failures = Family("workbench_server_failures", "counter", "Crashes and failed starts of the server.")
+    failures = Family("workbench_server_failures", "counter", "Failed starts and crashes of the server.")
+    stderr = Family("workbench_server_stderr_lines", "counter", "Lines that the server has written to stderr.")
     memory = Family("workbench_server_memory_bytes", "gauge", "Resident memory of the server's processes.")
     processes = Family("workbench_server_processes", "gauge", "Processes of the server.")
     refused = Family("workbench_sandbox_refused", "counter", "Connections that the server's sandbox refused.")
@@ -175,12 +192,38 @@ def _servers(facts: WorkbenchFacts) -> Iterable[Family]:
         for name in facts.states:
             state.add(name in each.states, **labels, state=name)
         starts.add(each.starts, **labels)
-        failures.add(each.failures, **labels)
+        for reason, number in each.failures.items():
+            failures.add(number, **labels, reason=reason)
+        stderr.add(each.stderr_lines, **labels)
         if each.memory is not None:
             memory.add(each.memory, **labels)
         if each.processes is not None:
             processes.add(each.processes, **labels)
-    return state, starts, failures, memory, processes, refused
+    return state, starts, failures, stderr, memory, processes, refused
+
+
+def _sessions(figures: CallFigures, facts: WorkbenchFacts) -> Iterable[Family]:
+    of_clients = Family("mcp_server_session_duration_seconds", "histogram", "How long clients stayed connected.")
+    of_servers = Family("mcp_client_session_duration_seconds", "histogram", "How long servers stayed connected.")
+    sums: dict[tuple[Label, str], Histogram] = {}
+    for (place, version), histogram in figures.sessions.items():
+        known = place if place in facts.known or place == _NOWHERE else (OTHER, OTHER)
+        sums.setdefault((known, version), Histogram()).add(histogram)
+    for (place, version), histogram in sums.items():
+        if place == _NOWHERE:
+            of_clients.add_histogram(histogram, mcp_protocol_version=version)
+        else:
+            of_servers.add_histogram(histogram, toolbox=place[0], server=place[1], mcp_protocol_version=version)
+    return of_clients, of_servers
+
+
+def _context(facts: WorkbenchFacts) -> Iterable[Family]:
+    tokens = Family("workbench_context_tokens", "gauge", "Tokens of definitions of tools.")
+    for toolbox, number in facts.tokens.items():
+        tokens.add(number, toolbox=toolbox, form="full")
+    if facts.listed_tokens is not None:
+        tokens.add(facts.listed_tokens, toolbox="", form="listed")
+    return (tokens,)
 
 
 def _events(figures: CallFigures, facts: WorkbenchFacts) -> Iterable[Family]:
@@ -193,14 +236,17 @@ def _events(figures: CallFigures, facts: WorkbenchFacts) -> Iterable[Family]:
     dropped = Family("workbench_spans_dropped", "counter", "Traced calls whose spans could not be sent.")
     saved = Family("workbench_tokens_saved", "counter", "Tokens of definitions that lists of tools left out.")
     for decision in ("passed", "denied"):
-        approvals.add(figures.events["approval", decision], decision=decision)
+        approvals.add(figures.events["approval", decision, _NOWHERE], decision=decision)
     waiting.add(facts.approvals_waiting)
     for step, number in sorted(figures.denied.items()):
         denied.add(number, step=step)
-    for (kind, outcome), number in sorted(figures.events.items()):
+    outcomes: Counter[tuple[Label, str]] = Counter()
+    for (kind, outcome, place), number in figures.events.items():
         if kind == "sign_in":
-            sign_ins.add(number, outcome=outcome)
-    refused.add(figures.events["authentication", "denied"], kind="http")
+            outcomes[place if place in facts.known else (OTHER, OTHER), outcome.replace(" ", "_")] += number
+    for ((toolbox, server), outcome), number in sorted(outcomes.items()):
+        sign_ins.add(number, toolbox=toolbox, server=server, outcome=outcome)
+    refused.add(figures.events["authentication", "denied", _NOWHERE], kind="http")
     if facts.audit_lost is not None:
         lost.add(facts.audit_lost)
     if facts.spans_dropped is not None:

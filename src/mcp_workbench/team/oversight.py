@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.offer import KINDS
-from mcp_workbench.errors import ConfigError, DownstreamError
+from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.catalog import Catalog
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.config.model import WorkbenchConfig
     from mcp_workbench.engine.config.redact import Redactor
     from mcp_workbench.engine.steps import EventKind, Step
-    from mcp_workbench.signin.sign_ins import BrowserSignIn
     from mcp_workbench.team.audit.audit_step import Audit
     from mcp_workbench.team.lock.definition_lock import Lock, LockReading
 
@@ -201,22 +200,6 @@ class Oversight:
         for kind, text in list_changes(before, entry.offer).items():
             who = entry.context.principal or None
             self.record("definition", principal=who, toolbox=entry.toolbox, server=entry.name, reason=f"{kind}: {text}")
-
-    async def record_sign_in(
-        self, begun: BrowserSignIn, entry: ServerEntry, principal: str, introduction: tuple[bytes, str]
-    ) -> None:
-        """Record how a sign-in in a user's browser ends that was begun for a client with this introduction."""
-        from mcp_workbench.engine.steps import LOCAL
-
-        decision, reason = "signed in", ""
-        try:
-            await begun.wait()
-        except DownstreamError as error:
-            decision, reason = "failed", error.message
-        client, peer = introduction
-        about = {"principal": principal or LOCAL, "peer": peer, "client": client.decode(errors="replace")}
-        about |= {"toolbox": entry.toolbox, "server": entry.name, "decision": decision, "reason": reason}
-        self.record("sign_in", **about)
 
     # ── the lock ──
 

@@ -175,6 +175,8 @@ class Connection:
         self.identity = ClientIdentity(own_info, caller.capabilities, caller.era)
         # Called after the handshake, before any request is sent.
         self.on_handshake: Callable[[], None] = lambda: None
+        # Called when a server that was ready has ended: which revision it spoke, and for how many seconds.
+        self.on_session_end: Callable[[str, float], None] = lambda version, seconds: None
         self.state = State.CONFIGURED if entry.offer is None else State.KNOWN
         self.policy = RestartPolicy()
         self.last_error: DownstreamError | None = None
@@ -189,6 +191,8 @@ class Connection:
         # How often its sandbox refused which host, over all of its runs.
         self.refused_hosts: dict[str, int] = {}
         self.starts = 0
+        # Lines that its processes have written to stderr.
+        self.stderr_lines = 0
         # How many callers are waiting for it to start.
         self.waiting = 0
         self.started_at = 0.0
@@ -458,6 +462,7 @@ class Connection:
 
     def on_stopping(self) -> None:
         """The run has ended and is cleaning up."""
+        self._end_session()
         if self.state in (State.STARTING, State.READY):
             self._move(Event.STOP)
         self._end_waits(DownstreamError("the server was stopped", hint="call again to restart it"))
@@ -472,11 +477,12 @@ class Connection:
         if self.state not in (State.STARTING, State.READY):
             return
         now = self._loop.time()
+        self._end_session()
         self.on_trouble(error)
         self.failed_at = now
         # Requiring a sign-in is not a crash: the user may take any time, and the next call tries again at once.
         if not isinstance(error, SignInNeeded):
-            self.policy.crashed(now)
+            self.policy.crashed(now, "start" if self.state is State.STARTING else "crash")
         self._move(Event.CRASH)
         if self.policy.is_exhausted(now):
             self._move(Event.FAIL)
@@ -484,6 +490,13 @@ class Connection:
         log.warning("[%s] %s", self.label, error.message)
         self._end_waits(error)
         self._wake()
+
+    def _end_session(self) -> None:
+        if self.state is State.READY and self.revision is not None:
+            self.on_session_end(self.revision.name, self._loop.time() - self.started_at)
+
+    def on_stderr_line(self) -> None:
+        self.stderr_lines += 1
 
     def on_trouble(self, error: DownstreamError) -> None:
         """Record an error for the server's status, whether the server is still running or not."""

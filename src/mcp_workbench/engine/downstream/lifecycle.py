@@ -12,7 +12,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, Future
 from collections import deque
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, shortage
 
@@ -85,6 +85,8 @@ def unexpected(error: Exception) -> DownstreamError:
     return DownstreamError(text, hint="the log of the workbench says why")
 
 
+# It did not become ready, or it was and has ended.
+FailureReason = Literal["start", "crash"]
 MOST_CRASHES: Final = 5
 CRASH_WINDOW: Final = 60.0
 FIRST_DELAY: Final = 0.5
@@ -98,16 +100,20 @@ class RestartPolicy:
     on, the delay doubles, with jitter so that servers that crashed together do not start together.
     """
 
-    __slots__ = ("_crashes", "_random", "total")
+    __slots__ = ("_crashes", "_random", "by_reason")
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._crashes: deque[float] = deque(maxlen=MOST_CRASHES)
         self._random = rng
-        self.total = 0
+        self.by_reason: dict[FailureReason, int] = {"start": 0, "crash": 0}
 
-    def crashed(self, now: float) -> None:
+    @property
+    def total(self) -> int:
+        return sum(self.by_reason.values())
+
+    def crashed(self, now: float, reason: FailureReason = "crash") -> None:
         """Record a crash or a failed start."""
-        self.total += 1
+        self.by_reason[reason] += 1
         self._crashes.append(now)
 
     def forgive(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -66,8 +67,11 @@ class Pool:
         own_info: bytes,
         open_link: LinkOpener,
         start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
+        on_session_end: Callable[[ServerEntry, str, float], None] | None = None,
     ) -> None:
+        """`on_session_end`: told which server has ended after it was ready, its revision, and how long that was."""
         self._servers = servers
+        self._on_session_end = on_session_end
         self._own_info = own_info
         self._open_link = open_link
         # Without the context of the request that happens to start a server: its groups are not those of later ones.
@@ -178,6 +182,8 @@ class Pool:
         first = Caller(owner, era, declared_capabilities(entry, caller.capabilities), client)
         connection = Connection(entry, self._servers, first, self._own_info, self._open_link, self._start_task)
         connection.on_handshake = lambda: self._on_handshake(entry)
+        if self._on_session_end is not None:
+            connection.on_session_end = partial(self._on_session_end, entry)
         connection.last_seen = lambda: self._last_seen(owner)
         if self._serves_many and client == SHARED:
             connection.share_fairly()

@@ -71,6 +71,9 @@ class Gate:
         """How many calls made for one request may be in flight, so that they do not refuse each other."""
         return sys.maxsize
 
+    def on_session_end(self, version: str, seconds: float) -> None:
+        """A client with a session of this revision has left after so long."""
+
     def refuses(self, request: Subject) -> Denial | None:
         """Why a principal may no longer use what is kept of a request that was let through before: its result, its
         task, its subscription, or the request itself, which waits for its client. Nobody is asked to approve it

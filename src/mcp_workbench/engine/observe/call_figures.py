@@ -249,8 +249,10 @@ class CallFigures:
         self._readers: list[CallListener] = []
         self._records: dict[AnyPassage, CallRecord] = {}
         self._saved: dict[str, int] = {}
-        # Events that are no calls, by kind and decision, and denied requests by what denied them.
-        self.events: Counter[tuple[str, str]] = Counter()
+        # Events that are no calls, by kind, decision and place, and denied requests by what denied them.
+        self.events: Counter[tuple[str, str, Label]] = Counter()
+        # How long sessions lasted, by server (none: those of clients) and revision.
+        self.sessions: dict[tuple[Label, str], Histogram] = {}
         self.denied: Counter[str] = Counter()
         self._day = DayRing()
         # The bucket that calls are in now, and when it is over, by `time.monotonic`.
@@ -301,9 +303,17 @@ class CallFigures:
         self._turn(monotonic())
         self._day.add((toolbox, ""), Bucket(self._bucket, calls=tokens))
 
-    def note_event(self, kind: str, decision: str) -> None:
-        """Something else was decided than a call (`steps.EventKind`)."""
-        self.events[kind, decision] += 1
+    def note_event(self, kind: str, decision: str, place: Label = ("", "")) -> None:
+        """Something else was decided than a call (`steps.EventKind`); about a configured server, if `place` has one."""
+        if (kind, decision, place) not in self.events and len(self.events) >= MAX_ROWS:
+            place = (OTHER, OTHER)
+        self.events[kind, decision, place] += 1
+
+    def note_session(self, place: Label, version: str, seconds: float) -> None:
+        """A session with this server has ended, or with a client if there is none."""
+        if (place, version) not in self.sessions and len(self.sessions) >= MAX_ROWS:
+            place = (OTHER, OTHER)
+        self.sessions.setdefault((place, version), Histogram()).observe(seconds)
 
     @property
     def saved(self) -> dict[str, int]:

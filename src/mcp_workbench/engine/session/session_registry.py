@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Raw
@@ -17,6 +18,7 @@ from mcp_workbench.engine.session.notifications import ListChangeNotifier, Liste
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.replacement import Plan
+    from mcp_workbench.engine.protocol.revisions import Revision
     from mcp_workbench.engine.router.subscriptions import Subscription
 
 
@@ -30,6 +32,10 @@ class NotifiedSession(Protocol):
     @property
     def view(self) -> View:
         """What its client is shown."""
+
+    @property
+    def revision(self) -> Revision | None:
+        """The revision agreed in its handshake; None without one."""
 
     @property
     def subscriptions(self) -> dict[str, Subscription]:
@@ -57,7 +63,9 @@ class NotifiedSession(Protocol):
 
 class SessionRegistry:
     def __init__(self, gate: Gate) -> None:
-        self._sessions: set[NotifiedSession] = set()
+        # With the time when each began, by `time.monotonic`.
+        self._sessions: dict[NotifiedSession, float] = {}
+        self._gate = gate
         gate.follow(self)
 
     def __len__(self) -> int:
@@ -68,10 +76,13 @@ class SessionRegistry:
 
     def add(self, session: NotifiedSession) -> None:
         """Notify this client of changes from now on."""
-        self._sessions.add(session)
+        self._sessions.setdefault(session, monotonic())
 
     def discard(self, session: NotifiedSession) -> None:
-        self._sessions.discard(session)
+        since = self._sessions.pop(session, None)
+        # A revision without a handshake has no sessions.
+        if since is not None and session.revision is not None:
+            self._gate.on_session_end(session.revision.name, monotonic() - since)
 
     def follow(self, catalog: Catalog) -> None:
         """From now on, pass changes in this catalogue on to the sessions that use it."""
