@@ -106,3 +106,19 @@ async def test_what_this_machine_cannot_enforce_stops_that_server_alone(workbenc
         (status,) = [each for each in json.loads(run("status", "--json").stdout) if each["pid"] == client.pid]
         missing = {each["server"]: each["sandbox"].get("missing") for each in status["servers"]}
         assert len(missing["lenient"]) == 1 and missing["fine"] == []
+
+
+async def test_a_server_that_dies_right_after_its_handshake_says_so_too(workbench: Workbench) -> None:
+    secret = workbench.folder / "secret"
+    secret.write_text("x")
+    (workbench.folder / "server").mkdir()
+    script = workbench.folder / "server" / "server.py"
+    source = Path(__file__).with_name("fetching_server.py").read_text()
+    # Opens the file when it is asked for its tools.
+    script.write_text(source.replace('answer["result"] = {"tools": [TOOL]}', f"open({str(secret)!r})"))
+    broken: Json = {"command": "/usr/bin/python3", "args": [str(script)], "sandbox": "contained"}
+    async with workbench.serving({"box": {"fine": scripted_entry(), "broken": broken}}) as client:
+        (found,) = unavailable(await open_toolbox(client, "box")).values()
+        text = json.dumps(found)
+        assert found["server"] == "broken" and "it ran in the sandbox `contained`" in text
+        assert f"it was denied `{secret}`" in text

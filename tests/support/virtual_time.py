@@ -58,6 +58,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.call_later(self._random.uniform(0, THREAD_SECONDS), work)
         return done
 
-    async def aside(self, work: Callable[[], Any]) -> Any:
+    async def aside(self, work: Callable[[], Any], discard: object = None) -> Any:
         """In the place of `blocking_work.aside`."""
         return await self.run_in_executor(None, work)

@@ -242,7 +242,7 @@ class Runtime:
         await self.open_status_socket()
         run = connection.run
         config = await self.resolve(connection.entry, lambda: connection.is_running and connection.run is run)
-        return open_link(self, connection, config, receiver)
+        return await open_link(self, connection, config, receiver)
 
     async def resolve(self, entry: ServerEntry, is_in_use: Callable[[], bool] = lambda: False) -> ServerConfig:
         """The server's configuration with all references resolved now, for the client that it runs for. Kept as long as

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from msgspec.json import encode
 
 from mcp_workbench.app.optional_parts import has_part
+from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.config.environment import advice, server_environment
 from mcp_workbench.engine.config.host_names import MAX_HOST_NAME_LENGTH
@@ -26,7 +27,7 @@ from mcp_workbench.engine.process_context import WITHIN
 from mcp_workbench.engine.sandbox.denials import explanation
 from mcp_workbench.engine.sandbox.of_server import Enforced, Owner, enforce, sandbox_of
 from mcp_workbench.engine.sandbox.sandbox import RefusedHost
-from mcp_workbench.engine.transport.child import spawn
+from mcp_workbench.engine.transport.child import find_program, spawn
 from mcp_workbench.engine.transport.link import AnswerReceiver
 from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
@@ -83,15 +84,15 @@ class Means(Protocol):
         """A server's configuration with all references resolved."""
 
 
-def open_link(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
+async def open_link(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
     """Open the link of this connection. `config` has all references resolved. Raises `DownstreamError`."""
     connection.conceal = connection.traffic.conceal = means.redactor.text
     if config.command is None:
         return _open_http(means, connection, config, receiver)
-    return _start(means, connection, config, receiver)
+    return await _start(means, connection, config, receiver)
 
 
-def _start(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
+async def _start(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
     context = connection.entry.context
     assert means.batch is not None and config.command is not None
     # With the first process: from then on there may be strays, which only we can reap.
@@ -105,7 +106,15 @@ def _start(means: Means, connection: Connection, config: ServerConfig, receiver:
     # A server runs in its client's folder, as if the client had started it itself.
     owner = Owner(context.path, connection.entry.toolbox, _user_of(connection))
     refused = _RefusedHosts(means, connection).note
-    enforced = enforce(sandbox_of(config, environment, context.folder, owner), refused)
+
+    def prepare() -> Enforced:
+        sandbox = sandbox_of(config, environment, context.folder, owner)
+        # Starting a process holds up everything, and these may be on a disk that does not answer.
+        os.path.isdir(sandbox.folder or "/")
+        find_program(config.command or "", environment.get("PATH"), sandbox.folder)
+        return enforce(sandbox, refused)
+
+    enforced = await aside(prepare, lambda found: found.launch.abandon())
     connection.sandbox = _report(enforced)
     link = spawn(
         config.command,
@@ -120,7 +129,7 @@ def _start(means: Means, connection: Connection, config: ServerConfig, receiver:
     )
     command_line = config.name, config.command, *config.args
     connection.advise = lambda said: (
-        explanation(enforced.sandbox, said, quote(connection.label))
+        explanation(enforced.sandbox, said, quote(connection.label), hides=enforced.backend == "bwrap")
         or advice(context.environ, config.inherit_env, config.env, command_line, said)
     )
     label = connection.label

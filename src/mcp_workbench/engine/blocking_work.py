@@ -7,7 +7,6 @@ hangs, would block that.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,14 +14,17 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def aside(work: Callable[[], T]) -> T:
-    """Run the work; return its result or raise its exception."""
+async def aside(work: Callable[[], T], discard: Callable[[T], None] | None = None) -> T:
+    """Run the work; return its result or raise its exception. `discard` gets a result that nobody waits for any
+    more."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
         # The caller has been cancelled.
         if done.done():
+            if discard is not None and error is None:
+                discard(result)  # type: ignore[arg-type]
             return
         if error is not None:
             done.set_exception(error)
@@ -35,10 +37,18 @@ async def aside(work: Callable[[], T]) -> T:
             result = work()
         except BaseException as error:
             failure = error
-        # The loop may have ended meanwhile.
-        with contextlib.suppress(RuntimeError):
+        try:
             loop.call_soon_threadsafe(settle, result, failure)
+        except RuntimeError:
+            # The loop has ended meanwhile.
+            if discard is not None and failure is None:
+                discard(result)  # type: ignore[arg-type]
 
     # A daemon, so that the interpreter does not wait for it on exit.
     threading.Thread(target=run, name="mcp-workbench-aside", daemon=True).start()
-    return await done
+    try:
+        return await done
+    except asyncio.CancelledError:
+        if discard is not None and done.done() and not done.cancelled() and done.exception() is None:
+            discard(done.result())
+        raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.engine.sandbox.denials import denied_paths, explanation
+from mcp_workbench.engine.sandbox.denials import denied_paths, explanation, hidden_paths
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
 
 SEALED = Sandbox("sealed", limits_files=True, network="none", memory=1 << 30)
@@ -54,3 +54,17 @@ def test_what_breaks_in_guard_is_told_with_the_remedy(said: str, is_about_it: bo
     assert (told is not None) == is_about_it
     assert told is None or '`"sandbox": "off"`' in told
     assert explanation(Sandbox("off"), said, "box/s") is None
+
+
+def test_what_is_said_to_be_missing_was_hidden_unless_it_was_granted() -> None:
+    sandbox = Sandbox("contained", limits_files=True, read=("/usr",), write=("/srv/work",))
+    said = "ENOENT: no such file or directory, open '/home/me/.aws'\ncat: /srv/work/a: No such file or directory"
+    assert hidden_paths(said, sandbox) == ["/home/me/.aws"]
+    assert "it was not shown `/home/me/.aws`;" in (explanation(sandbox, said, "box/s", hides=True) or "")
+    assert "not shown" not in (explanation(sandbox, said, "box/s") or "")
+
+
+def test_a_list_of_hosts_is_mentioned_if_it_seems_to_miss_the_network() -> None:
+    sandbox = Sandbox("contained", limits_files=True, network=("a.com", "b.com"))
+    assert "only through the proxy" in (explanation(sandbox, "getaddrinfo ENOTFOUND c.com", "box/s") or "")
+    assert "proxy" not in (explanation(sandbox, "SyntaxError", "box/s") or "")

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 # For how long after its last call a client without a session counts as connected. As long as a session over HTTP that
 # is not used.
 PRESENCE_LIMIT: Final = 1800.0
+# A server that ends so soon after its handshake failed at something that it does when it starts.
+EARLY_DEATH_SECONDS: Final = 5.0
 # Changes that are announced together are fetched together: after a pause, or at the latest after a second.
 REFRESH_PAUSE: Final = 0.1
 REFRESH_AT_LATEST: Final = 1.0
@@ -525,6 +527,9 @@ class Connection:
             self._reconnect(traffic)
             return
         error = self.run.quoting(reason, None)
+        if self.state is State.READY and self._loop.time() - self.started_at < EARLY_DEATH_SECONDS:
+            # Many servers open what they need after the handshake.
+            error.hint = self.run.advice_on(error)
         if self.state is State.STARTING:
             # The owner task is waiting for a response that will not come, and decides what this means.
             traffic.end(ServerGone(error.message, hint=error.hint))

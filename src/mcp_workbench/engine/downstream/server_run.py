@@ -295,10 +295,18 @@ class ServerRun:
         connection = self._connection
         if not self._is_current:
             return
-        if connection.state is State.STARTING and self._links:
-            said = "\n".join((error.message, *self._links[-1].stderr_lines(READ_STDERR)))
-            error.hint = "; ".join(filter(None, (error.hint, connection.advise(said)))) or None
+        if connection.state is State.STARTING:
+            error.hint = self.advice_on(error)
         connection.on_failed(error)
+
+    def advice_on(self, error: DownstreamError) -> str | None:
+        """The hint of an error, with what the server's output suggests."""
+        connection = self._connection
+        # After its start, a server shared by several users may write about any of them.
+        if not self._links or (connection.traffic.is_everyones and connection.state is not State.STARTING):
+            return error.hint
+        said = "\n".join((error.message, *self._links[-1].stderr_lines(READ_STDERR)))
+        return "; ".join(filter(None, (error.hint, connection.advise(said)))) or None
 
     # ── the handshake ──
 

@@ -10,6 +10,8 @@ from mcp_workbench.engine.sandbox.sandbox import Sandbox
 _DENIAL: Final = re.compile(
     r"EACCES|EPERM|EROFS|Permission denied|Operation not permitted|Read-only file system|PermissionError", re.IGNORECASE
 )
+# How it looks where what is not granted is not there at all.
+_HIDDEN: Final = re.compile(r"ENOENT|No such file or directory|FileNotFoundError|not found", re.IGNORECASE)
 _PATH: Final = re.compile(r"""['"`‘]?(/[^'"`’:,;()\[\]{}<>\n]+)""")
 _NETWORK: Final = re.compile(
     r"EAI_AGAIN|ENOTFOUND|ENETUNREACH|getaddrinfo|name resolution|Could not resolve|ENOTCACHED|"
@@ -28,17 +30,31 @@ _MAX_PATHS: Final = 3
 
 def denied_paths(said: str) -> list[str]:
     """Paths in lines that speak of a missing permission."""
+    return _paths(said, _DENIAL)
+
+
+def hidden_paths(said: str, sandbox: Sandbox) -> list[str]:
+    """Paths that are said to be missing, and were not granted."""
+    granted = (*sandbox.read, *sandbox.write)
+    return [
+        path
+        for path in _paths(said, _HIDDEN)
+        if not any(path == each or path.startswith(each.rstrip("/") + "/") for each in granted)
+    ]
+
+
+def _paths(said: str, about: re.Pattern[str]) -> list[str]:
     found: dict[str, None] = {}
     for line in said.splitlines():
-        if _DENIAL.search(line):
+        if about.search(line):
             for path in _PATH.findall(line):
                 found[path.rstrip(" .'\"")] = None
     return list(found)
 
 
-def explanation(sandbox: Sandbox, said: str, label: str) -> str | None:
+def explanation(sandbox: Sandbox, said: str, label: str, *, hides: bool = False) -> str | None:
     """What to tell the user of a server that failed in this sandbox; None if the sandbox has probably nothing to do
-    with it."""
+    with it. `hides`: whether what is not granted is not there at all."""
     if sandbox.profile == "off":
         return None
     if not sandbox.limits_files:
@@ -51,6 +67,10 @@ def explanation(sandbox: Sandbox, said: str, label: str) -> str | None:
     told = [f"it ran in the sandbox `{sandbox.profile}`"]
     if paths := denied_paths(said):
         told.append(f"it was denied {', '.join(f'`{path}`' for path in paths[:_MAX_PATHS])}")
+    if hides and (paths := hidden_paths(said, sandbox)):
+        told.append(f"it was not shown {', '.join(f'`{path}`' for path in paths[:_MAX_PATHS])}")
+    if isinstance(sandbox.network, tuple) and _NETWORK.search(said):
+        told.append("it reaches the hosts in its `network` alone, and those only through the proxy that is set for it")
     if sandbox.network == "none" and _NETWORK.search(said):
         told.append(f"it has no network: `mcp-workbench sandbox prepare {label}` installs a package once")
     if sandbox.memory is not None and _MEMORY.search(said):
