@@ -35,8 +35,9 @@ PARTS: dict[str, tuple[set[str], str]] = {
         {"errors", "engine"},
         "what instances leave for each other; loaded where that is configured, and knows nothing of what it means",
     ),
+    "programs": ({"errors", "engine"}, "runs agents' programs, whose calls are calls of their clients; knows no rules"),
     "app": (
-        {"errors", "engine", "signin", "team", "seeing", "cluster"},
+        {"errors", "engine", "signin", "team", "seeing", "cluster", "programs"},
         "the composition root: builds the parts for one configuration",
     ),
     "sharing": ({"errors", "engine", "app"}, "takes clients in over a socket, and has `app` serve each of them"),

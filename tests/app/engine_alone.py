@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-ABSENT = ("team", "signin", "sharing", "seeing", "cluster", "setup", "cli")
+ABSENT = ("team", "signin", "sharing", "seeing", "cluster", "programs", "setup", "cli")
 TOKEN = "s3cret-of-this-test"
 
 

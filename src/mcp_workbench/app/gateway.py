@@ -41,8 +41,11 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.replacement import Difference
     from mcp_workbench.engine.config.auth_settings import AuthConfig
     from mcp_workbench.engine.downstream.connection import Connection
+    from mcp_workbench.engine.face.decisions import RunProgram
+    from mcp_workbench.engine.router.routed_call import RoutedCall
     from mcp_workbench.engine.router.toolbox_summaries import ToolboxSummaries
     from mcp_workbench.engine.transport.http.header_parameters import HeaderParameters
+    from mcp_workbench.programs.program_run import Programs
     from mcp_workbench.team.identity.identities import Identity
     from mcp_workbench.team.policy.approval_socket import ApprovalReply, ApprovalRequest
 
@@ -167,6 +170,7 @@ class Gateway(ProcessOwner):
             on_opened=(self.sessions.on_opened, self._summarise_if_missing, *self.options.on_opened),
             own_resources={STATUS_URI: lambda view: self._status_json(view.principal, view.face)},
             state=self.options.state,
+            programs=self._run_program,
         )
         self.runtime.counting.on_change.append(self.gate.tell_of_steps)
         self.runtime.gateway_facts.append(self._facts)
@@ -179,6 +183,20 @@ class Gateway(ProcessOwner):
             # Clients of other configurations must not wait while this one reads what its first client needs.
             await self.lists.load(self.catalog.entries() if self.gate.has_rules else self.face.needed_first())
             await asyncio.to_thread(self._prepare)
+
+    @cached_property
+    def _programs(self) -> Programs:
+        # Imported with the first program.
+        from mcp_workbench.programs.program_pool import ProgramPool
+        from mcp_workbench.programs.program_run import Programs
+
+        pool = ProgramPool(self.runtime)
+        self.runtime.on_end.append(pool.close)
+        return Programs(pool)
+
+    async def _run_program(self, router: Router, call: RoutedCall, decision: RunProgram) -> bytes:
+        assert self.config.programs is not None, "it needs a restart, so it was on when the face offered it"
+        return await self._programs.run(router, call, decision, self.config.programs)
 
     def _serve_metrics(self) -> None:
         """Serve metrics at the configured address, once for all gateways of the process that want them there."""
@@ -239,6 +257,8 @@ class Gateway(ProcessOwner):
         self.runtime.drop_approvals(self.decide)
         if "_summaries" in self.__dict__:
             self._summaries.close()
+        if "_programs" in self.__dict__:
+            self._programs.pool.cool_down()
         self.parking.close()
         if self.gate.oversight is not None:
             self.gate.oversight.stop_recording()
@@ -493,6 +513,7 @@ def _face_settings(config: WorkbenchConfig, options: Options) -> FaceSettings:
         config.pin,
         config.check_arguments,
         config.splits_use_tool,
+        config.programs is not None,
         config.clients,
         state=options.state,
     )

@@ -171,6 +171,8 @@ class Runtime:
         self._assertions: IdentityAssertions | None = None
         self._subjects: SubjectTokens | None = None
         self._exchanges: TokenExchanges | None = None
+        # Awaited when no task is left.
+        self.on_end: list[Callable[[], Awaitable[None]]] = []
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -203,6 +205,7 @@ class Runtime:
                 signal.signal(signal.SIGCHLD, self._old_handler)
             self._close_sockets()
             await self.counting.send_last_spans()
+            await asyncio.gather(*(end() for end in self.on_end))
             await asyncio.gather(*(sign_ins.close() for sign_ins in self._sign_ins.values()))
             if self._http is not None:
                 await self._http.close()

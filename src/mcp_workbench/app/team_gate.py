@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcp_workbench.app.users import UserFaces
     from mcp_workbench.engine.catalog.entry import ServerEntry
     from mcp_workbench.engine.config.model import WorkbenchConfig
+    from mcp_workbench.engine.config.program_settings import ProgramWrites
     from mcp_workbench.engine.face.base import Face
     from mcp_workbench.engine.steps import Denial, EventKind, EventRecorder, Step, Subject, Tracker
     from mcp_workbench.seeing.tracing import CallTracer
@@ -128,7 +129,7 @@ class TeamGate(Gate):
         """Replace the current rules by those of the configuration and of keys, if there are any."""
         former, config = self.access, self._gateway.config
         has_limits = self._identities is not None and self._identities.has_limits
-        if config.policy or config.limits or has_limits:
+        if config.policy or config.limits or has_limits or self._program_writes() != "allow":
             self.access = self._make_access(former)
         elif former is None:
             return
@@ -161,7 +162,15 @@ class TeamGate(Gate):
             tool_of_task=lambda *task: gateway.router.tasks.handles.tool_of(*task),
             approvals=approvals,
             record=self.record,
+            program_writes=self._program_writes(),
         )
+
+    def _program_writes(self) -> ProgramWrites:
+        config = self._gateway.config
+        if config.programs is None:
+            return "allow"
+        # Who separates tools that write from the others wants to be asked about each of them by the client.
+        return "never" if config.splits_use_tool else config.programs.writes
 
     def unread(self, principal: str) -> list[ServerEntry]:
         """Servers whose manifests must be read before this principal can be shown anything."""

@@ -72,6 +72,8 @@ class GuardedRequest(Subject, frozen=True, kw_only=True, gc=False, cache_hash=Tr
     is_retry: bool = False
     # The identity of the caller, as proved with this very request. The type is up to a step.
     identity: object = None
+    # The id of the program that makes this call.
+    program: str = ""
 
     @property
     def params(self) -> bytes:
@@ -332,8 +334,10 @@ class HidingStep(Protocol):
 
 
 # Events other than requests that are recorded: a caller succeeded or failed to authenticate (`authentication`), signed
-# in to a server, was asked something, or approved a call; a definition or the configuration has changed.
-EventKind = Literal["authentication", "sign_in", "question", "approval", "definition", "configuration", "egress"]
+# in to a server, was asked something, or approved a call; a definition or the configuration has changed; a program.
+EventKind = Literal[
+    "authentication", "sign_in", "question", "approval", "definition", "configuration", "egress", "program"
+]
 
 
 class EventRecorder(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
@@ -25,6 +25,9 @@ from mcp_workbench.team.policy.approval import Approvals, ApprovalStep
 from mcp_workbench.team.policy.approval_socket import ApprovalReply, ApprovalRequest
 from mcp_workbench.team.policy.limit_step import LimitStep
 from mcp_workbench.team.policy.rules_in_force import Policy, PolicyStep, Role, RoleVisibility, ToolOfTask, denied
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.config.program_settings import ProgramWrites
 
 # Roles whose faces are kept, with everything computed for them: lists, and an index if a search was made.
 MOST_ROLES: Final = 200
@@ -47,6 +50,7 @@ class Access:
         tool_of_task: ToolOfTask,
         approvals: Approvals,
         record: EventRecorder,
+        program_writes: ProgramWrites = "allow",
     ) -> None:
         self._face = face
         # The face of a principal if nothing is hidden from it.
@@ -54,7 +58,7 @@ class Access:
         self._make_face = make_face
         # By what is hidden, and from which catalogue.
         self._roles: OrderedDict[tuple[Role, Catalog], Face] = OrderedDict()
-        self.policy = Policy(rules, identities, self._definition_of, tool_of_task)
+        self.policy = Policy(rules, identities, self._definition_of, tool_of_task, program_writes)
         self.approvals = approvals
         self._record = record
         # For `TeamGate.steps`, which defines their order.

@@ -78,6 +78,7 @@ def test_settings_that_need_a_restart_say_so_in_their_declaration() -> None:
         "max_message_bytes": "maxMessageBytes",
         "max_pending_body_bytes": "maxPendingBodyBytes",
         "splits_use_tool": "useTool",
+        "programs": "programs",
         "keychain": "keychain",
         "page": "page",
         "auth": "auth",

@@ -7,7 +7,7 @@
 `model.WorkbenchConfig` or raises `problems.ConfigProblems` with everything that is wrong at once, `schema.json_schema`
 describes the file to editors, `redact.Redactor` keeps secrets out of logs. Every setting is declared once, as a field
 of `model`, or of `oauth_settings`, `auth_settings`, `policy_settings`, `audit_settings`, `page_settings`,
-`metrics_settings`, `telemetry_settings`, `cluster_settings`, `sandbox_settings` and `client_settings`, whose objects
+`metrics_settings`, `telemetry_settings`, `cluster_settings`, `program_settings`, `sandbox_settings` and `client_settings`, whose objects
 `members` reads and which only files that have them load; `setting` says what a declaration holds and what is derived
 from it. `foreign_keys` are the keys of other clients. `fixed_settings` keeps what cannot change while clients are
 connected. `encodings` finds secrets in any encoding, `exposed_arguments` secrets in command lines, `environment`

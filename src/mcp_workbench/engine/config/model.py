@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.config.policy_settings import LimitRule, PolicyRule
     from mcp_workbench.engine.config.problems import Problem
     from mcp_workbench.engine.config.program_paths import ProgramPaths
+    from mcp_workbench.engine.config.program_settings import ProgramsConfig
     from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
     from mcp_workbench.engine.config.telemetry_settings import TelemetryConfig
 
@@ -457,6 +458,14 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
         shown="one",
         name="useTool",
         title="Calling tools",
+        needs_restart=True,
+    )
+    # None: agents cannot send programs.
+    programs: ProgramsConfig | None = setting(
+        Deferred("program_settings", "PROGRAMS"),
+        "In the face `proxy`: `true` lets agents send small programs that call many tools in one turn (`run_program`), "
+        "or an object with what a program may use. Needs `pip install 'mcp-workbench[programs]'`.",
+        title="Programs",
         needs_restart=True,
     )
     clients: dict[str, dict[str, object]] = setting(

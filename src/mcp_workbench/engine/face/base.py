@@ -67,6 +67,8 @@ class FaceSettings(Struct, frozen=True):
     check_arguments: bool = True
     # Whether read-only tools are called with a different tool than the rest.
     splits_use_tool: bool = False
+    # Whether agents may send programs.
+    programs: bool = False
     # By client name, settings that override the table of clients.
     clients: dict[str, dict[str, object]] = {}
     # The longest name to show, with only characters that every client accepts; 0: names unchanged.

@@ -69,6 +69,14 @@ class CallEach(Struct, frozen=True):
     name: bytes = b'"use_tool"'
 
 
+class RunProgram(Struct, frozen=True):
+    """Run this program, and respond with its answer."""
+
+    code: str
+    # 0: the default of programs.
+    result_budget: int = 0
+
+
 class Open(Struct, frozen=True):
     """List what these servers offer, then respond with it."""
 
@@ -117,4 +125,4 @@ def withheld(entry: ServerEntry, tool: str) -> WithheldItem:
     return WithheldItem(entry, tool, "lock")
 
 
-Decision = Answer | Work | Reject | Forward | CallEach | Open | Learn | Load
+Decision = Answer | Work | Reject | Forward | CallEach | RunProgram | Open | Learn | Load

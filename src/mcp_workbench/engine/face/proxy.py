@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
-from msgspec import DecodeError, Raw, ValidationError
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import decode
 
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
@@ -17,7 +18,18 @@ from mcp_workbench.engine.catalog.tool_index import ToolIndex
 from mcp_workbench.engine.config.model import DEFAULT_RESULT_BUDGET
 from mcp_workbench.engine.economy.instructions import HOW, Box, instructions, names
 from mcp_workbench.engine.face.base import Face, FaceSettings, Params, available, not_found, string_of
-from mcp_workbench.engine.face.decisions import Answer, CallEach, Decision, Forward, Learn, Load, Open, Reject, withheld
+from mcp_workbench.engine.face.decisions import (
+    Answer,
+    CallEach,
+    Decision,
+    Forward,
+    Learn,
+    Load,
+    Open,
+    Reject,
+    RunProgram,
+    withheld,
+)
 from mcp_workbench.engine.face.identifier import (
     NO_ARGUMENTS,
     RESULTS,
@@ -138,14 +150,15 @@ class ProxyFace(Face):
         assert room > 0
         while len(written := encode(named := names(boxes, room=room))) - 2 > room:
             room -= max(len(written) - 2 - len(named.encode()), 1)
-        return [encode(_open_toolbox_tool(named)), *use_tools]
+        programs = [encode(_RUN_PROGRAM)] if self.settings.programs else []
+        return [encode(_open_toolbox_tool(named)), *use_tools, *programs]
 
     def use_tools(self) -> list[bytes]:
         """The definitions of the tools for making calls."""
         return [encode(_USE_TOOL)]
 
     def own_names(self) -> list[str]:
-        return ["open_toolbox", "use_tool"]
+        return ["open_toolbox", "use_tool", *(["run_program"] if self.settings.programs else ())]
 
     def instructions(self, view: View) -> str:
         """How to call tools, and which toolboxes there are."""
@@ -189,6 +202,8 @@ class ProxyFace(Face):
             return self._use_tool(view, params, fresh)
         if name == "open_toolbox":
             return self._open_toolbox(view, params, fresh)
+        if name == "run_program" and self.settings.programs:
+            return _run_program(params)
         return self._use_pinned(view, name, params, fresh)
 
     def _load_first(self, entries: Iterable[ServerEntry], view: View, params: Params, fresh: bool) -> Load | None:
@@ -381,6 +396,19 @@ def _check_select(call: UseTool) -> None:
         raise BadIdentifier(f"`select`: {error}; nothing was called") from None
 
 
+class _Program(Struct):
+    code: str
+    max_tokens: int = 0
+
+
+def _run_program(params: Params) -> Decision:
+    try:
+        read = decode(params.get("arguments", b"{}"), type=_Program)
+    except (DecodeError, ValidationError, RecursionError):
+        return Answer(error_result('the arguments of run_program are {"code": "…", "max_tokens"?: …}; nothing was run'))
+    return RunProgram(read.code, max(read.max_tokens, 0))
+
+
 def call_body(tool: str, arguments: Raw | None, params: Params) -> bytes:
     """The params of a call with the tool's own name, without the closing brace; other members are kept."""
     body = b'{"name":' + encode(tool)
@@ -473,6 +501,19 @@ _USE_TOOL: Final = {
     "description": 'Call a tool: {"tool": {"toolbox": …, "server": …, "tool": …}, "arguments": {…}}; several: calls: '
     "[{tool, arguments}]. select: JMESPath",
     "inputSchema": {"type": "object", "properties": MEMBERS},
+    "_meta": {ALWAYS_LOAD: True},
+}
+
+
+_RUN_PROGRAM: Final = {
+    "name": "run_program",
+    "description": 'Run Python that calls many tools: call("toolbox/server/tool", arg=…) returns plain values, '
+    'find("need") finds tools. The last expression is the answer.',
+    "inputSchema": {
+        "type": "object",
+        "properties": {"code": {"type": "string"}, "max_tokens": {"type": "integer"}},
+        "required": ["code"],
+    },
     "_meta": {ALWAYS_LOAD: True},
 }
 

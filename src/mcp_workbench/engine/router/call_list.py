@@ -32,14 +32,12 @@ LARGE_TO_READ: Final = 256 * 1024
 _CANCELLED: Final = {"reason": Raw(b'"the request that this call was made for has ended"')}
 
 
-async def make_call(router: Router, outer: RoutedCall, name: bytes, arguments: Raw) -> InnerCall:
-    """Make one call for another one, and wait for its end. Cancelled with the task that waits."""
-    params = {"name": Raw(name), "arguments": arguments}
-    inner = outer.inner(params)
+async def make_call(router: Router, outer: RoutedCall, inner: InnerCall) -> None:
+    """Make a call for another one, and wait for its end. Cancelled with the task that waits."""
     try:
         # Decisions are about the user who made the request, also if it had to wait.
         router.go_on(outer)
-        router.call_tool(inner, params)
+        router.call_tool(inner, inner.params)
         await inner.ended
     except RecursionError:
         _fail(inner, "the arguments are nested too deeply")
@@ -48,7 +46,6 @@ async def make_call(router: Router, outer: RoutedCall, name: bytes, arguments: R
     finally:
         if not inner.ended.done() or inner.ended.cancelled():
             inner.cancel(dict(_CANCELLED))
-    return inner
 
 
 def _fail(inner: InnerCall, message: str) -> None:
@@ -79,11 +76,13 @@ class _List:
 
     async def _make(self, number: int) -> None:
         async with self._room:
-            inner = await make_call(self._router, self._call, self._decision.name, self._decision.calls[number])
+            decision = self._decision
+            inner = self._call.inner({"name": Raw(decision.name), "arguments": decision.calls[number]})
+            await make_call(self._router, self._call, inner)
             kind, payload = inner.ended.result()
             # Nothing else is held of a call: its result may be large.
             if inner.route.entry is not None:
-                self.origins[number] = _origin(inner)
+                self.origins[number] = origin_of_call(inner)
             if inner.restarted is not None:
                 self.restarted[inner.restarted] = None
             if len(payload) > LARGE_TO_READ:
@@ -111,12 +110,12 @@ class _List:
                 self.failed += 1
 
     def _value(self, inner: InnerCall, kind: str, payload: bytes) -> tuple[bytes, bool]:
-        where = "/".join(_origin(inner)).strip("/")
+        where = "/".join(origin_of_call(inner)).strip("/")
         results = self._call.view.face.kept_results()
         assert results is not None
 
         def keep(result: bytes) -> str:
-            return results.keep(self._call.view, _origin(inner), result)
+            return results.keep(self._call.view, origin_of_call(inner), result)
 
         try:
             return encode(value_of(kind, payload, where, keep, self._decision.select)), False
@@ -124,7 +123,8 @@ class _List:
             return encode({"error": str(error)}), True
 
 
-def _origin(inner: InnerCall) -> Origin:
+def origin_of_call(inner: InnerCall) -> Origin:
+    """Toolbox, server and tool; empty if it reached none."""
     entry = inner.route.entry
     return ("", "", "") if entry is None else (entry.toolbox, entry.name, inner.route.own_item)
 

@@ -64,6 +64,8 @@ class Route(Struct, eq=False):
     tracker: Tracker | None = None
     # Whether it has been counted as a request that reaches no server.
     is_counted: bool = False
+    # The id of the program that makes this call.
+    program: str = ""
 
     @property
     def own_item(self) -> str:

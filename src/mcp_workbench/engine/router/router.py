@@ -23,7 +23,18 @@ from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.pool import Pool
 from mcp_workbench.engine.downstream.sharing import SHARED
 from mcp_workbench.engine.face.base import Face, Params, unsupported
-from mcp_workbench.engine.face.decisions import Answer, CallEach, Decision, Forward, Learn, Load, Open, Reject, Work
+from mcp_workbench.engine.face.decisions import (
+    Answer,
+    CallEach,
+    Decision,
+    Forward,
+    Learn,
+    Load,
+    Open,
+    Reject,
+    RunProgram,
+    Work,
+)
 from mcp_workbench.engine.face.gate import Gate
 from mcp_workbench.engine.face.view import View, Views
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
@@ -54,6 +65,9 @@ _twice: Final = re.compile(rb'"structuredContent"').search
 UNKNOWN_STATE: Final = "`requestState` does not belong to any question asked here; send the request again without it"
 
 
+ProgramRunner = Callable[["Router", RoutedCall, RunProgram], Awaitable[bytes]]
+
+
 class Router:
     """Carries out the requests of clients."""
 
@@ -69,11 +83,13 @@ class Router:
         on_opened: Sequence[Callable[[View, str], None]] = (),
         own_resources: Mapping[str, Callable[[View], bytes]] = NO_RESOURCES,
         state: LastingState = LOCAL,
+        programs: ProgramRunner | None = None,
     ) -> None:
         """`on_opened`: called when a toolbox is opened for the first time in a view. `own_resources`: our own by URI,
         such as our status, limited to what a view shows. `state`: where handles of tasks are left for other
-        instances."""
+        instances. `programs`: runs the program of a call, if agents may send some."""
         self._state = state
+        self._programs = programs
         self.gate = gate
         self._pool = pool
         self._start_task = start_task
@@ -195,7 +211,9 @@ class Router:
             case CallEach():
                 self.start_for(call, self._call_each(call, decision))
             # A tool that is looked up again may be found, and is counted when it is called.
-            case Answer() | Reject() | Open() | Work() if self.steps and self.steps.refuses_to_answer(call):
+            case Answer() | Reject() | Open() | Work() | RunProgram() if self.steps and self.steps.refuses_to_answer(
+                call
+            ):
                 return
             # An error of the face passes here twice: it is noted for observers, then answered.
             case Answer() | Reject() if self.steps and not call.route.passage and self.steps.notes(call, decision):
@@ -206,6 +224,8 @@ class Router:
                 self.start_for(call, self._work(call, decision))
             case Reject():
                 call.finish_error(decision.code, decision.message, decision.data)
+            case RunProgram():
+                self.start_for(call, self._run_program(call, decision))
             case Open():
                 self.start_for(call, self._open(call, decision))
             case Load():
@@ -240,6 +260,12 @@ class Router:
         from mcp_workbench.engine.router.call_list import call_each
 
         result = await call_each(self, call, decision)
+        call.route.task = None
+        call.finish_result(result)
+
+    async def _run_program(self, call: RoutedCall, decision: RunProgram) -> None:
+        assert self._programs is not None
+        result = await self._programs(self, call, decision)
         call.route.task = None
         call.finish_result(result)
 

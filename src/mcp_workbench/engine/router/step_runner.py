@@ -116,7 +116,8 @@ class StepRunner:
         identity = call.route.identity
         if identity is None and self._identifier is not None:
             identity = self._identifier.identify(call.caller.principal)
-        return _describe(call, call.introduction, method, entry, item, body, meta, identity)
+        described = _describe(call, call.introduction, method, entry, item, body, meta, identity)
+        return replace(described, program=call.route.program) if call.route.program else described
 
     # ── a request with its own response ──
 
@@ -148,7 +149,7 @@ class StepRunner:
         # No step can deny it: there is nothing to check, and equal calls share one description.
         if self._is_unchecked:
             observer, tracker = self._sole_observer, self._tracker
-            key = (call.caller, call.introduction, call.method, decision.entry, decision.item)
+            key = (call.caller, call.introduction, call.method, decision.entry, decision.item, route.program)
             origin = self._origins.get(key) or self._new_origin(key, call, decision)
             now = monotonic()
             unchecked = route.passage = (

@@ -105,6 +105,10 @@ class ChildLink:
         """The lines of stderr that best explain why it failed."""
         return self.stderr.most_relevant(count)
 
+    def kill(self) -> None:
+        """Kill the process, its group and its strays at once; `stop` cleans up."""
+        self._signal_all(signal.SIGKILL)
+
     async def stop(self) -> None:
         """End the process, its group and its strays. Bounded by the sum of the three graces."""
         share = 0.5 if self._table.is_hurried else 1.0

@@ -189,6 +189,7 @@ class LineMaker:
             "server": self._text(origin.server),
             # An address may contain a key.
             "item": self._text(origin.item, hides_keys=True),
+            "program": origin.program,
             "decision": decision,
             "rule": ", ".join(rules),
             "outcome": outcome,

@@ -6,22 +6,27 @@ Owns which rules these are and what is known about callers; the decision itself 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.engine.config.policy_settings import PolicyRule
+from mcp_workbench.engine.config.policy_settings import PolicyRule, Then
 from mcp_workbench.engine.protocol.constants import RESOURCE_NOT_FOUND
 from mcp_workbench.engine.steps import APPROVED, Denial, GuardedRequest, Outcome, Pass, Subject
 from mcp_workbench.team.identity.identities import Identities, Identity, identity_in
 from mcp_workbench.team.policy import policy
 from mcp_workbench.team.policy.policy import PolicyDecision, annotations_of
 
+if TYPE_CHECKING:
+    from mcp_workbench.engine.config.program_settings import ProgramWrites
+
 # In the range that JSON-RPC leaves to implementations, and used by no revision of MCP.
 FORBIDDEN: Final = -32010
 # The prefix of methods about tasks: a task is judged as the tool that created it.
 TASKS: Final = "tasks/"
+# Named where the setting of programs decides.
+PROGRAM_RULE: Final = "programs.writes"
 COMPLETION: Final = "completion/complete"
 # Decisions and roles that are remembered; beyond this, all are made again. A decision takes about 600 bytes.
 MAX_DECISIONS: Final = 4096
@@ -74,9 +79,16 @@ class Role(Struct, frozen=True):
 
 class Policy:
     def __init__(
-        self, rules: Iterable[PolicyRule], identities: Identities, definition_of: DefinitionOf, tool_of_task: ToolOfTask
+        self,
+        rules: Iterable[PolicyRule],
+        identities: Identities,
+        definition_of: DefinitionOf,
+        tool_of_task: ToolOfTask,
+        program_writes: ProgramWrites = "allow",
     ) -> None:
+        """`program_writes`: what happens when a program calls a tool that does not say that it only reads."""
         self.rules = policy.made_ready(rules)
+        self._program_writes = program_writes
         self.identities = identities
         self._definition_of = definition_of
         self._tool_of_task = tool_of_task
@@ -85,12 +97,12 @@ class Policy:
         self._decisions: dict[_DecisionKey, _Known] = {}
         self._roles: dict[Identity, Role | None] = {}
         # Whether any rule depends on annotations.
-        self.judges_annotations = any(rule.written.has_annotations for rule in self.rules)
+        self.judges_annotations = program_writes != "allow" or any(rule.written.has_annotations for rule in self.rules)
 
     @property
     def asks(self) -> bool:
         """Whether any rule requires asking the user."""
-        return any(rule.then == "ask" for rule in self.rules)
+        return self._program_writes == "ask" or any(rule.then == "ask" for rule in self.rules)
 
     def decide(self, subject: Subject) -> PolicyDecision:
         """Decide about a request, or about the visibility of an item."""
@@ -110,9 +122,19 @@ class Policy:
         # A server that was listed again has other objects as definitions.
         if known is None or known.definition is not definition:
             known = self._remember(key, subject, identity, definition, kind)
-        return known.decision or policy.decide(
+        decision = known.decision or policy.decide(
             self.rules, identity, subject, annotations_of(definition), _arguments(subject), kind
         )
+        if decision.then == "allow" and isinstance(subject, GuardedRequest) and subject.program:
+            return self._within_program(decision, definition)
+        return decision
+
+    def _within_program(self, decision: PolicyDecision, definition: Raw | None) -> PolicyDecision:
+        """What is allowed to an agent whose user sees each call may not be allowed to a program, which makes many."""
+        if self._program_writes == "allow" or annotations_of(definition).read_only:
+            return decision
+        then: Then = "ask" if self._program_writes == "ask" else "deny"
+        return PolicyDecision(then, PROGRAM_RULE, "a program calls a tool that does not say that it only reads")
 
     def _remember(
         self, key: _DecisionKey, subject: Subject, identity: Identity, definition: Raw | None, kind: str | None

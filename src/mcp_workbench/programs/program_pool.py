@@ -1,0 +1,185 @@
+"""The processes in which programs run: each in the sandbox `sealed`, as a server can be.
+
+Owns them: none before the first program, a program has one for itself, at most two are kept warm for their user's next
+program, and one that a program did not leave in good order is ended. Knows nothing about what a program does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from mcp_workbench.engine.config.environment import server_environment
+from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+from mcp_workbench.engine.jsonrpc.framing import Oversized
+from mcp_workbench.engine.sandbox.decide import ServerProgram, decide
+from mcp_workbench.engine.sandbox.machine import this_machine
+from mcp_workbench.engine.sandbox.of_server import enforce
+from mcp_workbench.engine.sandbox.program_files import own_files
+from mcp_workbench.engine.transport.child import ChildLink, spawn
+from mcp_workbench.engine.transport.processes import ProcessTable
+from mcp_workbench.engine.transport.write_batch import WriteBatch
+from mcp_workbench.errors import DownstreamError
+
+# An interpreter is ready in a fifth of a second; a busy machine takes longer.
+START_TIMEOUT: Final = 30.0
+MAX_WARM_WORKERS: Final = 2
+WARM_SECONDS: Final = 60.0
+# What a program may hand to a call or answer with.
+MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+HOME_NAME: Final = "programs"
+NOT_INSTALLED: Final = "programs need `pydantic-monty`"
+HINT: Final = "pip install 'mcp-workbench[programs]'"
+
+
+class WorkerMeans(Protocol):
+    """What the process of the workbench provides for its children."""
+
+    processes: ProcessTable
+    batch: WriteBatch | None
+
+    def reap_strays_when_they_end(self) -> None: ...
+
+
+class WorkerEnded(Exception):
+    """The process has ended, or said something that is no message."""
+
+
+class Worker:
+    """One process (`Receiver`). Its messages are read one at a time, as it writes them."""
+
+    def __init__(self, principal: str) -> None:
+        self.principal = principal
+        self.link: ChildLink | None = None
+        self._messages: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self.idle_timer: asyncio.TimerHandle | None = None
+
+    def send(self, message: dict[str, object]) -> None:
+        assert self.link is not None
+        self.link.send(json.dumps(message).encode())
+
+    async def receive(self) -> dict[str, Any]:
+        """The next message. Raises `WorkerEnded`."""
+        message = await self._messages.get()
+        if message is None:
+            raise WorkerEnded
+        return message
+
+    def on_message(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        self._messages.put_nowait(message if isinstance(message, dict) else None)
+
+    def on_oversized(self, remains: Oversized) -> None:
+        self._messages.put_nowait(None)
+
+    def on_request_failed(self, id: bytes, error: DownstreamError) -> None:
+        self._messages.put_nowait(None)
+
+    def on_closed(self, reason: str) -> None:
+        self._messages.put_nowait(None)
+
+
+class ProgramPool:
+    def __init__(self, means: WorkerMeans, environ: Callable[[], dict[str, str]] = lambda: dict(os.environ)) -> None:
+        self._means = means
+        self._environ = environ
+        self._warm: list[Worker] = []
+        self._ending: set[asyncio.Future[None]] = set()
+
+    async def take(self, principal: str) -> Worker:
+        """A process for one program of this user. Raises `DownstreamError`."""
+        for worker in self._warm:
+            if worker.principal == principal:
+                self._warm.remove(worker)
+                if worker.idle_timer is not None:
+                    worker.idle_timer.cancel()
+                return worker
+        return await self._start(principal)
+
+    def give_back(self, worker: Worker) -> None:
+        """A program has left its process in good order."""
+        if len(self._warm) >= MAX_WARM_WORKERS:
+            self.end(self._warm.pop(0))
+        self._warm.append(worker)
+        worker.idle_timer = asyncio.get_running_loop().call_later(WARM_SECONDS, self.cool_down, worker)
+
+    def cool_down(self, worker: Worker | None = None) -> None:
+        """End a process that is kept warm, or all of them."""
+        for each in [each for each in self._warm if worker in (None, each)]:
+            self._warm.remove(each)
+            self.end(each)
+
+    def end(self, worker: Worker) -> None:
+        """End a process and everything that it started."""
+        if worker.idle_timer is not None:
+            worker.idle_timer.cancel()
+        if worker.link is not None:
+            link, worker.link = worker.link, None
+            # What it was doing is of no interest any more.
+            link.kill()
+            ending = asyncio.ensure_future(link.stop())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Wait until nothing is left of any process."""
+        self.cool_down()
+        await asyncio.gather(*self._ending)
+
+    async def _start(self, principal: str) -> Worker:
+        means = self._means
+        assert means.batch is not None
+        binary = os.path.join(sysconfig.get_path("scripts"), "monty")
+        environ = self._environ()
+        arguments = ("-m", "mcp_workbench.programs.worker", binary if os.path.exists(binary) else "")
+        described = ServerProgram(
+            args=(),
+            own_environment={},
+            environment={
+                **server_environment(environ, (), {}),
+                **{name: environ[name] for name in ("PYTHONPATH",) if name in environ},
+            },
+            folder=None,
+            is_folder_named=False,
+            files=own_files(),
+            script=None,
+            home_name=HOME_NAME,
+        )
+        home = environ.get("HOME") or os.path.expanduser("~")
+        # Blocking looks at a few folders, once for each process.
+        enforced = enforce(decide(SandboxConfig(profile="sealed"), described, this_machine(home)))
+        if not means.processes.is_prepared:
+            means.reap_strays_when_they_end()
+        worker = Worker(principal)
+        worker.link = spawn(
+            sys.executable,
+            arguments,
+            enforced.sandbox.environment,
+            enforced.sandbox.folder,
+            table=means.processes,
+            batch=means.batch,
+            receiver=worker,
+            limit=MAX_LINE_BYTES,
+            launch=enforced.launch,
+        )
+        try:
+            async with asyncio.timeout(START_TIMEOUT):
+                await worker.receive()
+        except (TimeoutError, WorkerEnded):
+            said = "; ".join(worker.link.stderr_lines(3))
+            self.end(worker)
+            if "pydantic_monty" in said:
+                raise DownstreamError(NOT_INSTALLED, hint=HINT) from None
+            raise DownstreamError(f"the interpreter of programs does not start: {said or 'it says nothing'}") from None
+        except asyncio.CancelledError:
+            self.end(worker)
+            raise
+        return worker

@@ -1,0 +1,265 @@
+"""One program, from its code to its answer.
+
+Owns its limits, and what is told of it: an error names the line, the cause, and what was done before, so that nothing
+is repeated blindly. Every call is a call of its own (`make_call`), for the client that sent the program. Knows nothing
+about processes (`program_pool`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections import Counter
+from time import monotonic
+from typing import Any, Final
+
+from msgspec import Raw
+
+from mcp_workbench.engine.config.program_settings import ProgramsConfig
+from mcp_workbench.engine.face.call_values import CallFailed, value_of
+from mcp_workbench.engine.face.decisions import RunProgram
+from mcp_workbench.engine.face.wording import error_result, failure_text
+from mcp_workbench.engine.jsonrpc.messages import encode
+from mcp_workbench.engine.router.call_list import LARGE_TO_READ, make_call, origin_of_call
+from mcp_workbench.engine.router.routed_call import InnerCall, RoutedCall
+from mcp_workbench.engine.router.router import Router
+from mcp_workbench.engine.steps import LOCAL, Passage
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.programs.program_pool import ProgramPool, Worker, WorkerEnded
+
+# Of the processor, without waiting for calls. The interpreter is killed if it does not stop by itself.
+MAX_CPU_SECONDS: Final = 10.0
+MAX_SOURCE_BYTES: Final = 64 * 1024
+MAX_PRINTED_BYTES: Final = 64 * 1024
+# One result that a call returns to its program.
+MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
+MAX_PROGRAMS_OF_ONE: Final = 2
+MAX_PROGRAMS: Final = 4
+DEFAULT_ANSWER_TOKENS: Final = 2_000
+# How often a program whose time is over is looked at while its user is asked.
+HELD_INTERVAL: Final = 1.0
+# How many of the tools that a program has called are named in an error.
+_MAX_NAMED_TOOLS_DONE: Final = 8
+# What to do instead of what the interpreter does not know.
+_INSTEAD: Final = {
+    "yield": "append to a list and return it",
+    "'del'": "assign None, or build a new value without it",
+    "No module named": "there are json, re, csv, datetime, math, collections, itertools, functools, hashlib and time",
+}
+
+
+class LimitReached(Exception):
+    """Ends a program; the message names the limit."""
+
+
+class Programs:
+    """All programs of one gateway."""
+
+    def __init__(self, pool: ProgramPool) -> None:
+        self.pool = pool
+        self._running: Counter[str] = Counter()
+
+    async def run(self, router: Router, call: RoutedCall, decision: RunProgram, settings: ProgramsConfig) -> bytes:
+        """The result of a program."""
+        principal = call.view.principal
+        if len(decision.code.encode()) > MAX_SOURCE_BYTES:
+            return error_result(f"the program has more than {MAX_SOURCE_BYTES // 1024} KiB; nothing was run")
+        if self._running[principal] >= MAX_PROGRAMS_OF_ONE:
+            return error_result(f"{MAX_PROGRAMS_OF_ONE} programs of this user are running, the most allowed; wait")
+        if self._running.total() >= MAX_PROGRAMS:
+            return error_result(f"{MAX_PROGRAMS} programs are running, the most allowed; try again in a moment")
+        self._running[principal] += 1
+        try:
+            return await self._run(router, call, decision, settings)
+        finally:
+            self._running[principal] -= 1
+            if not self._running[principal]:
+                del self._running[principal]
+
+    async def _run(self, router: Router, call: RoutedCall, decision: RunProgram, settings: ProgramsConfig) -> bytes:
+        run = ProgramRun(router, call, settings)
+        run.record(decision.code)
+        try:
+            worker = await self.pool.take(call.view.principal)
+        except DownstreamError as error:
+            return error_result(failure_text(error))
+        is_in_order = False
+        try:
+            end = await run.through(worker, decision.code)
+            is_in_order = True
+        except LimitReached as error:
+            return error_result(run.failed(str(error)))
+        except WorkerEnded:
+            return error_result(run.failed("the interpreter ended unexpectedly"))
+        finally:
+            if is_in_order:
+                self.pool.give_back(worker)
+            else:
+                self.pool.end(worker)
+        return await run.answer(end, decision.result_budget or DEFAULT_ANSWER_TOKENS)
+
+
+class ProgramRun:
+    def __init__(self, router: Router, call: RoutedCall, settings: ProgramsConfig) -> None:
+        self._router = router
+        self._call = call
+        self._settings = settings
+        self.id = secrets.token_hex(6)
+        self._done: Counter[str] = Counter()
+        self._made = 0
+        self._deadline = 0.0
+        self._origins: dict[tuple[str, str, str], None] = {}
+
+    def record(self, code: str) -> None:
+        """Record that it runs: its calls refer to it by its id."""
+        recorder = self._router.gate.recorder
+        if recorder is not None:
+            info, peer = self._call.introduction
+            recorder(
+                "program",
+                principal=self._call.view.principal or LOCAL,
+                peer=peer,
+                client=info.decode(errors="replace"),
+                program=self.id,
+                sha256=hashlib.sha256(code.encode()).hexdigest(),
+                bytes=len(code.encode()),
+            )
+
+    async def through(self, worker: Worker, code: str) -> dict[str, Any]:
+        """Run it to its end, as the worker tells it. Raises `LimitReached` and `WorkerEnded`."""
+        settings = self._settings
+        self._deadline = monotonic() + settings.seconds
+        worker.send(
+            {
+                "code": code,
+                "calls": settings.calls,
+                "seconds": settings.seconds,
+                "cpu": min(MAX_CPU_SECONDS, settings.seconds),
+                "memory": settings.memory << 20,
+                "printed": MAX_PRINTED_BYTES,
+            }
+        )
+        while True:
+            message: dict[str, Any] = await self._in_time(worker.receive())
+            if "end" in message:
+                return message
+            worker.send(await self._answered(message))
+
+    async def _answered(self, message: dict[str, Any]) -> dict[str, object]:
+        self._made += 1
+        if self._made > self._settings.calls:
+            raise LimitReached(
+                f"the program has made {self._settings.calls} calls, the most allowed (`programs.calls`)"
+            )
+        if "find" in message:
+            name, arguments = b'"open_toolbox"', {"query": message["find"]}
+        else:
+            name, arguments = b'"use_tool"', {"tool": message.get("call"), "arguments": message.get("arguments")}
+        inner, task = self._begin(name, Raw(encode(arguments)))
+        await self._in_time(task, inner)
+        self._call.report(self._made, 0)
+        return await self._value(inner)
+
+    def _begin(self, name: bytes, arguments: Raw) -> tuple[InnerCall, asyncio.Task[None]]:
+        inner = self._call.inner({"name": Raw(name), "arguments": arguments})
+        inner.route.program = self.id
+        return inner, asyncio.ensure_future(make_call(self._router, self._call, inner))
+
+    async def _in_time(self, work: Any, inner: InnerCall | None = None) -> Any:
+        """Wait for something until the time of the program is over, which stands still while its user is asked."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                began = monotonic()
+                await asyncio.wait({task}, timeout=max(self._deadline - began, 0.0))
+                if task.done():
+                    break
+                if inner is None or not _is_held(inner):
+                    raise LimitReached(
+                        f"the program has run for {self._settings.seconds:g} s, the longest allowed "
+                        "(`programs.seconds`)"
+                    )
+                await asyncio.wait({task}, timeout=HELD_INTERVAL)
+                self._deadline += monotonic() - began
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+    async def _value(self, inner: InnerCall) -> dict[str, object]:
+        kind, payload = inner.ended.result()
+        origin = origin_of_call(inner)
+        where = "/".join(origin).strip("/")
+        results = self._call.view.face.kept_results()
+        assert results is not None
+        try:
+            if len(payload) > MAX_VALUE_BYTES:
+                limit = f"{MAX_VALUE_BYTES >> 20} MiB"
+                raise CallFailed(f"[{where}] the result is larger than {limit}, the most that a program can read")
+            read = (kind, payload, where, lambda result: results.keep(self._call.view, origin, result))
+            value = await asyncio.to_thread(value_of, *read) if len(payload) > LARGE_TO_READ else value_of(*read)
+        except CallFailed as error:
+            passage = inner.route.passage
+            # Only a step denies; what a face refuses does not exist, or not for this client.
+            denied = isinstance(passage, Passage) and passage.decision == "denied" and passage.asked > 0
+            return {"error": str(error), "denied": denied}
+        if where:
+            self._done[where] += 1
+            self._origins[origin] = None
+        return {"value": value}
+
+    # ── the answer ──
+
+    def failed(self, why: str, printed: str = "") -> str:
+        """The text of an error: the cause, and what was done before."""
+        named = ", ".join(f"{tool} ×{count}" for tool, count in self._done.most_common(_MAX_NAMED_TOOLS_DONE))
+        more = len(self._done) - _MAX_NAMED_TOOLS_DONE
+        done = self._done.total()
+        told = f"Done before: {done} call{'s' * (done != 1)} ({named}{f' and {more} more tools' if more > 0 else ''})"
+        return "\n".join(filter(None, (printed.rstrip("\n"), why, told if done else "Done before: no calls")))
+
+    async def answer(self, message: dict[str, Any], budget: int) -> bytes:
+        end, printed = message["end"], str(message.get("printed", ""))
+        if "error" in end:
+            text, is_error = self.failed(self._cause(end["error"]), printed), True
+        else:
+            value = end.get("value")
+            text = value if isinstance(value, str) else encode(value).decode()
+            if value is None:
+                text = "" if printed else "(no value: end the program with an expression)"
+            text, is_error = (printed + text).rstrip("\n"), False
+        result = encode({"content": [{"type": "text", "text": text}], **({"isError": True} if is_error else {})})
+        results = self._call.view.face.kept_results()
+        assert results is not None
+        shortening = results.shortening(self._call.view, result, budget, tuple(self._origins))
+        if shortening is None:
+            return result
+        await asyncio.to_thread(shortening.work)
+        return bytes(shortening.finish())
+
+    def _cause(self, error: dict[str, Any]) -> str:
+        settings, message = self._settings, str(error.get("message", ""))
+        match error.get("kind"):
+            case "time":
+                limit = min(MAX_CPU_SECONDS, settings.seconds)
+                cause = f"the program has computed for {limit:g} s, the longest allowed"
+            case "memory":
+                cause = f"the program needs more than {settings.memory} MiB, the most allowed (`programs.memoryMiB`)"
+            case "print":
+                cause = f"the program prints more than {MAX_PRINTED_BYTES // 1024} KiB, the most allowed"
+            case "crash":
+                cause = f"the interpreter crashed: {message}"
+            case _:
+                instead = next((text for word, text in _INSTEAD.items() if word in message), "")
+                cause = f"{message.replace('The monty syntax parser does not yet support', 'no support for')}"
+                cause += f"; {instead}" if instead else ""
+        line, source = error.get("line"), str(error.get("source") or "").strip()
+        return f"line {line}: `{source}`\n{cause}" if isinstance(line, int) and source else cause
+
+
+def _is_held(inner: InnerCall) -> bool:
+    """Whether a step waits for a decision about this call."""
+    passage = inner.route.passage
+    return isinstance(passage, Passage) and passage.decision == "undecided" and passage.asked > 0

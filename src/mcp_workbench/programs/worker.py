@@ -1,0 +1,178 @@
+"""The process in which a program runs: the interpreter on one side, JSON lines to the workbench on the other.
+
+Started by `program_pool` in a sandbox. Stdin and stdout carry one JSON object a line: a program comes in, then each of
+its calls goes out and its value comes in, and the end goes out. Nothing of a program is left for the next: each gets an
+interpreter process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from typing import Any, BinaryIO, Final, NoReturn
+
+# One call is one suspension of the interpreter, and so is a name that it looks up.
+_SUSPENSIONS_PER_CALL: Final = 4
+_OTHER_SUSPENSIONS: Final = 2000
+# One sleep; further ones count towards the time of the program.
+_MAX_SLEEP_SECONDS: Final = 1.0
+_MAX_VALUE_DEPTH: Final = 200
+# Of the line that an error is about.
+_MAX_TOLD_SOURCE: Final = 200
+# Python writes no number that is much longer.
+_MAX_INTEGER_BITS: Final = 8192
+
+
+class FailedCall(RuntimeError):
+    """A call has failed; programs see a `RuntimeError`."""
+
+
+class PrintLimit(Exception):
+    """Ends a program that prints too much."""
+
+
+class Channel:
+    """The lines to and from the workbench."""
+
+    def __init__(self, incoming: BinaryIO, outgoing: BinaryIO) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+
+    def read(self) -> dict[str, Any]:
+        line = self._incoming.readline()
+        if not line:
+            # The workbench has ended, or does not need this process any more.
+            os._exit(0)
+        read: dict[str, Any] = json.loads(line)
+        return read
+
+    def write(self, message: dict[str, Any]) -> None:
+        self._outgoing.write(json.dumps(message).encode() + b"\n")
+        self._outgoing.flush()
+
+    def ask(self, message: dict[str, Any]) -> Any:
+        """Have the workbench do something, and return the value. Raises what a program is to see."""
+        self.write(message)
+        answer = self.read()
+        if "error" not in answer:
+            return answer["value"]
+        raise (PermissionError if answer.get("denied") else FailedCall)(answer["error"])
+
+
+class Printed:
+    """What a program prints, up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+        self.parts: list[str] = []
+        self.is_full = False
+
+    def __call__(self, stream: str, text: str) -> None:
+        self._left -= len(text.encode(errors="replace"))
+        if self._left < 0:
+            self.is_full = True
+            raise PrintLimit
+        self.parts.append(text)
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """A value of a program as JSON has it."""
+    if depth > _MAX_VALUE_DEPTH:
+        raise ValueError("the value is nested too deeply")
+    if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:
+        raise ValueError(f"an integer of {value.bit_length():,} bits is too large to be an answer or an argument")
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(key): plain(each, depth + 1) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        items = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        return [plain(each, depth + 1) for each in items]
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if hasattr(value, "attributes"):
+        # An instance of a class of the program.
+        return plain(value.attributes, depth + 1)
+    return str(value)
+
+
+def run(pool: Any, channel: Channel, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Run one program. Returns its end, as the workbench is told it."""
+    import pydantic_monty as monty
+
+    printed = Printed(wanted["printed"])
+
+    def call(tool: Any, arguments: Any = None, /, **more: Any) -> Any:
+        given = {**(plain(arguments) if isinstance(arguments, dict) else {}), **plain(more)}
+        if arguments is not None and not isinstance(arguments, dict):
+            raise TypeError("the second argument of call is a dict of arguments; or give them by name")
+        return channel.ask({"call": plain(tool), "arguments": given})
+
+    def find(need: Any) -> Any:
+        return channel.ask({"find": str(need)})
+
+    limits = {
+        "max_feed_duration_secs": wanted["cpu"],
+        "max_memory": wanted["memory"],
+        "max_suspensions": wanted["calls"] * _SUSPENSIONS_PER_CALL + _OTHER_SUSPENSIONS,
+        "max_total_sleep_secs": wanted["seconds"],
+    }
+    try:
+        with pool.checkout(
+            script_name="program.py", limits=limits, os_policy={"sleep_system_max": _MAX_SLEEP_SECONDS}
+        ) as session:
+            value = session.feed_run(
+                wanted["code"], external_lookup={"call": call, "find": find}, print_callback=printed
+            )
+        end: dict[str, Any] = {"value": plain(value)}
+    except monty.MontyCrashedError as error:
+        end = {"error": {"kind": "time" if error.timed_out else "crash", "message": str(error)}}
+    except monty.MontyError as error:
+        end = {"error": _described(error)}
+    except (ValueError, TypeError, RecursionError) as error:
+        # Its value cannot leave the interpreter.
+        end = {"error": {"kind": "value", "message": str(error)}}
+    if printed.is_full:
+        end = {"error": {**end.get("error", {}), "kind": "print"}}
+    return {"end": end, "printed": "".join(printed.parts)}
+
+
+def _described(error: Any) -> dict[str, Any]:
+    text = str(error)
+    frames = error.traceback() if hasattr(error, "traceback") else []
+    # Inside of `eval` there is no line of the program.
+    own = [frame for frame in frames if frame.filename != "<string>"]
+    described: dict[str, Any] = {"kind": "error", "message": text}
+    if type(error).__name__ == "MontySyntaxError":
+        described["message"] = f"SyntaxError: {text}"
+    if text.startswith("TimeoutError: feed time limit"):
+        described["kind"] = "time"
+    elif text.startswith("MemoryError: memory limit"):
+        described["kind"] = "memory"
+    if own:
+        described |= {"line": own[-1].line, "source": (own[-1].source_line or "")[:_MAX_TOLD_SOURCE]}
+    return described
+
+
+def main() -> NoReturn:
+    channel = Channel(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))
+    # Whatever else writes to stdout must not get between the lines.
+    os.dup2(2, 1)
+    import pydantic_monty as monty
+
+    with monty.Monty(
+        min_processes=1, max_processes=1, max_checkouts_per_worker=1, binary_path=sys.argv[1] or None
+    ) as pool:
+        channel.write({"ready": True})
+        while True:
+            channel.write(run(pool, channel, channel.read()))
+
+
+if __name__ == "__main__":
+    main()
