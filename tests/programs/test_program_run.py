@@ -1,0 +1,298 @@
+"""Programs through the real face and a real interpreter: values, errors, limits, and the steps of each call."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.client import Json
+from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
+
+pytestmark = pytest.mark.processes
+pytest.importorskip("pydantic_monty", reason="the extra `programs` is not installed")
+READS: Json = {"readOnlyHint": True}
+ALLOWED: Json = {"programs": {"writes": "allow"}}
+
+
+def said(name: str, arguments: Json) -> Json:
+    path = arguments.get("path")
+    if path == "bad":
+        return {"content": [{"type": "text", "text": "no such file"}], "isError": True}
+    value = {"path": path, "size": len(str(path))}
+    return {"content": [{"type": "text", "text": json.dumps(value)}], "structuredContent": value}
+
+
+def boxes() -> dict[str, dict[str, Server]]:
+    read = {**tool("read", "Reads a file.", path_="string"), "annotations": READS}
+    return {"dev": {"fs": Server(read, tool("write", "", path_="string"), answer=said)}}
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    yield
+    assert not [each for each in os.listdir("/proc") if each.isdecimal() and _runs_program(each)]
+
+
+def _runs_program(pid: str) -> bool:
+    try:
+        command = Path("/proc", pid, "cmdline").read_bytes()
+        parent = Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[1]
+    except OSError:
+        return False
+    return b"mcp_workbench.programs.worker" in command and parent == str(os.getpid())
+
+
+async def run(seen: ConnectedClient, code: str, **more: Any) -> Json:
+    return await seen.client.call_tool("run_program", {"code": code, **more})
+
+
+# values
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_program_calls_tools_and_answers_with_its_last_expression(tmp_path: Path, era: str) -> None:
+    every = boxes()
+    async with workbench_with(tmp_path, every, era=era, programs=True) as seen:
+        code = "sizes = [call('dev/fs/read', path=p)['size'] for p in ['a', 'bb', 'ccc']]\nsum(sizes)"
+        result = await run(seen, code)
+        assert text_of(result) == "6" and "isError" not in result
+        assert len(every["dev"]["fs"].calls) == 3
+
+
+async def test_arguments_may_be_a_dict_and_output_comes_before_the_value(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, boxes(), programs=True) as seen:
+        result = await run(seen, "print('hello')\ncall('dev/fs/read', {'path': 'ab'})")
+        assert text_of(result) == 'hello\n{"path":"ab","size":2}'
+
+
+async def test_find_tells_which_tools_there_are(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, boxes(), programs=True) as seen:
+        found = await run(seen, "[(t['source_server'], t['name']) for t in find('read a file')['tools']]")
+        assert text_of(found) == '[["fs","read"]]'
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        ("return 5", "5"),
+        ("'text'", "text"),
+        ("(1, [2], {3}, None, True)", "[1,[2],[3],null,true]"),
+        ("x = 1", "(no value: end the program with an expression)"),
+        ("float('inf')", "inf"),
+    ],
+)
+async def test_answers_are_plain_values(tmp_path: Path, code: str, answer: str) -> None:
+    async with workbench_with(tmp_path, boxes(), programs=True) as seen:
+        assert text_of(await run(seen, code)) == answer
+
+
+async def test_a_long_answer_is_kept(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, boxes(), programs=True) as seen:
+        result = await run(seen, "[{'number': n} for n in range(5000)]", max_tokens=300)
+        assert "Shape: 5,000 × {number: integer}" in text_of(result)
+        rest = await seen.use(result["content"][1]["uri"], {"select": "[-1].number"})
+        assert text_of(rest).endswith("4999")
+
+
+# off by default
+
+
+async def test_without_the_setting_there_is_no_such_tool(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, boxes()) as seen:
+        assert len((await seen.client.request("tools/list"))["tools"]) == 2
+        with pytest.raises(Exception, match="run_program"):
+            await run(seen, "1")
+
+
+async def test_it_costs_one_tool_of_at_most_95_tokens_and_changes_no_other(tmp_path: Path) -> None:
+    lists = []
+    both: tuple[Json, Json] = {"programs": False}, {"programs": True}
+    for settings in both:
+        async with workbench_with(tmp_path, boxes(), **settings) as seen:
+            lists.append((await seen.client.request("tools/list"))["tools"])
+    assert lists[1][:2] == lists[0]
+    # The o200k tokenizer counts 3.8 bytes a token in definitions like this.
+    assert len(json.dumps(lists[1][2], separators=(",", ":"), ensure_ascii=False).encode()) <= 95 * 3.8
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "cause"),
+    [
+        ("x = 1\ncall('dev/fs/read', path='bad')", "line 2", "[dev/fs/read] no such file"),
+        ("call('dev/fs/read', pth='x')", "line 1", "`path` is missing"),
+        ("call('dev/fs/raed', path='x')", "line 1", "`read`"),
+        ("\n1 / 0", "line 2", "ZeroDivisionError"),
+        ("x = [1,", "line 1", "SyntaxError"),
+        ("def f():\n    yield 1\n", "line 2", "append to a list"),
+        ("import statistics", "line 1", "there are json"),
+    ],
+)
+async def test_an_error_names_the_line_and_the_cause(tmp_path: Path, code: str, line: str, cause: str) -> None:
+    async with workbench_with(tmp_path, boxes(), programs=True) as seen:
+        result = await run(seen, code)
+        assert result["isError"] is True
+        assert line in text_of(result) and cause in text_of(result), text_of(result)
+
+
+async def test_an_error_says_what_was_done_before(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, boxes(), programs=True) as seen:
+        code = "print('begun')\nfor p in ['a', 'b', 'bad', 'c']:\n    call('dev/fs/read', path=p)"
+        result = await run(seen, code)
+        assert text_of(result).startswith("begun\n")
+        assert text_of(result).endswith("Done before: 2 calls (dev/fs/read ×2)")
+
+
+async def test_a_failed_call_raises_and_may_be_caught(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, boxes(), programs=True) as seen:
+        code = (
+            "found = []\nfor p in ['a', 'bad', 'c']:\n    try:\n"
+            "        found.append(call('dev/fs/read', path=p)['path'])\n"
+            "    except RuntimeError as error:\n        found.append(str(error))\nfound"
+        )
+        assert json.loads(text_of(await run(seen, code))) == ["a", "[dev/fs/read] no such file", "c"]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"code": 1}, {"code": "1", "max_tokens": "x"}])
+async def test_bad_arguments_run_nothing(tmp_path: Path, arguments: Json) -> None:
+    async with workbench_with(tmp_path, boxes(), programs=True) as seen:
+        result = await seen.client.call_tool("run_program", arguments)
+        assert result["isError"] is True and "nothing was run" in text_of(result)
+
+
+# steps
+
+POLICY = [{"tools": ["dev/fs/delete"], "then": "deny"}, {"then": "allow"}]
+
+
+def writing_boxes() -> dict[str, dict[str, Server]]:
+    every = boxes()
+    every["dev"]["fs"].tools.append(tool("delete", "", path_="string"))
+    return every
+
+
+async def test_a_denied_an_asked_and_a_limited_call_leave_the_lines_of_three_calls(tmp_path: Path) -> None:
+    every = writing_boxes()
+    asked: list[Json] = []
+
+    def answer(params: Json) -> Json:
+        asked.append(params)
+        return {"action": "accept", "content": {"allow": "once"}}
+
+    settings: Json = {
+        "policy": POLICY,
+        "limits": [{"servers": ["*"], "callsPerMinute": 1}],
+        "audit": {"file": str(tmp_path / "audit.jsonl")},
+        "programs": True,
+    }
+    code = (
+        "said = []\nfor name in ['delete', 'write', 'read']:\n    try:\n        call('dev/fs/' + name, path='x')\n"
+        "        said.append('ok')\n    except PermissionError as error:\n        said.append(str(error))\nsaid"
+    )
+    async with workbench_with(tmp_path, every, abilities={"elicitation": {"form": {}}}, **settings) as seen:
+        seen.client.handlers["elicitation/create"] = answer
+        denied, written, limited = json.loads(text_of(await run(seen, code)))
+        assert "policy[0]" in denied and written == "ok" and "within a minute" in limited
+        assert len(asked) == 1 and "dev/fs/write" in asked[0]["message"]
+        assert every["dev"]["fs"].calls == [("write", {"path": "x"})]
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    calls = [line for line in lines if line["kind"] == "call"]
+    assert [(line["item"], line["decision"], line["rule"]) for line in calls] == [
+        ("delete", "denied", "policy[0]"),
+        ("write", "passed", "programs.writes, approved"),
+        ("read", "denied", "policy[1], limits[0]"),
+    ]
+    (program,) = [line for line in lines if line["kind"] == "program"]
+    assert program["sha256"] == hashlib.sha256(code.encode()).hexdigest()
+    assert {line["program"] for line in calls} == {program["program"]}
+
+
+async def test_tools_that_write_are_asked_about_and_refused_where_nobody_can_be(tmp_path: Path) -> None:
+    every = boxes()
+    async with workbench_with(tmp_path, every, programs=True) as seen:
+        result = await run(seen, "call('dev/fs/read', path='a')\ncall('dev/fs/write', path='b')")
+        assert result["isError"] is True and "PermissionError" in text_of(result)
+        assert "Done before: 1 call (dev/fs/read ×1)" in text_of(result)
+        assert [name for name, _ in every["dev"]["fs"].calls] == ["read"]
+        # Of calls outside of programs nothing changes.
+        assert "isError" not in await seen.use("dev/fs/write", {"path": "b"})
+
+
+@pytest.mark.parametrize("settings", [{"programs": {"writes": "never"}}, {"programs": True, "useTool": "split"}])
+async def test_programs_that_must_not_write_do_not(tmp_path: Path, settings: Json) -> None:
+    every = boxes()
+    async with workbench_with(tmp_path, every, abilities={"elicitation": {"form": {}}}, **settings) as seen:
+        result = await run(seen, "call('dev/fs/read', path='a')\ncall('dev/fs/write', path='b')")
+        assert result["isError"] is True
+        assert [name for name, _ in every["dev"]["fs"].calls] == ["read"]
+
+
+async def test_cancelling_ends_the_program_and_its_call(tmp_path: Path) -> None:
+    every = boxes()
+    server = every["dev"]["fs"]
+    async with workbench_with(tmp_path, every, programs=True) as seen:
+        await seen.use("dev/fs/read", {"path": "x"})
+        server.held = []
+        request = await seen.client.start_tool("run_program", {"code": "while True: call('dev/fs/read', path='a')"})
+        while not server.held:
+            await asyncio.sleep(0.01)
+        await seen.client.cancel(request)
+        while not server.cancelled:
+            await asyncio.sleep(0.01)
+        server.held = None
+        made = len(server.calls)
+        assert text_of(await run(seen, "1 + 1")) == "2"
+        assert len(server.calls) == made
+
+
+# limits
+
+
+@pytest.mark.parametrize(
+    ("code", "settings", "named"),
+    [
+        ("while True: call('dev/fs/read', path='a')", {"calls": 5}, "5 calls, the most allowed"),
+        ("import time\nwhile True: time.sleep(0.1)", {"seconds": 0.5}, "0.5 s, the longest allowed"),
+        ("while True: pass", {"seconds": 0.5}, "0.5 s, the longest allowed"),
+        ("x = 'a' * 10**9", {}, "64 MiB, the most allowed"),
+        ("while True: print('xxxxxxxxxxxxxxx')", {}, "64 KiB, the most allowed"),
+        ("#" * 70_000, {}, "64 KiB"),
+    ],
+)
+async def test_each_limit_is_named_in_its_error(tmp_path: Path, code: str, settings: Json, named: str) -> None:
+    every = boxes()
+    async with workbench_with(tmp_path, every, programs=settings or True) as seen:
+        result = await run(seen, code)
+        assert result["isError"] is True and named in text_of(result), text_of(result)
+        assert len(every["dev"]["fs"].calls) <= 5
+        assert text_of(await run(seen, "1 + 1")) == "2", "the next program is not affected"
+
+
+async def test_a_third_program_of_one_user_has_to_wait(tmp_path: Path) -> None:
+    every = boxes()
+    server = every["dev"]["fs"]
+    async with workbench_with(tmp_path, every, programs=True) as seen:
+        await seen.use("dev/fs/read", {"path": "x"})
+        server.held = []
+        two = [asyncio.ensure_future(run(seen, "call('dev/fs/read', path='a')['path']")) for _ in range(2)]
+        while len(server.held) < 2:
+            await asyncio.sleep(0.01)
+        assert "2 programs of this user" in text_of(await run(seen, "1"))
+        for answer in server.held:
+            answer()
+        assert [text_of(await each) for each in two] == ["a", "a"]
+
+
+async def test_the_result_of_a_call_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_workbench.programs.program_run.MAX_VALUE_BYTES", 10)
+    async with workbench_with(tmp_path, boxes(), programs=True) as seen:
+        assert "the most that a program can read" in text_of(await run(seen, "call('dev/fs/read', path='a')"))
