@@ -55,7 +55,7 @@ class Argument(msgspec.Struct, gc=False):
     items: Argument | None = None
 
 
-class _Definition(msgspec.Struct, gc=False):
+class _SearchedDefinition(msgspec.Struct, gc=False):
     """The parts of a definition that are searched, in the form that nearly all have."""
 
     title: str = ""
@@ -63,7 +63,7 @@ class _Definition(msgspec.Struct, gc=False):
     schema: Argument = msgspec.field(default_factory=Argument, name="inputSchema")
 
 
-_decode_definition = msgspec.json.Decoder(_Definition).decode
+_decode_definition = msgspec.json.Decoder(_SearchedDefinition).decode
 _decode_plain = msgspec.json.Decoder(Argument).decode
 _NOTHING = Argument()
 
@@ -75,7 +75,7 @@ def document(tool: Tool) -> SearchDocument:
         plain = _decode_definition(tool.definition)
     except (msgspec.DecodeError, RecursionError):
         known = parts(tool.definition)
-        plain = _Definition(known.title, known.description, _decoded(bytes(known.input_schema)))
+        plain = _SearchedDefinition(known.title, known.description, _decoded(bytes(known.input_schema)))
     return SearchDocument(tool.path, tool.name, plain.description, plain.title, tool.server, tool.toolbox, plain.schema)
 
 
