@@ -300,6 +300,11 @@ async def test_tokens_lock_and_ways_to_connect_are_told(tmp_path: Path) -> None:
         await browser.agent.open(toolbox_name="box")
         tokens = (await browser.get("/api/tokens")).json
         assert tokens["full"] == sum(each["full"] for each in tokens["perToolbox"]) > 0 and tokens["shown"] > 0
+        (box,) = tokens["perToolbox"]
+        # Opened, a toolbox takes about what its definitions do.
+        assert 0 < box["shown"] < 2 * box["full"]
+        (box,), (shown,) = (await browser.get("/api/tokens")).json["perToolbox"], (await browser.state())["toolboxes"]
+        assert box["saved"] == shown["saved"]
         assert (await browser.get("/api/lock")).json == {"changes": [], "isLocked": False}
         assert (await browser.get("/api/connect")).body == b'[{"client":"x"}]'
         assert (await browser.get("/api/audit")).json["why"] == "there is no `audit` in the configuration"
@@ -326,6 +331,28 @@ async def test_a_changed_definition_is_shown_and_accepted(tmp_path: Path, monkey
         assert (await browser.post("/api/lock/accept", wanted)).json == {"accepted": ["write"]}
         assert [each["item"] for each in (await browser.get("/api/lock")).json["changes"]] == ["read"]
         assert "write" in (tmp_path / "workbench.lock").read_text()
+
+
+async def test_what_a_lock_only_warns_of_waits_for_a_person_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "workbench.lock").write_text('{"version": 1, "config": "workbench-config.json", "toolboxes": {}}')
+    async with own_page(tmp_path, boxes(), lock="warn") as browser:
+        for name in ("one", "two"):
+            await browser.post("/api/server", {"toolbox": "box", "server": name, "do": "start"})
+        waiting: list[Json] = []
+        async with asyncio.timeout(30):
+            while len(waiting) < 2:
+                waiting = (await browser.state())["waiting"]
+        assert [(each["kind"], each["server"], each["item"], each["what"]) for each in waiting] == [
+            ("definition", "one", "read", "tool: it is not in the lock file"),
+            ("definition", "two", "write", "tool: it is not in the lock file"),
+        ]
+        assert "error" not in await browser.agent.use({"toolbox": "box", "server": "one", "tool": "read"}, {})
+        (_, change) = (await browser.get("/api/lock")).json["changes"]
+        wanted = {"toolbox": "box", "server": "two", "item": "write", "seen": change["hash"]}
+        assert (await browser.post("/api/lock/accept", wanted)).status == 200
 
 
 async def test_two_hundred_servers_fit_into_a_small_state(tmp_path: Path) -> None:
@@ -355,6 +382,8 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         state = await browser.state()
         assert state["you"] == {"principal": "bob", "isOwner": False} and state["waiting"] == []
         assert state["servers"][-1]["calls"] is None, "of all users, so not measured for one"
+        machine = (state["workbench"]["pid"], state["workbench"]["config"], state["toolboxes"][0]["saved"])
+        assert machine == (None, None, None) and str(tmp_path) not in json.dumps(state)
         theirs = await browser.get("/api/events")
         await event(theirs, "state")
         bobs = browser.cookie, browser.csrf
@@ -370,7 +399,7 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         server = {"toolbox": "box", "server": "two"}
         about = (await browser.get("/api/server?toolbox=box&server=two")).json
         assert about["log"] == [] and about["calls"] is None and about["memory"] is None
-        assert all(each["client"] == "" and each["pid"] is None for each in about["copies"])
+        assert all((each["client"], each["folder"], each["pid"]) == ("", None, None) for each in about["copies"])
         assert (await browser.get("/api/server?toolbox=box&server=one")).status == 404
         assert (await browser.post("/api/server", {**server, "do": "stop"})).status == 403
         assert (await browser.post("/api/approve", {"id": "x", "decision": "deny"})).status == 403

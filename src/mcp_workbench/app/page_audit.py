@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import DecodeError
 from msgspec.json import decode
 
 from mcp_workbench.team.audit.audit_chain import OpenedFiles, verify
+
+
+def read_audits(
+    paths: Sequence[str], query: str, before: int | None, limit: int, principal: str | None, most_verified: int
+) -> dict[str, Any]:
+    """The last lines of all these audits by time; as `read_audit`. The numbers of several have that of their file."""
+    if len(paths) == 1:
+        return read_audit(paths[0], query, before, limit, principal, most_verified)
+    found = [_read_if_possible(path, query, limit, principal, most_verified) for path in paths]
+    lines = [
+        each | {"number": f"{file}:{each['number']}"} for file, audit in enumerate(found, 1) for each in audit["lines"]
+    ]
+    lines.sort(key=lambda each: str(each.get("time", "")))
+    verdicts = [audit["verified"] for audit in found]
+    return {
+        "lines": lines[-limit:],
+        "verified": False if False in verdicts else None if None in verdicts else True,
+        "why": "; ".join(f"{path}: {audit['why']}" for path, audit in zip(paths, found, strict=True) if audit["why"]),
+        "more": len(lines) > limit or any(audit["more"] for audit in found),
+    }
+
+
+def _read_if_possible(path: str, query: str, limit: int, principal: str | None, most_verified: int) -> dict[str, Any]:
+    try:
+        return read_audit(path, query, None, limit, principal, most_verified)
+    except OSError as error:
+        # The others can be read all the same.
+        return {"lines": [], "verified": None, "why": f"it cannot be read ({error.strerror})", "more": False}
 
 
 def read_audit(
@@ -19,10 +47,10 @@ def read_audit(
     one alone. Raises `OSError`."""
     wanted, found = query.casefold(), deque[dict[str, Any]](maxlen=limit + 1)
     opened = OpenedFiles(path)
-    size = 0
+    # With those that were rotated.
+    size = sum(each for _, _, each in opened.files)
     try:
         for number, (_, _, line) in enumerate(opened.lines(), 1):
-            size += len(line)
             if before is not None and number >= before:
                 break
             if wanted and wanted not in line.decode(errors="replace").casefold():
@@ -36,13 +64,13 @@ def read_audit(
             found.append({**read, "number": number})
     finally:
         opened.close()
-    verified, why = _verified(path, most_verified) if principal is None else (None, "")
+    verified, why = _verified(path, size, most_verified) if principal is None else (None, "")
     lines = list(found)
     return {"lines": lines[-limit:], "verified": verified, "why": why, "more": len(lines) > limit}
 
 
-def _verified(path: str, most: int) -> tuple[bool | None, str]:
-    if os.path.getsize(path) > most:
+def _verified(path: str, size: int, most: int) -> tuple[bool | None, str]:
+    if size > most:
         return None, "it is too long to be verified for a page: run `mcp-workbench team audit verify`"
     report = verify(path)
     if report.findings:

@@ -32,6 +32,7 @@ from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED, configured_sandbox, state_of, unused_state
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS, OWN_USER, Caller
 from mcp_workbench.engine.economy.tokens import estimated_tokens
+from mcp_workbench.engine.face.base import Face
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
 from mcp_workbench.engine.observe.call_figures import BOUNDS, ServerTotals
 from mcp_workbench.engine.observe.call_record import CallListener, CallRecord
@@ -157,13 +158,15 @@ class WorkbenchOnPage:
         by_server = totals.by_server()
         places = self._places(user)
         servers = [self._row(user, place, found, by_server.get(place)) for place, found in places.items()]
+        # The machine is no business of other users.
+        is_owner = user.is_owner
         return {
             "now": time.time(),
             "since": totals.since,
             "workbench": {
                 "version": full_version(),
-                "pid": os.getpid(),
-                "config": ", ".join(dict.fromkeys(_shown(each.config.path) for each in gateways)),
+                "pid": os.getpid() if is_owner else None,
+                "config": ", ".join(dict.fromkeys(_shown(each.config.path) for each in gateways)) if is_owner else None,
                 "face": ", ".join(dict.fromkeys(each.face.name for each in gateways)),
                 "address": self._address,
                 "uptimeSeconds": round(asyncio.get_running_loop().time() - self._runtime.started_at),
@@ -216,7 +219,9 @@ class WorkbenchOnPage:
         if not user.is_owner:
             # These are of all users, and so are the clients of a server that they share.
             row |= dict.fromkeys(("calls", "errors", "running", "p50", "p95", "memory"))
-            row["copies"] = [self._copy(each) | {"client": "", "pid": None} for each in found.connections]
+            row["copies"] = [
+                self._copy(each) | {"client": "", "folder": None, "pid": None} for each in found.connections
+            ]
         return row
 
     def _condition(self, found: _Place) -> tuple[str, str, str | None]:
@@ -251,6 +256,8 @@ class WorkbenchOnPage:
 
     def _toolboxes(self, user: PageUser) -> list[Json]:
         found: dict[str, Json] = {}
+        # Saved for all users.
+        saved = self._figures.saved if user.is_owner else {}
         described = {name: box.description for each in self._gateways() for name, box in each.config.toolboxes.items()}
         for catalog in self._catalogs(user):
             tokens = self._tokens.of_toolboxes(catalog)
@@ -261,6 +268,7 @@ class WorkbenchOnPage:
                         "description": described.get(name) or "",
                         "tools": sum(len(entry.tools) for entry in servers.values() if entry.offer is not None),
                         "tokens": tokens.get(name, 0),
+                        "saved": saved.get(name),
                     }
         return list(found.values())
 
@@ -303,14 +311,16 @@ class WorkbenchOnPage:
         """Without what differs, which is read from the disk when it is looked at (`lock_changes`)."""
         if not user.is_owner:
             return
+        oversights = [each.gate.oversight for each in self._gateways() if each.gate.oversight is not None]
         for (toolbox, server), found in places.items():
-            withheld = {
-                (kind, name): reason
-                for entry in found.entries
-                for kind, items in entry.withheld.items()
-                for name, reason in items.items()
-            }
-            for (kind, name), reason in withheld.items():
+            # Those that are withheld, and those that a lock only warns of.
+            reasons: dict[tuple[str, str], str] = {}
+            for entry in found.entries:
+                for oversight in oversights:
+                    reasons |= oversight.differences(entry)
+                for kind, items in entry.withheld.items():
+                    reasons |= {(kind, name): f"{reason}, and withheld" for name, reason in items.items()}
+            for (kind, name), reason in reasons.items():
                 yield {
                     "kind": "definition",
                     "toolbox": toolbox,
@@ -467,10 +477,13 @@ class WorkbenchOnPage:
             boxes = {**self._tokens.of_toolboxes(catalog), **boxes}
         gateway = self._gateways()[0] if self._gateways() else None
         shown = None
-        if gateway is not None:
-            face = gateway.router.views.face_of(user.principal)
-            view = gateway.router.views.of_principal(user.principal)
-            shown = sum(estimated_tokens(bytes(each)) for each in face.definitions(view, "tools"))
+        opened: dict[str, int | None] = {}
+        for each in self._gateways():
+            face = each.router.views.face_of(user.principal)
+            opened = {name: _opened_tokens(face, name) for name in face.catalog.toolboxes} | opened
+            if each is gateway:
+                view = each.router.views.of_principal(user.principal)
+                shown = sum(estimated_tokens(bytes(one)) for one in face.definitions(view, "tools"))
         full = sum(boxes.values())
         # These are of all users.
         saved = self._figures.saved if user.is_owner else {}
@@ -484,7 +497,8 @@ class WorkbenchOnPage:
             "shown": shown,
             "saved": None if shown is None else max(0, full - shown),
             "perToolbox": [
-                {"name": name, "full": each, "shown": None, "saved": saved.get(name)} for name, each in boxes.items()
+                {"name": name, "full": each, "shown": opened.get(name), "saved": saved.get(name)}
+                for name, each in boxes.items()
             ],
             "over": [{"at": at, "saved": each} for at, each in sorted(over.items())],
             "since": self._figures.since,
@@ -524,10 +538,11 @@ class WorkbenchOnPage:
         raise Unavailable(404, "there is no such server, or it is not locked")
 
     async def audit(self, user: PageUser, query: str, before: int | None, limit: int) -> Json:
-        from mcp_workbench.app.page_audit import read_audit
+        from mcp_workbench.app.page_audit import read_audits
 
         found = [each.config.audit for each in self._gateways() if each.config.audit is not None]
-        files = [each.file for each in found if each.file is not None]
+        # The shared workbench has as many as its configurations name.
+        files = list(dict.fromkeys(each.file for each in found if each.file is not None))
         if not files:
             where = (
                 "it is written elsewhere (`syslog` or `stdout`)"
@@ -537,7 +552,7 @@ class WorkbenchOnPage:
             return {"lines": [], "verified": None, "why": where, "more": False}
         principal = None if user.is_owner else user.principal
         try:
-            return await aside(partial(read_audit, files[0], query, before, limit, principal, MAX_VERIFIED_BYTES))
+            return await aside(partial(read_audits, files, query, before, limit, principal, MAX_VERIFIED_BYTES))
         except OSError as error:
             raise Unavailable(500, f"the audit cannot be read: {error.strerror}") from None
 
@@ -547,6 +562,17 @@ class WorkbenchOnPage:
     def _owner_only(self, user: PageUser) -> None:
         if not user.is_owner:
             raise Unavailable(403, NOT_YOURS)
+
+
+def _opened_tokens(face: Face, toolbox: str) -> int | None:
+    """What opening a toolbox puts into a conversation; None if this face opens none."""
+    from mcp_workbench.engine.face.open_request import OpenRequest
+    from mcp_workbench.engine.face.opening import opened_result
+
+    if face.tool_index is None:
+        return None
+    answer = decode(opened_result(face.catalog, face.tool_index, OpenRequest(toolbox), {}, []))
+    return estimated_tokens(answer["content"][0]["text"].encode())
 
 
 async def _start(connection: Connection) -> None:

@@ -226,6 +226,11 @@ class Oversight:
         """Why there is no lock to compare with, although one is configured."""
         return None if self._lock is None or self._lock.problem is None else self._lock.problem.message
 
+    def differences(self, entry: ServerEntry) -> dict[tuple[str, str], str]:
+        """What this server offers otherwise than locked: why, by kind and name."""
+        lock = self._lock
+        return {} if lock is None or lock.judge not in entry.judges else lock.differences(entry)
+
     def has_lock_changed(self) -> bool:
         """Whether the lock file has changed since it was read. Accesses the disk."""
         return self._lock is not None and self._lock.has_changed()

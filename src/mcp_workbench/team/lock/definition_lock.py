@@ -187,6 +187,11 @@ class Lock:
         nothing can be compared."""
         return self.problem is not None or "resources" in self._reading.kinds
 
+    def differences(self, entry: ServerEntry) -> dict[tuple[str, str], str]:
+        """What a server offers otherwise than locked, withheld or not, as it was last judged: why, by kind and name."""
+        found = self._said.get(entry.context.principal, {}).get(entry.label, frozenset())
+        return {(kind, name): _TEXTS[how] for kind, name, how in sorted(found)}
+
     def forget(self, principal: str) -> None:
         """Drop what was reported to this user."""
         self._said.pop(principal, None)
