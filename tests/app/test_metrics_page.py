@@ -250,3 +250,36 @@ async def test_sign_ins_of_clients_are_counted_without_an_audit(
         for outcome in ("signed_in", "failed"):
             line = f'workbench_sign_ins_total{{toolbox="box",server="s",outcome="{outcome}"}} 1'
             await eventually(lambda line=line: line in text_of(metrics))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("written", ["a long enough token", "${file:token}"])
+async def test_an_address_for_others_gives_metrics_to_the_holder_of_the_token_and_nothing_else(
+    tmp_path: Path, written: str
+) -> None:
+    (tmp_path / "token").write_text("a long enough token\n")
+    (tmp_path / "token").chmod(0o600)
+    port = free_port()
+    address = f"0.0.0.0:{port}"
+    toolboxes = {"box": {"s": Server(tool("work"))}}
+    async with workbench_with(tmp_path, toolboxes, metrics={"address": address, "token": written}) as seen:
+        await eventually(lambda: seen.gateway.runtime.metrics.get(address) is not None)
+        for wrong in ({}, {"authorization": "Bearer wrong"}):
+            status, head, body = await fetch(port, **wrong)
+            assert status == 401 and "www-authenticate" in head and b"workbench_build_info" not in body
+        right = {"authorization": "Bearer a long enough token"}
+        status, _, body = await fetch(port, **right)
+        assert status == 200 and b"workbench_build_info" in body
+        # It is no token for anything else.
+        assert (await fetch(port, "/mcp", **right))[0] == 401
+        assert "long enough" not in seen.gateway.runtime.redactor.text("a long enough token")
+
+
+async def test_a_token_that_cannot_be_fetched_costs_the_metrics_and_no_call(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    metrics = {"address": f"0.0.0.0:{free_port()}", "token": "${file:missing}"}
+    async with workbench_with(tmp_path, {"box": {"s": Server(tool("work"))}}, metrics=metrics) as seen:
+        await eventually(lambda: "no metrics are served" in caplog.text)
+        assert "isError" not in await seen.use("box/s/work")
+        assert seen.gateway.runtime.metrics == {metrics["address"]: None}

@@ -89,6 +89,21 @@ def test_variables_of_traces_win_over_those_of_all_signals() -> None:
     assert found.resource == {"service.name": "bench", "deployment.environment.name": "my desk"}
 
 
+@pytest.mark.parametrize(
+    ("host", "variable", "expected"),
+    [
+        ("127.0.0.1", "", False),
+        ("[::1]", "", False),
+        ("collector.example", "", True),
+        ("collector.example", "none", False),
+        ("localhost", "gzip", True),
+    ],
+)
+def test_what_leaves_the_machine_is_compressed_unless_said_otherwise(host: str, variable: str, expected: bool) -> None:
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{host}:4318", "OTEL_EXPORTER_OTLP_COMPRESSION": variable}
+    assert settings(None, environ).is_compressed is expected
+
+
 def test_file_wins_over_variables() -> None:
     written = TelemetryConfig(otlp="http://c", traces=0.1, headers={"x": "file"})
     found = settings(written, {"OTEL_EXPORTER_OTLP_HEADERS": "x=variable,y=2", "OTEL_TRACES_SAMPLER": "always_off"})

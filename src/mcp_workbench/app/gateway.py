@@ -207,7 +207,10 @@ class Gateway(ProcessOwner):
         from mcp_workbench.app.metrics_page import Metrics, serve_at
 
         metrics = Metrics(self.runtime, per_tool=settings.per_tool)
-        _ = self.runtime.start_task(serve_at(settings.address, metrics, served))
+        reference = next((value for value in self.config.references if value.field == ("metrics", "token")), None)
+        token = settings.token if reference is None else reference
+        work = serve_at(settings.address, token, self.catalog.environ, metrics, self.runtime)
+        _ = self.runtime.start_task(work)
 
     def _send_traces(self) -> None:
         """Trace calls if the configuration or the environment says so."""

@@ -6,11 +6,12 @@ these.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import logging
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,8 +21,16 @@ from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED, state_
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.economy.tokens import estimated_tokens
 from mcp_workbench.engine.observe.call_figures import Label
-from mcp_workbench.engine.transport.http.server.pages import METRICS_HEADERS, METRICS_PATH, NegotiatedPage, PageResponse
+from mcp_workbench.engine.transport.http.server.authentication import BearerToken
+from mcp_workbench.engine.transport.http.server.pages import (
+    METRICS_HEADERS,
+    METRICS_PATH,
+    NegotiatedPage,
+    PageAccess,
+    PageResponse,
+)
 from mcp_workbench.engine.version import full_version
+from mcp_workbench.errors import ConfigError, DownstreamError
 from mcp_workbench.seeing.metrics import (
     CONTENT_TYPE,
     OPENMETRICS_CONTENT_TYPE,
@@ -33,9 +42,10 @@ from mcp_workbench.seeing.process_figures import own_process, tree_of
 
 if TYPE_CHECKING:
     from mcp_workbench.app.runtime import GatewayFacts, Runtime
+    from mcp_workbench.engine.config.model import ReferringValue
     from mcp_workbench.engine.downstream.connection import Connection
     from mcp_workbench.engine.observe.call_figures import CallFigures
-    from mcp_workbench.engine.transport.http.server.http_server import HttpServer
+    from mcp_workbench.engine.transport.http.server.authentication import Authentication
     from mcp_workbench.engine.transport.http.server.request_head import RequestHead
     from mcp_workbench.engine.transport.http.server.served_session import ServedSession
 
@@ -161,23 +171,48 @@ class _Servers:
         )
 
 
-async def serve_at(address: str, metrics: Metrics, served: dict[str, HttpServer | None]) -> None:
-    """Serve them at an address of this machine. If that is in use, calls are served all the same."""
-    from mcp_workbench.engine.transport.http.server.authentication import BearerToken
+async def serve_at(
+    address: str, token: str | ReferringValue | None, environ: Mapping[str, str], metrics: Metrics, runtime: Runtime
+) -> None:
+    """Serve them at an address of their own, to the holder of the token if there is one. If the address is in use, or
+    the token cannot be fetched, calls are served all the same."""
     from mcp_workbench.engine.transport.http.server.http_server import HttpOptions, serve_http
     from mcp_workbench.engine.transport.http.server.listening import parse_address
-    from mcp_workbench.errors import ConfigError
 
     host, port = parse_address(address)
-    # A token that nobody has: there is no MCP endpoint here.
-    nobody = BearerToken(secrets.token_hex(32))
-    options = HttpOptions(host=host, port=port, authenticator=nobody, header_names=METRICS_HEADERS)
     try:
-        served[address] = await serve_http(
-            options, _no_session, pages={METRICS_PATH: NegotiatedPage(metrics.respond_to)}
+        known = token if token is None or isinstance(token, str) else await _fetched(token, environ, runtime)
+    except DownstreamError as error:
+        log.warning("no metrics are served: %s", error.message)
+        return
+    # Without one, a token that nobody has.
+    callers = _MetricsReaders(known or secrets.token_hex(32))
+    options = HttpOptions(host=host, port=port, authenticator=callers, header_names=METRICS_HEADERS)
+    access = PageAccess.ANYBODY if known is None else PageAccess.CALLERS
+    try:
+        runtime.metrics[address] = await serve_http(
+            options, _no_session, pages={METRICS_PATH: NegotiatedPage(metrics.respond_to, access)}
         )
     except ConfigError as error:
         log.warning("no metrics are served: %s", error.message)
+
+
+async def _fetched(token: ReferringValue, environ: Mapping[str, str], runtime: Runtime) -> str:
+    """What the token refers to. Raises `DownstreamError`."""
+    from mcp_workbench.signin.secrets.resolve import resolve_value
+
+    found = await resolve_value(token, environ)
+    runtime.redactor.replace(token, found.secrets)
+    if not (text := found.text.strip()):
+        raise DownstreamError("the token of `metrics` is empty")
+    return text
+
+
+class _MetricsReaders(BearerToken):
+    """Lets the holder of the token read metrics, and nobody do anything else: there is no MCP endpoint here."""
+
+    def authenticate(self, head: RequestHead) -> Authentication | asyncio.Future[Authentication]:
+        return super().authenticate(head) if head.path == METRICS_PATH else self._missing
 
 
 def _no_session(link: object, principal: str) -> ServedSession:

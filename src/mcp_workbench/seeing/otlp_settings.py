@@ -20,6 +20,7 @@ TRACES_PATH: Final = "/v1/traces"
 DEFAULT_TIMEOUT: Final = 10.0
 MAX_TIMEOUT: Final = 60.0
 SERVICE: Final = "mcp-workbench"
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _PREFIX: Final = "OTEL_EXPORTER_OTLP_"
 
 
@@ -75,7 +76,7 @@ def settings_of(
         headers=headers if telemetry is None else {**headers, **telemetry.headers},
         sampler=variables.sampler() if telemetry is None or telemetry.traces is None else Sampler(telemetry.traces),
         timeout=variables.timeout(),
-        is_compressed=variables.of_traces("COMPRESSION") != "none",
+        is_compressed=variables.is_compressed(parts.hostname or ""),
         certificate=variables.of_traces("CERTIFICATE") or None,
         resource=variables.resource(),
     )
@@ -131,6 +132,11 @@ class _Variables:
             return min(int(text) / 1000, MAX_TIMEOUT)
         self._warn(f"`OTEL_EXPORTER_OTLP_TIMEOUT` is `{text[:50]}`, expected milliseconds; it is ignored")
         return DEFAULT_TIMEOUT
+
+    def is_compressed(self, host: str) -> bool:
+        """Unless said otherwise, what leaves this machine is."""
+        compression = self.of_traces("COMPRESSION")
+        return compression == "gzip" if compression else host not in _LOOPBACK
 
     def sampler(self) -> Sampler:
         name, text = self._get("OTEL_TRACES_SAMPLER") or "parentbased_always_on", self._get("OTEL_TRACES_SAMPLER_ARG")

@@ -19,6 +19,8 @@ SERVERS = {"mcpServers": {"s": {"command": "x"}}}
         ("[::1]:0", MetricsConfig(address="[::1]:0")),
         ({"address": "localhost:1", "perTool": True}, MetricsConfig(address="localhost:1", per_tool=True)),
         ({"perTool": True}, MetricsConfig(per_tool=True)),
+        ({"address": "0.0.0.0:1", "token": "t0ken"}, MetricsConfig(address="0.0.0.0:1", token="t0ken")),
+        ({"token": "t0ken", "address": "[::1]:1"}, MetricsConfig(address="[::1]:1", token="t0ken")),
     ],
 )
 def test_an_address_or_an_object(written: Any, meant: MetricsConfig) -> None:
@@ -34,6 +36,8 @@ def test_an_address_or_an_object(written: Any, meant: MetricsConfig) -> None:
         ("127.0.0.1:99999", "$.metrics"),
         (9464, "$.metrics"),
         ({"address": "10.0.0.1:1"}, "$.metrics.address"),
+        ({"address": "10.0.0.1:1", "token": ""}, "$.metrics.token"),
+        ({"address": "nothing", "token": "t0ken"}, "$.metrics.address"),
         ({"perTool": "often"}, "$.metrics.perTool"),
         ({"port": 9464}, "$.metrics.port"),
     ],

@@ -10,31 +10,43 @@ from mcp_workbench.engine.config.problems import Path
 from mcp_workbench.engine.config.reading import Reader
 from mcp_workbench.engine.config.setting import Declared, setting
 
-_EXPECTED: Final = "`host:port` on this machine, such as `127.0.0.1:9464`"
+_EXPECTED: Final = "`host:port`, such as `127.0.0.1:9464`"
+_ON_THIS_MACHINE: Final = "`host:port` on this machine, such as `127.0.0.1:9464`, or a `token` beside it"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
-class _LoopbackAddress(Text):
-    """`host:port` that only this machine reaches, because no token is asked for there."""
+class _ListeningAddress(Text):
+    """`host:port`."""
 
     def read(self, value: object, path: Path, reader: Reader) -> str | None:
         text = super().read(value, path, reader)
         if text is None:
             return None
         host, _, port = text.rpartition(":")
-        if host not in _LOOPBACK or not (port.isascii() and port.isdecimal() and int(port) < 65_536):
+        if not host or not (port.isascii() and port.isdecimal() and int(port) < 65_536):
             reader.wrong(value, path, _EXPECTED)
             return None
         return text
+
+
+def is_on_this_machine(address: str) -> bool:
+    """Whether nobody else can reach it."""
+    return address.rpartition(":")[0] in _LOOPBACK
 
 
 class MetricsConfig(Declared, frozen=True, kw_only=True):
     """Where metrics are served in addition to `/metrics` of `serve --http`."""
 
     address: str | None = setting(
-        _LoopbackAddress(_EXPECTED),
-        "Where `/metrics` is served on this machine, without a token: `host:port`. Also over stdio and by the shared "
-        "workbench.",
+        _ListeningAddress(_EXPECTED),
+        "Where `/metrics` is served: `host:port`, also over stdio and by the shared workbench. If other machines can "
+        "reach it, a `token` is needed.",
+    )
+    token: str | None = setting(
+        Text(),
+        "What Prometheus has to send as a bearer token to that address. Never printed.",
+        is_secret=True,
+        fetches=True,
     )
     per_tool: bool = setting(
         Boolean(), "Whether calls are told apart by tool: up to 500 tools, the others are counted together.", False
@@ -46,13 +58,19 @@ class _Metrics(Kind):
 
     def __init__(self) -> None:
         self._members = Members(MetricsConfig, "`host:port` on this machine, or an object with `address` and `perTool`")
-        self._address = _LoopbackAddress(_EXPECTED)
+        self._address = _ListeningAddress(_EXPECTED)
 
     def read(self, value: object, path: Path, reader: Reader) -> MetricsConfig | None:
-        if not isinstance(value, str):
-            return self._members.read(value, path, reader)
-        address = self._address.read(value, path, reader)
-        return None if address is None else MetricsConfig(address=address)
+        if isinstance(value, str):
+            address = self._address.read(value, path, reader)
+            found = None if address is None else MetricsConfig(address=address)
+        else:
+            found = self._members.read(value, path, reader)
+        if found is None or found.address is None or found.token or is_on_this_machine(found.address):
+            return found
+        written, place = (value, path) if isinstance(value, str) else (found.address, (*path, "address"))
+        reader.wrong(written, place, _ON_THIS_MACHINE)
+        return None
 
     def schema(self) -> Schema:
         return {"anyOf": [self._address.schema(), self._members.schema()]}

@@ -517,7 +517,7 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
     metrics: MetricsConfig | None = setting(
         Deferred("metrics_settings", "METRICS"),
         "Where metrics for Prometheus are served on this machine, such as `127.0.0.1:9464`, or an object with "
-        "`address` and `perTool`. `serve --http` serves them at `/metrics` in any case, to those who may call.",
+        "`address`, `token` and `perTool`. `serve --http` has them at `/metrics` in any case, to those who may call.",
         needs_restart=True,
     )
     # None: as the variables of OpenTelemetry say.
