@@ -81,10 +81,11 @@ class ApprovalSocket:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError, ValueError, DecodeError, ValidationError):
             async with asyncio.timeout(ANSWER_SECONDS):
+                # Read in any case: who is refused before it has written finds a broken pipe instead of the answer.
+                line = await reader.readline()
                 connection = writer.get_extra_info("socket")
                 if may_decide(connection):
-                    who = described_peer(connection)
-                    reply = self._decide(_decode_request(await reader.readline()), who)
+                    reply = self._decide(_decode_request(line), described_peer(connection))
                 else:
                     reply = ApprovalReply(is_refused=True)
                 writer.write(encode(reply) + b"\n")
