@@ -62,6 +62,8 @@ WITH_PROCESSES = (
     ),
     *("real_servers", "scripts", "sharing", "soak", "support"),
 )
+# Those of them whose tests close all that they open, in this process: they are looked at, too.
+CLOSING = ("app", "engine/transport", "setup")
 # How a file says it of all its tests.
 WHOLE_FILE = b"\npytestmark = pytest.mark.processes\n"
 STARTS_SOMETHING = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.connect"})
@@ -243,8 +245,8 @@ def _pipe_of_the_process() -> None:
 def _no_descriptor_left_behind(
     _orphans_come_to_us: None, _pipe_of_the_process: None, request: pytest.FixtureRequest
 ) -> Iterator[None]:
-    # Programs that tests start, and transports, may take a moment to close theirs.
-    if not processes.available() or request.node.get_closest_marker("processes") is not None:
+    is_looked_at = request.node.get_closest_marker("processes") is None or _is_in(CLOSING, request.node.path)
+    if not processes.available() or not is_looked_at:
         yield
         return
     before = _descriptors()
@@ -253,7 +255,7 @@ def _no_descriptor_left_behind(
     if left:
         # Python warns of those that only the collector closes.
         gc.collect()
-        # A cache is written by a thread that may outlive its test by a moment.
+        # A cache is written by a thread that may outlive its test by a moment; so do transports, and programs.
         deadline = time.monotonic() + CLOSE_TIMEOUT
         while (left := _opened_since(before)) and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -117,7 +117,7 @@ async def test_a_revoked_key_loses_its_sessions_and_approvals(keys: KeyFolder) -
         took = [gateway.gate.access.approvals.take(name, 1, "digest") for name in ("alice", "bob")]
         assert took == [False, True], "the next `alice` may be somebody else"
         assert gateway.gate.whole_face_of("alice") is not faces[0] and gateway.gate.whole_face_of("bob") is faces[1]
-        assert (await rig.client.request(body=initialize(), authorization=f"Bearer {token}")).status == 401
+        await rig.refused(rig.client.request(body=initialize(), authorization=f"Bearer {token}"), 401)
 
 
 async def test_a_change_before_anybody_has_shown_a_key_reads_none(keys: KeyFolder) -> None:

@@ -8,18 +8,21 @@ from tests.bridge.in_process import InProcessWorkbench, Request, settled
 from tests.support.client import Json
 
 
-async def refused(workbench: InProcessWorkbench, send: Callable[[], Request], code: int, says: str = "") -> Json:
-    """The error of a request. No server was started or sent anything for it, no client told of anything else, and
-    nothing is kept that was not, or lost that was kept."""
+async def refused(workbench: InProcessWorkbench, send: Callable[[], Request], code: int | None, says: str = "") -> Json:
+    """The error of a request, or the result that an agent reads instead (`code` is None). No server was started or sent
+    anything for it, no client told of anything else, and nothing is kept that was not, or lost that was kept."""
     await settled()
     before = _surroundings(workbench)
     request = send()
     await settled()
     after = _surroundings(workbench)
-    assert request.error["code"] == code and says in request.error["message"], request.error
+    if code is None:
+        assert request.result["isError"] and says in str(request.result["content"]), request.result
+    else:
+        assert request.error["code"] == code and says in request.error["message"], request.error
     after["messages to clients"].remove(request.answer)
     assert after == before
-    return request.error
+    return request.result if code is None else request.error
 
 
 def _surroundings(workbench: InProcessWorkbench) -> dict[str, list[object]]:

@@ -436,3 +436,7 @@ async def test_closing_is_bounded_if_the_server_does_not_answer_delete(monkeypat
     async with scripted_http(Silent()) as http:
         async with talking(http.url) as talk:
             await talk.initialize()
+        assert [request.method for request in http.requests][-1] == "DELETE"
+        # It is left there: the server sees us go, and nothing else has failed.
+        await wait_until(lambda: http.open_connections == 0)
+        assert not talk.failures and not talk.closed

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 from msgspec import Raw
@@ -22,7 +22,7 @@ from mcp_workbench.engine.transport.http.server.validation import ShownParameter
 from mcp_workbench.engine.transport.link import Link
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from tests.engine.transport.http.listening import wait_until
-from tests.engine.transport.http.server.raw_client import RawClient, RawConnection, raw_client
+from tests.engine.transport.http.server.raw_client import RawClient, RawConnection, Response, raw_client
 
 Json = dict[str, Any]
 
@@ -112,6 +112,19 @@ class EchoRig:
         session = EchoSession(self, link, principal)
         self.sessions.append(session)
         return session
+
+    async def refused(self, request: Awaitable[Response], status: int) -> Response:
+        """The answer to a request that goes no further: no session is made for it or hears of it, and nothing of it is
+        kept."""
+        before = self._surroundings()
+        response = await request
+        assert response.status == status, response
+        assert self._surroundings() == before
+        return response
+
+    def _surroundings(self) -> tuple[object, ...]:
+        heard = [(list(session.received), list(session.ended), dict(session.calls)) for session in self.sessions]
+        return heard, self.server._connections.bodies.reserved
 
     @property
     def last(self) -> EchoSession:

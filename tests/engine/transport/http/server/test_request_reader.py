@@ -109,7 +109,7 @@ async def test_a_token_in_a_trailer_proves_nothing_later() -> None:
         connection = await rig.client.connect()
         await connection.send(chunked(b"Authorization: Bearer x\r\n", b"{}", authorization="Bearer x") + ECHO)
         assert (await connection.response()).status == 400
-        assert (await connection.response()).status == 401
+        await rig.refused(connection.response(), 401)
 
 
 @pytest.mark.parametrize(("start", "piece"), [(b"", b"X-Y: z\r\n" * 100), (b"X: ", b"x" * 1000)])

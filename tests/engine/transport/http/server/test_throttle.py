@@ -154,7 +154,7 @@ async def test_repeated_guesses_on_one_connection_are_all_answered(monkeypatch: 
     async with echoing(authenticator=BearerToken("x")) as rig:
         connection = await rig.client.connect()
         for _ in range(FREE_FAILURES + MOST_DELAYED + 2):
-            assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 401
+            await rig.refused(connection.request(body=modern("echo"), **modern_headers("echo")), 401)
 
 
 async def test_those_without_a_line_of_their_own_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ async def test_those_without_a_line_of_their_own_are_counted(monkeypatch: pytest
     async with echoing(authenticator=BearerToken("x"), on_refused=lambda *line: told.append(line)) as rig:
         connection = await rig.client.connect()
         for _ in range(FREE_FAILURES + 7):
-            assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 401
+            await rig.refused(connection.request(body=modern("echo"), **modern_headers("echo")), 401)
         await wait_until(lambda: counted(told) == 7)
     assert len([reason for _, reason in told if "more attempts" not in reason]) == FREE_FAILURES
     assert {peer for peer, _ in told} == {"127.0.0.1"}
@@ -176,7 +176,7 @@ async def test_what_is_counted_at_the_end_is_told_then(monkeypatch: pytest.Monke
     async with echoing(authenticator=BearerToken("x"), on_refused=lambda *line: told.append(line)) as rig:
         connection = await rig.client.connect()
         for _ in range(FREE_FAILURES + 3):
-            assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 401
+            await rig.refused(connection.request(body=modern("echo"), **modern_headers("echo")), 401)
         assert counted(told) == 0
     assert counted(told) == 3
 
@@ -224,7 +224,7 @@ async def test_a_failure_is_told_with_its_address_and_counted_by_its_network(mon
         for _ in range(2):
             connection = await rig.client.connect()
             for _ in range(FREE_FAILURES // 2 + 1):
-                assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 401
+                await rig.refused(connection.request(body=modern("echo"), **modern_headers("echo")), 401)
     half = FREE_FAILURES // 2
     assert [peer for peer, _ in told] == (
         ["2001:db8::1"] * (half + 1) + ["2001:db8::2"] * (half - 1) + ["2001:db8::/64"]
