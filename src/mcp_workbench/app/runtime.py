@@ -104,6 +104,7 @@ class CallCounting:
         self.on_change: list[Callable[[], None]] = []
         # One for each collector that traces are sent to, which are made of figures.
         self.span_senders: list[SpanSender] = []
+        self.metrics: dict[str, HttpServer | None] = {}
 
     def start(self) -> CallFigures:
         self._wanted_by += 1
@@ -162,8 +163,6 @@ class Runtime:
         self.counting = CallCounting(self._note_running_calls)
         # Asks each gateway that serves clients now.
         self.gateway_facts: list[Callable[[], GatewayFacts]] = []
-        # Where metrics are served besides the MCP endpoint, by address; None until that is open.
-        self.metrics: dict[str, HttpServer | None] = {}
         self._http: HttpClient | None = None
         # By the `keychain` setting: each configuration has the store that it requires.
         self._sign_ins: dict[bool | None, SignIns] = {}
@@ -398,6 +397,11 @@ class Runtime:
     def figures(self) -> CallFigures | None:
         """Those of all calls, while somebody wants them."""
         return self.counting.figures
+
+    @property
+    def metrics(self) -> dict[str, HttpServer | None]:
+        """Where metrics are served besides the MCP endpoint, by address; None until that is open."""
+        return self.counting.metrics
 
     def _note_running_calls(self) -> None:
         for call in self.pool.calls():
