@@ -188,6 +188,8 @@ CHECKS: dict[str, Callable[[str, Path], None]] = {
     "mcp-workbench up --reload": is_a_command_line,
     # Nor the browser to open; tests/cli/commands/test_page.py has a workbench of its own.
     "mcp-workbench page": is_a_command_line,
+    # It goes on until Ctrl-C.
+    "mcp-workbench logs --follow": is_a_command_line,
     # Nor are the clients of this machine ours to change.
     "mcp-workbench init": is_a_command_line,
     "mcp-workbench install": is_a_command_line,

@@ -32,6 +32,7 @@ SHARED_MODULE_NAMES = {
     "serve": "the command, and the same where it has joined the shared workbench",
     "status": "the command, and the status that it shows",
     "tokens": "the command, and what a token is to a model",
+    "version": "what `--version` prints, and which commit this is",
     "trust": "the command, and the trust that it records",
 }
 
@@ -57,6 +58,7 @@ WITHOUT_MODULE = {
     "test_layering.py": "all imports",
     "test_linear_text.py": "every reader of foreign text",
     "test_naming.py": "all names",
+    "test_platforms.py": "docs/reference/platforms.md",
     "test_project.py": "the project's files",
     "test_reliability_docs.py": "docs/reference/reliability.md",
     "test_security_docs.py": "SECURITY.md",

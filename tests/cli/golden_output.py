@@ -208,6 +208,9 @@ CASES: Final = (
     Case("down now"),
     Case("down"),
     # Team.
+    Case("cluster status"),
+    # A key is a different one each time.
+    Case("cluster key --nonsense"),
     Case("key"),
     Case("key list"),
     Case("key create"),

@@ -139,7 +139,7 @@ async def test_a_reload_is_done_at_once_and_tells_what_came_of_it(workbench: Wor
             assert done.status == 1 and f"process {client.pid}: not reloaded: {file}" in done.stdout
             assert "workbench-config.json:1:" in done.stdout
             shown = await asyncio.to_thread(run, "status", env=runtime)
-            assert "the configuration has changed, but the change has not taken effect:" in shown.stdout
+            assert "the configuration has changed, but the change has not taken effect" in shown.stdout
 
 
 def test_reload_says_when_there_is_nothing_to_reload(short: Path) -> None:

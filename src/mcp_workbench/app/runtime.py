@@ -19,7 +19,6 @@ from mcp_workbench.engine.catalog.catalog import Catalog, Servers
 from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.pool import Pool
-from mcp_workbench.engine.router.routed_call import passage_of
 from mcp_workbench.engine.transport.link import AnswerReceiver
 from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
@@ -404,6 +403,9 @@ class Runtime:
         return self.counting.metrics
 
     def _note_running_calls(self) -> None:
+        # A sign-in has a runtime as well, and routes nothing.
+        from mcp_workbench.engine.router.routed_call import passage_of
+
         for call in self.pool.calls():
             # Whoever forwards a call has routed it.
             passage_of(cast("RoutedCall", call))

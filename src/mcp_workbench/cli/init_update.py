@@ -31,7 +31,7 @@ from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.setup.server_preview import preview
 
 
-class Difference(Struct, frozen=True):
+class ImportDifference(Struct, frozen=True):
     """One server that clients have otherwise than the configuration. `toolbox` is empty for a new one."""
 
     kind: Literal["new", "changed", "gone"]
@@ -47,7 +47,7 @@ def differences(
     record: ImportRecord,
     served: dict[str, Served],
     complete: Collection[str],
-) -> list[Difference]:
+) -> list[ImportDifference]:
     """Return what differs between the clients and the configuration. `complete` names the clients that would have a
     server if it was not gone: they were read, and we did not replace their servers. Pure."""
     found = []
@@ -63,10 +63,10 @@ def differences(
         is_changed = known is not None and server.name in places
         place = places[server.name] if is_changed else ""
         kind: Literal["new", "changed"] = "changed" if is_changed else "new"
-        found.append(Difference(kind, server.name, tuple(server.sources), place, server.entry))
+        found.append(ImportDifference(kind, server.name, tuple(server.sources), place, server.entry))
     for name, seen in record.servers.items():
         if name not in now and name in places and set(seen.sources) <= set(complete):
-            found.append(Difference("gone", name, seen.sources, places[name]))
+            found.append(ImportDifference("gone", name, seen.sources, places[name]))
     return found
 
 
@@ -121,7 +121,7 @@ def _looked_at(files: Iterable[FoundFile]) -> tuple[set[str], set[str]]:
     return {name for name, can_be in readable.items() if can_be}, ours
 
 
-def _show(found: list[Difference]) -> None:
+def _show(found: list[ImportDifference]) -> None:
     screen = stderr()
     rows: list[list[Part]] = []
     for number, each in enumerate(found, 1):
@@ -133,7 +133,7 @@ def _show(found: list[Difference]) -> None:
     screen.flush()
 
 
-def _chosen(found: list[Difference], parsed: Parsed) -> list[Difference]:
+def _chosen(found: list[ImportDifference], parsed: Parsed) -> list[ImportDifference]:
     present = [each for each in found if each.kind != "gone"]
     if parsed.has("yes"):
         # Removing needs somebody who looks.
@@ -154,7 +154,7 @@ def _chosen(found: list[Difference], parsed: Parsed) -> list[Difference]:
     return [each for number, each in enumerate(found, 1) if number in numbers]
 
 
-def _applied(file: OwnConfiguration, chosen: list[Difference], store: SecretStore) -> bytes:
+def _applied(file: OwnConfiguration, chosen: list[ImportDifference], store: SecretStore) -> bytes:
     for each in chosen:
         if each.entry is None:
             content = file.without_server(each.toolbox, each.name)
@@ -167,7 +167,7 @@ def _applied(file: OwnConfiguration, chosen: list[Difference], store: SecretStor
     return file.before or b""
 
 
-def _free_name(file: OwnConfiguration, new: Difference) -> str:
+def _free_name(file: OwnConfiguration, new: ImportDifference) -> str:
     """Its name, or with its client's name if another server has it: two of one name would conflict."""
     taken = {name.casefold() for servers in file.toolboxes.values() for name in servers}
     number, name = 1, new.name

@@ -21,7 +21,7 @@ _FOLDERS: Final = (_PACKAGE / "documents", _PACKAGE.parents[1] / "docs")
 _KINDS: Final = ("start", "guides", "reference")
 _LIST: Final = "topics"
 _PICTURE: Final = re.compile(r"!\[[^\]]*\]\([^)]*\)\n*")
-_LINK: Final = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)([^)#\s]*)(?:#[^)]*)?\)")
+_LINK: Final = re.compile(r"\[([^\[\]]{1,200})\]\((?![a-z]{1,9}:)([^()#\s]{0,200})(?:#[^()\s]{0,200})?\)")
 _COMMENT: Final = re.compile(r"^<!--.*?-->\n", re.MULTILINE | re.DOTALL)
 
 

@@ -11,11 +11,11 @@ import gzip
 import logging
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection  # noqa: TID253
-from time import time
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -237,6 +237,6 @@ def _retry_after(response: HTTPResponse) -> float:
     if text.isascii() and text.isdecimal():
         return float(text[:10])
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time())
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
     except (ValueError, TypeError, OverflowError):
         return 0.0

@@ -12,7 +12,7 @@ PACKAGE = Path(mcp_workbench.__file__).parent
 # and commands that speak about the file.
 READERS = {
     *("engine/config", "engine/catalog", "app/gateway.py", "app/users.py", "app/client_sign_ins.py"),
-    *("app/http_callers.py", "app/server_access.py", "app/team_gate.py"),
+    *("app/http_callers.py", "app/server_access.py", "app/team_gate.py", "app/traces.py"),
     *("team/oversight.py", "sharing", "setup/diagnosis.py", "setup/check_references.py", "cli"),
 }
 

@@ -29,7 +29,7 @@ def run(parsed: Parsed) -> int:
     config = configuration(parsed)
     redactor = log_for(parsed, config)
     if config.cluster is None:
-        raise ConfigError(f"`{config.path}` has no `cluster`", hint="docs/guides/scaling.md says how to set one up")
+        raise ConfigError(f"`{config.path}` has no `cluster`", hint="mcp-workbench help scaling says how to set one up")
     report = examined(config, redactor)
     screen = stdout()
     if parsed.has("json"):

@@ -38,11 +38,11 @@ class _Annotations(Struct, rename="camel"):
     destructive_hint: object = False
 
 
-class _Definition(Struct):
+class _SchemaOnly(Struct):
     annotations: _Annotations = field(default_factory=_Annotations)
 
 
-_read: Final = Decoder(_Definition).decode
+_read: Final = Decoder(_SchemaOnly).decode
 
 
 def only_reads(definition: bytes | Raw) -> bool:

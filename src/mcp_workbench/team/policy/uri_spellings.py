@@ -143,8 +143,8 @@ def _host(authority: str, scheme: str) -> str:
     place = _composed(place, "NFKC").lower()
     port = _PORT.search(place)
     if port is None:
-        return f"{user}{at}{place.removesuffix('.')}"
-    host = place[: port.start()].removesuffix(".")
+        return f"{user}{at}{place.rstrip('.')}"
+    host = place[: port.start()].rstrip(".")
     return f"{user}{at}{host}" + ("" if port[1] in ("", _DEFAULT_PORTS.get(scheme)) else port[0])
 
 
