@@ -69,6 +69,7 @@ class ClusterState(LastingState):
         self._heard: dict[str, list[Callable[[bytes], None]]] = {}
         self._keep_again: list[Callable[[], None]] = []
         self._told = 0
+        self._is_over = False
         # By instance, the number of its last notice.
         self._last_of: OrderedDict[str, int] = OrderedDict()
         # Values that were not accepted, and copies that were dropped before they could be written.
@@ -247,16 +248,18 @@ class ClusterState(LastingState):
 
     async def run(self) -> None:
         """Write, listen and beat until cancelled."""
+        beside = [asyncio.create_task(self._write()), asyncio.create_task(self._listen())]
         try:
-            async with asyncio.TaskGroup() as tasks:
-                _ = tasks.create_task(self._write())
-                _ = tasks.create_task(self._listen())
-                await self._beat()
+            await self._beat()
         finally:
+            self._is_over = True
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             await self.link.close()
 
     async def _write(self) -> None:
-        while True:
+        while not self._is_over:
             await self._has_work.wait()
             self._has_work.clear()
             # The heartbeat notices when it is back, and sets the event again.
@@ -264,14 +267,15 @@ class ClusterState(LastingState):
                 await self._flush()
 
     async def _listen(self) -> None:
-        while True:
+        while not self._is_over:
             if not self.link.is_away:
                 async for sealed in self.link.messages(self._channel):
                     self._hear(sealed)
-            await asyncio.sleep(BEAT_INTERVAL)
+            if not self._is_over:
+                await asyncio.sleep(BEAT_INTERVAL)
 
     async def _beat(self) -> None:
-        while True:
+        while not self._is_over:
             with contextlib.suppress(StateAway):
                 await self.beat()
             await asyncio.sleep(BEAT_INTERVAL)

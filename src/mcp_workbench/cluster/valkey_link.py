@@ -83,9 +83,11 @@ class ValkeyLink:
             if (refused := next((each for each in replies if isinstance(each, Exception)), None)) is not None:
                 raise refused
         except (OSError, TimeoutError, _errors()) as error:
+            _raise_if_cancelled()
             problem = _why(error)
             self._note(problem)
             raise StateAway(problem) from None
+        _raise_if_cancelled()
         self.latency = time.monotonic() - began
         self._note(None)
         return replies
@@ -111,17 +113,26 @@ class ValkeyLink:
                 silent_since = time.monotonic()
                 while time.monotonic() - silent_since < SILENCE_LIMIT:
                     message = await subscription.get_message(ignore_subscribe_messages=True, timeout=1.0)
+                    _raise_if_cancelled()
                     if message is not None:
                         silent_since = time.monotonic()
                         yield message["data"]
             except (OSError, TimeoutError, _errors()):
-                return
+                _raise_if_cancelled()
 
     async def close(self) -> None:
         for client in (self._client, self._listening):
             with contextlib.suppress(OSError, TimeoutError, _errors()):
                 async with asyncio.timeout(STATE_TIMEOUT):
                     await client.aclose()
+
+
+def _raise_if_cancelled() -> None:
+    """The library loses a cancellation that arrives while it connects or disconnects; whoever waits for our end would
+    wait forever."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _errors() -> type[Exception]:

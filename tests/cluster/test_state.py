@@ -1,0 +1,227 @@
+"""What instances leave for each other, on a real server: also while that is away, full, or has lost everything."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from mcp_workbench.cluster import state as module
+from mcp_workbench.cluster.seal import Seal
+from mcp_workbench.cluster.state import ClusterState
+from mcp_workbench.cluster.valkey_link import ValkeyLink
+from mcp_workbench.engine.lasting_state import INSTANCE, RESULT, SESSION, TASK
+from tests.support.cluster_machines import StateServer, free_port, needs_state_server
+
+pytestmark = [pytest.mark.processes, needs_state_server]
+
+KEY = os.urandom(32)
+PATIENCE = 30.0
+
+
+@asynccontextmanager
+async def state_server() -> AsyncIterator[StateServer]:
+    server = StateServer(free_port())
+    await server.start()
+    try:
+        yield server
+    finally:
+        if server.process is not None and server.process.returncode is None:
+            server.signal(signal.SIGCONT)
+        await server.kill()
+
+
+class Instances:
+    def __init__(self, port: int, stack: AsyncExitStack) -> None:
+        self._port = port
+        self._stack = stack
+
+    async def start(self, key: bytes = KEY, **options: bool) -> ClusterState:
+        link = ValkeyLink(f"valkey://127.0.0.1:{self._port}/0")
+        state = ClusterState(link, Seal(key, "test"), "test", **options)
+        running = asyncio.create_task(state.run())
+
+        async def end() -> None:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+        self._stack.push_async_callback(end)
+        return state
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BEAT_INTERVAL", 0.05)
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[tuple[StateServer, Instances]]:
+    async with state_server() as server, AsyncExitStack() as stack:
+        yield server, Instances(server.port, stack)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def found(state: ClusterState, name: str, value: bytes) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while await state.find(SESSION, "ann", name) != value:
+            await asyncio.sleep(0.01)
+
+
+async def test_what_one_leaves_another_finds_for_the_same_user_alone() -> None:
+    async with running() as (server, instances):
+        one, other = await instances.start(), await instances.start()
+        one.keep(SESSION, "ann", "id", b"first")
+        one.keep(SESSION, "ann", "id", b"second")
+        one.keep(TASK, "ann", "a", b"1")
+        one.keep(TASK, "ann", "b", b"2")
+        await until(lambda: not one.waiting)
+        assert await other.find(SESSION, "ann", "id") == b"second"
+        assert await other.find(SESSION, "ben", "id") is None
+        assert await other.find_all(TASK, "ann") == {"a": b"1", "b": b"2"}
+        assert await other.find_all(TASK, "ben") == {}
+        one.drop(TASK, "ann", "a")
+        one.drop(SESSION, "ann", "id")
+        await until(lambda: not one.waiting)
+        assert await other.find_all(TASK, "ann") == {"b": b"2"}
+        assert await other.find(SESSION, "ann", "id") is None
+        for key in await server.command("KEYS", "*"):
+            assert b"ann" not in key
+            assert await server.command("TTL", key) > 0, "everything ends"
+
+
+async def test_bounds_of_a_kind_hold() -> None:
+    async with running() as (_, instances):
+        one, other = await instances.start(), await instances.start()
+        one.keep(SESSION, "ann", "large", b"x" * (SESSION.max_bytes + 1))
+        for number in range(TASK.most + 2):
+            one.keep(TASK, "ann", f"{number}", b"")
+        await until(lambda: not one.waiting)
+        assert await other.find(SESSION, "ann", "large") is None
+        left = await other.find_all(TASK, "ann")
+        assert len(left) == TASK.most
+        assert {"0", "1"}.isdisjoint(left), "the oldest are dropped"
+
+
+async def test_value_moved_to_another_user_is_refused() -> None:
+    async with running() as (server, instances):
+        one, other = await instances.start(), await instances.start()
+        one.keep(SESSION, "ann", "id", b"hers")
+        one.keep(SESSION, "ben", "id", b"his")
+        await until(lambda: not one.waiting)
+        first, second = [key for key in await server.command("KEYS", "*") if b":session:" in key]
+        values = await server.command("GET", first), await server.command("GET", second)
+        await server.command("SET", first, values[1])
+        await server.command("SET", second, values[0])
+        assert await other.find(SESSION, "ann", "id") is None
+        assert await other.find(SESSION, "ben", "id") is None
+        assert other.refused == 2
+
+
+async def test_instance_with_another_key_finds_nothing_and_disturbs_nobody() -> None:
+    async with running() as (_, instances):
+        one, stranger = await instances.start(), await instances.start(os.urandom(32))
+        one.keep(SESSION, "ann", "id", b"hers")
+        await until(lambda: not one.waiting)
+        assert await stranger.find(SESSION, "ann", "id") is None
+        assert list(await one.find_all(INSTANCE, "")) == [one.instance]
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+async def test_while_the_server_is_away_nobody_waits_and_nothing_is_lost(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running() as (server, instances):
+        one, refusing = await instances.start(), await instances.start(refuses_when_away=True)
+        one.keep(SESSION, "ann", "id", b"before")
+        await until(lambda: not one.waiting)
+        if how == "killed":
+            await server.kill()
+        else:
+            server.signal(signal.SIGSTOP)
+        await until(lambda: one.link.is_away and refusing.link.is_away)
+        assert refusing.is_blind and not one.is_blind
+        began = one.link.outages
+        one.keep(SESSION, "ann", "second", b"meanwhile")
+        assert await one.find(SESSION, "ann", "second") == b"meanwhile", "one's own is known"
+        assert await one.find(SESSION, "ann", "id") is None
+        assert one.waiting == 1
+        if how == "killed":
+            await server.start()
+        else:
+            server.signal(signal.SIGCONT)
+        await until(lambda: not one.link.is_away and not one.waiting and not refusing.is_blind)
+        other = await instances.start()
+        await found(other, "second", b"meanwhile")
+        assert one.link.outages == began
+        told = [each.message for each in caplog.records if "is away" in each.message]
+        assert len(told) == one.link.outages + refusing.link.outages + other.link.outages, "one line each time"
+
+
+async def test_everything_is_left_again_when_the_server_has_lost_it() -> None:
+    async with running() as (server, instances):
+        one, second = await instances.start(), await instances.start()
+        for state, name in ((one, "first"), (second, "second")):
+            state.on_emptied(lambda state=state, name=name: state.keep(SESSION, "ann", name, b"again"))  # type: ignore[misc]
+        other = await instances.start()
+        await found(other, "first", b"again")
+        await server.command("FLUSHALL")
+        await found(other, "second", b"again")
+        await found(other, "first", b"again")
+
+
+async def test_full_server_counts_as_away() -> None:
+    async with running() as (server, instances):
+        one = await instances.start()
+        await until(lambda: one.link.latency is not None)
+        await server.command("CONFIG", "SET", "maxmemory", "1")
+        one.keep(RESULT, "ann", "id", b"x")
+        await until(lambda: one.link.is_away)
+        assert "memory" in (one.link.problem or "")
+        await server.command("CONFIG", "SET", "maxmemory", "0")
+        await until(lambda: not one.waiting)
+        assert await one.find(RESULT, "ann", "id") == b"x"
+
+
+async def test_backlog_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_PENDING", 2)
+    state = ClusterState(ValkeyLink("valkey://127.0.0.1:1/0"), Seal(KEY, "test"), "test")
+    for name in ("first", "second", "third"):
+        state.keep(SESSION, "ann", name, b"x")
+    assert (state.waiting, state.lost) == (2, 1)
+    assert await state.find(SESSION, "ann", "third") == b"x"
+    await state.link.close()
+
+
+async def test_notices_reach_the_others_once_and_replays_nobody() -> None:
+    async with running() as (server, instances):
+        one, other, third = [await instances.start() for _ in range(3)]
+        heard: dict[str, list[bytes]] = {"one": [], "other": [], "third": []}
+        for name, state in (("one", one), ("other", other), ("third", third)):
+            state.on_told("subject", heard[name].append)
+        subscribers = "mcp-workbench:{test}:notices"
+
+        async def all_listen() -> None:
+            async with asyncio.timeout(PATIENCE):
+                while (await server.command("PUBSUB", "NUMSUB", subscribers))[1] < 3:
+                    await asyncio.sleep(0.01)
+
+        await all_listen()
+        one.tell("subject", b"told")
+        await until(lambda: heard["other"] and heard["third"])
+        replayed = one._notice("subject", b"replayed")
+        await server.command("PUBLISH", subscribers, replayed)
+        await until(lambda: len(heard["other"]) == 2)
+        await server.command("PUBLISH", subscribers, replayed)
+        await server.command("PUBLISH", subscribers, b"nonsense")
+        one.tell("subject", b"last")
+        await until(lambda: heard["other"][-1:] == [b"last"] and heard["third"][-1:] == [b"last"])
+        assert heard == {"one": [], "other": [b"told", b"replayed", b"last"], "third": [b"told", b"replayed", b"last"]}
