@@ -34,6 +34,7 @@ from bench.instructions import (
 )
 from bench.machine import describe_machine, doubt
 from bench.report import json_report, markdown_report, text_report, write_section
+from bench.sandboxes import sandbox_bwrap, sandbox_start
 from bench.shared import shared_in_flight, shared_memory, shared_sequential, shared_start_up
 from bench.startup import start_up
 from bench.subjects import Subject, Workshop
@@ -47,7 +48,8 @@ COUNTED_NAMES = (
     *("instructions", "http-instructions", "guarded-instructions", "audit-instructions"),
     *("counting-instructions", "seeing-instructions"),
 )
-NAMES = (*STDIO_NAMES, *AUDIT_NAMES, *SHARED_NAMES, *HTTP_NAMES, *COUNTED_NAMES)
+SANDBOX_NAMES = ("sandbox-start", "sandbox-bwrap")
+NAMES = (*STDIO_NAMES, *AUDIT_NAMES, *SHARED_NAMES, *SANDBOX_NAMES, *HTTP_NAMES, *COUNTED_NAMES)
 YARDSTICK_PACKAGES = ("uvloop", "orjson")
 
 
@@ -98,6 +100,8 @@ def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
         "shared-in-flight": lambda: shared_in_flight(workshop, effort),
         "shared-start-up": lambda: shared_start_up(workshop, effort),
         "shared-memory": lambda: shared_memory(workshop, effort),
+        "sandbox-start": lambda: sandbox_start(effort),
+        "sandbox-bwrap": lambda: sandbox_bwrap(effort),
         "http-stdio": lambda: http_sequential(folder, effort, "stdio"),
         "http-http": lambda: http_sequential(folder, effort, "http"),
         "http-in-flight": lambda: http_in_flight(folder, effort),

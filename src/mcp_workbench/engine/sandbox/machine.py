@@ -35,6 +35,8 @@ _SYSTEM: Final = {
         "/Applications",
     ),
 }
+# What does not move while a machine runs: where names are resolved does.
+_LASTING: Final = frozenset(_SYSTEM["linux"][:10]) | frozenset(_SYSTEM["darwin"])
 # More than any path has, with its links.
 _MAX_STEPS: Final = 10_000
 # Of a folder that is granted, to find the repositories in it.
@@ -48,6 +50,16 @@ def look(path: str) -> FoundPath | None:
         return FoundPath(real, os.path.isdir(real), *(() if real == path else _links_on_the_way(path)))
     except (OSError, ValueError):
         return None
+
+
+@cache
+def _look_once(path: str) -> FoundPath | None:
+    return look(path)
+
+
+def _look_quickly(path: str) -> FoundPath | None:
+    """The same. The system's folders, which no user can replace, are looked at once: they are half of the work."""
+    return _look_once(path) if path in _LASTING else look(path)
 
 
 def _links_on_the_way(path: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
@@ -94,7 +106,7 @@ def this_machine(home: str) -> Machine:
         home=os.path.realpath(home),
         homes=os.path.join(os.path.realpath(data), "homes"),
         protected=tuple(protected),
-        look=look,
+        look=_look_quickly,
         system=_SYSTEM.get(sys.platform, ()),
         devices=_DEVICES,
         repositories=_repositories_in,
