@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -40,7 +41,7 @@ class Browser:
 
     async def get(self, path: str, **headers: Any) -> Response:
         return await self._client.request(
-            "GET", path, host=headers.pop("host", self.host), cookie=self.cookie, **headers
+            "GET", path, **{"host": self.host, "cookie": self.cookie, "x_csrf": self.csrf, **headers}
         )
 
     async def post(self, path: str, body: bytes | Json, **headers: Any) -> Response:
@@ -52,16 +53,22 @@ class Browser:
     async def state(self) -> Json:
         found = await self.get("/api/state")
         assert found.status == 200, found.body
-        self.csrf = found.json["csrf"]
         return found.json
 
-    def keep_cookie(self, response: Response) -> None:
+    async def keep_cookie(self, response: Response) -> None:
+        """Follow to the page, which has the key of the session once."""
         assert response.status == 303, response.body
         self.cookie = response.headers["set-cookie"].partition(";")[0]
+        self.csrf = key_in(await self.get("/"))
 
     async def sign_in(self, key: str) -> None:
-        self.keep_cookie(await self.post("/login", f"key={key}".encode()))
+        await self.keep_cookie(await self.post("/login", f"key={key}".encode()))
         await self.state()
+
+
+def key_in(page: Response) -> str:
+    found = re.search(rb'name="page-key" content="([^"]+)"', page.body)
+    return found[1].decode() if found else ""
 
 
 def no_session(*_: object, **__: object) -> Any:
@@ -80,7 +87,7 @@ async def own_page(
             port = int(address.split(":")[2].partition("/")[0])
             async with raw_client(port) as client:
                 browser = Browser(client, port, agent)
-                browser.keep_cookie(await browser.get("/login" + address.partition("/login")[2]))
+                await browser.keep_cookie(await browser.get("/login" + address.partition("/login")[2]))
                 await browser.state()
                 yield browser
         finally:

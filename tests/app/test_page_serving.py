@@ -16,7 +16,7 @@ from mcp_workbench.engine.transport.http.server.pages import MAX_SITE_BODY
 from mcp_workbench.seeing.page import sign_in
 from mcp_workbench.seeing.page.site import MAX_REQUESTS_OF_ONE
 from mcp_workbench.seeing.page.streams import MAX_STREAMS_OF_ONE
-from tests.app.page_client_of_tests import KEYS, Browser, endpoint, own_page
+from tests.app.page_client_of_tests import KEYS, Browser, endpoint, key_in, own_page
 from tests.engine.transport.http.server.raw_client import Response
 from tests.support.client import Json
 from tests.support.in_process_workbench import Server, tool
@@ -112,6 +112,21 @@ async def test_only_our_own_page_may_act(tmp_path: Path, headers: dict[str, Any]
         assert (await browser.post("/api/server", wanted, **headers)).status == status
         started = (await rows(browser))["two"]["starts"]
         assert bool(started) == (status == 200)
+
+
+async def test_a_cookie_without_the_key_of_the_page_is_worth_nothing(tmp_path: Path) -> None:
+    """Whatever listens on another port of this host is sent the cookie by the browser."""
+    async with own_page(tmp_path, boxes()) as browser:
+        again = await browser.get("/")
+        assert again.status == 200 and key_in(again) == "" and browser.csrf.encode() not in again.body
+        state = await browser.get("/api/state")
+        assert state.status == 200 and browser.csrf.encode() not in state.body
+        for path in ("/api/state", "/api/tools", "/api/events", "/api/audit", "/api/nothing"):
+            for key in (None, "guess"):
+                assert (await browser.get(path, x_csrf=key)).status == 401
+        wanted = {"toolbox": "box", "server": "two", "do": "start"}
+        assert (await browser.post("/api/server", wanted, x_csrf=None)).status == 403
+        assert (await rows(browser))["two"]["starts"] == 0
 
 
 async def test_another_site_can_neither_read_nor_frame_the_page(tmp_path: Path) -> None:
@@ -437,7 +452,7 @@ async def test_a_session_and_its_stream_end_when_its_key_expires(
     monkeypatch.setattr(sign_in, "CHECK_INTERVAL", 0.0)
     async with endpoint(tmp_path, boxes()) as browser:
         await browser.sign_in("key-of-ada")
-        adas = browser.cookie
+        adas = browser.cookie, browser.csrf
         await browser.sign_in("key-of-bob")
         stream = await browser.get("/api/events")
         await event(stream, "state")
@@ -446,7 +461,7 @@ async def test_a_session_and_its_stream_end_when_its_key_expires(
         # What has changed meanwhile may still be told.
         while await stream._connection.chunk() is not None:
             pass
-        browser.cookie = adas
+        browser.cookie, browser.csrf = adas
         assert (await browser.get("/api/state")).status == 200
 
 
@@ -470,16 +485,17 @@ async def test_requests_of_one_user_that_are_not_answered_yet_are_bounded(
 
     async with endpoint(tmp_path, boxes()) as browser:
         await browser.sign_in("key-of-ada")
-        adas = browser.cookie
+        adas = browser.cookie, browser.csrf
         await browser.sign_in("key-of-bob")
         with monkeypatch.context() as patched:
             patched.setattr(WorkbenchOnPage, "tools", wait)
             asked = [asyncio.create_task(browser.get("/api/tools")) for _ in range(MAX_REQUESTS_OF_ONE + 1)]
             (refused,), _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
             assert (await refused).status == 429
-        browser.cookie, bobs = adas, browser.cookie
+        bobs = browser.cookie, browser.csrf
+        browser.cookie, browser.csrf = adas
         assert (await browser.get("/api/tools")).status == 200
         held.set()
-        browser.cookie = bobs
+        browser.cookie, browser.csrf = bobs
         assert sorted([(await each).status for each in asked]) == [200] * MAX_REQUESTS_OF_ONE + [429]
         assert (await browser.get("/api/tools")).status == 200

@@ -63,7 +63,6 @@ def state(now: float | None = None) -> dict[str, Any]:
     now = time.time() if now is None else now
     copy = {"user": "ada", "client": "claude-code 2.1", "folder": "/home/ada/shop", "state": "ready", "pid": 4211}
     return {
-        "csrf": "example",
         "now": now,
         "since": now - 6 * 3600,
         "workbench": {

@@ -75,6 +75,9 @@ class ScriptedApi:
         return given or (404, {"error": f"nothing is scripted for {method} {path}"})
 
 
+KEY = "example"
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = False
     allow_reuse_address = True
@@ -93,7 +96,9 @@ def _handler_of(api: ScriptedApi) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             url = urlsplit(self.path)
-            if url.path == "/api/events" and api.is_signed_in:
+            if url.path.startswith("/api/") and self.headers["x-csrf"] != KEY:
+                self._answer(401, {"error": "x-csrf is missing"})
+            elif url.path == "/api/events" and api.is_signed_in:
                 self._stream()
             elif url.path.startswith("/api/"):
                 self._answer(*api.answer("GET", url.path, parse_qs(url.query), None))
@@ -102,7 +107,7 @@ def _handler_of(api: ScriptedApi) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            if self.headers["x-csrf"] != api.state["csrf"]:
+            if self.headers["x-csrf"] != KEY:
                 self._answer(403, {"error": "x-csrf is missing"})
                 return
             self._answer(*api.answer("POST", urlsplit(self.path).path, {}, body))
@@ -115,7 +120,8 @@ def _handler_of(api: ScriptedApi) -> type[BaseHTTPRequestHandler]:
             if path.parent != WEB or not path.is_file():
                 self._answer(404, {"error": "no such file"})
                 return
-            self._send(200, KINDS[path.suffix], path.read_bytes())
+            meta = b'<meta name="page-key" content="%b"></head>' % KEY.encode()
+            self._send(200, KINDS[path.suffix], path.read_bytes().replace(b"</head>", meta))
 
         def _send(self, status: int, kind: str, body: bytes) -> None:
             self.send_response(status)

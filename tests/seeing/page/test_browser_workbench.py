@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -215,6 +217,11 @@ def test_another_site_can_neither_read_nor_post_nor_frame(page: Page, client: Li
     )
 
     assert (read, posted) == ("refused", "refused")
+    # What listens there has the cookie, and cannot use it.
+    cookies = "; ".join(f"{each['name']}={each['value']}" for each in page.context.cookies())
+    replayed = urllib.request.Request(address.partition("#")[0] + "api/state", headers={"cookie": cookies})
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(replayed)
     assert [frame.locator("nav").count() for frame in other.frames[1:]] == [0]
     assert "result" in client.answer(client.use("works", "echo", text="again"))
     works.filter(has_text="2 calls").wait_for()

@@ -133,13 +133,15 @@ async def test_a_server_more_or_less_is_a_whole_state_with_what_belongs_to_the_s
     workbench = Workbench()
     pages = Streams(workbench)  # type: ignore[arg-type]
     writer = Writer()
-    state = {"csrf": "x", "you": {}, **workbench.state(OWNER.user)}
+    state = {"you": {"principal": "x"}, **workbench.state(OWNER.user)}
     pages.open(writer, OWNER, lambda: True, state)  # type: ignore[arg-type]
     writer.events()
     del workbench.servers[0]
     pages._look()
     ((name, told),) = writer.events()
-    assert name == "state" and told["csrf"] == "x" and [row["server"] for row in told["servers"]] == ["two"]
+    assert (
+        name == "state" and told["you"] == {"principal": "x"} and [row["server"] for row in told["servers"]] == ["two"]
+    )
     pages.close()
 
 

@@ -52,11 +52,13 @@ class PageSession(Struct, eq=False):
     """One browser that has signed in."""
 
     user: PageUser
+    # What each request must carry besides the cookie, and whether the page has been given it.
     csrf: str
     expires: float
     # None if no key or token began it.
     check: Check | None = None
     checked: float = 0.0
+    is_key_given: bool = False
 
 
 class PageSignIns:

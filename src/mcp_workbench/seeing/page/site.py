@@ -178,13 +178,14 @@ class PageSite:
         id = cookie_in(head.get("cookie"), self._cookie(request))
         session = self.sign_ins.find(id)
         if head.path == "/":
-            self._answer_page(session, writer)
+            self._answer_page(session, head.method, writer)
         elif session is None:
             _fail(writer, 401, EXPIRED)
         elif head.get("sec-fetch-site") in ("cross-site", "same-site"):
             _fail(writer, 403, "only this page itself may ask")
-        elif head.method == "POST" and head.get("x-csrf") != session.csrf:
-            _fail(writer, 403, "the header `x-csrf` is missing or of another session")
+        elif head.get("x-csrf") != session.csrf:
+            # Browsers send the cookie to every port of a host: without the key of the page it is worth nothing.
+            _fail(writer, 403 if head.method == "POST" else 401, "the header `x-csrf` is missing or of another session")
         elif head.path == "/logout" and head.method == "POST":
             self.sign_ins.end(id)
             ended = cookie_header(self._cookie(request), "", is_tls=self._is_tls)
@@ -239,11 +240,16 @@ class PageSite:
 
     # ── what is shown ──
 
-    def _answer_page(self, session: PageSession | None, writer: ResponseWriter) -> None:
+    def _answer_page(self, session: PageSession | None, method: str, writer: ResponseWriter) -> None:
         if session is None:
             self._answer_form(401, _NOT_SIGNED_IN, writer)
-        else:
-            self._answer_asset("index.html", writer)
+            return
+        page = files(__package__).joinpath("web", "index.html").read_bytes()
+        if method == "GET" and not session.is_key_given:
+            # Once, to the browser that has just signed in, which keeps it for this origin alone.
+            session.is_key_given = True
+            page = page.replace(b"</head>", b'<meta name="page-key" content="%b">\n</head>' % session.csrf.encode(), 1)
+        writer.answer(200, _HEADERS + _HTML, page)
 
     def _answer_asset(self, name: str, writer: ResponseWriter) -> None:
         found = _ASSET.fullmatch(name)
@@ -263,7 +269,7 @@ class PageSite:
     def _state(self, session: PageSession, given: PageInput | None) -> Json:
         user = session.user
         you = {"principal": user.name if user.is_owner else user.principal, "isOwner": user.is_owner}
-        return {"csrf": session.csrf, "you": you, **self._workbench.state(user)}
+        return {"you": you, **self._workbench.state(user)}
 
     async def _tools(self, session: PageSession, given: PageInput) -> Answer:
         return {"items": await self._workbench.tools(session.user)}

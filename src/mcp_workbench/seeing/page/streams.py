@@ -109,7 +109,7 @@ class Streams:
             self._log = self._workbench.log_lines()
             self._timer = loop.call_later(LOOK_INTERVAL, self._look)
         stream.servers, stream.waiting, stream.toolboxes = _by_place(state), state["waiting"], state["toolboxes"]
-        stream.own = {name: state[name] for name in ("csrf", "you") if name in state}
+        stream.own = {"you": state["you"]} if "you" in state else {}
         self._send(stream, "state", state)
         for record in self.calls.records(stream.may_see):
             self._send(stream, "call-end", record)

@@ -11,6 +11,12 @@ const DRAW_INTERVAL = 120;
 
 export const store = { state: null, calls: new Map(), status: "connecting", why: "", lost: 0, clockOffset: 0 };
 
+// Given once, after signing in, and kept for this origin: the cookie goes to every port of this host.
+const KEY = "page-key";
+const given = document.querySelector(`meta[name=${KEY}]`)?.content;
+if (given) localStorage.setItem(KEY, given);
+const proof = () => ({ "x-csrf": localStorage.getItem(KEY) ?? "" });
+
 const listeners = { state: new Set(), calls: new Set(), status: new Set(), log: new Set() };
 const due = new Set();
 
@@ -45,7 +51,7 @@ export class Refused extends Error {
 async function request(address, options) {
   let response;
   try {
-    response = await fetch(address, { signal: AbortSignal.timeout(REQUEST_TIMEOUT), cache: "no-store", ...options });
+    response = await fetch(address, { signal: AbortSignal.timeout(REQUEST_TIMEOUT), cache: "no-store", headers: proof(), ...options });
   } catch (error) {
     throw new Error("The workbench did not answer.", { cause: error });
   }
@@ -65,7 +71,7 @@ export const get = (address) => request(address);
 export function post(address, body, options = {}) {
   return request(address, {
     method: "POST",
-    headers: { "content-type": "application/json", "x-csrf": store.state?.csrf ?? "" },
+    headers: { "content-type": "application/json", ...proof() },
     body: typeof body === "string" ? body : JSON.stringify(body),
     ...options,
   });
@@ -152,7 +158,7 @@ async function stream() {
   };
   heard();
   try {
-    const response = await fetch("api/events", { signal: stop.signal, cache: "no-store" });
+    const response = await fetch("api/events", { signal: stop.signal, cache: "no-store", headers: proof() });
     if (response.status === 401) return setStatus("expired");
     if (!response.ok) throw new Refused(response.status, await response.json().catch(() => ({})));
     setStatus("live");
