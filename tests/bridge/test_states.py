@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
+from typing import Any
 
 import pytest
 
 from mcp_workbench.engine.config.model import FaceName
 from mcp_workbench.engine.protocol.sealed_state import PREFIX, Sealed, Sealer
+from mcp_workbench.engine.session import client_call
 from tests.bridge.conversation import FORM, attributed, input_required
-from tests.bridge.in_process import Json, in_process_workbench, until
+from tests.bridge.in_process import ERAS, Json, in_process_workbench, until
 from tests.bridge.modern_to_legacy import DONE, answered, modern_to_legacy
 from tests.support.refusals import refused
 
@@ -148,6 +151,48 @@ async def test_a_note_on_a_changed_toolbox_waits_for_the_result_and_leaves_a_que
         retry = client.retry(request, {"q": {"action": "decline"}})
         server.reply(server.call, {"resultType": "complete", **DONE})
         assert "box" in retry.result["content"][-1]["text"]
+
+
+@pytest.mark.parametrize("face", ["flat", "proxy"])
+@pytest.mark.parametrize("era", ERAS)
+async def test_notes_are_added_to_large_results_in_a_thread(
+    era: str, face: FaceName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read a large one takes long, and others are answered meanwhile."""
+    threads = set()
+
+    def noting(add: Any) -> Any:
+        def noted(*given: Any, **named: Any) -> Any:
+            threads.add(threading.get_ident())
+            return add(*given, **named)
+
+        return noted
+
+    for name in ("with_notice", "with_restart", "may_be_failure", "result_type"):
+        monkeypatch.setattr(client_call, name, noting(getattr(client_call, name)))
+    monkeypatch.setattr(client_call, "LARGE_RESULT", 1000)
+    async with in_process_workbench("legacy", face=face) as workbench:
+        client = workbench.client("legacy")
+        other = workbench.client(era, lasts=True)
+        server = await workbench.connect(client)
+        assert await workbench.connect(other) is server
+        for each in (client, other):
+            each.session.view.changed["box"] = "changed"
+        server.connection.traffic.clients.lose(passing=True)
+        threads.clear()
+        large = {"content": [{"type": "text", "text": "x" * 2000}]}
+        for each in (client, other):
+            request = each.call()
+            server.reply(server.call, large)
+            await until(lambda request=request: request.answer is not None)  # type: ignore[misc]
+            texts = [block["text"] for block in request.result["content"]]
+            assert texts[0] == "x" * 2000 and "has been started again" in texts[-1]
+            assert len(texts) == (3 if face == "proxy" else 2)
+        assert threads and threading.get_ident() not in threads
+        again = other.call()
+        server.reply(server.call, large)
+        await until(lambda: again.answer is not None)
+        assert len(again.result["content"]) == 1, "each is told once"
 
 
 async def test_a_workbench_behind_a_workbench_opens_its_own_states() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
@@ -145,9 +147,8 @@ class ClientCall(Struct, eq=False):
                 return
         self.session.router.take_result(self, result)
 
-    def pass_on(self, result: Raw, *, is_whole: bool = True, is_examined: bool = False) -> None:
-        """Answer the client with the server's result, as rewritten by the face. `is_whole`: it was not shortened.
-        `is_examined`: if it is an error, it says already where it comes from."""
+    def pass_on(self, result: Raw, *, is_whole: bool = True) -> None:
+        """Answer the client with the server's result, as rewritten by the face. `is_whole`: it was not shortened."""
         decision, changed, traffic = self.route.decision, self.view.changed, self.route.traffic
         if self.revision.has_result_types and traffic is not None and traffic.result_head:
             is_told = not changed and not traffic.clients.untold
@@ -160,37 +161,47 @@ class ClientCall(Struct, eq=False):
                     return
         # The method is looked at here: nearly no call is about a task.
         if decision is not None and (decision.shows_errors or (self.method in ENDS_TASK and self._ends_task)):
-            if not is_examined:
-                if len(result) > LARGE_RESULT:
-                    self.session.router.start_for(self, self._pass_on_large(result, is_whole=is_whole))
-                    return
-                if may_be_failure(result):
-                    result = self._with_context(result, is_whole=is_whole)
-                else:
-                    self.is_success = True
-            # A question is for the client, which does not show it to the agent.
-            if changed and decision.shows_errors and result_type(result) != ASKING:
-                result = with_notice(result, changed)
-                changed.clear()
-        if traffic is not None and traffic.clients.untold:
-            result = self._with_restart(result, traffic)
+            if len(result) > LARGE_RESULT:
+                self.session.router.start_for(self, self._pass_on_large(result, is_whole=is_whole, is_examined=False))
+                return
+            if may_be_failure(result):
+                result = self._with_context(result, is_whole=is_whole)
+            else:
+                self.is_success = True
+        if changed or (traffic is not None and traffic.clients.untold):
+            if len(result) > LARGE_RESULT:
+                self.session.router.start_for(self, self._pass_on_large(result, is_whole=is_whole, is_examined=True))
+                return
+            for add in self._notes(result_type(result)):
+                result = add(result)
         self.finish_result(result, self._server_info() if self.revision.has_result_types else None)
 
-    async def _pass_on_large(self, result: Raw, *, is_whole: bool) -> None:
-        """Like `pass_on`, but searched in a thread."""
-        if await asyncio.to_thread(may_be_failure, result):
+    async def _pass_on_large(self, result: Raw, *, is_whole: bool, is_examined: bool) -> None:
+        """Like `pass_on`, but searched and rewritten in a thread. `is_examined`: no error in it has to be named."""
+        is_failure = False if is_examined else await asyncio.to_thread(may_be_failure, result)
+        if is_failure:
             result = await asyncio.to_thread(self._with_context, result, is_whole=is_whole)
+        for add in self._notes(await asyncio.to_thread(result_type, result)):
+            result = await asyncio.to_thread(add, result)
         self.session.router.work_done(self)
-        self.pass_on(result, is_examined=True)
+        self.finish_result(result, self._server_info() if self.revision.has_result_types else None)
 
-    def _with_restart(self, result: Raw, traffic: Traffic) -> Raw:
-        """Say once to each client that had this server open that it lost its state; in every face, because the agent
-        cannot know otherwise."""
-        entry = self.route.entry
-        is_shown = self.method == "tools/call" and result_type(result) != ASKING
-        if not is_shown or entry is None or not traffic.clients.take_loss(self.client):
-            return result
-        return with_restart(result, entry)
+    def _notes(self, kind: str | None) -> list[Callable[[Raw], Raw]]:
+        """What adds to this result what its client has to be told, once: toolboxes that have changed, and that a server
+        it had open has lost its state. The latter in every face, because the agent cannot know otherwise."""
+        decision, changed, traffic, entry = self.route.decision, self.view.changed, self.route.traffic, self.route.entry
+        notes: list[Callable[[Raw], Raw]] = []
+        # A question is for the client, which does not show it to the agent.
+        if kind == ASKING:
+            return notes
+        if changed and decision is not None and decision.shows_errors:
+            notes.append(partial(with_notice, changed=dict(changed)))
+            changed.clear()
+        if self.method != "tools/call" or traffic is None or entry is None:
+            return notes
+        if traffic.clients.untold and traffic.clients.take_loss(self.client):
+            notes.append(partial(with_restart, entry=entry))
+        return notes
 
     def _with_context(self, result: Raw, *, is_whole: bool) -> Raw:
         # Imported with the first tool that fails, to keep it out of start-up.
