@@ -78,6 +78,18 @@ async def test_find_tells_which_tools_there_are(tmp_path: Path) -> None:
         assert text_of(found) == '[["fs","read"]]'
 
 
+async def test_signatures_end_with_the_type_of_the_result_where_programs_are_on(tmp_path: Path) -> None:
+    output = {"type": "object", "properties": {"path": {"type": "string"}, "size": {"type": "integer"}}}
+    for is_on in (True, False):
+        every = boxes()
+        every["dev"]["fs"].tools[0]["outputSchema"] = output
+        async with workbench_with(tmp_path, every, programs=is_on) as seen:
+            found = await seen.said(query="read a file")
+            assert ("read(path: string) -> {path?: string, size?: integer}" in found) is is_on, found
+            opened = await seen.said(toolbox_name="dev", detail="text")
+            assert (" -> {path?: string, size?: integer}" in opened) is is_on, opened
+
+
 @pytest.mark.parametrize(
     ("code", "answer"),
     [

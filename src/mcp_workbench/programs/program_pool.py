@@ -14,6 +14,7 @@ import sysconfig
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.config.environment import server_environment
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
 from mcp_workbench.engine.jsonrpc.framing import Oversized
@@ -154,8 +155,8 @@ class ProgramPool:
             home_name=HOME_NAME,
         )
         home = environ.get("HOME") or os.path.expanduser("~")
-        # Blocking looks at a few folders, once for each process.
-        enforced = enforce(decide(SandboxConfig(profile="sealed"), described, this_machine(home)))
+        # Looks at folders, which may be on a disk that hangs.
+        enforced = await aside(lambda: enforce(decide(SandboxConfig(profile="sealed"), described, this_machine(home))))
         if not means.processes.is_prepared:
             means.reap_strays_when_they_end()
         worker = Worker(principal)

@@ -401,6 +401,7 @@ def context_of(config: WorkbenchConfig, context: ServerContext) -> ServerContext
         lock=config.lock,
         max_message_bytes=config.max_message_bytes,
         max_definition_bytes=config.max_definition_bytes,
+        shows_results=config.programs is not None,
         keychain=config.keychain,
     )
 

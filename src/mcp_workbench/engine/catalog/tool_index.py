@@ -335,7 +335,8 @@ def tool_of(entry: ServerEntry, name: str, definition: Raw) -> Tool:
     """Convert a tool for `economy`."""
     from mcp_workbench.engine.economy.tool import Tool
 
-    return Tool(path_of(entry, name), entry.toolbox, entry.name, name, bytes(definition))
+    shows_result = entry.context.shows_results
+    return Tool(path_of(entry, name), entry.toolbox, entry.name, name, bytes(definition), shows_result)
 
 
 def _tools_of(entry: ServerEntry) -> list[Tool]:

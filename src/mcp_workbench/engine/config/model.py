@@ -138,6 +138,8 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     keychain: bool | None = None
     # The principal whose connections list what the server offers; empty for our own user.
     principal: str = ""
+    # Whether signatures end with the type of the result, which programs need to know.
+    shows_results: bool = False
 
 
 class ServerConfig(Declared, frozen=True, kw_only=True):

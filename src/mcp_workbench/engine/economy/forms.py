@@ -14,8 +14,8 @@ import msgspec
 from mcp_workbench.engine.economy.lean_schema import lean
 from mcp_workbench.engine.economy.prose import clip, first_sentence, one_line
 from mcp_workbench.engine.economy.shared_arguments import shared
-from mcp_workbench.engine.economy.signature import argument_names, arguments, bare_arguments, signature
-from mcp_workbench.engine.economy.tool import Parts, Tool, parts
+from mcp_workbench.engine.economy.signature import argument_names, arguments, bare_arguments, returned, signature
+from mcp_workbench.engine.economy.tool import Parts, Tool, output_schema, parts
 
 CLIPPED_TEXT = 300
 _SHORT_SENTENCE = 100
@@ -84,6 +84,7 @@ class Shown(msgspec.Struct, frozen=True):
             names = {"name": self.tool.name, "signature": self.signature}
             return msgspec.json.encode({**_place(self.tool), **names, **described, **more})
         written = signature("", parts(self.tool.definition).schema(), most=_LONGEST_SIGNATURE).text
+        written += returned(output_schema(self.tool.definition)) if self.tool.shows_result else ""
         # The text begins with the place.
         return b'{"signature":' + msgspec.json.encode(written) + b"," + self.text.encode()[1:]
 
@@ -97,6 +98,8 @@ def show(tool: Tool, form: Form, *, label: str | None = None, common: Sequence[s
         return Shown(tool, form, _lean(tool, known), True)
     label = tool.name if label is None else label
     written, text, complete = _line(label, known, form, common)
+    if tool.shows_result and form not in (Form.NAMES, Form.ARGUMENTS):
+        written += returned(output_schema(tool.definition))
     shown = written.removeprefix(label) or _UNKNOWN
     return Shown(tool, form, f"{written} - {text}" if text else written, complete, shown, text)
 

@@ -17,8 +17,8 @@ import msgspec
 from mcp_workbench.engine.economy.forms import DESCRIBED, Form, Shown, common_arguments, show
 from mcp_workbench.engine.economy.prose import clip, one_line
 from mcp_workbench.engine.economy.shared_arguments import legend
-from mcp_workbench.engine.economy.signature import signature
-from mcp_workbench.engine.economy.tool import Tool, parts
+from mcp_workbench.engine.economy.signature import returned, signature
+from mcp_workbench.engine.economy.tool import Tool, output_schema, parts
 
 LIMIT = 10
 WITH_TEXT = 3
@@ -167,6 +167,7 @@ def _shown(tool: Tool, place: int, form: Form | None, common: Sequence[str]) -> 
     known = parts(tool.definition)
     longest = _LONGEST_FIRST_SIGNATURE if place < WITH_TEXT else _LONGEST_SIGNATURE
     written, complete = signature(tool.path, known.schema(), most=longest, common=common)
+    written += returned(output_schema(tool.definition)) if tool.shows_result else ""
     text = clip(one_line(known.description), _MAX_DESCRIPTION_LENGTH) if place < WITH_TEXT else ""
     return Shown(tool, Form.SENTENCE, written, complete, written.removeprefix(tool.path), text)
 

@@ -29,6 +29,8 @@ _LONGEST_LITERAL = 40
 # `= 10` helps; a default that is a sentence can be found in the definition.
 _LONGEST_DEFAULT = 16
 _LONGEST_NAME = 64
+# Of the type of a result.
+_MAX_RESULT_TYPE = 200
 
 _PLAIN_NAME = re.compile(r"[\w$.@-]+")
 _PLAIN_TYPES = frozenset(("string", "number", "integer", "boolean", "null"))
@@ -95,6 +97,11 @@ def arguments(schema: object, *, depth: int = DEPTH, all_typed: bool = True) -> 
 def written_type(schema: object, root: Mapping[str, object]) -> str:
     """The type of one argument, as in a signature. `root` is the schema in which references are resolved."""
     return _Writer(root).type(schema, DEPTH)
+
+
+def returned(schema: object) -> str:
+    """` -> {content: string}` after a signature, from the schema of its result; empty without one."""
+    return f" -> {clip(written_type(schema, schema), _MAX_RESULT_TYPE)}" if isinstance(schema, dict) else ""
 
 
 def bare_arguments(schema: object) -> tuple[str, ...]:

@@ -19,6 +19,23 @@ class Tool(msgspec.Struct, frozen=True):
     server: str
     name: str
     definition: bytes
+    # Whether its signature ends with the type of its result.
+    shows_result: bool = False
+
+
+class _Returning(msgspec.Struct):
+    output_schema: msgspec.Raw = msgspec.field(default=_ABSENT, name="outputSchema")
+
+
+def output_schema(definition: bytes) -> object:
+    """The schema of a tool's structured content; None if it says nothing about that."""
+    if b'"outputSchema"' not in definition:
+        return None
+    try:
+        raw = msgspec.json.decode(definition, type=_Returning).output_schema
+        return msgspec.json.decode(raw) if raw else None
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 class Parts(msgspec.Struct):
