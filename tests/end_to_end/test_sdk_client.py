@@ -18,6 +18,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.end_to_end.harness import ERAS
+from tests.seeing.collector import attributes_of, collecting, decoded
+from tests.support.processes import eventually
 from tests.support.workbench import workbench_command, write_config
 
 SERVER = Path(__file__).parent.parent / "support" / "sdk_servers.py"
@@ -134,3 +136,24 @@ async def test_the_sdk_sees_the_same_through_us_as_directly(tmp_path: Path, clie
         wrong = await client.call_tool("use_tool", use("wether", {"city": "x"}))
         assert wrong.is_error
         assert isinstance(wrong.content[0], types.TextContent) and "`weather`" in wrong.content[0].text
+
+
+@every_combination
+async def test_the_sdks_server_continues_the_trace_of_the_sdks_client_below_our_span(
+    tmp_path: Path, client_era: str, server_era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace_id, span_id = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    meta: Any = {"traceparent": f"00-{trace_id}-{span_id}-01"}
+    with collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        monkeypatch.setenv("OTEL_SERVICE_NAME", "the bench")
+        async with through_us(tmp_path, client_era, server_era) as client:
+            result = await client.call_tool("use_tool", use("span", {}), meta=meta)
+            # What is sent regularly, not at the end: the SDK may kill us then.
+            await eventually(lambda: bool(collector.bodies))
+        ours, sent = sorted(collector.of_trace(trace_id), key=lambda span: span.kind)
+        assert ours.parent_span_id.hex() == span_id and sent.parent_span_id == ours.span_id
+        assert isinstance(result.content[0], types.TextContent)
+        assert result.content[0].text == f"{trace_id} {sent.span_id.hex()}"
+        (resource,) = decoded(collector.bodies[0]).resource_spans
+        assert attributes_of(resource.resource)["service.name"] == "the bench"

@@ -9,6 +9,7 @@ import asyncio
 
 import mcp_types as types
 from mcp.server.mcpserver import Context, Image, MCPServer
+from opentelemetry import trace
 from pydantic import BaseModel, Field
 
 server = MCPServer("sdk-weather", instructions="Ask about the weather.")
@@ -53,6 +54,13 @@ async def steps(count: int, ctx: Context) -> str:
     for step in range(1, count + 1):
         await ctx.report_progress(step, count, f"step {step}")
     return "done"
+
+
+@server.tool()
+def span() -> str:
+    """The span that the SDK takes for the parent of this call."""
+    context = trace.get_current_span().get_span_context()
+    return f"{context.trace_id:032x} {context.span_id:016x}"
 
 
 @server.tool()
