@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, cast
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, Encoder
@@ -333,16 +333,37 @@ MAX_CACHED_PIECE_BYTES: Final = 1024
 Meaning = TypeVar("Meaning")
 
 
+@lru_cache(MAX_CACHED_PIECES)
+def _interned(written: bytes) -> Raw:
+    return Raw(written)
+
+
+def interned(piece: Raw) -> Raw:
+    """The same object for equal pieces that are short: whoever reads it then need not compare it."""
+    written = bytes(piece)
+    return _interned(written) if len(written) <= MAX_CACHED_PIECE_BYTES else piece
+
+
 def remembered_if_short(read: Callable[[bytes], Meaning]) -> Callable[[Raw | bytes], Meaning]:
     """Cache the results of a function for short arguments. Results are shared and must not be changed.
 
     Clients put the same few pieces into all of their requests. Long ones are read each time.
     """
     kept = lru_cache(MAX_CACHED_PIECES)(read)
+    last: tuple[Raw | bytes | None, Any] = (None, None)
 
     def read_or_cached(piece: Raw | bytes) -> Meaning:
+        nonlocal last
+        known, meaning = last
+        # The same object again, as `interned` gives it.
+        if piece is known:
+            return cast("Meaning", meaning)
         written = bytes(piece)
-        return kept(written) if len(written) <= MAX_CACHED_PIECE_BYTES else read(written)
+        if len(written) > MAX_CACHED_PIECE_BYTES:
+            return read(written)
+        found = kept(written)
+        last = (piece, found)
+        return found
 
     read_or_cached.__doc__ = read.__doc__
     return read_or_cached

@@ -238,7 +238,8 @@ class PipeWriter:
         if self._closed:
             return
         self._parts += parts
-        self.unsent_bytes += sum(map(len, parts))
+        for part in parts:
+            self.unsent_bytes += len(part)
         if not self._queued and not self._waiting:
             self._queued = True
             self._batch.add(self)

@@ -18,6 +18,7 @@ from mcp_workbench.engine.jsonrpc.messages import (
     UNREADABLE,
     LargeObject,
     decode_string,
+    interned,
     remembered_if_short,
 )
 from mcp_workbench.engine.protocol.constants import PROTOCOL_VERSION
@@ -139,7 +140,9 @@ def summarise(
             members = None
         else:
             stamp = members.get("_meta")
-            version = None if stamp is None else _version_of(stamp)
+            if stamp is not None:
+                members["_meta"] = stamp = interned(stamp)
+                version = _version_of(stamp)
     return MessageSummary("notification" if id is None else "request", id, method, members, version, envelope)
 
 

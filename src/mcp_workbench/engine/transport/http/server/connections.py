@@ -20,7 +20,7 @@ from mcp_workbench.engine.transport.http.server.body_budget import BodyBudget
 from mcp_workbench.engine.transport.http.server.head_cache import HeadCache, UnsharedHeads
 from mcp_workbench.engine.transport.http.server.limits import CROWD, Limits
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
-from mcp_workbench.engine.transport.http.server.response_writer import Headers, ResponseWriter
+from mcp_workbench.engine.transport.http.server.response_writer import Headers, ResponseWriter, whole_json_head
 from mcp_workbench.engine.transport.http.server.unauthenticated_connections import UnauthenticatedConnections
 from mcp_workbench.engine.transport.http.server.upload_turns import UploadTurns
 from mcp_workbench.engine.transport.pieces import Pieces
@@ -78,6 +78,7 @@ class Connections:
         self._most = 0
         self._second = 0
         self._date: Headers = b""
+        self._json_head: Headers = b""
 
     def enter(self, connection: InboundConnection) -> bool:
         """Register a new connection. False if there are too many."""
@@ -147,4 +148,10 @@ class Connections:
         if second != self._second:
             self._second = second
             self._date = b"date: %b\r\n" % formatdate(second, usegmt=True).encode()
+            self._json_head = whole_json_head(self._date)
         return self._date
+
+    def json_head(self) -> Headers:
+        """The head of a whole answer in JSON, up to its length."""
+        self.date()
+        return self._json_head

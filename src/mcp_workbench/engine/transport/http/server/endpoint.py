@@ -40,7 +40,7 @@ from mcp_workbench.engine.transport.http.server.authentication import (
 )
 from mcp_workbench.engine.transport.http.server.large_bodies import LargeBodies, ReadBody
 from mcp_workbench.engine.transport.http.server.limits import MOST_IN_BATCH, Limits
-from mcp_workbench.engine.transport.http.server.modern_request import JSON_HEADERS, ModernRequest
+from mcp_workbench.engine.transport.http.server.modern_request import ModernRequest
 from mcp_workbench.engine.transport.http.server.pages import (
     MAX_SITE_BODY,
     NegotiatedPage,
@@ -53,7 +53,7 @@ from mcp_workbench.engine.transport.http.server.pages import (
     operator_pages,
 )
 from mcp_workbench.engine.transport.http.server.request_head import NAMES, RequestHead
-from mcp_workbench.engine.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
+from mcp_workbench.engine.transport.http.server.response_writer import JSON_HEADERS, NO_HEADERS, Headers, ResponseWriter
 from mcp_workbench.engine.transport.http.server.served_session import MakeSession, SessionKeeper
 from mcp_workbench.engine.transport.http.server.sessions import LegacySession, Posted, SessionTable
 from mcp_workbench.engine.transport.http.server.status_codes import STATUS_OF_CODE
@@ -66,6 +66,9 @@ from mcp_workbench.errors import shortage
 
 log = logging.getLogger(__name__)
 MCP_PATH: Final = "/mcp"
+# As numbers: to look for bytes in bytes takes ten times as long.
+LINE_FEED: Final = 0x0A
+CARRIAGE_RETURN: Final = 0x0D
 SHUTTING_DOWN: Final = "the workbench is shutting down"
 _ALLOW_ALL: Final[Headers] = b"allow: POST, GET, DELETE\r\n"
 _ALLOW_POST: Final[Headers] = b"allow: POST\r\n"
@@ -418,7 +421,7 @@ class Endpoint:
     ) -> None:
         if summary is None:
             # JSON may span lines over HTTP; over stdio a message is one line.
-            if b"\n" in body or b"\r" in body:
+            if LINE_FEED in body or CARRIAGE_RETURN in body:
                 body = single_line(body)
             if body[:1] != b"{" and is_batch(body):
                 self._serve_batch(head, lambda: _split(body), writer)
@@ -430,13 +433,14 @@ class Endpoint:
                 _complain(head, writer, error.id, error.code, error.complaint)
                 return
         if summary.kind == "request":
-            if not messages.is_valid_id(summary.id or b"null"):
+            id = summary.id or b"null"
+            if not id.isdigit() and not messages.is_valid_id(id):
                 _complain(head, writer, None, INVALID_REQUEST, "`id` must be a string or a number")
                 return
             if self.is_draining:
                 _complain(head, writer, summary.id, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
                 return
-        if is_stateless(head, summary):
+        if (summary.version is not None and summary.kind == "request") or is_stateless(head, summary):
             self._serve_modern(head, summary, body, writer)
         elif summary.method == "initialize" and summary.kind == "request":
             if not self.sessions.open(head.principal, summary, body, writer, head.origin):

@@ -14,13 +14,14 @@ from msgspec import Struct
 from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.transport.http.message_summary import MessageSummary, kind_and_id
 from mcp_workbench.engine.transport.http.server.limits import Limits
-from mcp_workbench.engine.transport.http.server.response_writer import Headers, ResponseWriter
+from mcp_workbench.engine.transport.http.server.response_writer import JSON_HEADERS, Headers, ResponseWriter
 from mcp_workbench.engine.transport.http.server.served_session import ServedSession, cancellation, hand_over
 from mcp_workbench.engine.transport.http.server.status_codes import status_of_error
 from mcp_workbench.engine.transport.http.sse import KEEP_ALIVE, encode_event
 from mcp_workbench.engine.transport.shared_timer import SharedTimer
 
-JSON_HEADERS: Final[Headers] = b"content-type: application/json\r\n"
+# How the first part of a result ends.
+RESULT: Final = b',"result":'
 # No buffering: nginx otherwise holds events back until a buffer is full.
 STREAM_HEADERS: Final[Headers] = (
     b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
@@ -52,7 +53,11 @@ class ModernRequest(Struct, eq=False):
     def start(self, session: ServedSession, body: bytes, summary: MessageSummary) -> None:
         """Hand the request to the session. The answer may have been sent when this returns."""
         self.session = session
-        hand_over(session, body, summary)
+        params = summary.params
+        if params is not None and summary.method:
+            session.on_request(self._id, summary.method, params)
+        else:
+            hand_over(session, body, summary)
         if not self.is_over:
             self._writer.gone = self.disconnected
             self._timer.add(self)
@@ -63,14 +68,13 @@ class ModernRequest(Struct, eq=False):
         """Send one message to the client. There is one stream, and every message is about the one request."""
         if self.is_over:
             return
-        # The prefix of a result as we write it: recognised without parsing.
-        result = b'{"jsonrpc":"2.0","id":%b,"result":' % self._id
-        if parts[0] == result and not self._is_streaming:
+        # The result of the only request, as a session writes it in parts: recognised without parsing.
+        if len(parts) > 1 and parts[0][-len(RESULT) :] == RESULT and not self._is_streaming:
             self._writer.answer(200, JSON_HEADERS, *parts)
             self._end("answered")
             return
         message = b"".join(parts)
-        kind = "result" if message.startswith(result) else kind_and_id(message)[0]
+        kind = kind_and_id(message)[0]
         if kind in ("request", "notification"):
             self._begin_stream()
             self._writer.write(encode_event(message))

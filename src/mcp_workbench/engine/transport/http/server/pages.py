@@ -15,9 +15,8 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from mcp_workbench.engine.transport.http.server.authentication import Authentication, AuthenticationChallenge
-from mcp_workbench.engine.transport.http.server.modern_request import JSON_HEADERS
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
-from mcp_workbench.engine.transport.http.server.response_writer import Headers, ResponseWriter
+from mcp_workbench.engine.transport.http.server.response_writer import JSON_HEADERS, Headers, ResponseWriter
 
 HEALTH_PATH: Final = "/healthz"
 READY_PATH: Final = "/readyz"

@@ -19,6 +19,7 @@ from mcp_workbench.engine.transport.write_batch import JOIN_BELOW
 Headers = bytes
 
 NO_HEADERS: Final[Headers] = b""
+JSON_HEADERS: Final[Headers] = b"content-type: application/json\r\n"
 CLOSE: Final[Headers] = b"connection: close\r\n"
 CHUNKED: Final[Headers] = b"transfer-encoding: chunked\r\n"
 LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -48,6 +49,10 @@ class ConnectionWriter(Protocol):
     def date(self) -> Callable[[], Headers]:
         """Returns the current `Date` header when called."""
 
+    @property
+    def json_head(self) -> Callable[[], Headers]:
+        """Returns the head of a whole answer in JSON, up to its length, when called."""
+
     def write(self, data: bytes | memoryview) -> None:
         """Write now, after anything that is still in a batch."""
 
@@ -58,6 +63,11 @@ class ConnectionWriter(Protocol):
 
     def abort(self) -> None:
         """Close at once; unsent data is dropped."""
+
+
+def whole_json_head(date: Headers) -> Headers:
+    """The head of a whole answer in JSON on a connection that is kept, up to its length."""
+    return b"".join((_STATUS_LINES[200], date, JSON_HEADERS, b"content-length: "))
 
 
 def header(name: bytes, value: bytes) -> Headers:
@@ -90,11 +100,21 @@ class ResponseWriter(Struct, eq=False):
         """Write a whole response. The parts of a large body are written without copying."""
         if self.is_over:
             return
-        size = sum(map(len, body))
+        size = 0
+        for part in body:
+            size += len(part)
+        connection = self._connection
+        is_plain = headers is JSON_HEADERS and not self._extra and not self._without_body
+        if status == 200 and is_plain and size < JOIN_BELOW and connection.is_kept:
+            # Nearly all.
+            connection.write_soon(b"".join((connection.json_head(), b"%d\r\n\r\n" % size, *body)))
+            self.is_over = True
+            self.gone = None
+            connection.responded()
+            return
         # A 204 must not have a `Content-Length` (RFC 9110, 8.6).
         length = NO_HEADERS if status == 204 else b"content-length: %d\r\n" % size
         head = self._head(status, headers, length)
-        connection = self._connection
         if self._without_body:
             connection.write(head)
         elif size < JOIN_BELOW:

@@ -81,6 +81,10 @@ INBOUND_TRANSITIONS: Final[dict[tuple[InboundState, InboundEvent], InboundState]
     (RESPONDING_LAST, RESPONDED): ENDING,
     (ENDING, LINGER): LINGERING,
 }
+# The same by event, for those of every request.
+_BEGUN, _WRITTEN, _RESPONDED = (
+    {state: to for (state, on), to in INBOUND_TRANSITIONS.items() if on is event} for event in (BEGIN, WRITE, RESPONDED)
+)
 # While a response is owed, others are written in batches with it.
 _OWING: Final = frozenset({OWING, OWING_LAST})
 
@@ -108,6 +112,7 @@ class InboundConnection(asyncio.Protocol):
         "date",
         "has_authenticated",
         "is_chunking",
+        "json_head",
         "peer",
         "since",
         "state",
@@ -139,6 +144,7 @@ class InboundConnection(asyncio.Protocol):
         self._stalled_since: float | None = None
         self.is_chunking = True
         self.date = connections.date
+        self.json_head = connections.json_head
         # The peer, the time of the connection, and whether one of its requests has authenticated.
         self.peer = ""
         self.since = 0.0
@@ -186,7 +192,7 @@ class InboundConnection(asyncio.Protocol):
         self._writer = None
         if self.state in _OWING:
             self._connections.owing -= 1
-        self.state = INBOUND_TRANSITIONS[self.state, RESPONDED]
+        self.state = _RESPONDED[self.state]
         self._quiet_since = self._loop.time()
         if self.state is ENDING:
             self._linger_or_close()
@@ -387,7 +393,7 @@ class InboundConnection(asyncio.Protocol):
 
     def _begin(self, event: InboundEvent = BEGIN, without_body: bool = False) -> ResponseWriter:
         """Start a response, which is owed from now on."""
-        self.state = INBOUND_TRANSITIONS[self.state, event]
+        self.state = _BEGUN[self.state] if event is BEGIN else INBOUND_TRANSITIONS[self.state, event]
         self._connections.owing += 1
         self._writer = writer = ResponseWriter(self, without_body)
         return writer
@@ -395,7 +401,7 @@ class InboundConnection(asyncio.Protocol):
     def _settle(self) -> None:
         """The response is being written, or the client no longer waits for it."""
         if self.state in _OWING:
-            self.state = INBOUND_TRANSITIONS[self.state, WRITE]
+            self.state = _WRITTEN[self.state]
             self._connections.owing -= 1
 
     def _serve(self, request: CompleteRequest) -> None:

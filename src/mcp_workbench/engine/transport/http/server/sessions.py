@@ -16,8 +16,13 @@ from mcp_workbench.engine.protocol.revisions import KNOWN, Revision
 from mcp_workbench.engine.transport.http import header_names as names
 from mcp_workbench.engine.transport.http.message_summary import MessageSummary, kind_and_id, version_in_answer
 from mcp_workbench.engine.transport.http.server.limits import Limits
-from mcp_workbench.engine.transport.http.server.modern_request import JSON_HEADERS
-from mcp_workbench.engine.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter, header
+from mcp_workbench.engine.transport.http.server.response_writer import (
+    JSON_HEADERS,
+    NO_HEADERS,
+    Headers,
+    ResponseWriter,
+    header,
+)
 from mcp_workbench.engine.transport.http.server.resumable_stream import (
     STANDALONE,
     ReplayBudget,
