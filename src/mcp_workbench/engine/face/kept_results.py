@@ -349,6 +349,9 @@ class Shortening:
         return self._result if self._head is None else self._head
 
 
+NO_TABLE: Final = "`select` needs JSON, JSON lines or CSV; this one is text: use `lines` or `grep`"
+
+
 class _Outcome(Struct):
     isError: bool = False
 
@@ -388,12 +391,15 @@ def selected_from(read: Reading, expression: str) -> object:
     if read.is_too_large:
         raise ValueError("`select` cannot look into a value this large: use `lines` or `grep`")
     value = read.value if read.is_json else records(read.text)
-    if value is None and not read.is_json:
-        raise ValueError("`select` needs JSON, JSON lines or CSV; this one is text: use `lines` or `grep`")
+    # Functions apply to any text: `contains(@, 'word')`.
+    is_text = value is None and not read.is_json
     try:
-        return select(value, expression)
+        selected = select(read.text if is_text else value, expression)
     except BadExpression as error:
-        raise ValueError(f"`select`: {error}") from None
+        raise ValueError(NO_TABLE if is_text else f"`select`: {error}") from None
+    if is_text and selected is None:
+        raise ValueError(NO_TABLE)
+    return selected
 
 
 def _opened(data: bytes) -> tuple[dict[str, Raw], Raw]:
