@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,17 @@ async def test_opened_toolboxes_of_modern_clients_are_known_at_another_instance(
                 seen[name] = {tool.name for tool in (await client.list_tools()).tools}
         assert "other__second_echo" in seen["ann"]
         assert "other__second_echo" not in seen["ben"], "they are each user's own"
+
+
+async def test_limit_is_one_limit_for_three_instances(folder: Path) -> None:
+    limits = [{"servers": ["*"], "callsPerMinute": 10}]
+    async with machines(folder) as rig, AsyncExitStack() as stack:
+        token = rig.give_key("ann", "a", "b", "c")
+        started = [await rig.start(name, BOXES, limits=limits) for name in "abc"]
+        clients = [await stack.enter_async_context(rig.client(each.url, token, "auto")) for each in started]
+        await rig.until_listening(3)
+        passed = 0
+        for number in range(24):
+            result = await use(clients[number % 3], "echo", number=number)
+            passed += not result.is_error
+        assert 10 <= passed <= 12

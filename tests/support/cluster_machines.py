@@ -190,6 +190,12 @@ class Machines:
         finally:
             await link.close()
 
+    async def until_listening(self, count: int) -> None:
+        """Until this many instances hear what others tell."""
+        async with asyncio.timeout(PATIENCE):
+            while (await self.state.command("PUBSUB", "NUMSUB", "mcp-workbench:{mcp-workbench}:notices"))[1] < count:
+                await asyncio.sleep(0.02)
+
     async def balance(self, *instances: Instance, name: str = "haproxy") -> str:
         """Put HAProxy in front of these, with the file of deploy/; the address to use."""
         port = free_port()

@@ -258,6 +258,7 @@ class Gateway(ProcessOwner):
             self.runtime.gateway_facts.remove(self._facts)
         self.gate.stop_tracing()
         self.runtime.drop_approvals(self.decide)
+        self.gate.stop_counting()
         if "_summaries" in self.__dict__:
             self._summaries.close()
         if "_programs" in self.__dict__:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mcp_workbench.team.access import Access
     from mcp_workbench.team.identity.identities import Identities, Identity
     from mcp_workbench.team.oversight import Oversight
+    from mcp_workbench.team.policy.shared_counts import SharedCounts
 
 
 class TeamGate(Gate):
@@ -41,6 +42,8 @@ class TeamGate(Gate):
         self.access: Access | None = None
         # Only if there is, or was, an audit or a lock file.
         self.oversight: Oversight | None = None
+        # Only if there are other instances, and rules.
+        self._counts: SharedCounts | None = None
         # Only if calls are counted.
         self._saved_tokens: SavedTokens | None = None
         # Only if traces are sent.
@@ -150,6 +153,7 @@ class TeamGate(Gate):
             else Approvals(
                 on_waiting=lambda: gateway.runtime.take_approvals(gateway.decide),
                 in_force=lambda: None if self.access is None else self.access.policy,
+                is_blind=lambda: gateway.options.state.is_blind,
             )
         )
         return Access(
@@ -163,7 +167,21 @@ class TeamGate(Gate):
             approvals=approvals,
             record=self.record,
             program_writes=self._program_writes(),
+            counts=self._shared_counts(),
         )
+
+    def _shared_counts(self) -> SharedCounts | None:
+        state = self._gateway.options.state
+        if self._counts is None and state.is_shared:
+            from mcp_workbench.team.policy.shared_counts import SharedCounts
+
+            self._counts = SharedCounts(state)
+        return self._counts
+
+    def stop_counting(self) -> None:
+        """Tell other instances nothing more."""
+        if self._counts is not None:
+            self._counts.close()
 
     def _program_writes(self) -> ProgramWrites:
         config = self._gateway.config

@@ -25,6 +25,7 @@ from mcp_workbench.team.policy.approval import Approvals, ApprovalStep
 from mcp_workbench.team.policy.approval_socket import ApprovalReply, ApprovalRequest
 from mcp_workbench.team.policy.limit_step import LimitStep
 from mcp_workbench.team.policy.rules_in_force import Policy, PolicyStep, Role, RoleVisibility, ToolOfTask, denied
+from mcp_workbench.team.policy.shared_counts import SharedCounts
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.config.program_settings import ProgramWrites
@@ -51,6 +52,7 @@ class Access:
         approvals: Approvals,
         record: EventRecorder,
         program_writes: ProgramWrites = "allow",
+        counts: SharedCounts | None = None,
     ) -> None:
         self._face = face
         # The face of a principal if nothing is hidden from it.
@@ -63,7 +65,7 @@ class Access:
         self._record = record
         # For `TeamGate.steps`, which defines their order.
         self.policy_step = PolicyStep(self.policy)
-        self.limit_step = LimitStep(limits, identities) if limits else None
+        self.limit_step = LimitStep(limits, identities, shared=counts) if limits else None
         self.approval_step = ApprovalStep(self.policy, approvals, record) if self.policy.asks else None
 
     def decide(self, wanted: ApprovalRequest, *, by: str, peer: str = "command line") -> ApprovalReply:

@@ -121,9 +121,12 @@ class Approvals:
         *,
         on_waiting: Callable[[], None] = lambda: None,
         in_force: Callable[[], Policy | None] = lambda: None,
+        is_blind: Callable[[], bool] = lambda: False,
     ) -> None:
         """`on_waiting` is called when a call begins to wait: from then on the user may approve it. `in_force`: the
-        current policy, as a call may be held for minutes, and the policy may have changed since."""
+        current policy, as a call may be held for minutes, and the policy may have changed since. `is_blind`: nobody may
+        approve now, because other instances cannot be asked."""
+        self.is_blind = is_blind
         self.now = now
         self._on_waiting = on_waiting
         self.in_force = in_force
@@ -367,6 +370,9 @@ class ApprovalStep:
         if request.method == COMPLETION:
             # Clients request completions with every keystroke: asking each time would be a nuisance.
             text = f"`{_place(request)}` needs the user's approval, so nothing is completed for it"
+            return Denial(FORBIDDEN, text, {"rule": decision.rule}, rule=decision.rule)
+        if self._approvals.is_blind():
+            text = f"`{_place(request)}` needs the user's approval, and the cluster's state is away; try again later"
             return Denial(FORBIDDEN, text, {"rule": decision.rule}, rule=decision.rule)
         members = _members(request)
         digest = digest_of(request, members)

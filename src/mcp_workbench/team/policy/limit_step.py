@@ -17,6 +17,7 @@ from mcp_workbench.engine.steps import Denial, GuardedRequest, Outcome, Pass
 from mcp_workbench.team.identity.identities import Identities, identity_in
 from mcp_workbench.team.policy.globs import PathGlob
 from mcp_workbench.team.policy.policy import Who
+from mcp_workbench.team.policy.shared_counts import NOTHING, Counted, SharedCounts
 
 # Differs from `FORBIDDEN`: what is refused now may be allowed in a moment.
 LIMIT_REACHED: Final = -32011
@@ -72,6 +73,9 @@ class _Usage:
         self.calls.advance(now)
         self.bytes.advance(now)
 
+    def counted(self) -> Counted:
+        return self.calls.total, self.bytes.total, self.in_flight
+
 
 class _Limit:
     """A limit of the configuration, compiled."""
@@ -98,8 +102,14 @@ class LimitStep:
     """Refuses requests beyond a limit (`Step`)."""
 
     def __init__(
-        self, limits: Iterable[LimitRule], identities: Identities, now: Callable[[], float] = time.monotonic
+        self,
+        limits: Iterable[LimitRule],
+        identities: Identities,
+        now: Callable[[], float] = time.monotonic,
+        shared: SharedCounts | None = None,
     ) -> None:
+        """`shared`: what other instances count; None if there are none."""
+        self._shared = shared
         self._limits = [_Limit(number, written) for number, written in enumerate(limits)]
         self._identities = identities
         self._now = now
@@ -111,6 +121,7 @@ class LimitStep:
         if not request.toolbox:
             return None
         counted: list[_Usage] = []
+        keys: list[_Key] = []
         now = self._now()
         longest: float | None = None
         for limit in self._limits:
@@ -120,10 +131,14 @@ class LimitStep:
             used = self._usage(key, now)
             if used is None:
                 return _too_many(limit)
-            reached = _reached(limit.written, used, len(request.body))
+            if self._shared is not None and self._shared.is_blind:
+                return _blind(limit)
+            elsewhere = NOTHING if self._shared is None else self._shared.elsewhere(key)
+            reached = _reached(limit.written, used, len(request.body), elsewhere)
             if reached is not None:
                 return _denial(limit, *reached)
             counted.append(used)
+            keys.append(key)
             if limit.written.call_seconds is not None:
                 longest = min(limit.written.call_seconds, longest or limit.written.call_seconds)
         # Only now, after all limits: a refused request uses nothing.
@@ -131,6 +146,7 @@ class LimitStep:
             used.in_flight += 1
             used.calls.add(1)
             used.bytes.add(len(request.body))
+        self._share(keys, counted)
         if counted:
             # By identity: two equal requests are still two calls.
             self._under_way[id(request)] = counted
@@ -144,6 +160,7 @@ class LimitStep:
         """Count a request that reaches no server (`CountingStep`). It is answered at once, so it is never in flight."""
         now = self._now()
         counted: list[_Usage] = []
+        keys: list[_Key] = []
         for limit in self._limits:
             key = None if limit.servers is not None else limit.key(request, self._identities)
             if key is None:
@@ -151,14 +168,24 @@ class LimitStep:
             used = self._usage(key, now)
             if used is None:
                 return _too_many(limit)
-            reached = _reached(limit.written, used, size, is_sent=False)
+            if self._shared is not None and self._shared.is_blind:
+                return _blind(limit)
+            elsewhere = NOTHING if self._shared is None else self._shared.elsewhere(key)
+            reached = _reached(limit.written, used, size, elsewhere, is_sent=False)
             if reached is not None:
                 return _denial(limit, *reached)
             counted.append(used)
+            keys.append(key)
         for used in counted:
             used.calls.add(1)
             used.bytes.add(size)
+        self._share(keys, counted)
         return None
+
+    def _share(self, keys: list[_Key], counted: list[_Usage]) -> None:
+        if self._shared is not None:
+            for key, used in zip(keys, counted, strict=True):
+                self._shared.note(key, used)
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         for used in self._under_way.pop(id(request), ()):
@@ -194,19 +221,28 @@ def _too_many(limit: _Limit) -> Denial:
     return Denial(LIMIT_REACHED, text, {"retryAfterSeconds": LIMIT_WINDOW}, rule=f"limits[{limit.number}]")
 
 
+def _blind(limit: _Limit) -> Denial:
+    text = "the cluster's state is away, so limited calls cannot be counted; try again later"
+    return Denial(LIMIT_REACHED, text, {"retryAfterSeconds": 1}, rule=f"limits[{limit.number}]")
+
+
 def _denial(limit: _Limit, text: str, seconds: int) -> Denial:
     rule = f"limits[{limit.number}]"
     data = {"rule": rule, "retryAfterSeconds": seconds}
     return Denial(LIMIT_REACHED, f"{text} ({rule}); try again later", data, rule=rule)
 
 
-def _reached(limit: LimitRule, used: _Usage, size: int, *, is_sent: bool = True) -> tuple[str, int] | None:
-    """The limit that is reached, and after how many seconds another attempt makes sense."""
-    if is_sent and limit.calls_in_flight is not None and used.in_flight >= limit.calls_in_flight:
+def _reached(
+    limit: LimitRule, used: _Usage, size: int, elsewhere: Counted = NOTHING, *, is_sent: bool = True
+) -> tuple[str, int] | None:
+    """The limit that is reached, and after how many seconds another attempt makes sense. `elsewhere`: what other
+    instances have counted."""
+    calls, transferred, in_flight = elsewhere
+    if is_sent and limit.calls_in_flight is not None and used.in_flight + in_flight >= limit.calls_in_flight:
         return f"{limit.calls_in_flight} calls are in flight already, the most allowed", 1
-    if limit.calls_per_minute is not None and used.calls.total >= limit.calls_per_minute:
+    if limit.calls_per_minute is not None and used.calls.total + calls >= limit.calls_per_minute:
         return f"{limit.calls_per_minute} calls have been made within a minute, the most allowed", used.calls.free_in()
-    if limit.bytes_per_minute is not None and used.bytes.total + size > limit.bytes_per_minute:
+    if limit.bytes_per_minute is not None and used.bytes.total + transferred + size > limit.bytes_per_minute:
         return (
             f"{limit.bytes_per_minute} bytes have been transferred within a minute, the most allowed",
             used.bytes.free_in(),
