@@ -10,7 +10,7 @@ import pytest
 
 from tests.seeing.page.scripted_api import WEB
 
-MAX_BYTES = 100 * 1024
+MAX_BYTES = 100_000
 SCRIPTS = sorted(WEB.glob("*.js"))
 # Each of them makes markup or code of a text, which here is always a text of somebody else.
 FORBIDDEN = re.compile(

@@ -8,30 +8,30 @@ const MAX_DIFF_LINES = 600;
 const IMAGES = /^image\/(png|jpeg|gif|webp)$/;
 
 export function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
+	try {
+		return JSON.parse(text);
+	} catch {
+		return undefined;
+	}
 }
 
 /** JSON indented; whatever is not JSON, or would not survive being parsed, as it came. */
 export function pretty(value) {
-  if (typeof value !== "string") return JSON.stringify(value, null, 2) ?? "";
-  const data = parsed(value);
-  if (data === undefined || data === null || typeof data !== "object") return value;
-  // Numbers beyond double precision and repeated members would be shown as something that was not sent.
-  const compact = (text) => text.replace(/"(?:[^"\\]|\\.)*"|\s+/g, (part) => (part[0] === '"' ? JSON.stringify(JSON.parse(part)) : ""));
-  return compact(value) === JSON.stringify(data) ? JSON.stringify(data, null, 2) : value;
+	if (typeof value !== "string") return JSON.stringify(value, null, 2) ?? "";
+	const data = parsed(value);
+	if (data === undefined || data === null || typeof data !== "object") return value;
+	// Numbers beyond double precision and repeated members would be shown as something that was not sent.
+	const compact = (text) => text.replace(/"(?:[^"\\]|\\.)*"|\s+/g, (part) => (part[0] === '"' ? JSON.stringify(JSON.parse(part)) : ""));
+	return compact(value) === JSON.stringify(data) ? JSON.stringify(data, null, 2) : value;
 }
 
 /** A block of text. A long one is cut, says so, and can be shown whole; `whole` never cuts. */
 export function textBlock(text, { label, whole = false } = {}) {
-  text = text ?? "";
-  const block = el("pre", { tabindex: "0", role: "group", "aria-label": label });
-  if (whole || text.length <= MAX_SHOWN) return replace(block, text);
-  const more = button(`Show all ${count(text.length)} characters`, () => replace(block, text), { class: "quiet" });
-  return replace(block, text.slice(0, MAX_SHOWN) + "…", el("br"), more);
+	text = text ?? "";
+	const block = el("pre", { tabindex: "0", role: "group", "aria-label": label });
+	if (whole || text.length <= MAX_SHOWN) return replace(block, text);
+	const more = button(`Show all ${count(text.length)} characters`, () => replace(block, text), { class: "quiet" });
+	return replace(block, text.slice(0, MAX_SHOWN) + "…", el("br"), more);
 }
 
 /** A sentence of ours, in which `backticks` mark what can be typed. */
@@ -40,57 +40,57 @@ export const sentence = (text) => (text ?? "").split("`").map((part, i) => (i % 
 export const jsonBlock = (value, options) => textBlock(pretty(value), options);
 
 export function copyButton(text, what) {
-  return button("Copy", async (event) => {
-    const pressed = event.currentTarget;
-    const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
-    replace(pressed, done ? "Copied" : "Cannot copy here");
-  }, { class: "quiet", "aria-label": `Copy ${what}` });
+	return button("Copy", async (event) => {
+		const pressed = event.currentTarget;
+		const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+		replace(pressed, done ? "Copied" : "Cannot copy here");
+	}, { class: "quiet", "aria-label": `Copy ${what}` });
 }
 
 /** What a server answered: text as text, pictures as pictures, the rest as JSON. */
 export function resultBlock(result) {
-  const data = typeof result === "string" ? parsed(result) : result;
-  const parts = data?.content ?? data?.contents ?? data?.messages?.map((message) => message.content);
-  if (!Array.isArray(parts)) return jsonBlock(result, { label: "Result" });
-  const shown = parts.map((part) => {
-    if (typeof part?.text === "string") return jsonBlock(part.text, { label: "Text of the result" });
-    if (part?.type === "image" && IMAGES.test(part.mimeType)) {
-      return el("img", { class: "result", alt: "Picture of the result", src: `data:${part.mimeType};base64,${part.data}` });
-    }
-    return jsonBlock(part, { label: "Part of the result" });
-  });
-  return el("div", { class: data.isError ? "result bad" : "result" },
-    data.isError && el("p", { class: "badge bad" }, "the tool reports an error"),
-    shown.length ? shown : el("p", { class: "soft" }, "An empty result."),
-    data.structuredContent !== undefined && [el("h4", {}, "Structured"), jsonBlock(data.structuredContent, { label: "Structured result" })]);
+	const data = typeof result === "string" ? parsed(result) : result;
+	const parts = data?.content ?? data?.contents ?? data?.messages?.map((message) => message.content);
+	if (!Array.isArray(parts)) return jsonBlock(result, { label: "Result" });
+	const shown = parts.map((part) => {
+		if (typeof part?.text === "string") return jsonBlock(part.text, { label: "Text of the result" });
+		if (part?.type === "image" && IMAGES.test(part.mimeType)) {
+			return el("img", { class: "result", alt: "Picture of the result", src: `data:${part.mimeType};base64,${part.data}` });
+		}
+		return jsonBlock(part, { label: "Part of the result" });
+	});
+	return el("div", { class: data.isError ? "result bad" : "result" },
+		data.isError && el("p", { class: "badge bad" }, "the tool reports an error"),
+		shown.length ? shown : el("p", { class: "soft" }, "An empty result."),
+		data.structuredContent !== undefined && [el("h4", {}, "Structured"), jsonBlock(data.structuredContent, { label: "Structured result" })]);
 }
 
 /** Which lines of two texts differ, as two lists of [line, differs]. */
 export function lineDiff(before, after) {
-  const a = before.split("\n"), b = after.split("\n");
-  if (a.length > MAX_DIFF_LINES || b.length > MAX_DIFF_LINES) return [a, b].map((lines) => lines.map((line) => [line, false]));
-  const common = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
-  for (let i = a.length - 1; i >= 0; i--) {
-    for (let j = b.length - 1; j >= 0; j--) {
-      common[i][j] = a[i] === b[j] ? common[i + 1][j + 1] + 1 : Math.max(common[i + 1][j], common[i][j + 1]);
-    }
-  }
-  const left = [], right = [];
-  let i = 0, j = 0;
-  while (i < a.length || j < b.length) {
-    if (i < a.length && j < b.length && a[i] === b[j]) left.push([a[i++], false]), right.push([b[j++], false]);
-    else if (j >= b.length || (i < a.length && common[i + 1][j] >= common[i][j + 1])) left.push([a[i++], true]);
-    else right.push([b[j++], true]);
-  }
-  return [left, right];
+	const a = before.split("\n"), b = after.split("\n");
+	if (a.length > MAX_DIFF_LINES || b.length > MAX_DIFF_LINES) return [a, b].map((lines) => lines.map((line) => [line, false]));
+	const common = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
+	for (let i = a.length - 1; i >= 0; i--) {
+		for (let j = b.length - 1; j >= 0; j--) {
+			common[i][j] = a[i] === b[j] ? common[i + 1][j + 1] + 1 : Math.max(common[i + 1][j], common[i][j + 1]);
+		}
+	}
+	const left = [], right = [];
+	let i = 0, j = 0;
+	while (i < a.length || j < b.length) {
+		if (i < a.length && j < b.length && a[i] === b[j]) left.push([a[i++], false]), right.push([b[j++], false]);
+		else if (j >= b.length || (i < a.length && common[i + 1][j] >= common[i][j + 1])) left.push([a[i++], true]);
+		else right.push([b[j++], true]);
+	}
+	return [left, right];
 }
 
 export function sideBySide(before, after) {
-  const texts = [before, after].map((side) => (side === null || side === undefined ? "" : pretty(side)));
-  const [left, right] = lineDiff(...texts);
-  const lines = (rows, mark) => rows.map(([line, differs]) => (differs ? el(mark, {}, line + "\n") : line + "\n"));
-  const column = (title, rows, mark) => el("div", {}, el("h4", {}, title),
-    rows.length === 1 && !rows[0][0] ? el("p", { class: "soft" }, "nothing") :
-      el("pre", { tabindex: "0", role: "group", "aria-label": title }, lines(rows, mark)));
-  return el("div", { class: "side-by-side" }, column("Accepted before", left, "del"), column("Offered now", right, "ins"));
+	const texts = [before, after].map((side) => (side === null || side === undefined ? "" : pretty(side)));
+	const [left, right] = lineDiff(...texts);
+	const lines = (rows, mark) => rows.map(([line, differs]) => (differs ? el(mark, {}, line + "\n") : line + "\n"));
+	const column = (title, rows, mark) => el("div", {}, el("h4", {}, title),
+		rows.length === 1 && !rows[0][0] ? el("p", { class: "soft" }, "nothing") :
+			el("pre", { tabindex: "0", role: "group", "aria-label": title }, lines(rows, mark)));
+	return el("div", { class: "side-by-side" }, column("Accepted before", left, "del"), column("Offered now", right, "ins"));
 }

@@ -11,33 +11,33 @@ export const count = (value) => (isNumber(value) ? counts.format(Math.round(valu
 export const plural = (n, one, many = one + "s") => `${count(n)} ${n === 1 ? one : many}`;
 
 export function bytes(value) {
-  if (!isNumber(value)) return NONE;
-  let unit = 0;
-  while (value >= 1024 && unit < 4) value /= 1024, unit++;
-  return `${unit && value < 10 ? value.toFixed(1) : Math.round(value)} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
+	if (!isNumber(value)) return NONE;
+	let unit = 0;
+	while (value >= 1024 && unit < 4) value /= 1024, unit++;
+	return `${unit && value < 10 ? value.toFixed(1) : Math.round(value)} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
 }
 
 /** A duration: 0.8 ms, 12 ms, 3.4 s, 5 min, 2 h 10 min. */
 export function seconds(value) {
-  if (!isNumber(value)) return NONE;
-  if (value < 0.01) return `${+(value * 1000).toFixed(1)} ms`;
-  if (value < 1) return `${Math.round(value * 1000)} ms`;
-  if (value < 10) return `${+value.toFixed(1)} s`;
-  if (value < 120) return `${Math.round(value)} s`;
-  const minutes = Math.floor(value / 60);
-  if (minutes < 120) return `${minutes} min`;
-  const hours = Math.floor(minutes / 60);
-  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} days`;
+	if (!isNumber(value)) return NONE;
+	if (value < 0.01) return `${+(value * 1000).toFixed(1)} ms`;
+	if (value < 1) return `${Math.round(value * 1000)} ms`;
+	if (value < 10) return `${+value.toFixed(1)} s`;
+	if (value < 120) return `${Math.round(value)} s`;
+	const minutes = Math.floor(value / 60);
+	if (minutes < 120) return `${minutes} min`;
+	const hours = Math.floor(minutes / 60);
+	return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} days`;
 }
 
 const dayOf = (date) => `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
 
 /** A wall clock time, with the day unless it is today. */
 export function clock(at, withSeconds = false) {
-  if (!isNumber(at)) return NONE;
-  const date = new Date(at * 1000);
-  const time = `${two(date.getHours())}:${two(date.getMinutes())}${withSeconds ? ":" + two(date.getSeconds()) : ""}`;
-  return dayOf(date) === dayOf(new Date()) ? time : `${dayOf(date)} ${time}`;
+	if (!isNumber(at)) return NONE;
+	const date = new Date(at * 1000);
+	const time = `${two(date.getHours())}:${two(date.getMinutes())}${withSeconds ? ":" + two(date.getSeconds()) : ""}`;
+	return dayOf(date) === dayOf(new Date()) ? time : `${dayOf(date)} ${time}`;
 }
 
 export const since = (at) => (isNumber(at) ? `since ${clock(at)}` : "not measured");

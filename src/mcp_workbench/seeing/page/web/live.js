@@ -20,113 +20,113 @@ const lasted = (call) => call.seconds ?? (call.state === "ended" ? null : Math.m
 const share = (duration) => Math.min(Math.max(Math.log10(Math.max(duration, SHORTEST) / SHORTEST) / DECADES, 0.02), 1);
 
 function outcome(call) {
-  if (call.state !== "ended") return { waiting: "waiting", held: "held", sent: "running" }[call.state] ?? call.state;
-  return ENDS[call.end] ?? (call.end || NONE);
+	if (call.state !== "ended") return { waiting: "waiting", held: "held", sent: "running" }[call.state] ?? call.state;
+	return ENDS[call.end] ?? (call.end || NONE);
 }
 
 function durationBar(call) {
-  const whole = lasted(call);
-  if (whole === null) return inlineBar([]);
-  const until = Math.min(call.sentAfter ?? (call.state === "sent" || call.state === "ended" ? 0 : whole), whole);
-  const all = share(whole), held = whole ? all * (until / whole) : 0;
-  return inlineBar([{ share: held, kind: "held" }, { share: all - held, kind: isBad(call) ? "bar bad" : call.state === "ended" ? "bar" : "bar running" }]);
+	const whole = lasted(call);
+	if (whole === null) return inlineBar([]);
+	const until = Math.min(call.sentAfter ?? (call.state === "sent" || call.state === "ended" ? 0 : whole), whole);
+	const all = share(whole), held = whole ? all * (until / whole) : 0;
+	return inlineBar([{ share: held, kind: "held" }, { share: all - held, kind: isBad(call) ? "bar bad" : call.state === "ended" ? "bar" : "bar running" }]);
 }
 
 function fillRow(row, call) {
-  const kind = isBad(call) ? "bad" : call.state === "held" ? "warn" : call.state === "ended" ? "" : "info";
-  replace(row,
-    el("span", { class: "time" }, clock(call.at, true)),
-    el("span", { class: "what" }, el("span", { class: "soft" }, path(call.toolbox, call.server), "/"), el("b", {}, call.item || call.method)),
-    el("span", { class: "who soft" }, call.client || NONE, call.principal && ` · ${call.principal}`),
-    el("span", { class: "bar-cell" }, durationBar(call), el("span", { class: "figure" }, seconds(lasted(call)))),
-    el("span", { class: `end ${kind}` }, outcome(call)));
-  return row;
+	const kind = isBad(call) ? "bad" : call.state === "held" ? "warn" : call.state === "ended" ? "" : "info";
+	replace(row,
+		el("span", { class: "time" }, clock(call.at, true)),
+		el("span", { class: "what" }, el("span", { class: "soft" }, path(call.toolbox, call.server), "/"), el("b", {}, call.item || call.method)),
+		el("span", { class: "who soft" }, call.client || NONE, call.principal && ` · ${call.principal}`),
+		el("span", { class: "bar-cell" }, durationBar(call), el("span", { class: "figure" }, seconds(lasted(call)))),
+		el("span", { class: `end ${kind}` }, outcome(call)));
+	return row;
 }
 
 export function liveView() {
-  const filter = el("input", { type: "search", placeholder: "Filter by tool, client or person", "aria-label": "Filter calls", on: { input: draw } });
-  const which = choices([["", "All calls"], ["open", "Running and held"], ["bad", "Errors"]], { "aria-label": "Which calls", on: { change: draw } });
-  const pause = el("input", { type: "checkbox", on: { change: draw } });
-  const note = el("p", { class: "soft note", role: "status" });
-  const list = rowList({ class: "rows calls", "aria-label": "Calls, newest first" });
-  const pane = split([list, note]);
-  const root = el("section", {}, el("h1", {}, "Live"),
-    el("div", { class: "tools-row" }, filter, which, el("label", { class: "check" }, pause, "Pause")), pane.root);
-  let drawn = [], openCall = null, fetched = "";
+	const filter = el("input", { type: "search", placeholder: "Filter by tool, client or person", "aria-label": "Filter calls", on: { input: draw } });
+	const which = choices([["", "All calls"], ["open", "Running and held"], ["bad", "Errors"]], { "aria-label": "Which calls", on: { change: draw } });
+	const pause = el("input", { type: "checkbox", on: { change: draw } });
+	const note = el("p", { class: "soft note", role: "status" });
+	const list = rowList({ class: "rows calls", "aria-label": "Calls, newest first" });
+	const pane = split([list, note]);
+	const root = el("section", {}, el("h1", {}, "Live"),
+		el("div", { class: "tools-row" }, filter, which, el("label", { class: "check" }, pause, "Pause")), pane.root);
+	let drawn = [], openCall = null, fetched = "";
 
-  function matches(call) {
-    if (which.value === "bad" && !isBad(call)) return false;
-    if (which.value === "open" && call.state === "ended") return false;
-    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const text = [path(call.toolbox, call.server, call.item), call.method, call.client, call.principal, outcome(call)].join(" ").toLowerCase();
-    return words.every((word) => text.includes(word));
-  }
+	function matches(call) {
+		if (which.value === "bad" && !isBad(call)) return false;
+		if (which.value === "open" && call.state === "ended") return false;
+		const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+		const text = [path(call.toolbox, call.server, call.item), call.method, call.client, call.principal, outcome(call)].join(" ").toLowerCase();
+		return words.every((word) => text.includes(word));
+	}
 
-  function draw() {
-    if (root.hidden || !store.state) return;
-    if (!pause.checked) drawn = [...store.calls.values()].sort((a, b) => b.at - a.at || b.id - a.id);
-    const found = drawn.filter(matches);
-    reconcile(list, found.slice(0, MAX_ROWS), (call) => call.id, (call, old) => {
-      const item = old ?? el("li", {}, el("button", { type: "button", "data-key": String(call.id), on: { click: () => open(call.id) } }));
-      fillRow(item.firstElementChild, call);
-      return item;
-    });
-    pane.mark();
-    const parts = [found.length > MAX_ROWS ? `The latest ${MAX_ROWS} of ${count(found.length)} calls` : found.length ? "" : drawn.length ? "No call matches." : "No calls yet. They appear here as they happen.",
-      store.lost > 0 && `${count(store.lost)} were too many to show`,
-      drawn.length > 0 && `Bars are logarithmic, up to a minute; the light part waited before it was sent. Counting ${since(store.state.since)}`];
-    replaceIfChanged(note, parts, () => parts.filter(Boolean).join(". "));
-    if (openCall !== null && !pause.checked) refresh();
-  }
+	function draw() {
+		if (root.hidden || !store.state) return;
+		if (!pause.checked) drawn = [...store.calls.values()].sort((a, b) => b.at - a.at || b.id - a.id);
+		const found = drawn.filter(matches);
+		reconcile(list, found.slice(0, MAX_ROWS), (call) => call.id, (call, old) => {
+			const item = old ?? el("li", {}, el("button", { type: "button", "data-key": String(call.id), on: { click: () => open(call.id) } }));
+			fillRow(item.firstElementChild, call);
+			return item;
+		});
+		pane.mark();
+		const parts = [found.length > MAX_ROWS ? `The latest ${MAX_ROWS} of ${count(found.length)} calls` : found.length ? "" : drawn.length ? "No call matches." : "No calls yet. They appear here as they happen.",
+			store.lost > 0 && `${count(store.lost)} were too many to show`,
+			drawn.length > 0 && `Bars are logarithmic, up to a minute; the light part waited before it was sent. Counting ${since(store.state.since)}`];
+		replaceIfChanged(note, parts, () => parts.filter(Boolean).join(". "));
+		if (openCall !== null && !pause.checked) refresh();
+	}
 
-  function open(id) {
-    openCall = id;
-    fetched = "";
-    refresh();
-  }
+	function open(id) {
+		openCall = id;
+		fetched = "";
+		refresh();
+	}
 
-  /** Show a call in the pane; its arguments and result are fetched when it begins and again when it ends. */
-  async function refresh() {
-    const call = store.calls.get(openCall);
-    if (!call) return;
-    const version = `${call.id} ${call.state} ${call.end}`;
-    if (version === fetched) return;
-    fetched = version;
-    let details = {}, problem = call.state === "ended" ? "" : "Arguments and result are shown when it has ended.";
-    try {
-      if (!problem) details = await get(`api/calls/${call.id}`);
-    } catch (error) {
-      problem = error.message;
-    }
-    if (version !== fetched || openCall !== call.id) return;
-    showCall({ ...call, ...details }, problem);
-  }
+	/** Show a call in the pane; its arguments and result are fetched when it begins and again when it ends. */
+	async function refresh() {
+		const call = store.calls.get(openCall);
+		if (!call) return;
+		const version = `${call.id} ${call.state} ${call.end}`;
+		if (version === fetched) return;
+		fetched = version;
+		let details = {}, problem = call.state === "ended" ? "" : "Arguments and result are shown when it has ended.";
+		try {
+			if (!problem) details = await get(`api/calls/${call.id}`);
+		} catch (error) {
+			problem = error.message;
+		}
+		if (version !== fetched || openCall !== call.id) return;
+		showCall({ ...call, ...details }, problem);
+	}
 
-  function showCall(call, problem) {
-    const kind = REPEATABLE[call.method];
-    const again = () => go("tools", { kind, toolbox: call.toolbox, server: call.server, name: call.item, text: call.arguments ?? "{}" });
-    const facts = [
-      ["When", clock(call.at, true)], ["Client", call.client || NONE], ["Who", call.principal || NONE], ["Method", call.method],
-      ["State", el("span", { class: isBad(call) ? "bad" : "" }, outcome(call))], ["Took", seconds(call.seconds)],
-      ["Sent after", seconds(call.sentAfter)], ["Sizes", `${bytes(call.bytesIn)} in, ${bytes(call.bytesOut)} out`],
-      call.rule && ["Rule", call.rule], call.errorCode && ["Error code", call.errorCode], ["Call id", call.id],
-    ];
-    pane.open(String(call.id), path(call.toolbox, call.server, call.item || call.method), () => (openCall = null),
-      factList(facts),
-      problem && el("p", { class: "soft" }, problem),
-      call.arguments != null && [el("h3", {}, "Arguments"), jsonBlock(call.arguments, { label: "Arguments" })],
-      call.result != null && [el("h3", {}, "Result"), resultBlock(call.result)],
-      kind && actions({ label: "Try again…", run: async () => again() }));
-  }
+	function showCall(call, problem) {
+		const kind = REPEATABLE[call.method];
+		const again = () => go("tools", { kind, toolbox: call.toolbox, server: call.server, name: call.item, text: call.arguments ?? "{}" });
+		const facts = [
+			["When", clock(call.at, true)], ["Client", call.client || NONE], ["Who", call.principal || NONE], ["Method", call.method],
+			["State", el("span", { class: isBad(call) ? "bad" : "" }, outcome(call))], ["Took", seconds(call.seconds)],
+			["Sent after", seconds(call.sentAfter)], ["Sizes", `${bytes(call.bytesIn)} in, ${bytes(call.bytesOut)} out`],
+			call.rule && ["Rule", call.rule], call.errorCode && ["Error code", call.errorCode], ["Call id", call.id],
+		];
+		pane.open(String(call.id), path(call.toolbox, call.server, call.item || call.method), () => (openCall = null),
+			factList(facts),
+			problem && el("p", { class: "soft" }, problem),
+			call.arguments != null && [el("h3", {}, "Arguments"), jsonBlock(call.arguments, { label: "Arguments" })],
+			call.result != null && [el("h3", {}, "Result"), resultBlock(call.result)],
+			kind && actions({ label: "Try again…", run: async () => again() }));
+	}
 
-  on("calls", draw);
-  // Calls that are running get longer.
-  setInterval(() => {
-    if (root.hidden || pause.checked || store.status !== "live") return;
-    for (const item of list.children) {
-      const call = store.calls.get(Number(item.firstElementChild.dataset.key));
-      if (call && call.state !== "ended") fillRow(item.firstElementChild, call);
-    }
-  }, 1000);
-  return { root, shown: draw };
+	on("calls", draw);
+	// Calls that are running get longer.
+	setInterval(() => {
+		if (root.hidden || pause.checked || store.status !== "live") return;
+		for (const item of list.children) {
+			const call = store.calls.get(Number(item.firstElementChild.dataset.key));
+			if (call && call.state !== "ended") fillRow(item.firstElementChild, call);
+		}
+	}, 1000);
+	return { root, shown: draw };
 }

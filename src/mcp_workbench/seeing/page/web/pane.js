@@ -3,48 +3,48 @@
 import { button, el, replace } from "./dom.js";
 
 export function split(list) {
-  const content = el("div", { class: "pane-content" });
-  const heading = el("h2", { tabindex: "-1" });
-  const pane = el("section", { class: "pane", hidden: true, "aria-live": "off" },
-    el("div", { class: "pane-head" }, heading, button("Close", () => close(), { class: "quiet" })), content);
-  const root = el("div", { class: "split", on: { keydown: (event) => event.key === "Escape" && !pane.hidden && (event.stopPropagation(), close()) } },
-    el("div", { class: "list" }, list), pane);
-  let opener = null, whenClosed = null, shownKey = null;
+	const content = el("div", { class: "pane-content" });
+	const heading = el("h2", { tabindex: "-1" });
+	const pane = el("section", { class: "pane", hidden: true, "aria-live": "off" },
+		el("div", { class: "pane-head" }, heading, button("Close", () => close(), { class: "quiet" })), content);
+	const root = el("div", { class: "split", on: { keydown: (event) => event.key === "Escape" && !pane.hidden && (event.stopPropagation(), close()) } },
+		el("div", { class: "list" }, list), pane);
+	let opener = null, whenClosed = null, shownKey = null;
 
-  function close() {
-    if (pane.hidden) return;
-    pane.hidden = true;
-    root.classList.remove("open");
-    shownKey = null;
-    mark();
-    whenClosed?.();
-    if (opener?.isConnected) opener.focus();
-  }
+	function close() {
+		if (pane.hidden) return;
+		pane.hidden = true;
+		root.classList.remove("open");
+		shownKey = null;
+		mark();
+		whenClosed?.();
+		if (opener?.isConnected) opener.focus();
+	}
 
-  /** Mark the row that is shown, after each drawing of the rows. */
-  function mark() {
-    for (const row of root.querySelectorAll(".rows > li > button")) {
-      if (row.dataset.key === shownKey) row.setAttribute("aria-current", "true");
-      else row.removeAttribute("aria-current");
-    }
-  }
+	/** Mark the row that is shown, after each drawing of the rows. */
+	function mark() {
+		for (const row of root.querySelectorAll(".rows > li > button")) {
+			if (row.dataset.key === shownKey) row.setAttribute("aria-current", "true");
+			else row.removeAttribute("aria-current");
+		}
+	}
 
-  function open(key, title, closed, ...children) {
-    const isNew = shownKey !== key;
-    if (isNew && !pane.hidden) whenClosed?.();
-    [shownKey, whenClosed] = [key, closed];
-    replace(heading, title);
-    replace(content, ...children);
-    pane.setAttribute("aria-label", title);
-    if (pane.hidden) opener = document.activeElement;
-    pane.hidden = false;
-    root.classList.add("open");
-    mark();
-    if (isNew) {
-      pane.scrollTop = 0;
-      heading.focus({ preventScroll: innerWidth >= 1000 });
-    }
-  }
+	function open(key, title, closed, ...children) {
+		const isNew = shownKey !== key;
+		if (isNew && !pane.hidden) whenClosed?.();
+		[shownKey, whenClosed] = [key, closed];
+		replace(heading, title);
+		replace(content, ...children);
+		pane.setAttribute("aria-label", title);
+		if (pane.hidden) opener = document.activeElement;
+		pane.hidden = false;
+		root.classList.add("open");
+		mark();
+		if (isNew) {
+			pane.scrollTop = 0;
+			heading.focus({ preventScroll: innerWidth >= 1000 });
+		}
+	}
 
-  return { root, open, close, mark, content, shown: () => shownKey };
+	return { root, open, close, mark, content, shown: () => shownKey };
 }

@@ -17,117 +17,117 @@ const keyOf = (server) => JSON.stringify([server.toolbox, server.server]);
 const stateBadge = (server) => el("span", { class: `state ${KINDS[server.state] ?? ""}` }, server.state || NONE);
 
 function fillRow(row, server) {
-  const figure = (value, name, kind = "") => el("span", { class: `figure ${kind}` }, value, el("small", {}, ` ${name}`));
-  replace(row, stateBadge(server),
-    el("span", { class: "what" }, el("span", { class: "soft" }, server.toolbox, "/"), el("b", {}, server.server), server.why && el("span", { class: "why" }, firstLine(server.why))),
-    figure(count(server.calls), server.calls === 1 ? "call" : "calls"), figure(count(server.errors), server.errors === 1 ? "error" : "errors", server.errors ? "bad" : ""),
-    figure(seconds(server.p50), "p50"), figure(seconds(server.p95), "p95"), figure(bytes(server.memory), "memory"));
+	const figure = (value, name, kind = "") => el("span", { class: `figure ${kind}` }, value, el("small", {}, ` ${name}`));
+	replace(row, stateBadge(server),
+		el("span", { class: "what" }, el("span", { class: "soft" }, server.toolbox, "/"), el("b", {}, server.server), server.why && el("span", { class: "why" }, firstLine(server.why))),
+		figure(count(server.calls), server.calls === 1 ? "call" : "calls"), figure(count(server.errors), server.errors === 1 ? "error" : "errors", server.errors ? "bad" : ""),
+		figure(seconds(server.p50), "p50"), figure(seconds(server.p95), "p95"), figure(bytes(server.memory), "memory"));
 }
 
 const cut = (line) => (line.length > MAX_LINE ? `${line.slice(0, MAX_LINE)}… (${count(line.length)} characters)` : line);
 
 export function serversView() {
-  const note = el("p", { class: "soft note" });
-  const list = rowList({ class: "rows servers", "aria-label": "Servers" });
-  const pane = split([note, list]);
-  const root = el("section", {}, el("h1", {}, "Servers"), pane.root);
-  const parts = { head: el("div"), figures: el("div", { class: "figures" }), copies: el("div"), log: el("pre", { class: "log", tabindex: "0", role: "log", "aria-label": "Log" }) };
-  const control = el("div");
-  let openKey = null, refreshing = 0;
+	const note = el("p", { class: "soft note" });
+	const list = rowList({ class: "rows servers", "aria-label": "Servers" });
+	const pane = split([note, list]);
+	const root = el("section", {}, el("h1", {}, "Servers"), pane.root);
+	const parts = { head: el("div"), figures: el("div", { class: "figures" }), copies: el("div"), log: el("pre", { class: "log", tabindex: "0", role: "log", "aria-label": "Log" }) };
+	const control = el("div");
+	let openKey = null, refreshing = 0;
 
-  const find = (key) => store.state?.servers.find((server) => keyOf(server) === key);
+	const find = (key) => store.state?.servers.find((server) => keyOf(server) === key);
 
-  function draw() {
-    if (!store.state) return;
-    const { servers } = store.state;
-    const states = Object.entries(Object.groupBy(servers, (server) => server.state)).map(([state, each]) => `${each.length} ${state}`);
-    replaceIfChanged(note, [states, store.state.since], () => `${plural(servers.length, "server")}: ${states.join(", ") || "none configured"}. Figures ${since(store.state.since)}.`);
-    reconcile(list, servers, keyOf, (server, old) => {
-      const item = old ?? el("li", {}, el("button", { type: "button", "data-key": keyOf(server), on: { click: () => open(keyOf(server)) } }));
-      fillRow(item.firstElementChild, server);
-      return item;
-    });
-    pane.mark();
-    drawHead();
-  }
+	function draw() {
+		if (!store.state) return;
+		const { servers } = store.state;
+		const states = Object.entries(Object.groupBy(servers, (server) => server.state)).map(([state, each]) => `${each.length} ${state}`);
+		replaceIfChanged(note, [states, store.state.since], () => `${plural(servers.length, "server")}: ${states.join(", ") || "none configured"}. Figures ${since(store.state.since)}.`);
+		reconcile(list, servers, keyOf, (server, old) => {
+			const item = old ?? el("li", {}, el("button", { type: "button", "data-key": keyOf(server), on: { click: () => open(keyOf(server)) } }));
+			fillRow(item.firstElementChild, server);
+			return item;
+		});
+		pane.mark();
+		drawHead();
+	}
 
-  function drawHead() {
-    const server = find(openKey);
-    if (!server) return;
-    const facts = [["State", stateBadge(server)], ["Running since", clock(server.since)], ["Starts", count(server.starts)], ["Calls", count(server.calls)],
-      ["Errors", count(server.errors)], ["Running now", count(server.running)], ["p50", seconds(server.p50)], ["p95", seconds(server.p95)], ["Memory", bytes(server.memory)],
-      server.profile && ["Sandbox", pretty(server.profile)]];
-    replaceIfChanged(parts.head, server, () => [
-      server.why && el("p", { class: KINDS[server.state] === "bad" ? "bad" : "" }, sentence(firstLine(server.why))),
-      server.why?.includes("\n") && textBlock(server.why, { label: "Why" }),
-      server.next && el("p", {}, sentence(server.next)),
-      factList(facts),
-      server.refused && [el("p", {}, `Its sandbox refused ${server.refused.hosts.map((each) => `${each.host} (${each.count})`).join(", ")}. To allow this, write:`),
-        textBlock(server.refused.setting, { label: "Setting" })],
-      el("p", { class: "soft" }, `Counted ${since(store.state.since)}.`)]);
-    replaceIfChanged(parts.copies, server.copies, () => (server.copies ?? []).length > 0 && [el("h3", {}, "Who shares it"),
-      el("ul", { class: "copies" }, server.copies.map((copy) => el("li", {}, stateBadge(copy), ` ${[copy.client, copy.user].filter(Boolean).join(" · ") || NONE}`,
-        el("span", { class: "soft" }, copy.pid && ` process ${copy.pid}`, copy.folder && ` in ${copy.folder}`))))]);
-  }
+	function drawHead() {
+		const server = find(openKey);
+		if (!server) return;
+		const facts = [["State", stateBadge(server)], ["Running since", clock(server.since)], ["Starts", count(server.starts)], ["Calls", count(server.calls)],
+			["Errors", count(server.errors)], ["Running now", count(server.running)], ["p50", seconds(server.p50)], ["p95", seconds(server.p95)], ["Memory", bytes(server.memory)],
+			server.profile && ["Sandbox", pretty(server.profile)]];
+		replaceIfChanged(parts.head, server, () => [
+			server.why && el("p", { class: KINDS[server.state] === "bad" ? "bad" : "" }, sentence(firstLine(server.why))),
+			server.why?.includes("\n") && textBlock(server.why, { label: "Why" }),
+			server.next && el("p", {}, sentence(server.next)),
+			factList(facts),
+			server.refused && [el("p", {}, `Its sandbox refused ${server.refused.hosts.map((each) => `${each.host} (${each.count})`).join(", ")}. To allow this, write:`),
+				textBlock(server.refused.setting, { label: "Setting" })],
+			el("p", { class: "soft" }, `Counted ${since(store.state.since)}.`)]);
+		replaceIfChanged(parts.copies, server.copies, () => (server.copies ?? []).length > 0 && [el("h3", {}, "Who shares it"),
+			el("ul", { class: "copies" }, server.copies.map((copy) => el("li", {}, stateBadge(copy), ` ${[copy.client, copy.user].filter(Boolean).join(" · ") || NONE}`,
+				el("span", { class: "soft" }, copy.pid && ` process ${copy.pid}`, copy.folder && ` in ${copy.folder}`))))]);
+	}
 
-  function addLines(lines) {
-    const atEnd = parts.log.scrollHeight - parts.log.scrollTop - parts.log.clientHeight < 40;
-    for (const line of lines) parts.log.append(el("div", {}, cut(typeof line === "string" ? line : line.line ?? JSON.stringify(line))));
-    while (parts.log.childElementCount > MAX_LOG_LINES) parts.log.firstChild.remove();
-    if (atEnd) parts.log.scrollTop = parts.log.scrollHeight;
-  }
+	function addLines(lines) {
+		const atEnd = parts.log.scrollHeight - parts.log.scrollTop - parts.log.clientHeight < 40;
+		for (const line of lines) parts.log.append(el("div", {}, cut(typeof line === "string" ? line : line.line ?? JSON.stringify(line))));
+		while (parts.log.childElementCount > MAX_LOG_LINES) parts.log.firstChild.remove();
+		if (atEnd) parts.log.scrollTop = parts.log.scrollHeight;
+	}
 
-  async function drawFigures(withLog) {
-    const key = openKey, server = find(key);
-    if (!server) return;
-    let details;
-    try {
-      details = await get(`api/server?${new URLSearchParams({ toolbox: server.toolbox, server: server.server })}`);
-    } catch (error) {
-      if (withLog) replace(parts.figures, el("p", { class: "soft" }, error.message));
-      return;
-    }
-    if (key !== openKey) return;
-    const day = details.day ?? [];
-    const range = { from: Math.min(day[0]?.at ?? now(), now() - 600), to: now() };
-    const calls = day.reduce((sum, each) => sum + (each.calls ?? 0), 0), errors = day.reduce((sum, each) => sum + (each.errors ?? 0), 0);
-    replaceIfChanged(parts.figures, [details.histogram, day], () => [
-      details.histogram && histogram(`Latency, ${since(store.state.since)}`, details.histogram),
-      bars("Calls over the day", day, { ...range, series: ["calls", "errors"], written: ([n, bad]) => (bad ? `${plural(n, "call")}, ${plural(bad, "error")}` : plural(n, "call")),
-        describe: `${plural(calls, "call")}, ${plural(errors, "error")} since ${clock(day[0]?.at)}` }),
-      course("Memory over the day", day, { ...range, member: "memory", written: bytes, describe: since(day[0]?.at) }),
-    ]);
-    if (withLog) {
-      replace(parts.log);
-      addLines(details.log ?? []);
-      if (!parts.log.childElementCount) replace(parts.log, el("div", { class: "soft" }, "It has written nothing."));
-    }
-  }
+	async function drawFigures(withLog) {
+		const key = openKey, server = find(key);
+		if (!server) return;
+		let details;
+		try {
+			details = await get(`api/server?${new URLSearchParams({ toolbox: server.toolbox, server: server.server })}`);
+		} catch (error) {
+			if (withLog) replace(parts.figures, el("p", { class: "soft" }, error.message));
+			return;
+		}
+		if (key !== openKey) return;
+		const day = details.day ?? [];
+		const range = { from: Math.min(day[0]?.at ?? now(), now() - 600), to: now() };
+		const calls = day.reduce((sum, each) => sum + (each.calls ?? 0), 0), errors = day.reduce((sum, each) => sum + (each.errors ?? 0), 0);
+		replaceIfChanged(parts.figures, [details.histogram, day], () => [
+			details.histogram && histogram(`Latency, ${since(store.state.since)}`, details.histogram),
+			bars("Calls over the day", day, { ...range, series: ["calls", "errors"], written: ([n, bad]) => (bad ? `${plural(n, "call")}, ${plural(bad, "error")}` : plural(n, "call")),
+				describe: `${plural(calls, "call")}, ${plural(errors, "error")} since ${clock(day[0]?.at)}` }),
+			course("Memory over the day", day, { ...range, member: "memory", written: bytes, describe: since(day[0]?.at) }),
+		]);
+		if (withLog) {
+			replace(parts.log);
+			addLines(details.log ?? []);
+			if (!parts.log.childElementCount) replace(parts.log, el("div", { class: "soft" }, "It has written nothing."));
+		}
+	}
 
-  function open(key) {
-    const server = find(key);
-    if (!server) return;
-    openKey = key;
-    replace(parts.figures);
-    replace(parts.log);
-    const ask = (what, done) => ({ label: what[0].toUpperCase() + what.slice(1), run: async () => (await post("api/server", { toolbox: server.toolbox, server: server.server, do: what }), done) });
-    replace(control, store.state.you.isOwner && actions(ask("start", "Asked to start."), ask("restart", "Asked to restart."), ask("stop", "Asked to stop.")));
-    pane.open(key, path(server.toolbox, server.server), () => {
-      openKey = null;
-      clearInterval(refreshing);
-    }, parts.head, control, parts.figures, parts.copies, store.state.you.isOwner && [el("h3", {}, "Log"), parts.log]);
-    drawHead();
-    drawFigures(true);
-    clearInterval(refreshing);
-    refreshing = setInterval(() => store.status === "live" && !root.hidden && drawFigures(false), REFRESH_INTERVAL);
-  }
+	function open(key) {
+		const server = find(key);
+		if (!server) return;
+		openKey = key;
+		replace(parts.figures);
+		replace(parts.log);
+		const ask = (what, done) => ({ label: what[0].toUpperCase() + what.slice(1), run: async () => (await post("api/server", { toolbox: server.toolbox, server: server.server, do: what }), done) });
+		replace(control, store.state.you.isOwner && actions(ask("start", "Asked to start."), ask("restart", "Asked to restart."), ask("stop", "Asked to stop.")));
+		pane.open(key, path(server.toolbox, server.server), () => {
+			openKey = null;
+			clearInterval(refreshing);
+		}, parts.head, control, parts.figures, parts.copies, store.state.you.isOwner && [el("h3", {}, "Log"), parts.log]);
+		drawHead();
+		drawFigures(true);
+		clearInterval(refreshing);
+		refreshing = setInterval(() => store.status === "live" && !root.hidden && drawFigures(false), REFRESH_INTERVAL);
+	}
 
-  on("state", draw);
-  on("log", (entry) => {
-    if (keyOf(entry) !== openKey) return;
-    if (parts.log.firstElementChild?.className === "soft") replace(parts.log);
-    addLines([entry.line]);
-  });
-  draw();
-  return { root, shown: (wanted) => wanted && open(keyOf(wanted)) };
+	on("state", draw);
+	on("log", (entry) => {
+		if (keyOf(entry) !== openKey) return;
+		if (parts.log.firstElementChild?.className === "soft") replace(parts.log);
+		addLines([entry.line]);
+	});
+	draw();
+	return { root, shown: (wanted) => wanted && open(keyOf(wanted)) };
 }

@@ -1,5 +1,5 @@
 /* What the page knows, and the one connection it comes through: `/api/state`, then the stream `/api/events`.
-   `status` is connecting, live, lost, or expired; the last two are tried again: a sign-in in another tab is enough. */
+	 `status` is connecting, live, lost, or expired; the last two are tried again: a sign-in in another tab is enough. */
 
 const RETRY_DELAYS = [500, 1000, 2000, 4000];
 // The server sends a comment every 15 s.
@@ -22,65 +22,65 @@ const due = new Set();
 
 /** Be told of `topic` (state, calls, status); of `log` at once with each line. */
 export function on(topic, listener) {
-  listeners[topic].add(listener);
-  return () => listeners[topic].delete(listener);
+	listeners[topic].add(listener);
+	return () => listeners[topic].delete(listener);
 }
 
 function changed(topic) {
-  if (!due.size) setTimeout(flush, DRAW_INTERVAL);
-  due.add(topic);
+	if (!due.size) setTimeout(flush, DRAW_INTERVAL);
+	due.add(topic);
 }
 
 function flush() {
-  const topics = [...due];
-  due.clear();
-  for (const topic of topics) for (const listener of listeners[topic]) listener();
+	const topics = [...due];
+	due.clear();
+	for (const topic of topics) for (const listener of listeners[topic]) listener();
 }
 
 /** The time of the machine that the workbench runs on, which all times on the page are. */
 export const now = () => Date.now() / 1000 + store.clockOffset;
 
 export class Refused extends Error {
-  constructor(status, body) {
-    super(body.error ?? `The workbench answered ${status}.`);
-    this.status = status;
-    this.body = body;
-  }
+	constructor(status, body) {
+		super(body.error ?? `The workbench answered ${status}.`);
+		this.status = status;
+		this.body = body;
+	}
 }
 
 async function request(address, options) {
-  let response;
-  try {
-    response = await fetch(address, { signal: AbortSignal.timeout(REQUEST_TIMEOUT), cache: "no-store", headers: proof(), ...options });
-  } catch (error) {
-    throw new Error("The workbench did not answer.", { cause: error });
-  }
-  if (response.status === 401) {
-    setStatus("expired");
-    // The stream may still be open; without it, the page finds out when the session is good again.
-    streaming?.abort();
-  }
-  const body = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Refused(response.status, body);
-  return body;
+	let response;
+	try {
+		response = await fetch(address, { signal: AbortSignal.timeout(REQUEST_TIMEOUT), cache: "no-store", headers: proof(), ...options });
+	} catch (error) {
+		throw new Error("The workbench did not answer.", { cause: error });
+	}
+	if (response.status === 401) {
+		setStatus("expired");
+		// The stream may still be open; without it, the page finds out when the session is good again.
+		streaming?.abort();
+	}
+	const body = await response.json().catch(() => ({}));
+	if (!response.ok) throw new Refused(response.status, body);
+	return body;
 }
 
 export const get = (address) => request(address);
 
 /** Send a decision. `body` is an object, or JSON text that must arrive as it was typed. */
 export function post(address, body, options = {}) {
-  return request(address, {
-    method: "POST",
-    headers: { "content-type": "application/json", ...proof() },
-    body: typeof body === "string" ? body : JSON.stringify(body),
-    ...options,
-  });
+	return request(address, {
+		method: "POST",
+		headers: { "content-type": "application/json", ...proof() },
+		body: typeof body === "string" ? body : JSON.stringify(body),
+		...options,
+	});
 }
 
 function setStatus(status, why = "") {
-  if (store.status === status && store.why === why) return;
-  Object.assign(store, { status, why });
-  changed("status");
+	if (store.status === status && store.why === why) return;
+	Object.assign(store, { status, why });
+	changed("status");
 }
 
 let streaming = null;
@@ -88,99 +88,99 @@ let streaming = null;
 const nameOf = (server) => JSON.stringify([server.toolbox, server.server]);
 
 function takeState(update) {
-  if (update.workbench) {
-    // A workbench that was started anew counts calls from one again.
-    const was = store.state?.workbench;
-    if (was && (was.pid !== update.workbench.pid || store.state.since !== update.since)) store.calls.clear();
-    store.state = update;
-    store.clockOffset = update.now - Date.now() / 1000;
-    store.startedAt = update.now - update.workbench.uptimeSeconds;
-    changed("calls");
-  } else if (store.state) {
-    const { servers, ...rest } = update;
-    Object.assign(store.state, rest);
-    if (servers) {
-      const merged = new Map([...store.state.servers, ...servers].map((server) => [nameOf(server), server]));
-      store.state.servers = [...merged.values()];
-    }
-  }
-  changed("state");
+	if (update.workbench) {
+		// A workbench that was started anew counts calls from one again.
+		const was = store.state?.workbench;
+		if (was && (was.pid !== update.workbench.pid || store.state.since !== update.since)) store.calls.clear();
+		store.state = update;
+		store.clockOffset = update.now - Date.now() / 1000;
+		store.startedAt = update.now - update.workbench.uptimeSeconds;
+		changed("calls");
+	} else if (store.state) {
+		const { servers, ...rest } = update;
+		Object.assign(store.state, rest);
+		if (servers) {
+			const merged = new Map([...store.state.servers, ...servers].map((server) => [nameOf(server), server]));
+			store.state.servers = [...merged.values()];
+		}
+	}
+	changed("state");
 }
 
 function takeCall(call) {
-  const known = store.calls.get(call.id);
-  if (known?.state === "ended" && call.state !== "ended") return;
-  store.calls.set(call.id, { ...known, ...call });
-  while (store.calls.size > MAX_CALLS) store.calls.delete(store.calls.keys().next().value);
-  changed("calls");
+	const known = store.calls.get(call.id);
+	if (known?.state === "ended" && call.state !== "ended") return;
+	store.calls.set(call.id, { ...known, ...call });
+	while (store.calls.size > MAX_CALLS) store.calls.delete(store.calls.keys().next().value);
+	changed("calls");
 }
 
 const handlers = {
-  state: takeState,
-  "call-begin": takeCall,
-  "call-change": takeCall,
-  "call-end": takeCall,
-  log: (line) => listeners.log.forEach((listener) => listener(line)),
-  gap({ lost }) {
-    store.lost += lost ?? 0;
-    changed("calls");
-  },
+	state: takeState,
+	"call-begin": takeCall,
+	"call-change": takeCall,
+	"call-end": takeCall,
+	log: (line) => listeners.log.forEach((listener) => listener(line)),
+	gap({ lost }) {
+		store.lost += lost ?? 0;
+		changed("calls");
+	},
 };
 
 /** Read text/event-stream until it ends; each event is a name and a value in JSON. */
 async function readEvents(body, heard) {
-  let rest = "";
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    heard();
-    const blocks = (rest + value).replaceAll("\r\n", "\n").split("\n\n");
-    rest = blocks.pop();
-    for (const block of blocks) {
-      const fields = { event: "message", data: [] };
-      for (const line of block.split("\n")) {
-        const [, field, content] = /^(event|data): ?(.*)$/.exec(line) ?? [];
-        if (field === "data") fields.data.push(content);
-        else if (field) fields.event = content;
-      }
-      if (fields.data.length) handlers[fields.event]?.(JSON.parse(fields.data.join("\n")));
-    }
-  }
+	let rest = "";
+	const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+	for (;;) {
+		const { value, done } = await reader.read();
+		if (done) return;
+		heard();
+		const blocks = (rest + value).replaceAll("\r\n", "\n").split("\n\n");
+		rest = blocks.pop();
+		for (const block of blocks) {
+			const fields = { event: "message", data: [] };
+			for (const line of block.split("\n")) {
+				const [, field, content] = /^(event|data): ?(.*)$/.exec(line) ?? [];
+				if (field === "data") fields.data.push(content);
+				else if (field) fields.event = content;
+			}
+			if (fields.data.length) handlers[fields.event]?.(JSON.parse(fields.data.join("\n")));
+		}
+	}
 }
 
 async function stream() {
-  const stop = (streaming = new AbortController());
-  let watchdog;
-  const heard = () => {
-    clearTimeout(watchdog);
-    watchdog = setTimeout(() => stop.abort(), SILENCE_LIMIT);
-  };
-  heard();
-  try {
-    const response = await fetch("api/events", { signal: stop.signal, cache: "no-store", headers: proof() });
-    if (response.status === 401) return setStatus("expired");
-    if (!response.ok) throw new Refused(response.status, await response.json().catch(() => ({})));
-    setStatus("live");
-    await readEvents(response.body, heard);
-  } finally {
-    clearTimeout(watchdog);
-    stop.abort();
-  }
+	const stop = (streaming = new AbortController());
+	let watchdog;
+	const heard = () => {
+		clearTimeout(watchdog);
+		watchdog = setTimeout(() => stop.abort(), SILENCE_LIMIT);
+	};
+	heard();
+	try {
+		const response = await fetch("api/events", { signal: stop.signal, cache: "no-store", headers: proof() });
+		if (response.status === 401) return setStatus("expired");
+		if (!response.ok) throw new Refused(response.status, await response.json().catch(() => ({})));
+		setStatus("live");
+		await readEvents(response.body, heard);
+	} finally {
+		clearTimeout(watchdog);
+		stop.abort();
+	}
 }
 
 /** Stay connected for as long as the page is open. */
 export async function connect() {
-  for (let failures = 0; ; failures++) {
-    let why = "";
-    try {
-      takeState(await get("api/state"));
-      failures = 0;
-      await stream();
-    } catch (error) {
-      if (error instanceof Refused) why = error.message;
-    }
-    if (store.status !== "expired") setStatus("lost", why);
-    await new Promise((resolve) => setTimeout(resolve, RETRY_DELAYS[Math.min(failures, RETRY_DELAYS.length - 1)]));
-  }
+	for (let failures = 0; ; failures++) {
+		let why = "";
+		try {
+			takeState(await get("api/state"));
+			failures = 0;
+			await stream();
+		} catch (error) {
+			if (error instanceof Refused) why = error.message;
+		}
+		if (store.status !== "expired") setStatus("lost", why);
+		await new Promise((resolve) => setTimeout(resolve, RETRY_DELAYS[Math.min(failures, RETRY_DELAYS.length - 1)]));
+	}
 }

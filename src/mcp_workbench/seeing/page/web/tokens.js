@@ -6,41 +6,41 @@ import { bars, inlineBar } from "./plots.js";
 import { get, now, on } from "./store.js";
 
 export function tokensView() {
-  const body = el("div");
-  const root = el("section", {}, el("h1", {}, "Tokens"), body);
-  let loadedFor = 0;
+	const body = el("div");
+	const root = el("section", {}, el("h1", {}, "Tokens"), body);
+	let loadedFor = 0;
 
-  async function load() {
-    try {
-      replace(body, draw(await get("api/tokens")));
-    } catch (error) {
-      replace(body, el("p", { class: "bad" }, error.message));
-    }
-  }
+	async function load() {
+		try {
+			replace(body, draw(await get("api/tokens")));
+		} catch (error) {
+			replace(body, el("p", { class: "bad" }, error.message));
+		}
+	}
 
-  on("state", () => {
-    if (root.hidden || Date.now() - loadedFor < 15_000) return;
-    loadedFor = Date.now();
-    load();
-  });
-  return { root, shown: load };
+	on("state", () => {
+		if (root.hidden || Date.now() - loadedFor < 15_000) return;
+		loadedFor = Date.now();
+		load();
+	});
+	return { root, shown: load };
 }
 
 function draw({ face, full, shown, perToolbox = [], over = [], since: from }) {
-  const most = Math.max(1, ...perToolbox.map((each) => each.full ?? 0));
-  return [
-    el("div", { class: "glance" },
-      tile(count(full), "tokens in all definitions", "a flat list would put them into every conversation"),
-      tile(count(shown), "tokens at the start", `of every conversation, in the face ${face}`),
-      tile(count(full != null && shown != null ? Math.max(full - shown, 0) : null), "tokens saved", "at the start of each conversation", "ok")),
-    over.length > 0 && bars("Saved over time", over, { from: over[0].at, to: now(), series: ["saved"], written: ([n]) => plural(n, "token"), describe: since(from) }),
-    el("h2", {}, "Toolboxes"),
-    perToolbox.length === 0 && el("p", { class: "soft" }, "No toolbox is listed yet."),
-    el("ul", { class: "toolboxes" }, [...perToolbox].sort((a, b) => (b.full ?? 0) - (a.full ?? 0)).map((each) => el("li", {},
-      el("b", {}, each.name),
-      el("div", {}, bar(each.full, most, "full", "as a flat list"), each.shown != null && bar(each.shown, most, "bar", "opened"))))),
-    el("p", { class: "soft" }, "A token is counted as four bytes of the definitions as an agent reads them."),
-  ];
+	const most = Math.max(1, ...perToolbox.map((each) => each.full ?? 0));
+	return [
+		el("div", { class: "glance" },
+			tile(count(full), "tokens in all definitions", "a flat list would put them into every conversation"),
+			tile(count(shown), "tokens at the start", `of every conversation, in the face ${face}`),
+			tile(count(full != null && shown != null ? Math.max(full - shown, 0) : null), "tokens saved", "at the start of each conversation", "ok")),
+		over.length > 0 && bars("Saved over time", over, { from: over[0].at, to: now(), series: ["saved"], written: ([n]) => plural(n, "token"), describe: since(from) }),
+		el("h2", {}, "Toolboxes"),
+		perToolbox.length === 0 && el("p", { class: "soft" }, "No toolbox is listed yet."),
+		el("ul", { class: "toolboxes" }, [...perToolbox].sort((a, b) => (b.full ?? 0) - (a.full ?? 0)).map((each) => el("li", {},
+			el("b", {}, each.name),
+			el("div", {}, bar(each.full, most, "full", "as a flat list"), each.shown != null && bar(each.shown, most, "bar", "opened"))))),
+		el("p", { class: "soft" }, "A token is counted as four bytes of the definitions as an agent reads them."),
+	];
 }
 
 const bar = (value, most, kind, what) => el("div", { class: "token-bar" }, inlineBar([{ share: value ?? 0, kind }], most), el("span", { class: "figure" }, count(value), el("small", {}, ` ${what}`)));

@@ -17,140 +17,140 @@ const keyOf = (item) => JSON.stringify([item.kind, item.toolbox, item.server, it
 
 /** The arguments of a prompt, or the address made of a resource template, as a schema for the same form. */
 function schemaOf(item) {
-  if (item.kind === "tool") return item.inputSchema ?? {};
-  if (item.kind === "template") return { properties: { uri: { type: "string", default: item.uri, description: "Replace what is in braces." } }, required: ["uri"] };
-  const names = item.arguments ?? [];
-  return {
-    properties: Object.fromEntries(names.map(({ name, description }) => [name, { type: "string", description }])),
-    required: names.filter(({ required }) => required).map(({ name }) => name),
-  };
+	if (item.kind === "tool") return item.inputSchema ?? {};
+	if (item.kind === "template") return { properties: { uri: { type: "string", default: item.uri, description: "Replace what is in braces." } }, required: ["uri"] };
+	const names = item.arguments ?? [];
+	return {
+		properties: Object.fromEntries(names.map(({ name, description }) => [name, { type: "string", description }])),
+		required: names.filter(({ required }) => required).map(({ name }) => name),
+	};
 }
 
 export function toolsView() {
-  const search = el("input", { type: "search", placeholder: "Search names and descriptions", "aria-label": "Search tools", on: { input: () => draw() } });
-  const kind = choices(KINDS, { "aria-label": "Kind", on: { change: () => draw() } });
-  const toolbox = el("select", { "aria-label": "Toolbox", on: { change: () => draw() } });
-  const order = choices([["name", "By name"], ["tokens", "Most tokens first"]], { "aria-label": "Order", on: { change: () => draw() } });
-  const note = el("p", { class: "soft note", role: "status" });
-  const list = rowList({ class: "rows items-list", "aria-label": "Tools, prompts and resources" });
-  const more = button("Show all", () => draw(Infinity), { class: "quiet", hidden: true });
-  const pane = split([note, list, more]);
-  const root = el("section", {}, el("h1", {}, "Tools"), el("div", { class: "tools-row" }, search, kind, toolbox, order), pane.root);
-  // What was typed for a tool stays with it while others are looked at.
-  const panels = new Map();
-  let items = [], problem = "Loading…", loadedFor = "";
+	const search = el("input", { type: "search", placeholder: "Search names and descriptions", "aria-label": "Search tools", on: { input: () => draw() } });
+	const kind = choices(KINDS, { "aria-label": "Kind", on: { change: () => draw() } });
+	const toolbox = el("select", { "aria-label": "Toolbox", on: { change: () => draw() } });
+	const order = choices([["name", "By name"], ["tokens", "Most tokens first"]], { "aria-label": "Order", on: { change: () => draw() } });
+	const note = el("p", { class: "soft note", role: "status" });
+	const list = rowList({ class: "rows items-list", "aria-label": "Tools, prompts and resources" });
+	const more = button("Show all", () => draw(Infinity), { class: "quiet", hidden: true });
+	const pane = split([note, list, more]);
+	const root = el("section", {}, el("h1", {}, "Tools"), el("div", { class: "tools-row" }, search, kind, toolbox, order), pane.root);
+	// What was typed for a tool stays with it while others are looked at.
+	const panels = new Map();
+	let items = [], problem = "Loading…", loadedFor = "";
 
-  async function load() {
-    try {
-      items = (await get("api/tools")).items;
-      problem = "";
-    } catch (error) {
-      problem = error.message;
-    }
-    const chosen = toolbox.value;
-    replace(toolbox, [el("option", { value: "" }, "All toolboxes"), [...new Set(items.map((item) => item.toolbox))].sort().map((name) => el("option", { value: name }, name))]);
-    toolbox.value = chosen;
-    if (toolbox.selectedIndex < 0) toolbox.value = "";
-    draw();
-  }
+	async function load() {
+		try {
+			items = (await get("api/tools")).items;
+			problem = "";
+		} catch (error) {
+			problem = error.message;
+		}
+		const chosen = toolbox.value;
+		replace(toolbox, [el("option", { value: "" }, "All toolboxes"), [...new Set(items.map((item) => item.toolbox))].sort().map((name) => el("option", { value: name }, name))]);
+		toolbox.value = chosen;
+		if (toolbox.selectedIndex < 0) toolbox.value = "";
+		draw();
+	}
 
-  function found() {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const matching = items.filter((item) => (!kind.value || item.kind === kind.value) && (!toolbox.value || item.toolbox === toolbox.value) &&
-      words.every((word) => [path(item.toolbox, item.server, item.name), item.title, item.description, item.uri].join(" ").toLowerCase().includes(word)));
-    const nameOf = (item) => path(item.toolbox, item.server, item.name ?? item.uri);
-    const byName = (a, b) => nameOf(a).localeCompare(nameOf(b));
-    return matching.sort(order.value === "tokens" ? (a, b) => (b.tokens ?? -1) - (a.tokens ?? -1) || byName(a, b) : byName);
-  }
+	function found() {
+		const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+		const matching = items.filter((item) => (!kind.value || item.kind === kind.value) && (!toolbox.value || item.toolbox === toolbox.value) &&
+			words.every((word) => [path(item.toolbox, item.server, item.name), item.title, item.description, item.uri].join(" ").toLowerCase().includes(word)));
+		const nameOf = (item) => path(item.toolbox, item.server, item.name ?? item.uri);
+		const byName = (a, b) => nameOf(a).localeCompare(nameOf(b));
+		return matching.sort(order.value === "tokens" ? (a, b) => (b.tokens ?? -1) - (a.tokens ?? -1) || byName(a, b) : byName);
+	}
 
-  function draw(limit = MAX_ROWS) {
-    const matching = found();
-    reconcile(list, matching.slice(0, limit), keyOf, (item) => el("li", {},
-      el("button", { type: "button", "data-key": keyOf(item), on: { click: () => open(item) } },
-        el("span", { class: "what" }, el("span", { class: "soft" }, path(item.toolbox, item.server), "/"), el("b", {}, item.name ?? item.uri),
-          item.kind !== "tool" && el("span", { class: "badge" }, item.kind),
-          item.annotations?.destructiveHint && el("span", { class: "badge warn" }, "destructive")),
-        el("span", { class: "about soft" }, item.description ?? item.title ?? ""),
-        el("span", { class: "figure" }, count(item.tokens), el("small", {}, " tokens")))));
-    more.hidden = matching.length <= limit;
-    replace(more, `Show all ${count(matching.length)}`);
-    const tokens = matching.reduce((sum, item) => sum + (item.tokens ?? 0), 0);
-    replace(note, problem || (matching.length ? `${plural(matching.length, "item")}, ${plural(tokens, "token")} if all were shown to an agent` :
-      items.length ? "Nothing matches." : "Nothing is listed yet: servers are listed when they are first started."));
-    pane.mark();
-  }
+	function draw(limit = MAX_ROWS) {
+		const matching = found();
+		reconcile(list, matching.slice(0, limit), keyOf, (item) => el("li", {},
+			el("button", { type: "button", "data-key": keyOf(item), on: { click: () => open(item) } },
+				el("span", { class: "what" }, el("span", { class: "soft" }, path(item.toolbox, item.server), "/"), el("b", {}, item.name ?? item.uri),
+					item.kind !== "tool" && el("span", { class: "badge" }, item.kind),
+					item.annotations?.destructiveHint && el("span", { class: "badge warn" }, "destructive")),
+				el("span", { class: "about soft" }, item.description ?? item.title ?? ""),
+				el("span", { class: "figure" }, count(item.tokens), el("small", {}, " tokens")))));
+		more.hidden = matching.length <= limit;
+		replace(more, `Show all ${count(matching.length)}`);
+		const tokens = matching.reduce((sum, item) => sum + (item.tokens ?? 0), 0);
+		replace(note, problem || (matching.length ? `${plural(matching.length, "item")}, ${plural(tokens, "token")} if all were shown to an agent` :
+			items.length ? "Nothing matches." : "Nothing is listed yet: servers are listed when they are first started."));
+		pane.mark();
+	}
 
-  function open(item, text) {
-    const key = keyOf(item);
-    if (!panels.has(key)) panels.set(key, panel(item));
-    const { node, form } = panels.get(key);
-    if (text !== undefined) form?.fill(text);
-    pane.open(key, item.title || item.name || item.uri, null, node);
-  }
+	function open(item, text) {
+		const key = keyOf(item);
+		if (!panels.has(key)) panels.set(key, panel(item));
+		const { node, form } = panels.get(key);
+		if (text !== undefined) form?.fill(text);
+		pane.open(key, item.title || item.name || item.uri, null, node);
+	}
 
-  async function shown(wanted) {
-    await load();
-    if (!wanted) return;
-    const item = items.find((each) => each.kind === wanted.kind && each.toolbox === wanted.toolbox && each.server === wanted.server &&
-      (each.name === wanted.name || each.uri === wanted.name));
-    if (item) open(item, wanted.kind === "prompt" || wanted.kind === "tool" ? wanted.text : undefined);
-    else replace(note, `${path(wanted.toolbox, wanted.server, wanted.name)} is not offered any more.`);
-  }
+	async function shown(wanted) {
+		await load();
+		if (!wanted) return;
+		const item = items.find((each) => each.kind === wanted.kind && each.toolbox === wanted.toolbox && each.server === wanted.server &&
+			(each.name === wanted.name || each.uri === wanted.name));
+		if (item) open(item, wanted.kind === "prompt" || wanted.kind === "tool" ? wanted.text : undefined);
+		else replace(note, `${path(wanted.toolbox, wanted.server, wanted.name)} is not offered any more.`);
+	}
 
-  // Another state of a server may mean other tools.
-  on("state", () => {
-    const now = JSON.stringify([store.state.toolboxes, store.state.servers.map((server) => [server.toolbox, server.server, server.state])]);
-    if (now !== loadedFor && !root.hidden) load();
-    loadedFor = now;
-  });
-  return { root, shown };
+	// Another state of a server may mean other tools.
+	on("state", () => {
+		const now = JSON.stringify([store.state.toolboxes, store.state.servers.map((server) => [server.toolbox, server.server, server.state])]);
+		if (now !== loadedFor && !root.hidden) load();
+		loadedFor = now;
+	});
+	return { root, shown };
 }
 
 function panel(item) {
-  const schema = schemaOf(item);
-  const form = item.kind === "resource" ? null : argumentsForm(schema);
-  const answer = el("div", { class: "answer", role: "status" });
-  const tree = item.kind === "tool" && schemaTree(schema);
+	const schema = schemaOf(item);
+	const form = item.kind === "resource" ? null : argumentsForm(schema);
+	const answer = el("div", { class: "answer", role: "status" });
+	const tree = item.kind === "tool" && schemaTree(schema);
 
-  async function call(confirmed) {
-    let text;
-    try {
-      text = form ? form.text() : "{}";
-    } catch (error) {
-      return error.message;
-    }
-    const isTemplate = item.kind === "template";
-    const target = { kind: isTemplate ? "resource" : item.kind, toolbox: item.toolbox, server: item.server, name: item.name, uri: isTemplate ? JSON.parse(text).uri : item.uri, confirmed };
-    const given = isTemplate ? "{}" : text;
-    replace(answer, el("p", { class: "soft" }, "Running…"));
-    try {
-      // The arguments go as they were typed: numbers may be larger than this language has.
-      const reply = await post("api/call", `${JSON.stringify(target).slice(0, -1)},"arguments":${given}}`, { signal: AbortSignal.timeout(CALL_TIMEOUT) });
-      replace(answer, el("h3", {}, reply.error ? "Error" : "Result", el("span", { class: "soft" }, ` after ${seconds(reply.seconds)}`)),
-        reply.error ? textBlock(typeof reply.error === "string" ? reply.error : JSON.stringify(reply.error, null, 2), { label: "Error" }) : resultBlock(reply.result));
-    } catch (error) {
-      if (error.body?.confirm) return askFirst(error.message);
-      replace(answer, el("p", { class: "bad" }, error.message));
-    }
-    return "";
-  }
+	async function call(confirmed) {
+		let text;
+		try {
+			text = form ? form.text() : "{}";
+		} catch (error) {
+			return error.message;
+		}
+		const isTemplate = item.kind === "template";
+		const target = { kind: isTemplate ? "resource" : item.kind, toolbox: item.toolbox, server: item.server, name: item.name, uri: isTemplate ? JSON.parse(text).uri : item.uri, confirmed };
+		const given = isTemplate ? "{}" : text;
+		replace(answer, el("p", { class: "soft" }, "Running…"));
+		try {
+			// The arguments go as they were typed: numbers may be larger than this language has.
+			const reply = await post("api/call", `${JSON.stringify(target).slice(0, -1)},"arguments":${given}}`, { signal: AbortSignal.timeout(CALL_TIMEOUT) });
+			replace(answer, el("h3", {}, reply.error ? "Error" : "Result", el("span", { class: "soft" }, ` after ${seconds(reply.seconds)}`)),
+				reply.error ? textBlock(typeof reply.error === "string" ? reply.error : JSON.stringify(reply.error, null, 2), { label: "Error" }) : resultBlock(reply.result));
+		} catch (error) {
+			if (error.body?.confirm) return askFirst(error.message);
+			replace(answer, el("p", { class: "bad" }, error.message));
+		}
+		return "";
+	}
 
-  function askFirst(question) {
-    const ask = actions(
-      { label: "Call it", class: "danger", run: () => call(true) },
-      { label: "Do not", run: async () => replace(answer) && "" });
-    replace(answer, el("p", { class: "warn" }, question), ask);
-    ask.querySelector("button").focus();
-    return "";
-  }
+	function askFirst(question) {
+		const ask = actions(
+			{ label: "Call it", class: "danger", run: () => call(true) },
+			{ label: "Do not", run: async () => replace(answer) && "" });
+		replace(answer, el("p", { class: "warn" }, question), ask);
+		ask.querySelector("button").focus();
+		return "";
+	}
 
-  const verb = { tool: "Call the tool", prompt: "Get the prompt" }[item.kind] ?? "Read the resource";
-  const node = el("div", {},
-    el("p", { class: "soft" }, path(item.toolbox, item.server, item.name), item.uri && ` · ${item.uri}`),
-    el("p", { class: "badges" }, el("span", { class: "badge" }, `${count(item.tokens)} tokens`),
-      Object.entries(item.annotations ?? {}).filter(([, value]) => value === true).map(([name]) => el("span", { class: name === "destructiveHint" ? "badge warn" : "badge" }, name.replace("Hint", "")))),
-    item.description && el("p", { class: "description" }, item.description),
-    item.kind === "tool" && el("details", {}, el("summary", {}, "Schema"), tree, jsonBlock(schema, { label: "Schema as JSON" })),
-    form?.node, actions({ label: verb, class: "primary", run: () => call(false) }), answer);
-  return { node, form };
+	const verb = { tool: "Call the tool", prompt: "Get the prompt" }[item.kind] ?? "Read the resource";
+	const node = el("div", {},
+		el("p", { class: "soft" }, path(item.toolbox, item.server, item.name), item.uri && ` · ${item.uri}`),
+		el("p", { class: "badges" }, el("span", { class: "badge" }, `${count(item.tokens)} tokens`),
+			Object.entries(item.annotations ?? {}).filter(([, value]) => value === true).map(([name]) => el("span", { class: name === "destructiveHint" ? "badge warn" : "badge" }, name.replace("Hint", "")))),
+		item.description && el("p", { class: "description" }, item.description),
+		item.kind === "tool" && el("details", {}, el("summary", {}, "Schema"), tree, jsonBlock(schema, { label: "Schema as JSON" })),
+		form?.node, actions({ label: verb, class: "primary", run: () => call(false) }), answer);
+	return { node, form };
 }

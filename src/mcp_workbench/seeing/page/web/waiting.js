@@ -9,128 +9,128 @@ import { get, now, on, post, store } from "./store.js";
 const keyOf = (item) => JSON.stringify([item.kind, item.id, item.toolbox, item.server, item.item]);
 
 function card(item, kind, title, ...children) {
-  const server = path(item.toolbox, item.server), what = item.tool ?? item.item;
-  return el("li", { class: `card ${kind}` }, el("article", { "aria-label": `${title} ${path(server, what)}` },
-    el("header", {}, el("span", { class: `badge ${kind}` }, title), el("h2", {}, what ? [el("span", { class: "soft" }, server, "/"), what] : server)),
-    children));
+	const server = path(item.toolbox, item.server), what = item.tool ?? item.item;
+	return el("li", { class: `card ${kind}` }, el("article", { "aria-label": `${title} ${path(server, what)}` },
+		el("header", {}, el("span", { class: `badge ${kind}` }, title), el("h2", {}, what ? [el("span", { class: "soft" }, server, "/"), what] : server)),
+		children));
 }
 
 function approval(item) {
-  const decide = (decision, done) => async () => {
-    await post("api/approve", { id: item.id, decision });
-    return done;
-  };
-  const left = el("span", { class: "expires", "data-expires": item.expires });
-  return card(item, "warn", "May it run?",
-    el("p", {}, el("strong", {}, item.client || "a client"), " asks for ", el("strong", {}, item.principal), ` at ${clock(item.at, true)}`,
-      item.rule && [", because of ", el("code", {}, item.rule)], left),
-    jsonBlock(item.arguments, { label: "Arguments of the call", whole: true }),
-    actions(
-      { label: "Allow once", class: "primary", run: decide("once", "Allowed once.") },
-      { label: "Allow for an hour", run: decide("hour", "Allowed for an hour.") },
-      { label: "Deny", class: "danger", run: decide("deny", "Denied.") }));
+	const decide = (decision, done) => async () => {
+		await post("api/approve", { id: item.id, decision });
+		return done;
+	};
+	const left = el("span", { class: "expires", "data-expires": item.expires });
+	return card(item, "warn", "May it run?",
+		el("p", {}, el("strong", {}, item.client || "a client"), " asks for ", el("strong", {}, item.principal), ` at ${clock(item.at, true)}`,
+			item.rule && [", because of ", el("code", {}, item.rule)], left),
+		jsonBlock(item.arguments, { label: "Arguments of the call", whole: true }),
+		actions(
+			{ label: "Allow once", class: "primary", run: decide("once", "Allowed once.") },
+			{ label: "Allow for an hour", run: decide("hour", "Allowed for an hour.") },
+			{ label: "Deny", class: "danger", run: decide("deny", "Denied.") }));
 }
 
 /** Addresses come from servers: only those a browser may safely follow become links. */
 function webLink(address) {
-  const url = URL.canParse(address) ? new URL(address) : null;
-  if (!url || !/^https?:$/.test(url.protocol)) return el("code", {}, address);
-  return el("a", { href: url.href, target: "_blank", rel: "noopener noreferrer", class: "button primary" }, `Continue at ${url.host}`);
+	const url = URL.canParse(address) ? new URL(address) : null;
+	if (!url || !/^https?:$/.test(url.protocol)) return el("code", {}, address);
+	return el("a", { href: url.href, target: "_blank", rel: "noopener noreferrer", class: "button primary" }, `Continue at ${url.host}`);
 }
 
 function signIn(item) {
-  const place = el("p", {}, item.url && webLink(item.url));
-  const start = async () => {
-    const { url } = await post("api/sign-in", { toolbox: item.toolbox, server: item.server });
-    const link = webLink(url);
-    replace(place, link);
-    link.focus();
-    if (link.href) open(link.href, "_blank", "noopener");
-  };
-  return card(item, "info", "Sign in", el("p", {}, sentence(item.why)), place,
-    !item.url && actions({ label: "Sign in", class: "primary", run: start }));
+	const place = el("p", {}, item.url && webLink(item.url));
+	const start = async () => {
+		const { url } = await post("api/sign-in", { toolbox: item.toolbox, server: item.server });
+		const link = webLink(url);
+		replace(place, link);
+		link.focus();
+		if (link.href) open(link.href, "_blank", "noopener");
+	};
+	return card(item, "info", "Sign in", el("p", {}, sentence(item.why)), place,
+		!item.url && actions({ label: "Sign in", class: "primary", run: start }));
 }
 
 function definition(item) {
-  const place = el("div");
-  let seen;
-  const show = ({ before, after, hash, warnings = [] }) => (seen = hash, replace(place, warnings.map((warning) => el("p", { class: "bad" }, warning)), sideBySide(before, after)));
-  const isSame = (each) => each.toolbox === item.toolbox && each.server === item.server && each.item === item.item;
-  const look = () => get("api/lock").then(({ changes }) => show(changes.find(isSame) ?? {}), (error) => replace(place, error.message));
-  if (item.before || item.after) show(item);
-  else look();
-  const accept = async () => {
-    try {
-      await post("api/lock/accept", { toolbox: item.toolbox, server: item.server, item: item.item, seen });
-    } catch (error) {
-      look();
-      throw error;
-    }
-    return "Accepted.";
-  };
-  return card(item, "warn", item.what || "Changed definition", place,
-    store.state.you.isOwner && actions({ label: "Accept the change", class: "primary", run: accept }));
+	const place = el("div");
+	let seen;
+	const show = ({ before, after, hash, warnings = [] }) => (seen = hash, replace(place, warnings.map((warning) => el("p", { class: "bad" }, warning)), sideBySide(before, after)));
+	const isSame = (each) => each.toolbox === item.toolbox && each.server === item.server && each.item === item.item;
+	const look = () => get("api/lock").then(({ changes }) => show(changes.find(isSame) ?? {}), (error) => replace(place, error.message));
+	if (item.before || item.after) show(item);
+	else look();
+	const accept = async () => {
+		try {
+			await post("api/lock/accept", { toolbox: item.toolbox, server: item.server, item: item.item, seen });
+		} catch (error) {
+			look();
+			throw error;
+		}
+		return "Accepted.";
+	};
+	return card(item, "warn", item.what || "Changed definition", place,
+		store.state.you.isOwner && actions({ label: "Accept the change", class: "primary", run: accept }));
 }
 
 function crashed(item) {
-  const start = async () => (await post("api/server", { toolbox: item.toolbox, server: item.server, do: "start" }), "Asked to start.");
-  return card(item, "bad", "Not running", el("p", {}, el("strong", {}, sentence(firstLine(item.why)))),
-    item.next && el("p", {}, sentence(item.next)),
-    item.lines?.length > 0 && textBlock(item.lines.join("\n"), { label: "What it wrote last" }),
-    store.state.you.isOwner && actions({ label: "Start again", class: "primary", run: start },
-      { label: "Show the server", run: async () => go("servers", { toolbox: item.toolbox, server: item.server }) }));
+	const start = async () => (await post("api/server", { toolbox: item.toolbox, server: item.server, do: "start" }), "Asked to start.");
+	return card(item, "bad", "Not running", el("p", {}, el("strong", {}, sentence(firstLine(item.why)))),
+		item.next && el("p", {}, sentence(item.next)),
+		item.lines?.length > 0 && textBlock(item.lines.join("\n"), { label: "What it wrote last" }),
+		store.state.you.isOwner && actions({ label: "Start again", class: "primary", run: start },
+			{ label: "Show the server", run: async () => go("servers", { toolbox: item.toolbox, server: item.server }) }));
 }
 
 const MAKE = { approval, sign_in: signIn, definition, crashed };
 const ORDER = Object.keys(MAKE);
 
 export function waitingView() {
-  const list = el("ul", { class: "cards", "aria-label": "Waiting for you" });
-  const empty = el("div", { class: "empty", hidden: true });
-  const glance = el("section", { class: "glance", "aria-label": "At a glance" });
-  const heading = el("h1", { tabindex: "-1" }, "Waiting for you");
-  const root = el("section", {}, heading, empty, list, glance);
+	const list = el("ul", { class: "cards", "aria-label": "Waiting for you" });
+	const empty = el("div", { class: "empty", hidden: true });
+	const glance = el("section", { class: "glance", "aria-label": "At a glance" });
+	const heading = el("h1", { tabindex: "-1" }, "Waiting for you");
+	const root = el("section", {}, heading, empty, list, glance);
 
-  function draw() {
-    if (!store.state) return;
-    const { waiting, servers, toolboxes } = store.state;
-    const items = waiting.filter((item) => MAKE[item.kind]).sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind) || (a.at ?? 0) - (b.at ?? 0));
-    const hadFocus = list.contains(document.activeElement);
-    reconcile(list, items, keyOf, (item) => MAKE[item.kind](item));
-    // What was decided disappears: whoever works by keyboard goes on with the next one.
-    if (hadFocus && !list.contains(document.activeElement)) (list.querySelector("button, a") ?? heading).focus();
-    list.hidden = !items.length;
-    empty.hidden = items.length > 0;
-    replaceIfChanged(empty, items.length > 0, () => [el("p", {}, el("strong", {}, "Nothing is waiting for you.")),
-      el("p", { class: "soft" }, "Approvals, sign-ins, changed definitions and crashed servers appear here as they come.")]);
-    replaceIfChanged(glance, [servers, toolboxes, store.state.since], () => tiles(servers, toolboxes));
-    countDown();
-  }
+	function draw() {
+		if (!store.state) return;
+		const { waiting, servers, toolboxes } = store.state;
+		const items = waiting.filter((item) => MAKE[item.kind]).sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind) || (a.at ?? 0) - (b.at ?? 0));
+		const hadFocus = list.contains(document.activeElement);
+		reconcile(list, items, keyOf, (item) => MAKE[item.kind](item));
+		// What was decided disappears: whoever works by keyboard goes on with the next one.
+		if (hadFocus && !list.contains(document.activeElement)) (list.querySelector("button, a") ?? heading).focus();
+		list.hidden = !items.length;
+		empty.hidden = items.length > 0;
+		replaceIfChanged(empty, items.length > 0, () => [el("p", {}, el("strong", {}, "Nothing is waiting for you.")),
+			el("p", { class: "soft" }, "Approvals, sign-ins, changed definitions and crashed servers appear here as they come.")]);
+		replaceIfChanged(glance, [servers, toolboxes, store.state.since], () => tiles(servers, toolboxes));
+		countDown();
+	}
 
-  function countDown() {
-    for (const left of list.querySelectorAll("[data-expires]")) {
-      const rest = Number(left.dataset.expires) - now();
-      const text = Number.isFinite(rest) ? (rest > 0 ? `, ends in ${seconds(Math.ceil(rest))}` : ", has ended") : "";
-      if (left.textContent !== text) left.textContent = text;
-    }
-  }
+	function countDown() {
+		for (const left of list.querySelectorAll("[data-expires]")) {
+			const rest = Number(left.dataset.expires) - now();
+			const text = Number.isFinite(rest) ? (rest > 0 ? `, ends in ${seconds(Math.ceil(rest))}` : ", has ended") : "";
+			if (left.textContent !== text) left.textContent = text;
+		}
+	}
 
-  on("state", draw);
-  setInterval(countDown, 1000);
-  draw();
-  return { root, shown: draw };
+	on("state", draw);
+	setInterval(countDown, 1000);
+	draw();
+	return { root, shown: draw };
 }
 
 function tiles(servers, toolboxes) {
-  const sum = (list, member) => list.reduce((total, each) => (typeof each[member] === "number" ? (total ?? 0) + each[member] : total), null);
-  const ready = servers.filter((server) => server.state === "ready").length;
-  const failed = servers.filter((server) => ["failed", "backoff"].includes(server.state)).length;
-  const counted = since(store.state.since);
-  const errors = sum(servers, "errors");
-  return [
-    tile(`${ready} of ${servers.length}`, "servers running", failed ? `${failed} failed` : "none failed", failed ? "bad" : "", "servers"),
-    tile(count(sum(servers, "calls")), "calls", counted, "", "live"),
-    tile(count(errors), "errors", counted, errors ? "bad" : "", "live"),
-    tile(count(sum(toolboxes, "tools")), "tools", `in ${plural(toolboxes.length, "toolbox", "toolboxes")}`, "", "tools"),
-  ];
+	const sum = (list, member) => list.reduce((total, each) => (typeof each[member] === "number" ? (total ?? 0) + each[member] : total), null);
+	const ready = servers.filter((server) => server.state === "ready").length;
+	const failed = servers.filter((server) => ["failed", "backoff"].includes(server.state)).length;
+	const counted = since(store.state.since);
+	const errors = sum(servers, "errors");
+	return [
+		tile(`${ready} of ${servers.length}`, "servers running", failed ? `${failed} failed` : "none failed", failed ? "bad" : "", "servers"),
+		tile(count(sum(servers, "calls")), "calls", counted, "", "live"),
+		tile(count(errors), "errors", counted, errors ? "bad" : "", "live"),
+		tile(count(sum(toolboxes, "tools")), "tools", `in ${plural(toolboxes.length, "toolbox", "toolboxes")}`, "", "tools"),
+	];
 }
