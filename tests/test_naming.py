@@ -66,6 +66,7 @@ WITHOUT_MODULE = {
     "test_tour_docs.py": "docs/internals/tour.md",
     "app/test_composition.py": "how the parts are connected",
     "app/test_engine_alone.py": "the engine without the other parts",
+    "team/test_refusals.py": "refusals by every part of `team/`",
     "cli/test_commands_output.py": "what every command prints",
     "cli/test_error_reference.py": "docs/reference/errors.md",
     "cli/test_reference.py": "docs/reference/cli.md",
